@@ -1,36 +1,36 @@
-//! One case, and the folder that holds it.
+//! A test case and the folder that stores it.
 
 use std::path::Path;
 
 use apollo_compiler::ast::Document;
 use serde_json::{Map, Value};
 
-use crate::{Answered, Data, Failure, World};
+use crate::{Failure, LoadedCase, ObjectStore, Outcome};
 
 /// Values of variables by name.
 pub type Variables = Map<String, Value>;
 
-/// A supergraph, an operation, and a store.
+/// A supergraph, an operation, and an object store.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Text of the supergraph.
+    /// The text of the supergraph.
     pub supergraph: String,
-    /// Text of the operation.
+    /// The text of the operation.
     pub operation: String,
-    /// Values of its variables.
+    /// The values of the operation's variables.
     pub variables: Variables,
     /// The labels of progressive overrides that are on.
     pub labels: Vec<String>,
-    /// All objects.
-    pub data: Data,
+    /// The object store.
+    pub data: ObjectStore,
 }
 
 impl Case {
-    /// Reads a folder: `supergraph.graphql`, `operation.graphql`, `data.json`, and, where there are
-    /// any, `variables.json` and `labels.json`.
+    /// Reads a folder with `supergraph.graphql`, `operation.graphql`, `data.json`, and optionally `variables.json` and
+    /// `labels.json`.
     ///
     /// # Errors
-    /// What is missing or cannot be read.
+    /// A file is missing or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let text = |name: &str| {
             let path = folder.join(name);
@@ -49,32 +49,32 @@ impl Case {
             supergraph: text("supergraph.graphql")?,
             operation: text("operation.graphql")?,
             variables,
-            data: Data::parse(&text("data.json")?)?,
+            data: ObjectStore::parse(&text("data.json")?)?,
         })
     }
 
-    /// Answers the operation and compares.
+    /// Executes the operation in both ways and compares the responses.
     ///
     /// # Errors
     /// The case cannot be loaded.
-    pub fn ask(&self) -> Result<Result<Answered, Failure>, String> {
-        let world = World::load(&self.supergraph, self.data.clone(), &self.labels)?;
-        Ok(world.ask(&self.operation, &self.variables))
+    pub fn compare(&self) -> Result<Result<Outcome, Failure>, String> {
+        let loaded = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
+        Ok(loaded.compare(&self.operation, &self.variables))
     }
 
-    /// The right answer.
+    /// Returns the expected response.
     ///
     /// # Errors
     /// The case cannot be loaded.
-    pub fn right(&self) -> Result<Value, String> {
-        let world = World::load(&self.supergraph, self.data.clone(), &self.labels)?;
-        world.right(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
+    pub fn expected(&self) -> Result<Value, String> {
+        let loaded = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
+        loaded.expected(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
     }
 
-    /// Writes the folder, with `response.json`: the right answer.
+    /// Writes the folder, including the expected response as `response.json`.
     ///
     /// # Errors
-    /// What cannot be written.
+    /// A file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), String> {
         std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
         let write = |name: &str, text: String| {
@@ -96,7 +96,7 @@ impl Case {
             .map(|(name, fields)| format!("  {}: {fields}", Value::String(name.clone())));
         let objects: Vec<String> = objects.collect();
         write("data.json", format!("{{\n{}\n}}\n", objects.join(",\n")))?;
-        write("response.json", pretty(&self.right()?))
+        write("response.json", pretty(&self.expected()?))
     }
 }
 
@@ -104,7 +104,7 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// The text as the parser prints it.
+/// Returns the text as the parser prints it.
 fn tidy(text: &str) -> String {
     match Document::parse(text.to_owned(), "tidy.graphql") {
         Ok(document) => document.to_string(),

@@ -1,4 +1,5 @@
-//! A plain GraphQL execution (GraphQL specification, section 6), over whatever resolves the fields.
+//! A plain GraphQL executor (GraphQL specification, section 6) over any resolver. The reference server and the
+//! subgraphs share it.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use apollo_compiler::ast::{self, Definition, Directive, Document, Field, Selecti
 use graph::{TypeRef, TypeRefShape};
 use serde_json::{Map, Value, json};
 
-/// What a resolver yields.
+/// The result of a resolver.
 pub(crate) enum Resolved<O> {
     Leaf(Value),
     List(Vec<Resolved<O>>),
@@ -15,14 +16,14 @@ pub(crate) enum Resolved<O> {
     Error(String),
 }
 
-/// Who resolves the fields.
+/// Resolves the fields of objects.
 pub(crate) trait Resolver {
     type Object: Clone;
 
-    /// Is the object of that type, or does it implement it?
+    /// True if the object has that type or implements it.
     fn is_a(&self, object: &Self::Object, ty: &str) -> bool;
 
-    /// The value of a field and the type that it must have.
+    /// Returns the value of a field and its type.
     fn resolve(
         &self,
         object: &Self::Object,
@@ -30,28 +31,28 @@ pub(crate) trait Resolver {
         arguments: Map<String, Value>,
     ) -> (Resolved<Self::Object>, TypeRef);
 
-    /// Has anything failed that the field is made of, of which the client need not know?
-    fn is_made_of_failures(&self, object: &Self::Object, field: &Field) -> bool;
+    /// True if a value from which the field is computed failed, which the client need not see.
+    fn depends_on_failures(&self, object: &Self::Object, field: &Field) -> bool;
 }
 
-/// `data`, and the path and message of each error.
+/// A response: `data`, and the path and message of each error.
 pub(crate) struct Response {
     pub(crate) data: Value,
     pub(crate) errors: Vec<(Vec<Value>, String)>,
     pub(crate) impaired: Vec<Impaired>,
 }
 
-/// An object of which errors may be told that are none of its fields'.
+/// An object for which errors may be reported that do not belong to its own fields.
 pub(crate) struct Impaired {
     pub(crate) path: Vec<Value>,
-    /// Something selected of it is made of failures, which may be told at any place of it. Otherwise
-    /// something skipped may be, and is told at the object only: what a subgraph is sent for it may go along
-    /// with what it is asked for others.
+    /// True if a selected field of the object depends on failed values, in which case an error may be reported at any
+    /// path below the object. Otherwise a skipped field does, and the error may be reported at the object only: values
+    /// for the skipped field may be fetched together with others.
     pub(crate) is_selected: bool,
 }
 
 impl Response {
-    /// As JSON, the way GraphQL servers write it.
+    /// Returns the response as JSON in the form that GraphQL servers write.
     pub(crate) fn to_json(&self) -> Value {
         let mut out = json!({ "data": self.data });
         if !self.errors.is_empty() {
@@ -62,7 +63,7 @@ impl Response {
     }
 }
 
-/// Runs the only operation of `document` on `root`.
+/// Executes the only operation of `document` on `root`.
 pub(crate) fn execute<R: Resolver>(
     resolver: &R,
     document: &Document,
@@ -90,7 +91,7 @@ pub(crate) fn execute<R: Resolver>(
         let value = variables.get(variable.name.as_str()).cloned().or_else(default);
         given.extend(value.map(|value| (variable.name.to_string(), value)));
     }
-    let mut run = Run {
+    let mut run = Execution {
         resolver,
         fragments,
         variables: given,
@@ -98,15 +99,15 @@ pub(crate) fn execute<R: Resolver>(
         errors: Vec::new(),
         impaired: Vec::new(),
     };
-    let sets = [Part { set: &operation.selection_set, is_skipped: false }];
+    let sets = [SelectionPart { set: &operation.selection_set, is_skipped: false }];
     let data = run.object(&sets, &root).unwrap_or(Value::Null);
     Response { data, errors: run.errors, impaired: run.impaired }
 }
 
-/// A null that moves up.
+/// A null that propagates to the parent.
 struct Propagated;
 
-struct Run<'a, R: Resolver> {
+struct Execution<'a, R: Resolver> {
     resolver: &'a R,
     fragments: HashMap<&'a str, &'a Node<ast::FragmentDefinition>>,
     variables: Map<String, Value>,
@@ -117,35 +118,39 @@ struct Run<'a, R: Resolver> {
 
 /// A selection set of an object.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct SelectionPart<'a> {
     set: &'a [Selection],
-    /// Further up it says that it is not wanted.
+    /// True if a selection further up is skipped.
     is_skipped: bool,
 }
 
-/// What is mentioned of an object under one key.
-struct Mentioned<'a> {
+/// The selections of an object under one response key, including skipped ones.
+struct MentionedField<'a> {
     key: &'a str,
-    /// Each with its place among all fields of the object, and whether it is skipped.
+    /// The fields, each with its position among all fields of the object, and whether it is skipped.
     fields: Vec<(usize, &'a Field, bool)>,
 }
 
-impl<'a> Mentioned<'a> {
-    /// The first that is wanted, and its place.
+impl<'a> MentionedField<'a> {
+    /// Returns the first field that is not skipped, with its position.
     fn wanted(&self) -> Option<(usize, &'a Field)> {
         let mut wanted = self.fields.iter().filter(|(_, _, is_skipped)| !is_skipped);
         wanted.next().map(|&(at, field, _)| (at, field))
     }
 }
 
-impl<'a, R: Resolver> Run<'a, R> {
-    fn object(&mut self, sets: &[Part<'a>], object: &R::Object) -> Result<Value, Propagated> {
-        let mut mentioned: Vec<Mentioned<'a>> = Vec::new();
+impl<'a, R: Resolver> Execution<'a, R> {
+    fn object(
+        &mut self,
+        sets: &[SelectionPart<'a>],
+        object: &R::Object,
+    ) -> Result<Value, Propagated> {
+        let mut mentioned: Vec<MentionedField<'a>> = Vec::new();
         for part in sets {
             self.collect(part.set, object, part.is_skipped, &mut mentioned);
         }
-        self.note_impaired(object, &mentioned);
-        // Each stands where it is first wanted (CollectFields).
+        self.record_impaired(object, &mentioned);
+        // Each field is at the position of its first occurrence that is not skipped (CollectFields).
         mentioned.retain(|mentioned| mentioned.wanted().is_some());
         mentioned.sort_by_key(|mentioned| mentioned.wanted().map(|(at, _)| at));
         let mut out = Map::new();
@@ -156,12 +161,12 @@ impl<'a, R: Resolver> Run<'a, R> {
             self.path.push(json!(key));
             let arguments = self.arguments(field);
             let (resolved, ty) = self.resolver.resolve(object, field, arguments);
-            let part = |&(_, field, is_skipped): &(usize, &'a Field, bool)| Part {
+            let part = |&(_, field, is_skipped): &(usize, &'a Field, bool)| SelectionPart {
                 set: &field.selection_set,
                 is_skipped,
             };
-            let below: Vec<Part<'a>> = mentioned.fields.iter().map(part).collect();
-            // The others run on, so that every error is known.
+            let below: Vec<SelectionPart<'a>> = mentioned.fields.iter().map(part).collect();
+            // The other fields are resolved nevertheless, so that every error is known.
             match self.complete(resolved, &ty, &below) {
                 Ok(value) => {
                     out.insert(key.to_owned(), value);
@@ -177,7 +182,7 @@ impl<'a, R: Resolver> Run<'a, R> {
         &mut self,
         resolved: Resolved<R::Object>,
         ty: &TypeRef,
-        below: &[Part<'a>],
+        below: &[SelectionPart<'a>],
     ) -> Result<Value, Propagated> {
         let completed = match (resolved, &ty.shape) {
             (Resolved::Leaf(Value::Null), _) if ty.nullable => return Ok(Value::Null),
@@ -211,13 +216,13 @@ impl<'a, R: Resolver> Run<'a, R> {
         Err(Propagated)
     }
 
-    fn note_impaired(&mut self, object: &R::Object, mentioned: &[Mentioned<'a>]) {
+    fn record_impaired(&mut self, object: &R::Object, mentioned: &[MentionedField<'a>]) {
         for mentioned in mentioned {
             let is_selected = mentioned.wanted().is_some();
             let Some(&(_, field, _)) = mentioned.fields.first() else { continue };
-            // Nobody looks into what is skipped.
+            // Selections below a skipped field are not examined.
             let is_hidden = !is_selected && !field.selection_set.is_empty();
-            if is_hidden || self.resolver.is_made_of_failures(object, field) {
+            if is_hidden || self.resolver.depends_on_failures(object, field) {
                 self.impaired.push(Impaired { path: self.path.clone(), is_selected });
             }
         }
@@ -228,7 +233,7 @@ impl<'a, R: Resolver> Run<'a, R> {
         set: &'a [Selection],
         object: &R::Object,
         is_skipped: bool,
-        mentioned: &mut Vec<Mentioned<'a>>,
+        mentioned: &mut Vec<MentionedField<'a>>,
     ) {
         for selection in set {
             match selection {
@@ -239,8 +244,10 @@ impl<'a, R: Resolver> Run<'a, R> {
                     match mentioned.iter_mut().find(|known| known.key == key) {
                         Some(known) => known.fields.push((at, field, is_skipped)),
                         None => {
-                            mentioned
-                                .push(Mentioned { key, fields: vec![(at, field, is_skipped)] });
+                            mentioned.push(MentionedField {
+                                key,
+                                fields: vec![(at, field, is_skipped)],
+                            });
                         }
                     }
                 }

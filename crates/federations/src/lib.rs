@@ -1,33 +1,36 @@
-//! Random federations, and the one server that knows what the router must answer.
+//! Random federations, and a reference server that determines the expected responses of the router.
 //!
-//! A [`Case`] is a supergraph, an operation with its variables, and a store of objects. It is answered
-//! twice: by the router's own crates (prepare, plan, execute) over subgraphs that see their part of the
-//! store and refuse what real ones could not do, and by a plain GraphQL execution over the whole store.
-//! Both answers must have the same `data`, byte for byte. Cases are folders or come from a seed; one
-//! that fails is made smaller and written down as a folder.
+//! A [`Case`] is a supergraph, an operation with its variables, and an object store. It is executed twice: by the
+//! router's own crates (prepare, plan, execute) over subgraphs that see their part of the store and reject requests
+//! that real subgraphs could not resolve, and by a plain GraphQL execution over the whole store. Both responses must
+//! have the same `data`, byte for byte. Cases are folders or come from a seed; a failing case is shrunk and written to
+//! a folder.
 //!
-//! Invariant: what is right is decided here without the planner, the normaliser or the executor.
+//! Invariant: the expected response is determined without the planner, the normaliser or the executor of the router.
 
+mod broker;
 mod case;
-mod data;
 mod executor;
-mod generate;
-mod made_up;
-mod monolith;
-mod operation;
+mod federation_generator;
+mod loaded_case;
+mod object_store;
+mod operation_generator;
 mod random;
-mod shrink;
+mod random_data;
+mod reference_server;
+mod shrinker;
 mod subgraph;
-mod trial;
+mod trials;
 mod variations;
-mod world;
 
 pub use case::{Case, Variables};
-pub use data::Data;
-pub use generate::{federation, wide_federation};
-pub use operation::{Asked, operation, wide_operation};
+pub use federation_generator::{generate_federation, generate_wide_federation};
+pub use loaded_case::{Failure, FailureKind, LoadedCase, Outcome};
+pub use object_store::ObjectStore;
+pub use operation_generator::{
+    GeneratedOperation, generate_operation, generate_operation_of, generate_wide_operation,
+};
 pub use random::Random;
-pub use shrink::{Shrunk, shrink};
-pub use trial::{Found, Tally, trial};
-pub use variations::{Variation, with_unused_subgraph};
-pub use world::{Answered, Failure, FailureKind, World};
+pub use shrinker::{Shrunk, shrink};
+pub use trials::{Tally, TrialFailure, run_trial};
+pub use variations::{Variation, add_unused_subgraph};

@@ -1,14 +1,14 @@
-//! Tries random federations until one is answered wrongly or the time is over:
-//! `federations [--seconds N] [--seed FIRST] [--out FOLDER]`. `cargo xtask fuzz federations` runs it.
+//! Tries random federations until a response is wrong or the time is over: `federations [--seconds N] [--seed FIRST]
+//! [--out FOLDER]`. `cargo xtask fuzz federations` runs it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks by printing")]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use federations::{Tally, trial};
+use federations::{Tally, run_trial};
 
-/// Operations for each federation.
+/// The number of operations for each federation.
 const OPERATIONS: usize = 10;
 
 struct Settings {
@@ -59,7 +59,7 @@ fn run(settings: &Settings) -> Result<(), String> {
     let mut tally = Tally::default();
     let mut seed = settings.seed;
     while started.elapsed() < settings.time {
-        trial(seed, OPERATIONS, &mut tally).map_err(|found| found.write_down(&settings.out))?;
+        run_trial(seed, OPERATIONS, &mut tally).map_err(|found| found.write_case(&settings.out))?;
         seed += 1;
     }
     println!("seeds {} to {}: {tally:?}", settings.seed, seed.saturating_sub(1));

@@ -1,11 +1,11 @@
-//! A subgraph in memory: runs what it is sent over its part of the store, and notes what a real one
-//! could not have answered.
+//! A subgraph in memory: executes requests over its part of the store, and records requests that a real subgraph could
+//! not have resolved.
 
 use std::sync::{Arc, Mutex};
 
 use apollo_compiler::ast::{Document, Field};
 use bytes::Bytes;
-use execute::{EventRequest, FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
 use graph::{
     FieldId, FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape,
 };
@@ -13,43 +13,46 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    data::{Data, Object, Stored, complete_arguments},
     executor::{self, Resolved, Resolver},
-    monolith::any_leaf,
+    object_store::{Object, ObjectStore, StoredValue, complete_arguments},
+    reference_server::any_leaf,
 };
 
-/// What was sent to whom, and what should never have been sent.
+/// The requests sent to subgraphs, those that were invalid, and the events.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct RequestLog {
     pub(crate) requests: Vec<(SubgraphId, String)>,
     pub(crate) violations: Vec<String>,
+    /// The root fields of event subgraphs that were delivered, with all arguments.
+    pub(crate) events: Vec<(FieldId, Map<String, Value>)>,
 }
 
-/// One subgraph.
-pub(crate) struct InMemory {
+/// One subgraph in memory.
+pub(crate) struct InMemorySubgraph {
     pub(crate) graph: Arc<Supergraph>,
-    pub(crate) data: Arc<Data>,
+    pub(crate) data: Arc<ObjectStore>,
     pub(crate) id: SubgraphId,
-    pub(crate) log: Arc<Mutex<Log>>,
+    pub(crate) log: Arc<Mutex<RequestLog>>,
 }
 
-impl execute::Subgraph for InMemory {
+impl execute::Subgraph for InMemorySubgraph {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
-        let answer = self.answer(&request.body);
+        let response = self.respond(&request.body);
         Box::pin(async move {
-            // One turn of the runtime, so that fetches in flight at once really are.
+            // Yields to the runtime once, so that concurrent fetches really are in flight at the same time.
             tokio::task::yield_now().await;
-            let body = answer.map_err(FetchError::Protocol)?;
+            let body = response.map_err(FetchError::Protocol)?;
             Ok(SubgraphAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body })
         })
     }
 }
 
-impl InMemory {
-    fn answer(&self, body: &[u8]) -> Result<Bytes, String> {
+impl InMemorySubgraph {
+    /// Executes a request and returns the response.
+    pub(crate) fn respond(&self, body: &[u8]) -> Result<Bytes, String> {
         let body: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
         let query = body["query"].as_str().ok_or("no query")?;
         let document = Document::parse(query.to_owned(), "subgraph.graphql")
@@ -66,13 +69,13 @@ impl InMemory {
             log.requests.push((self.id, format!("{query} {}", body["variables"])));
         }
         let variables = body["variables"].as_object().cloned().unwrap_or_default();
-        let root = Here {
+        let root = SubgraphObject {
             object: Object { name: self.graph.ty(ty).name.to_string(), ty },
             known_as: ty,
             sent: None,
             provides: Vec::new(),
         };
-        let server = Server { subgraph: self, graph: &self.graph };
+        let server = SubgraphResolver { subgraph: self, graph: &self.graph };
         let response = executor::execute(&server, &document, &variables, root);
         Ok(response.to_json().to_string().into())
     }
@@ -85,41 +88,41 @@ impl InMemory {
     }
 }
 
-struct Server<'a> {
-    subgraph: &'a InMemory,
+struct SubgraphResolver<'a> {
+    subgraph: &'a InMemorySubgraph,
     graph: &'a Supergraph,
 }
 
-/// An object in the hands of the subgraph.
+/// An object as the subgraph has it.
 #[derive(Clone)]
-struct Here<'a> {
+struct SubgraphObject<'a> {
     object: Object,
-    /// Its type there: its own, or that of the interface object.
+    /// The object's type in the subgraph: its own, or that of the interface object.
     known_as: TypeId,
-    /// How it was asked for.
+    /// The representation with which the object was fetched, if any.
     sent: Option<Arc<Value>>,
-    /// What `@provides` adds.
+    /// The field sets that `@provides` adds.
     provides: Vec<&'a FieldSet>,
 }
 
-impl<'a> Resolver for Server<'a> {
-    type Object = Here<'a>;
+impl<'a> Resolver for SubgraphResolver<'a> {
+    type Object = SubgraphObject<'a>;
 
-    fn is_a(&self, here: &Here<'a>, ty: &str) -> bool {
+    fn is_a(&self, here: &SubgraphObject<'a>, ty: &str) -> bool {
         let Some(ty) = self.graph.type_named(ty) else { return false };
         ty == here.known_as || self.graph.possible_in(ty, self.subgraph.id).contains(&here.known_as)
     }
 
-    fn is_made_of_failures(&self, _: &Here<'a>, _: &Field) -> bool {
+    fn depends_on_failures(&self, _: &SubgraphObject<'a>, _: &Field) -> bool {
         false
     }
 
     fn resolve(
         &self,
-        here: &Here<'a>,
+        here: &SubgraphObject<'a>,
         field: &Field,
         arguments: Map<String, Value>,
-    ) -> (Resolved<Here<'a>>, TypeRef) {
+    ) -> (Resolved<SubgraphObject<'a>>, TypeRef) {
         if field.name == "__typename" {
             return (Resolved::Leaf(json!(*self.graph.ty(here.known_as).name)), any_leaf());
         }
@@ -136,13 +139,13 @@ impl<'a> Resolver for Server<'a> {
     }
 }
 
-impl<'a> Server<'a> {
+impl<'a> SubgraphResolver<'a> {
     fn field(
         &self,
-        here: &Here<'a>,
+        here: &SubgraphObject<'a>,
         field: &Field,
         arguments: Map<String, Value>,
-    ) -> Result<(Resolved<Here<'a>>, TypeRef), String> {
+    ) -> Result<(Resolved<SubgraphObject<'a>>, TypeRef), String> {
         let graph = self.graph;
         let id = self.subgraph.id;
         let coordinate = format!("{}.{}", graph.ty(here.known_as).name, field.name);
@@ -160,12 +163,12 @@ impl<'a> Server<'a> {
             None => None,
             Some(set) => {
                 let sent = here.sent.as_deref();
-                let sent = sent.ok_or_else(|| format!("{coordinate} was sent nothing"))?;
+                let sent = sent.ok_or_else(|| format!("{coordinate} has no representation"))?;
                 Some(self.required(set, sent, here.known_as)?)
             }
         };
         let own = graph.field_named(here.object.ty, &field.name);
-        let own = own.ok_or_else(|| format!("{coordinate} is nothing that the object has"))?;
+        let own = own.ok_or_else(|| format!("{coordinate} is not a field of the object"))?;
         let mut complete = complete_arguments(graph, mention, arguments.clone());
         for wanted in &there.context {
             let read = arguments.get(&*wanted.name);
@@ -173,9 +176,11 @@ impl<'a> Server<'a> {
             complete.insert(wanted.name.to_string(), read.clone());
         }
         let arguments = complete;
-        // With `@provides` the subgraph knows the value without knowing what it depends on.
+        // With `@provides` the subgraph has the value without the values that it requires.
         let stored = match (required, provides.is_empty()) {
-            (None, false) => self.subgraph.data.whole_value(graph, &here.object, own, &arguments),
+            (None, false) => {
+                self.subgraph.data.value_with_requirements(graph, &here.object, own, &arguments)
+            }
             (required, _) => {
                 self.subgraph.data.value(graph, &here.object, own, &arguments, required.as_ref())
             }
@@ -185,8 +190,8 @@ impl<'a> Server<'a> {
         Ok((self.resolved(stored, ty.named(), &provides)?, ty.clone()))
     }
 
-    /// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to
-    /// objects by it, so it knows the value.
+    /// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to objects by
+    /// it, so it knows the value.
     fn is_reference(&self, field: FieldId) -> bool {
         let graph = self.graph;
         let types = graph.types.iter().flat_map(|ty| &ty.subgraphs);
@@ -197,20 +202,20 @@ impl<'a> Server<'a> {
 
     fn resolved(
         &self,
-        stored: Stored,
+        stored: StoredValue,
         ty: TypeId,
         provides: &[&'a FieldSet],
-    ) -> Result<Resolved<Here<'a>>, String> {
+    ) -> Result<Resolved<SubgraphObject<'a>>, String> {
         Ok(match stored {
-            Stored::Leaf(value) => Resolved::Leaf(value),
-            Stored::Error(message) => Resolved::Error(message),
-            Stored::List(items) => Resolved::List(
+            StoredValue::Leaf(value) => Resolved::Leaf(value),
+            StoredValue::Error(message) => Resolved::Error(message),
+            StoredValue::List(items) => Resolved::List(
                 items
                     .into_iter()
                     .map(|item| self.resolved(item, ty, provides))
                     .collect::<Result<_, _>>()?,
             ),
-            Stored::Object(object) => Resolved::Object(Here {
+            StoredValue::Object(object) => Resolved::Object(SubgraphObject {
                 known_as: self.known_as(ty, &object)?,
                 object,
                 sent: None,
@@ -219,7 +224,7 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// As what the subgraph knows an object where its schema says `ty`.
+    /// Returns the type as which the subgraph knows an object if its schema declares `ty`.
     fn known_as(&self, ty: TypeId, object: &Object) -> Result<TypeId, String> {
         let there = self.graph.type_in(ty, self.subgraph.id);
         if there.is_some_and(|there| there.interface_object) {
@@ -231,7 +236,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The members of a representation that a field requires, and nothing else.
+    /// Returns the members of a representation that a field requires, and nothing else.
     fn required(&self, set: &FieldSet, sent: &Value, ty: TypeId) -> Result<Value, String> {
         let members = match sent {
             Value::Null => return Ok(Value::Null),
@@ -268,12 +273,12 @@ impl<'a> Server<'a> {
         Ok(Value::Object(out))
     }
 
-    fn entities(&self, arguments: &Map<String, Value>) -> (Resolved<Here<'a>>, TypeRef) {
-        // Elements may be null: `[_Entity]!`. The type inside has no meaning of its own.
+    fn entities(&self, arguments: &Map<String, Value>) -> (Resolved<SubgraphObject<'a>>, TypeRef) {
+        // Elements may be null: `[_Entity]!`. The type inside is not used.
         let item = any_leaf();
         let ty = TypeRef { nullable: false, shape: TypeRefShape::List(Box::new(item)) };
         let sent = arguments.get("representations").and_then(Value::as_array);
-        let entities = sent.into_iter().flatten().map(|sent| match self.identified(sent) {
+        let entities = sent.into_iter().flatten().map(|sent| match self.find_object(sent) {
             Ok(here) => Resolved::Object(here),
             Err(message) => {
                 self.subgraph.violation(message.clone());
@@ -283,8 +288,8 @@ impl<'a> Server<'a> {
         (Resolved::List(entities.collect()), ty)
     }
 
-    /// The object that a representation names by a key of this subgraph.
-    fn identified(&self, sent: &Value) -> Result<Here<'a>, String> {
+    /// Returns the object that a representation identifies by a key of this subgraph.
+    fn find_object(&self, sent: &Value) -> Result<SubgraphObject<'a>, String> {
         let graph = self.graph;
         let name = sent["__typename"].as_str().ok_or("a representation without a type")?;
         let ty = graph.type_named(name).ok_or_else(|| format!("there is no type {name}"))?;
@@ -301,12 +306,12 @@ impl<'a> Server<'a> {
                     if includes(sent, &Value::Object(own)) {
                         let known_as = if there.interface_object { ty } else { member };
                         let sent = Some(Arc::new(sent.clone()));
-                        return Ok(Here { object, known_as, sent, provides: Vec::new() });
+                        return Ok(SubgraphObject { object, known_as, sent, provides: Vec::new() });
                     }
                 }
             }
         }
-        Err(format!("{sent} names nothing"))
+        Err(format!("{sent} identifies no object"))
     }
 }
 
@@ -320,7 +325,7 @@ fn mentions(set: &FieldSet, field: FieldId) -> bool {
     })
 }
 
-/// Does `value` say everything that `part` says?
+/// True if `value` contains all of `part`.
 fn includes(value: &Value, part: &Value) -> bool {
     match (value, part) {
         (Value::Object(value), Value::Object(part)) => {
@@ -333,7 +338,7 @@ fn includes(value: &Value, part: &Value) -> bool {
     }
 }
 
-/// What `@provides` says below a field.
+/// Collects the field sets that `@provides` states below a field.
 fn provided<'a>(
     graph: &Supergraph,
     sets: &[&'a FieldSet],
@@ -353,24 +358,5 @@ fn provided<'a>(
                 }
             }
         }
-    }
-}
-
-/// Publishes nothing: no case has event subgraphs.
-pub(crate) struct NoPublisher;
-
-impl execute::Publisher for NoPublisher {
-    fn publish<'a>(
-        &'a self,
-        _: EventRequest<'a>,
-    ) -> LocalFuture<'a, Result<bool, execute::GraphqlError>> {
-        Box::pin(async { Ok(true) })
-    }
-
-    fn request<'a>(
-        &'a self,
-        _: EventRequest<'a>,
-    ) -> LocalFuture<'a, Result<Bytes, execute::GraphqlError>> {
-        Box::pin(async { Ok(Bytes::from_static(b"null")) })
     }
 }

@@ -1,32 +1,32 @@
-//! Other ways to ask for the same, which must get the same data.
+//! Variations of operations: rewritten operations that must have the same data.
 
 use apollo_compiler::ast::{Definition, Document, Field, InlineFragment, Selection};
 use apollo_compiler::{Name, Node};
 use graph::{Supergraph, TypeId};
 
-use crate::{Answered, Random};
+use crate::{Outcome, Random};
 
 /// A way to rewrite an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variation {
-    /// Every response key gets another name; the data differs in these names only.
+    /// Every response key gets another name; the data find_difference in these names only.
     RenamedAliases,
-    /// Every selection stands in a fragment of its own.
+    /// Every selection is wrapped in a fragment of its own.
     SplitFragments,
     /// Each selection set is wrapped in `... on` its own type.
     Wrapped,
     /// Each selection set is written twice.
     Doubled,
-    /// Siblings in another order; objects have their members in another order then.
+    /// Siblings are in another order, and so are the members of objects.
     Reordered,
 }
 
 impl Variation {
-    /// All of them.
+    /// All variations.
     pub const ALL: [Self; 5] =
         [Self::RenamedAliases, Self::SplitFragments, Self::Wrapped, Self::Doubled, Self::Reordered];
 
-    /// Rewrites an operation. `None`: it does not parse.
+    /// Rewrites an operation. `None` if it does not parse.
     pub fn of(self, graph: &Supergraph, text: &str, random: &mut Random) -> Option<String> {
         let mut document = Document::parse(text.to_owned(), "variation.graphql").ok()?;
         for definition in &mut document.definitions {
@@ -49,29 +49,29 @@ impl Variation {
         Some(document.to_string())
     }
 
-    /// How the answer to the rewritten operation is other than it should be. That it is right by itself is
-    /// known already.
-    pub(crate) fn differs(
+    /// Returns the difference between the outcome of the rewritten operation and the expected one. The rewritten
+    /// operation's response is already known to be correct by itself.
+    pub(crate) fn find_difference(
         self,
         response: &str,
         requests: usize,
-        other: &Answered,
+        other: &Outcome,
     ) -> Option<String> {
         let (other_response, other_requests) = match other {
-            Answered::Right { response, requests } => (response, requests.len()),
-            // Other orders and names may meet conflicts that were not there.
-            Answered::Invalid(_) => return None,
-            Answered::Refused(reason) => return Some(format!("refused: {reason}")),
+            Outcome::Correct { response, requests } => (response, requests.len()),
+            // Other orders and names may lead to conflicts that did not exist before.
+            Outcome::Invalid(_) => return None,
+            Outcome::Refused(reason) => return Some(format!("refused: {reason}")),
         };
-        // The order of mutations decides which of them share a request, and an entity is known within an operation by the
-        // names under which it was described.
+        // The order of mutations decides which of them share a request, and the names of an entity's fields decide
+        // whether it is fetched again within an operation.
         let may_ask_otherwise = matches!(self, Self::Reordered | Self::RenamedAliases);
         if requests != other_requests && !may_ask_otherwise {
             return Some(format!("{other_requests} requests instead of {requests}"));
         }
         let has_same_keys = !matches!(self, Self::RenamedAliases | Self::Reordered);
         (has_same_keys && response != other_response)
-            .then(|| format!("answered {other_response} instead of {response}"))
+            .then(|| format!("the response is {other_response}, expected {response}"))
     }
 
     fn set(
@@ -132,9 +132,8 @@ impl Variation {
     }
 }
 
-/// The same supergraph with one more subgraph, which has nothing that anybody wants. `None`: it does not
-/// parse.
-pub fn with_unused_subgraph(sdl: &str) -> Option<String> {
+/// Adds a subgraph without any field that operations select. `None` if the supergraph does not parse.
+pub fn add_unused_subgraph(sdl: &str) -> Option<String> {
     let mut document = Document::parse(sdl.to_owned(), "supergraph.graphql").ok()?;
     let own = "enum join__Graph { UNUSED @join__graph(name: \"unused\", url: \"http://unused\") }
         type Query @join__type(graph: UNUSED) { unused: Unused @join__field(graph: UNUSED) }

@@ -1,8 +1,8 @@
-//! A case that fails is made smaller until nothing can go, and becomes a folder that fails in the
-//! same way. Here the expectation is broken on purpose: one of the objects has no key, so no router
-//! can ask for its name, but one server would know it.
+//! A failing case is shrunk until nothing can be removed, and becomes a folder that fails in the same way. Here the
+//! expectation is wrong on purpose: one of the objects has no key, so no router can fetch its name, but the reference
+//! server knows it.
 
-use federations::{Case, Data, Failure, FailureKind, Variables, shrink};
+use federations::{Case, Failure, FailureKind, ObjectStore, Variables, shrink};
 
 const SUPERGRAPH: &str = r#"
 schema @link(url: "https://specs.apollo.dev/link/v1.0") @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) { query: Query }
@@ -45,16 +45,16 @@ fn broken() -> Case {
         supergraph: SUPERGRAPH.to_owned(),
         operation: OPERATION.to_owned(),
         variables,
-        data: Data::parse(DATA).expect("it is an object of objects"),
+        data: ObjectStore::parse(DATA).expect("valid data"),
     }
 }
 
 fn failure_of(case: &Case) -> Failure {
-    case.ask().expect("it can be loaded").expect_err("it fails")
+    case.compare().expect("the case loads").expect_err("the case fails")
 }
 
 #[test]
-fn a_failing_case_becomes_a_small_folder_that_fails_alike() {
+fn a_failing_case_becomes_a_small_folder_that_fails_in_the_same_way() {
     let case = broken();
     let failure = failure_of(&case);
     assert_eq!(failure.kind, FailureKind::Data);
@@ -65,7 +65,7 @@ fn a_failing_case_becomes_a_small_folder_that_fails_alike() {
         assert!(!shrunk.supergraph.contains(gone), "{gone} in {}", shrunk.supergraph);
     }
     let folder = tempfile::tempdir().expect("a folder");
-    shrunk.write(folder.path()).expect("it can be written");
-    let read = Case::read(folder.path()).expect("what was written can be read");
+    shrunk.write(folder.path()).expect("the case is written");
+    let read = Case::read(folder.path()).expect("the written case is read");
     assert_eq!(failure_of(&read).kind, FailureKind::Data);
 }

@@ -1,5 +1,5 @@
-//! The schema that clients see: the supergraph without join and link machinery and without what
-//! `@inaccessible` hides, directly or because nothing is left of it.
+//! The API schema, which is what clients see: the supergraph without join and link machinery and without everything
+//! that `@inaccessible` hides, directly or because all of its members are hidden.
 
 use apollo_compiler::{
     Schema,
@@ -9,7 +9,7 @@ use apollo_compiler::{
     validation::Valid,
 };
 
-use crate::{Supergraph, errors::Errors, sdl::links::Links};
+use crate::{Supergraph, errors::ErrorCollector, sdl::links::Links};
 
 impl Supergraph {
     /// The API schema as SDL.
@@ -18,15 +18,19 @@ impl Supergraph {
     }
 }
 
-/// Directives that mean something to clients.
-const KEPT: [&str; 3] = ["deprecated", "specifiedBy", "oneOf"];
+/// Directives that stay in the API schema because they mean something to clients.
+const CLIENT_DIRECTIVES: [&str; 3] = ["deprecated", "specifiedBy", "oneOf"];
 
-/// What clients see of `schema`. Meaningless where errors were pushed.
-pub(crate) fn api_schema(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> Valid<Schema> {
+/// Derives the API schema from `schema`. The result is meaningless if errors were pushed.
+pub(crate) fn api_schema(
+    schema: &Schema,
+    links: &Links,
+    errors: &mut ErrorCollector<'_>,
+) -> Valid<Schema> {
     let inaccessible = links.directive("inaccessible", "inaccessible");
     let mut api = schema.clone();
     api.types.retain(|name, ty| {
-        // Types that only arguments of event directives have.
+        // Input types and scalars that only arguments of event directives use.
         let is_of_directives = (name.starts_with("edfs__") && ty.is_input_object())
             || (name.starts_with("events__") && (ty.is_input_object() || ty.is_scalar()));
         let is_machinery = links.is_machinery_type(name) || is_of_directives;
@@ -34,12 +38,13 @@ pub(crate) fn api_schema(schema: &Schema, links: &Links, errors: &mut Errors<'_>
     });
     api.directive_definitions.retain(|name, definition| {
         let reaches_clients = definition.locations.iter().any(is_executable);
-        KEPT.contains(&name.as_str()) || (reaches_clients && !links.is_machinery_directive(name))
+        CLIENT_DIRECTIVES.contains(&name.as_str())
+            || (reaches_clients && !links.is_machinery_directive(name))
     });
     for ty in api.types.values_mut().filter(|ty| !ty.is_built_in()) {
         remove_hidden_members(ty, &inaccessible);
     }
-    while cascade(&mut api) {}
+    while remove_dangling(&mut api) {}
     for ty in api.types.values_mut().filter(|ty| !ty.is_built_in()) {
         strip_directives(ty);
     }
@@ -57,7 +62,7 @@ pub(crate) fn api_schema(schema: &Schema, links: &Links, errors: &mut Errors<'_>
     if definition.query.is_none() {
         errors.push(
             None,
-            "nothing of the query root is left for clients",
+            "the query root has no field that clients may see",
             Some("at least one field of it must be accessible"),
         );
         return Valid::assume_valid(api);
@@ -122,8 +127,9 @@ fn remove_hidden_members(ty: &mut ExtendedType, inaccessible: &str) {
     }
 }
 
-/// Removes what refers to types that are gone, and types that have nothing left. True if anything was removed.
-fn cascade(api: &mut Schema) -> bool {
+/// Removes references to types that were removed, and types that have no members left. Returns true if anything was
+/// removed, in which case another pass is needed.
+fn remove_dangling(api: &mut Schema) -> bool {
     let known: HashSet<_> = api.types.keys().cloned().collect();
     // Built-in scalars that nothing uses may be absent from a schema and are known all the same.
     let is_known = |ty: &Type| {
@@ -185,10 +191,10 @@ fn cascade(api: &mut Schema) -> bool {
 
 fn strip_directives(ty: &mut ExtendedType) {
     fn strip(directives: &mut DirectiveList) {
-        directives.0.retain(|directive| KEPT.contains(&directive.name.as_str()));
+        directives.0.retain(|directive| CLIENT_DIRECTIVES.contains(&directive.name.as_str()));
     }
     fn strip_ast(directives: &mut apollo_compiler::ast::DirectiveList) {
-        directives.0.retain(|directive| KEPT.contains(&directive.name.as_str()));
+        directives.0.retain(|directive| CLIENT_DIRECTIVES.contains(&directive.name.as_str()));
     }
     match ty {
         ExtendedType::Scalar(scalar) => strip(&mut scalar.make_mut().directives),

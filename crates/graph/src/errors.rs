@@ -1,25 +1,26 @@
-//! What can be wrong with a schema, with its place in the text. Rendering excerpts lives with the
-//! caller, who knows the terminal.
+//! Errors in a schema, with their positions in the text. Excerpts of the text are rendered by the caller, which knows
+//! the terminal.
 
-/// How many errors one reading reports; further ones are counted. A person mends a screenful at a time.
+/// The maximum number of errors that one reading reports; further ones are only counted. 50 errors are about what fits
+/// on a screen, and a person corrects them a screenful at a time.
 pub const ERRORS_MAX: usize = 50;
 
-/// A place in a text.
+/// A range of bytes in a text, with the line and column where it starts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Span {
-    /// From 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
-    /// First byte.
+    /// The offset of the first byte.
     pub start: usize,
-    /// Byte behind the last one.
+    /// The offset behind the last byte.
     pub end: usize,
 }
 
 impl Span {
-    /// The place of these bytes. Offsets outside the text or inside a character are moved down to
-    /// the nearest border.
+    /// Returns the span of the bytes `start..end`. Offsets outside the text or inside a character are moved down to the
+    /// nearest character boundary.
     pub fn in_text(text: &str, start: usize, end: usize) -> Self {
         let start = text.floor_char_boundary(start);
         let end = text.floor_char_boundary(end.max(start));
@@ -34,14 +35,14 @@ impl Span {
     }
 }
 
-/// One thing that is wrong with a schema.
+/// One error in a schema.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchemaError {
-    /// What is wrong.
+    /// The description of the error.
     pub message: String,
-    /// What to do about it.
+    /// Advice on how to correct it.
     pub help: Option<String>,
-    /// Where.
+    /// The position in the text, if the error has one.
     pub span: Option<Span>,
 }
 
@@ -58,8 +59,8 @@ impl std::fmt::Display for SchemaError {
     }
 }
 
-/// All that is wrong with a schema, in the order of the text; never empty, at most [`ERRORS_MAX`] and a
-/// last one that counts the rest.
+/// All errors of a schema in the order of the text: never empty, at most [`ERRORS_MAX`] and a last one that counts the
+/// rest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchemaErrors(pub Vec<SchemaError>);
 
@@ -78,12 +79,12 @@ impl std::fmt::Display for SchemaErrors {
 impl std::error::Error for SchemaErrors {}
 
 /// Collects errors while a text is read.
-pub(crate) struct Errors<'a> {
+pub(crate) struct ErrorCollector<'a> {
     text: &'a str,
     found: Vec<SchemaError>,
 }
 
-impl<'a> Errors<'a> {
+impl<'a> ErrorCollector<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         Self { text, found: Vec::new() }
     }
@@ -102,7 +103,7 @@ impl<'a> Errors<'a> {
         });
     }
 
-    /// Takes over what the parser or validator found.
+    /// Adds the errors that the parser or validator found.
     pub(crate) fn push_diagnostics(
         &mut self,
         diagnostics: &apollo_compiler::validation::DiagnosticList,
@@ -117,7 +118,7 @@ impl<'a> Errors<'a> {
         self.found.is_empty()
     }
 
-    /// What was found since the last call, if anything.
+    /// Takes the errors that were found since the last call. Returns `Err` if there are any.
     pub(crate) fn finish(&mut self) -> Result<(), SchemaErrors> {
         let mut found = std::mem::take(&mut self.found);
         if found.is_empty() {

@@ -1,19 +1,20 @@
-//! The directives that bind root fields of event subgraphs to topics, by name, and what a field does that has one.
+//! The names of the directives that bind root fields of event subgraphs to topics, and the role that each gives a
+//! field.
 
 use crate::{Field, SubgraphId};
 
-/// What a root field of an event subgraph does.
+/// The role of a root field of an event subgraph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventRole {
-    /// Events of topics start its resolution; a field of Subscription.
+    /// Events of the bound topics start the resolution of the field, a field of Subscription.
     Subscribe,
-    /// It publishes its arguments; a field of Mutation.
+    /// The field publishes its arguments; a field of Mutation.
     Publish,
-    /// It publishes its arguments and waits for an answer; a field of Query or Mutation.
+    /// The field publishes its arguments and waits for a response; a field of Query or Mutation.
     Request,
 }
 
-/// The directives that are supported, in the order in which messages list them.
+/// The supported directives, in the order in which messages list them.
 pub(crate) const BINDINGS: [(&str, EventRole); 10] = [
     ("edfs__natsSubscribe", EventRole::Subscribe),
     ("edfs__natsPublish", EventRole::Publish),
@@ -28,19 +29,19 @@ pub(crate) const BINDINGS: [(&str, EventRole); 10] = [
 ];
 
 impl EventRole {
-    /// The role that a directive of that name gives. `None`: it binds nothing.
+    /// Returns the role that the directive of that name gives; `None` if the directive binds nothing.
     pub fn of_directive(name: &str) -> Option<Self> {
         BINDINGS.iter().find(|(known, _)| *known == name).map(|(_, role)| *role)
     }
 
-    /// The names of all directives that bind.
+    /// Returns the names of all binding directives.
     pub fn directives() -> impl Iterator<Item = &'static str> {
         BINDINGS.iter().map(|(name, _)| *name)
     }
 }
 
 impl Field {
-    /// What the field does in an event subgraph; `None`: it is bound to nothing there.
+    /// Returns the role of the field in an event subgraph; `None` if no directive binds it there.
     pub fn event_role(&self, subgraph: SubgraphId) -> Option<EventRole> {
         let there = self.directives.iter().filter(|it| it.subgraphs.contains(subgraph));
         there.filter_map(|it| EventRole::of_directive(&it.name)).next()

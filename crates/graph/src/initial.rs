@@ -1,30 +1,32 @@
-//! `initial` of `@events__subscribe`: where the current state of a subscription's field comes from, which a subscriber gets
-//! before any event. Reading it means checking it; how it is asked for is not known here.
+//! The argument `initial` of `@events__subscribe`: the source of a subscription field's current state, which a
+//! subscriber receives before any event. This module reads and checks the argument; fetching the state is not its
+//! business.
 
 use crate::{
     AppliedDirective, Argument, ConstValue, EventRole, Field, FieldId, FieldSet, FieldSetItem,
     SubgraphId, SubgraphKind, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape,
 };
 
-/// Where the current state comes from.
+/// The source of a subscription field's current state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Initial {
-    /// From whoever answers for the entity that the arguments name.
+    /// The state is the entity that the arguments identify, fetched from the subgraphs that resolve it.
     Entity {
-        /// The event subgraph, which knows nothing but the keys here.
+        /// The event subgraph, which knows only the keys here.
         subgraph: SubgraphId,
         /// The entity's type, an object type.
         ty: TypeId,
-        /// Its key fields; each has an argument of its name. They hold a key that some server takes.
+        /// The key fields of the entity, each of which has an argument of its name. They contain a key that some server
+        /// accepts.
         keys: Vec<FieldId>,
     },
-    /// It is what that field of the query's root answers to the same arguments.
+    /// The state is the value of this field of the query root with the same arguments.
     Field(FieldId),
 }
 
 impl Supergraph {
-    /// What a subscription field says of its current state. `None`: nothing, or what is wrong, for which a graph is refused
-    /// when its bindings are read.
+    /// Returns the source of a subscription field's current state. `None` if the field has none, or if its `initial` is
+    /// invalid; a graph with an invalid `initial` is refused when its bindings are read.
     pub fn initial_of(&self, field: FieldId) -> Option<Initial> {
         let is_source = |it: &&AppliedDirective| {
             EventRole::of_directive(&it.name) == Some(EventRole::Subscribe)
@@ -33,10 +35,10 @@ impl Supergraph {
         self.initial(field, directive).ok().flatten()
     }
 
-    /// The same of one directive.
+    /// Returns the source of the current state that one directive names.
     ///
     /// # Errors
-    /// What is wrong with its argument `initial`, and what would be right.
+    /// The error says why the argument `initial` is invalid and which values are valid.
     pub fn initial(
         &self,
         field: FieldId,
@@ -45,19 +47,19 @@ impl Supergraph {
         match directive.argument("initial") {
             None | Some(ConstValue::Null) => Ok(None),
             Some(ConstValue::Enum(name) | ConstValue::String(name)) if &**name == "ENTITY" => {
-                self.entity(self.field(field), directive).map(Some)
+                self.read_entity(self.field(field), directive).map(Some)
             }
             Some(ConstValue::Object(members)) => match &members[..] {
-                [(member, ConstValue::String(name))] if &**member == "field" => {
-                    self.query_field(self.field(field), name).map(|it| Some(Initial::Field(it)))
-                }
+                [(member, ConstValue::String(name))] if &**member == "field" => self
+                    .find_query_field(self.field(field), name)
+                    .map(|it| Some(Initial::Field(it))),
                 _ => Err("initial must be ENTITY or {field: \"…\"}".to_owned()),
             },
             Some(_) => Err("initial must be ENTITY or {field: \"…\"}".to_owned()),
         }
     }
 
-    fn entity(&self, field: &Field, directive: &AppliedDirective) -> Result<Initial, String> {
+    fn read_entity(&self, field: &Field, directive: &AppliedDirective) -> Result<Initial, String> {
         let instead = "; initial: {field: \"…\"} takes the state from a root field of the query";
         let TypeRefShape::Named(ty) = field.ty.shape else {
             return Err(format!("initial: ENTITY is one object, and the field is a list{instead}"));
@@ -83,7 +85,7 @@ impl Supergraph {
         let mut covered: Vec<FieldId> = Vec::new();
         let mut problem = None;
         for key in keys {
-            match self.covered(field, &key.fields) {
+            match self.key_arguments(field, &key.fields) {
                 Ok(fields) => covered.extend(fields),
                 Err(reason) => _ = problem.get_or_insert(reason),
             }
@@ -92,7 +94,7 @@ impl Supergraph {
         covered.dedup();
         if covered.is_empty() {
             let reason = problem.unwrap_or_else(|| "the key is empty".to_owned());
-            let key = names(self, &first.fields).join(" ");
+            let key = leaf_names(self, &first.fields).join(" ");
             return Err(format!(
                 "initial: ENTITY needs an argument for each field of a key of `{name}`, such as \"{key}\": {reason}"
             ));
@@ -114,8 +116,8 @@ impl Supergraph {
         Ok(Initial::Entity { subgraph: here, ty, keys: covered })
     }
 
-    /// The fields of a key that has an argument for each of them.
-    fn covered(&self, field: &Field, key: &FieldSet) -> Result<Vec<FieldId>, String> {
+    /// Returns the fields of `key`, each of which must have an argument of its name on `field`.
+    fn key_arguments(&self, field: &Field, key: &FieldSet) -> Result<Vec<FieldId>, String> {
         let mut covered = Vec::new();
         for item in &key.items {
             let FieldSetItem::Field { field: member, fields, .. } = item else {
@@ -144,14 +146,14 @@ impl Supergraph {
         Ok(covered)
     }
 
-    fn query_field(&self, field: &Field, name: &str) -> Result<FieldId, String> {
+    fn find_query_field(&self, field: &Field, name: &str) -> Result<FieldId, String> {
         let query = &self.ty(self.query).name;
         let Some(id) = self.field_named(self.query, name) else {
             return Err(format!("initial: there is no root field `{query}.{name}`"));
         };
         let asked = self.field(id);
         let place = format!("initial: `{query}.{name}`");
-        if !gives(&asked.ty, &field.ty, true) {
+        if !is_assignable(&asked.ty, &field.ty, true) {
             return Err(format!("{place} has another type than the subscription's field"));
         }
         for argument in &field.arguments {
@@ -179,17 +181,17 @@ impl Supergraph {
         }
     }
 
-    /// This supergraph as it is for one object of `field` of which `subgraph` knows these keys and nothing else. Ids stay
-    /// what they are.
+    /// Returns this supergraph as it applies to one object of `field` of which `subgraph` knows these keys and nothing
+    /// else. Ids do not change.
     #[must_use]
     pub fn with_keys_alone(&self, field: FieldId, subgraph: SubgraphId, keys: &[FieldId]) -> Self {
         let mut there = self.clone();
         for (number, it) in there.fields.iter_mut().enumerate() {
-            // There are no more than ids have room for.
+            // The number of fields always fits into an id.
             let id = FieldId(number as u32);
             if id != field && !keys.contains(&id) {
                 it.resolved_by.remove(subgraph);
-                // Nothing of it stands in the object either, where its name would be in the way.
+                // The object contains no other field of the subgraph either: its mention would conflict by name.
                 it.subgraphs.retain(|said| said.subgraph != subgraph);
             }
         }
@@ -201,17 +203,20 @@ impl Supergraph {
     }
 }
 
-/// Is every value of type `given` one of type `wanted`? The outermost null is looked after by whoever asks.
-fn gives(given: &TypeRef, wanted: &TypeRef, is_outermost: bool) -> bool {
+/// True if every value of type `given` is a value of type `wanted`. Nullability of the outermost type is left to the
+/// caller.
+fn is_assignable(given: &TypeRef, wanted: &TypeRef, is_outermost: bool) -> bool {
     let fits = is_outermost || wanted.nullable || !given.nullable;
     fits && match (&given.shape, &wanted.shape) {
         (TypeRefShape::Named(given), TypeRefShape::Named(wanted)) => given == wanted,
-        (TypeRefShape::List(given), TypeRefShape::List(wanted)) => gives(given, wanted, false),
+        (TypeRefShape::List(given), TypeRefShape::List(wanted)) => {
+            is_assignable(given, wanted, false)
+        }
         _ => false,
     }
 }
 
-fn names<'a>(graph: &'a Supergraph, set: &FieldSet) -> Vec<&'a str> {
+fn leaf_names<'a>(graph: &'a Supergraph, set: &FieldSet) -> Vec<&'a str> {
     let name = |item: &FieldSetItem| match item {
         FieldSetItem::Field { field, .. } => Some(&*graph.field(*field).name),
         FieldSetItem::Fragment { .. } => None,

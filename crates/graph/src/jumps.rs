@@ -1,8 +1,8 @@
-//! Jumps: which keys lead from the holders of an object to another subgraph, and what can be
-//! reached in the end. Serves planning now and satisfiability checks of composition later.
+//! Jumps: the keys that lead from the holders of an object to another subgraph, and the subgraphs that are reachable in
+//! the end. Planning uses them now, satisfiability checks of composition will use them later.
 //!
-//! A *holder* is a subgraph that has an object in hand. Reachability is the least fixpoint of
-//! "holders of (type, start) include U": monotone over finite sets, so polynomial by construction.
+//! A *holder* is a subgraph that has an object in hand. Reachability is the least fixpoint of "holders of (type, start)
+//! include U": monotone over finite sets, so polynomial by construction.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Supergraph {
-    /// What `subgraph` says of a field, if it mentions it.
+    /// Returns the mention of a field in `subgraph`, if it has one.
     pub fn field_in(
         &self,
         field: FieldId,
@@ -20,18 +20,18 @@ impl Supergraph {
         self.field(field).subgraphs.iter().find(|there| there.subgraph == subgraph)
     }
 
-    /// What `subgraph` says of a type, if it defines it.
+    /// Returns the definition of a type in `subgraph`, if it has one.
     pub fn type_in(&self, ty: TypeId, subgraph: SubgraphId) -> Option<&crate::TypeInSubgraph> {
         self.ty(ty).subgraphs.iter().find(|there| there.subgraph == subgraph)
     }
 
-    /// The named type that `field` has in `subgraph`, which may narrow the supergraph's.
+    /// Returns the named type that `field` has in `subgraph`, which may be narrower than in the supergraph.
     pub fn field_type_in(&self, field: FieldId, subgraph: SubgraphId) -> TypeId {
         let there = self.field_in(field, subgraph).and_then(|there| there.ty.as_ref());
         there.unwrap_or(&self.field(field).ty).named()
     }
 
-    /// The object types that `subgraph` can return where the type is `ty`, in schema order.
+    /// Returns the object types that `subgraph` can return where the type is `ty`, in schema order.
     pub fn possible_in(&self, ty: TypeId, subgraph: SubgraphId) -> &[TypeId] {
         if !self.ty(ty).kind.is_abstract() {
             return &self.ty(ty).possible;
@@ -39,45 +39,45 @@ impl Supergraph {
         self.type_in(ty, subgraph).map_or(&[], |there| &there.possible)
     }
 
-    /// Is `ty` an object type in `subgraph` that stands for all implementations of an interface
-    /// (`@interfaceObject`)? Such a subgraph does not know what an object is.
+    /// True if `ty` is an object type in `subgraph` that stands for all implementations of an interface
+    /// (`@interfaceObject`). Such a subgraph does not know the types of its objects.
     pub fn is_interface_object(&self, ty: TypeId, subgraph: SubgraphId) -> bool {
         self.type_in(ty, subgraph).is_some_and(|there| there.interface_object)
     }
 
-    /// The type that objects of type `ty` have in `subgraph`: the interface where it has an interface
+    /// Returns the type that objects of type `ty` have in `subgraph`: the interface where the subgraph has an interface
     /// object, `ty` itself elsewhere.
-    pub fn type_there(&self, ty: TypeId, subgraph: SubgraphId) -> TypeId {
+    pub fn local_type(&self, ty: TypeId, subgraph: SubgraphId) -> TypeId {
         let stands_for = self.ty(ty).interface_objects.iter().find(|(there, _)| *there == subgraph);
         stands_for.map_or(ty, |&(_, interface)| interface)
     }
 
-    /// Is `ty` the type of the query, and does `subgraph` answer queries? There is one such object, so root
-    /// fields can be asked for wherever it stands.
-    pub fn has_query_root(&self, ty: TypeId, subgraph: SubgraphId) -> bool {
+    /// True if `ty` is the query root and `subgraph` serves queries. There is only one such object, so its root fields
+    /// can be fetched wherever it occurs.
+    pub fn is_query_root_in(&self, ty: TypeId, subgraph: SubgraphId) -> bool {
         ty == self.query && self.subgraph(subgraph).kind == SubgraphKind::Server
     }
 
-    /// The keys by which the router may ask `subgraph` for objects of type `ty`, in representations
-    /// of [`Supergraph::type_there`]. None lead to an event subgraph, which has no server.
+    /// Returns the keys by which the router may fetch objects of type `ty` from `subgraph`, in representations of
+    /// [`Supergraph::local_type`]. No key leads to an event subgraph, which has no server.
     pub fn keys_into(&self, ty: TypeId, subgraph: SubgraphId) -> impl Iterator<Item = &Key> {
         let is_server = self.subgraph(subgraph).kind == SubgraphKind::Server;
-        self.type_in(self.type_there(ty, subgraph), subgraph)
+        self.type_in(self.local_type(ty, subgraph), subgraph)
             .filter(move |_| is_server)
             .into_iter()
             .flat_map(|there| &there.keys)
             .filter(|key| key.resolvable)
     }
 
-    /// True if `holders` together resolve every field of `set` on an object of type `on`. Nested fields are looked up
-    /// in those of them that give the object, without further requests.
+    /// True if `holders` together resolve every field of `set` on an object of type `on`. Nested fields are resolved by
+    /// those holders that give the nested object, without further requests.
     pub fn resolves_set(&self, set: &FieldSet, on: TypeId, holders: SubgraphSet) -> bool {
-        self.obtains(set, on, holders, &|_, carriers| carriers)
+        self.resolves_set_through(set, on, holders, &|_, carriers| carriers)
     }
 
-    /// As [`Supergraph::resolves_set`]; `holders_of` widens the subgraphs that give a nested object to all that have
-    /// it in the end.
-    fn obtains(
+    /// Implements [`Supergraph::resolves_set`]; `holders_of` widens the subgraphs that give a nested object to all that
+    /// hold it in the end.
+    fn resolves_set_through(
         &self,
         set: &FieldSet,
         on: TypeId,
@@ -85,9 +85,11 @@ impl Supergraph {
         holders_of: &impl Fn(TypeId, SubgraphSet) -> SubgraphSet,
     ) -> bool {
         set.items.iter().all(|item| match item {
-            FieldSetItem::Fragment { on, fields } => self.obtains(fields, *on, holders, holders_of),
+            FieldSetItem::Fragment { on, fields } => {
+                self.resolves_set_through(fields, *on, holders, holders_of)
+            }
             FieldSetItem::Field { field, fields, .. } => {
-                // A set that is written on an interface means the object type's own field of that name.
+                // A set written on an interface means the object type's own field of that name.
                 let own = match self.ty(on).fields.contains(field) {
                     true => Some(*field),
                     false => self.field_named(on, &self.field(*field).name),
@@ -97,7 +99,12 @@ impl Supergraph {
                 let below = self.field(own).ty.named();
                 !carriers.is_empty()
                     && (fields.items.is_empty()
-                        || self.obtains(fields, below, holders_of(below, carriers), holders_of))
+                        || self.resolves_set_through(
+                            fields,
+                            below,
+                            holders_of(below, carriers),
+                            holders_of,
+                        ))
             }
         })
     }
@@ -106,8 +113,8 @@ impl Supergraph {
 /// All jumps of a supergraph, compiled once.
 #[derive(Debug)]
 pub struct Jumps {
-    /// For each object type that has resolvable keys: the subgraphs they lead to. There is one query root, so
-    /// no key is needed for it.
+    /// The subgraphs that resolvable keys lead to, for each object type that has such keys. The query root needs no
+    /// key, because there is only one.
     targets: HashMap<TypeId, SubgraphSet>,
     reachable: Reachable,
 }
@@ -124,7 +131,7 @@ impl Jumps {
                 .map(|there| there.subgraph)
                 .chain(ty.interface_objects.iter().map(|(subgraph, _)| *subgraph))
                 .filter(|&subgraph| {
-                    supergraph.has_query_root(id, subgraph)
+                    supergraph.is_query_root_in(id, subgraph)
                         || supergraph.keys_into(id, subgraph).next().is_some()
                 })
                 .collect();
@@ -136,21 +143,21 @@ impl Jumps {
         Self { targets, reachable }
     }
 
-    /// The subgraphs that can be asked for objects of type `ty`, if a key of theirs can be had.
+    /// Returns the subgraphs from which objects of type `ty` can be fetched if one of their keys is available.
     pub fn targets(&self, ty: TypeId) -> SubgraphSet {
         self.targets.get(&ty).copied().unwrap_or_default()
     }
 
-    /// The subgraphs that can hold an object of type `ty` in the end, if `holders` have it now.
+    /// Returns the subgraphs that can hold an object of type `ty` in the end if `holders` have it now.
     pub fn reachable(&self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
         self.reachable.reached_by(ty, holders)
     }
 }
 
-/// The fixpoint: who can hold an object in the end.
+/// The fixpoint of reachability: the subgraphs that can hold an object in the end.
 #[derive(Debug, Default)]
 pub struct Reachable {
-    /// Start with one holder; a missing entry: nobody else.
+    /// The subgraphs reached from a single holder. An absent entry means that no other subgraph is reached.
     from: HashMap<(TypeId, SubgraphId), SubgraphSet>,
 }
 
@@ -176,10 +183,10 @@ impl Reachable {
                 let reached_by = |ty, holders| reachable.reached_by(ty, holders);
                 // Within one start the order does not matter: the outer loop runs until nothing changes.
                 for to in targets[&ty].difference(holders).iter() {
-                    let leads = supergraph.has_query_root(ty, to)
-                        || supergraph
-                            .keys_into(ty, to)
-                            .any(|key| supergraph.obtains(&key.fields, ty, grown, &reached_by));
+                    let leads = supergraph.is_query_root_in(ty, to)
+                        || supergraph.keys_into(ty, to).any(|key| {
+                            supergraph.resolves_set_through(&key.fields, ty, grown, &reached_by)
+                        });
                     if leads {
                         grown.insert(to);
                     }
@@ -197,7 +204,8 @@ impl Reachable {
         self.from.get(&(ty, start)).copied().unwrap_or_else(|| SubgraphSet::of(start))
     }
 
-    /// Who can hold it in the end. Several holders reach at least what each reaches alone.
+    /// Returns the subgraphs that can hold the object in the end. Several holders reach at least the union of what each
+    /// reaches alone.
     fn reached_by(&self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
         holders.iter().map(|start| self.reached_from(ty, start)).fold(holders, SubgraphSet::union)
     }

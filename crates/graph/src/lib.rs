@@ -1,7 +1,7 @@
-//! The supergraph model: types, fields, who resolves what, keys and jumps.
+//! The supergraph model: types, fields, the subgraphs that resolve them, keys and jumps.
 //!
-//! Invariant: this crate knows nothing of operations. It is read once per generation and never
-//! changes afterwards.
+//! Invariant: this crate knows nothing of operations. A supergraph is read once per generation and never changes
+//! afterwards.
 
 mod api;
 mod errors;
@@ -20,17 +20,10 @@ pub use ids::{FieldId, SubgraphId, TypeId};
 pub use initial::Initial;
 pub use jumps::{Jumps, Reachable};
 pub use model::{
-    AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldInSubgraph, FieldSet,
-    FieldSetItem, Key, Subgraph, SubgraphKind, Supergraph, Type, TypeInSubgraph, TypeKind, TypeRef,
-    TypeRefShape,
+    ApiSchema, AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldInSubgraph,
+    FieldSet, FieldSetItem, Key, ProgressiveOverride, Subgraph, SubgraphKind, Supergraph, Type,
+    TypeInSubgraph, TypeKind, TypeRef, TypeRefShape,
 };
-pub use override_labels::{OVERRIDE_LABELS_MAX, OverrideLabels, ProgressiveOverride};
+pub use override_labels::{OVERRIDE_LABELS_MAX, OverrideLabels};
 pub use sdl::SDL_BYTES_MAX;
 pub use subgraph_set::{SUBGRAPHS_MAX, SubgraphSet};
-
-/// The schema that clients see, as the parser and validator of operations wants it.
-/// Join and link machinery and everything `@inaccessible` are gone.
-#[derive(Clone, Debug)]
-pub struct ApiSchema(
-    pub std::sync::Arc<apollo_compiler::validation::Valid<apollo_compiler::Schema>>,
-);

@@ -1,20 +1,22 @@
-//! The supergraph as plain data, compiled once per schema. Reading it from SDL lives in
-//! [`crate::sdl`]; what clients may see lives in [`crate::api`].
+//! The supergraph as plain data, compiled once per schema. [`crate::sdl`] reads it from SDL; [`crate::api`] derives the
+//! schema that clients see.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use crate::{ApiSchema, FieldId, ProgressiveOverride, SubgraphId, SubgraphSet, TypeId};
+use apollo_compiler::{Schema, validation::Valid};
+
+use crate::{FieldId, SubgraphId, SubgraphSet, TypeId};
 
 /// One loaded supergraph.
 #[derive(Clone, Debug)]
 pub struct Supergraph {
-    /// In the order of `enum join__Graph`.
+    /// The subgraphs, in the order of `enum join__Graph`.
     pub subgraphs: Vec<Subgraph>,
-    /// Every named type that clients or subgraphs know, join and link machinery left out; built-in scalars included.
+    /// All named types that clients or subgraphs know, including built-in scalars, without join and link machinery.
     pub types: Vec<Type>,
-    /// Every field of every object and interface type.
+    /// All fields of all object and interface types.
     pub fields: Vec<Field>,
-    /// Name to type.
+    /// The type of each name.
     pub type_names: HashMap<Box<str>, TypeId>,
     /// The query root.
     pub query: TypeId,
@@ -22,53 +24,59 @@ pub struct Supergraph {
     pub mutation: Option<TypeId>,
     /// The subscription root, if any.
     pub subscription: Option<TypeId>,
-    /// The labels of progressive overrides, in the order they are met.
+    /// The labels of progressive overrides, in the order of their first occurrence.
     pub override_labels: Vec<Box<str>>,
-    /// What clients see.
+    /// The schema that clients see.
     pub api: ApiSchema,
 }
+
+/// The schema that clients see, in the form that the parser and validator of operations require. Join and link
+/// machinery and everything `@inaccessible` are removed.
+#[derive(Clone, Debug)]
+pub struct ApiSchema(pub Arc<Valid<Schema>>);
 
 /// One subgraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subgraph {
-    /// `join__graph(name:)`: the name in configuration, logs and metrics.
+    /// The name in configuration, logs and metrics: `join__graph(name:)`.
     pub name: Box<str>,
-    /// `join__graph(url:)`; empty for an event subgraph.
+    /// The URL of the subgraph's server, `join__graph(url:)`; empty for an event subgraph.
     pub url: Box<str>,
-    /// Does a server stand behind it, or brokers?
+    /// Whether a server or a broker provides the subgraph.
     pub kind: SubgraphKind,
 }
 
-/// What stands behind a subgraph.
+/// The kind of a subgraph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubgraphKind {
     /// A GraphQL server.
     Server,
-    /// Broker topics bound by directives on its root fields; it has no server.
+    /// Topics of a broker that directives bind to root fields; the subgraph has no server.
     Events,
 }
 
 /// One named type.
 #[derive(Clone, Debug)]
 pub struct Type {
-    /// Its name.
+    /// The type's name.
     pub name: Box<str>,
-    /// What it is.
+    /// The kind of type.
     pub kind: TypeKind,
-    /// Object and interface types: their fields, in schema order.
+    /// The fields of an object or interface type, in schema order; empty for other kinds.
     pub fields: Vec<FieldId>,
-    /// The object types a value of this type may have at run time, in schema order (an object type: itself).
+    /// The object types that a value of this type may have at run time, in schema order. An object type contains
+    /// itself.
     pub possible: Vec<TypeId>,
-    /// Objects and interfaces: the interfaces it implements.
+    /// The interfaces that an object or interface type implements.
     pub implements: Vec<TypeId>,
-    /// The subgraphs that define it.
+    /// The subgraphs that define the type.
     pub subgraphs: Vec<TypeInSubgraph>,
-    /// Object types: the subgraphs that do not know the type but have an interface of it as an
-    /// `@interfaceObject`, with that interface. At most one for each subgraph.
+    /// For object types: the subgraphs that do not know the type but have one of its interfaces as an
+    /// `@interfaceObject`, with that interface. At most one entry for each subgraph.
     pub interface_objects: Vec<(SubgraphId, TypeId)>,
-    /// The contexts that its objects set (`@context`).
+    /// The contexts that objects of this type set (`@context`).
     pub contexts: Vec<Box<str>>,
-    /// Is it hidden from clients?
+    /// True if the type is hidden from clients.
     pub inaccessible: bool,
 }
 
@@ -90,67 +98,68 @@ pub enum TypeKind {
 }
 
 impl TypeKind {
-    /// Interface or union: the type of the object is known at run time only.
+    /// True for interfaces and unions: the type of an object is known only at run time.
     pub fn is_abstract(&self) -> bool {
         matches!(self, Self::Interface | Self::Union)
     }
 
-    /// Does a field of this type need a selection set?
+    /// True if a field of this type needs a selection set.
     pub fn is_composite(&self) -> bool {
         matches!(self, Self::Object | Self::Interface | Self::Union)
     }
 }
 
-/// What one subgraph says of a type (`@join__type`, `@join__unionMember`, `@join__implements`).
+/// The definition of a type in one subgraph (`@join__type`, `@join__unionMember`, `@join__implements`).
 #[derive(Clone, Debug)]
 pub struct TypeInSubgraph {
-    /// Which subgraph.
+    /// The subgraph of this definition.
     pub subgraph: SubgraphId,
-    /// Its `@key`s there, in schema order.
+    /// The `@key`s of the type in this subgraph, in schema order.
     pub keys: Vec<Key>,
-    /// `@interfaceObject`: an object type there, an interface in the supergraph.
+    /// True for an `@interfaceObject`: an object type in the subgraph, an interface in the supergraph.
     pub interface_object: bool,
-    /// Abstract types: the object types that this subgraph can return for it; all, if it has an
-    /// interface object, which does not know them.
+    /// For abstract types: the object types that this subgraph can return; all of them if it has an interface object,
+    /// because such a subgraph does not know them.
     pub possible: Vec<TypeId>,
 }
 
 /// One `@key`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key {
-    /// Its fields.
+    /// The fields of the key.
     pub fields: FieldSet,
-    /// May the router call `_entities` with it?
+    /// True if the router may call `_entities` with this key.
     pub resolvable: bool,
-    /// True if the key stands on a type extension of Federation 1 (`@join__type(extension: true)`). External members
-    /// of such a key are references to an object that the subgraph has, not values that it cannot give.
+    /// True if the key is declared on a type extension of Federation 1 (`@join__type(extension: true)`). External
+    /// members of such a key are references to an object that the subgraph has, not values that it cannot give.
     pub is_extension: bool,
 }
 
 /// The parsed value of `fields:` in `@key`, `@requires` and `@provides`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FieldSet {
-    /// In the order written.
+    /// The items, in the order written.
     pub items: Vec<FieldSetItem>,
 }
 
 /// One member of a [`FieldSet`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FieldSetItem {
-    /// A field, with what is wanted below it (empty for leaves).
+    /// A field, with the selection on its value (empty for leaves).
     Field {
-        /// Which field.
+        /// The selected field.
         field: FieldId,
-        /// Arguments as written, canonical GraphQL text without the parentheses (`currency: EUR`); empty if none.
+        /// The arguments as written, as canonical GraphQL text without the parentheses (`currency: EUR`); empty if
+        /// there are none.
         arguments: Box<str>,
-        /// Below it.
+        /// The selection on the field's value.
         fields: FieldSet,
     },
-    /// `... on Type { … }`
+    /// An inline fragment, `... on Type { … }`.
     Fragment {
         /// The type condition.
         on: TypeId,
-        /// What is wanted of it.
+        /// The selection that applies to objects of that type.
         fields: FieldSet,
     },
 }
@@ -158,61 +167,61 @@ pub enum FieldSetItem {
 /// One field of an object or interface type.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// Its name.
+    /// The field's name.
     pub name: Box<str>,
-    /// The type that has it.
+    /// The type that has the field.
     pub parent: TypeId,
-    /// The type of its value.
+    /// The type of the field's value.
     pub ty: TypeRef,
-    /// Its arguments, in schema order.
+    /// The arguments, in schema order.
     pub arguments: Vec<Argument>,
-    /// What each subgraph that mentions it says of it; on object types also those that have it on an
-    /// interface object ([`Type::interface_objects`]).
+    /// The mention of the field in each subgraph that has one; on object types also in subgraphs that have the field on
+    /// an interface object ([`Type::interface_objects`]).
     pub subgraphs: Vec<FieldInSubgraph>,
-    /// The subgraphs whose own schema says that they resolve it, progressive overrides left aside.
+    /// The subgraphs that resolve the field according to their own schemas, before progressive overrides.
     pub(crate) declared_by: SubgraphSet,
-    /// `@override(label:)`: who takes it over from whom.
+    /// The progressive overrides of the field, `@override(label:)`.
     pub progressive: Vec<ProgressiveOverride>,
-    /// The subgraphs that resolve it, after `@external` and `@override`. Fields of interfaces: for
-    /// whatever object type the subgraph can return, without `@requires`.
+    /// The subgraphs that resolve the field, after `@external` and `@override`. A field of an interface counts only
+    /// where the subgraph resolves it for each object type that it can return, without `@requires`.
     pub resolved_by: SubgraphSet,
-    /// Directives applied in subgraphs and carried here by `@join__directive`, also unknown ones.
+    /// The directives applied in subgraphs, also unknown ones, as `@join__directive` carries them.
     pub directives: Vec<AppliedDirective>,
-    /// Is it hidden from clients?
+    /// True if the field is hidden from clients.
     pub inaccessible: bool,
 }
 
 /// An argument of a field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Argument {
-    /// Its name.
+    /// The argument's name.
     pub name: Box<str>,
-    /// Its type as GraphQL text, such as `[ID!]!`.
+    /// The type as GraphQL text, such as `[ID!]!`.
     pub ty: Box<str>,
-    /// Its default as GraphQL text.
+    /// The default value as GraphQL text.
     pub default: Option<Box<str>>,
 }
 
-/// What one subgraph says of a field (`@join__field`).
+/// The mention of a field in one subgraph (`@join__field`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldInSubgraph {
-    /// Which subgraph.
+    /// The subgraph that mentions the field.
     pub subgraph: SubgraphId,
-    /// Mentioned but not resolved there.
+    /// True if the subgraph mentions the field but does not resolve it.
     pub external: bool,
-    /// `@requires`: what its resolver needs of the object beside a key.
+    /// `@requires`: the fields of the object that the resolver needs in addition to a key.
     pub requires: Option<FieldSet>,
-    /// `@provides`: what this subgraph resolves below this field although it is external there.
+    /// `@provides`: the fields below this one that the subgraph resolves here although they are external there.
     pub provides: Option<FieldSet>,
-    /// Its type there, where that differs from the supergraph's.
+    /// The type of the field in this subgraph, if it differs from the supergraph's.
     pub ty: Option<TypeRef>,
-    /// Arguments that clients do not know: `@fromContext` fills them in. Such a field is asked for by
-    /// entity requests only, so `requires` is there, if empty.
+    /// The arguments that clients do not know and that `@fromContext` fills in. Such a field is fetched by entity
+    /// requests only, so `requires` is always set, even if empty.
     pub context: Vec<ContextArgument>,
 }
 
 impl FieldInSubgraph {
-    /// A mention that says nothing more than that the subgraph has the field.
+    /// Creates a mention that says only that the subgraph has the field.
     pub(crate) fn of(subgraph: SubgraphId) -> Self {
         Self {
             subgraph,
@@ -225,30 +234,41 @@ impl FieldInSubgraph {
     }
 }
 
-/// An argument whose value is read from an object further up (`@fromContext`).
+/// An argument with a value that is read from an object further up (`@fromContext`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContextArgument {
-    /// Its name.
+    /// The argument's name.
     pub name: Box<str>,
-    /// Its type as GraphQL text.
+    /// The type as GraphQL text.
     pub ty: Box<str>,
-    /// By type that sets the context ([`Type::contexts`]): what is read of it, one leaf.
+    /// The leaf to read, for each type that sets the context ([`Type::contexts`]).
     pub selections: Vec<(TypeId, FieldSet)>,
+}
+
+/// A field that moves to another subgraph while a label is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgressiveOverride {
+    /// The label, an index into [`Supergraph::override_labels`].
+    pub label: u8,
+    /// The subgraph that resolves the field while the label is off.
+    pub from: SubgraphId,
+    /// The subgraph that resolves the field while the label is on.
+    pub to: SubgraphId,
 }
 
 /// A directive applied to a field in some subgraphs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AppliedDirective {
-    /// Where.
+    /// The subgraphs that apply the directive.
     pub subgraphs: SubgraphSet,
-    /// Without the `@`.
+    /// The directive's name without the `@`.
     pub name: Box<str>,
-    /// In the order written.
+    /// The arguments, in the order written.
     pub arguments: Vec<(Box<str>, ConstValue)>,
 }
 
 impl AppliedDirective {
-    /// The argument of that name.
+    /// Returns the value of the argument `name`.
     pub fn argument(&self, name: &str) -> Option<&ConstValue> {
         self.arguments.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
     }
@@ -257,15 +277,15 @@ impl AppliedDirective {
 /// A GraphQL value without variables.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ConstValue {
-    /// `null`
+    /// The literal `null`.
     Null,
-    /// Exact text of an integer.
+    /// An integer, as its exact text.
     Int(Box<str>),
-    /// Exact text of a float.
+    /// A float, as its exact text.
     Float(Box<str>),
-    /// Decoded text.
+    /// A string, decoded.
     String(Box<str>),
-    /// `true` or `false`
+    /// The literal `true` or `false`.
     Boolean(bool),
     /// An enum value.
     Enum(Box<str>),
@@ -278,23 +298,23 @@ pub enum ConstValue {
 /// The type of a field's value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeRef {
-    /// May it be null?
+    /// True if the value may be null.
     pub nullable: bool,
-    /// List or named type.
+    /// A list or a named type.
     pub shape: TypeRefShape,
 }
 
-/// List or named type.
+/// The form of a type: a list or a named type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TypeRefShape {
-    /// A list of that.
+    /// A list of the inner type.
     List(Box<TypeRef>),
     /// A named type.
     Named(TypeId),
 }
 
 impl TypeRef {
-    /// The named type inside all lists.
+    /// Returns the named type inside all lists.
     pub fn named(&self) -> TypeId {
         match &self.shape {
             TypeRefShape::List(inner) => inner.named(),
@@ -304,32 +324,32 @@ impl TypeRef {
 }
 
 impl Supergraph {
-    /// The type with that id.
+    /// Returns the type with that id.
     pub fn ty(&self, id: TypeId) -> &Type {
         &self.types[id.0 as usize]
     }
 
-    /// The field with that id.
+    /// Returns the field with that id.
     pub fn field(&self, id: FieldId) -> &Field {
         &self.fields[id.0 as usize]
     }
 
-    /// The subgraph with that id.
+    /// Returns the subgraph with that id.
     pub fn subgraph(&self, id: SubgraphId) -> &Subgraph {
         &self.subgraphs[usize::from(id.0)]
     }
 
-    /// The ids of all subgraphs.
+    /// Returns the ids of all subgraphs.
     pub fn subgraph_ids(&self) -> impl Iterator<Item = SubgraphId> + use<> {
         (0..self.subgraphs.len()).map(|index| SubgraphId(index as u16))
     }
 
-    /// The type of that name.
+    /// Returns the id of the type with that name.
     pub fn type_named(&self, name: &str) -> Option<TypeId> {
         self.type_names.get(name).copied()
     }
 
-    /// The field `name` of object or interface type `parent`.
+    /// Returns the id of the field `name` of the object or interface type `parent`.
     pub fn field_named(&self, parent: TypeId, name: &str) -> Option<FieldId> {
         self.ty(parent).fields.iter().copied().find(|&field| &*self.field(field).name == name)
     }

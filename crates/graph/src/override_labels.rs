@@ -1,17 +1,17 @@
-//! Progressive `@override(label:)`: a field moves from one subgraph to another for the requests whose
-//! labels are on. What a label means and who decides it is not known here.
+//! Progressive `@override(label:)`: a field moves from one subgraph to another for requests whose labels are on. The
+//! meaning of a label, and the decision whether it is on, are not known here.
 
 use crate::{FieldId, SubgraphId, SubgraphSet, Supergraph, TypeKind};
 
-/// How many different labels one supergraph may have: each is a bit in the key of a plan.
+/// The maximum number of distinct labels in one supergraph: each is a bit in the key of a plan.
 pub const OVERRIDE_LABELS_MAX: usize = 64;
 
-/// A set of labels of one supergraph: bit n stands for entry n of [`Supergraph::override_labels`].
+/// A set of labels of one supergraph: bit n represents entry n of [`Supergraph::override_labels`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct OverrideLabels(u64);
 
 impl OverrideLabels {
-    /// No label is on.
+    /// The empty set: no label is on.
     pub const NONE: Self = Self(0);
 
     /// Turns on the label with that index, which is below [`OVERRIDE_LABELS_MAX`].
@@ -19,53 +19,42 @@ impl OverrideLabels {
         self.0 |= 1 << (label % OVERRIDE_LABELS_MAX);
     }
 
-    /// Is the label with that index on?
+    /// True if the label with that index is on.
     pub fn contains(self, label: usize) -> bool {
         label < OVERRIDE_LABELS_MAX && self.0 & (1 << label) != 0
     }
 
-    /// Those that are in both.
+    /// Returns the labels that are on in both sets.
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those that are in either.
+    /// Returns the labels that are on in either set.
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Is no label on?
+    /// True if no label is on.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// As bits.
+    /// Returns the set as bits.
     pub fn bits(self) -> u64 {
         self.0
     }
 }
 
-/// A field that moves while a label is on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProgressiveOverride {
-    /// Index into [`Supergraph::override_labels`].
-    pub label: u8,
-    /// Who resolves it while the label is off.
-    pub from: SubgraphId,
-    /// Who resolves it while the label is on.
-    pub to: SubgraphId,
-}
-
 impl Supergraph {
-    /// The same supergraph as it is while just `labels` are on. Ids stay what they are. A supergraph
-    /// as read has no label on.
+    /// Returns the supergraph as it is while exactly `labels` are on. Ids do not change. A supergraph as read has no
+    /// label on.
     pub fn with_override_labels(&self, labels: OverrideLabels) -> Self {
         let mut there = self.clone();
         there.resolve(labels);
         there
     }
 
-    /// Works out who resolves which field, from who would by itself.
+    /// Computes [`crate::Field::resolved_by`] of all fields from their declared resolvers and `labels`.
     pub(crate) fn resolve(&mut self, labels: OverrideLabels) {
         for field in &mut self.fields {
             field.resolved_by = field.declared_by;
@@ -74,20 +63,21 @@ impl Supergraph {
                 field.resolved_by.remove(if is_on { moving.from } else { moving.to });
             }
         }
-        self.resolve_by_interface_objects();
+        self.add_interface_object_resolvers();
         for index in 0..self.types.len() {
             if self.types[index].kind != TypeKind::Interface {
                 continue;
             }
             for field in self.types[index].fields.clone() {
-                let resolved_by = self.sure_resolvers(field);
+                let resolved_by = self.certain_resolvers(field);
                 self.fields[field.0 as usize].resolved_by = resolved_by;
             }
         }
     }
 
-    /// What an interface object resolves, it resolves of every implementation.
-    fn resolve_by_interface_objects(&mut self) {
+    /// Adds the resolvers of interface objects: a field that an interface object resolves is resolved for every
+    /// implementation.
+    fn add_interface_object_resolvers(&mut self) {
         for index in 0..self.types.len() {
             for (subgraph, interface) in self.types[index].interface_objects.clone() {
                 for &own in &self.types[index].fields {
@@ -101,9 +91,9 @@ impl Supergraph {
         }
     }
 
-    /// Who defines an interface field resolves it only if it does so for every object type it can
-    /// return, without more than a key.
-    fn sure_resolvers(&self, field: FieldId) -> SubgraphSet {
+    /// Returns the subgraphs that certainly resolve an interface field: those that resolve it for every object type
+    /// that they can return, without more than a key.
+    fn certain_resolvers(&self, field: FieldId) -> SubgraphSet {
         let definition = self.field(field);
         let is_sure = |subgraph: &SubgraphId| {
             self.is_interface_object(definition.parent, *subgraph)

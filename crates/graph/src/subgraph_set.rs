@@ -1,9 +1,9 @@
-//! A set of subgraphs as bits: who resolves a field, who holds an object.
+//! A set of subgraphs as bits, such as the resolvers of a field or the holders of an object.
 
 use crate::SubgraphId;
 
-/// How many subgraphs one supergraph may have. Four words keep a set in half a cache line; the
-/// largest public federations have about 200.
+/// The maximum number of subgraphs in one supergraph. Four words keep a set in half a cache line; the largest public
+/// federations have about 200.
 pub const SUBGRAPHS_MAX: usize = 256;
 
 const WORDS: usize = SUBGRAPHS_MAX / 64;
@@ -16,62 +16,62 @@ impl SubgraphSet {
     /// The set without members.
     pub const EMPTY: Self = Self([0; WORDS]);
 
-    /// The set of just `subgraph`.
+    /// Creates the set with the single member `subgraph`.
     pub fn of(subgraph: SubgraphId) -> Self {
         let mut set = Self::EMPTY;
         set.insert(subgraph);
         set
     }
 
-    /// Adds `subgraph`. Ids at or above [`SUBGRAPHS_MAX`] never exist: loading a supergraph refuses them.
+    /// Adds `subgraph`. Ids at or above [`SUBGRAPHS_MAX`] do not occur: loading a supergraph refuses them.
     pub fn insert(&mut self, subgraph: SubgraphId) {
         self.0[usize::from(subgraph.0) / 64] |= 1 << (subgraph.0 % 64);
     }
 
-    /// Takes `subgraph` out.
+    /// Removes `subgraph`.
     pub fn remove(&mut self, subgraph: SubgraphId) {
         self.0[usize::from(subgraph.0) / 64] &= !(1 << (subgraph.0 % 64));
     }
 
-    /// Is `subgraph` a member?
+    /// True if `subgraph` is a member.
     pub fn contains(&self, subgraph: SubgraphId) -> bool {
         self.0[usize::from(subgraph.0) / 64] & (1 << (subgraph.0 % 64)) != 0
     }
 
-    /// Members of either.
+    /// Returns the members of either set.
     pub fn union(mut self, other: Self) -> Self {
         self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a |= b);
         self
     }
 
-    /// Members of both.
+    /// Returns the members of both sets.
     pub fn intersection(mut self, other: Self) -> Self {
         self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= b);
         self
     }
 
-    /// Members of `self` that `other` lacks.
+    /// Returns the members of `self` that `other` lacks.
     pub fn difference(mut self, other: Self) -> Self {
         self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= !b);
         self
     }
 
-    /// Has it no member?
+    /// True if the set has no members.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 
-    /// Is every member of `self` one of `other`?
+    /// True if every member of `self` is a member of `other`.
     pub fn is_subset(&self, other: Self) -> bool {
         self.difference(other).is_empty()
     }
 
-    /// How many members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// The members, ascending.
+    /// Returns the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = SubgraphId> + '_ {
         self.0.iter().enumerate().flat_map(|(word, &bits)| {
             std::iter::successors(Some(bits), |bits| Some(bits & bits.wrapping_sub(1)))

@@ -1,4 +1,4 @@
-//! Reading supergraph SDL: what the model says afterwards, and what is said about bad texts.
+//! Reading supergraph SDL: the resulting model, and the errors for invalid texts.
 
 use graph::{SubgraphKind, SubgraphSet, Supergraph};
 
@@ -15,10 +15,10 @@ fn read(body: &str) -> Supergraph {
     }
 }
 
-/// The messages, without places.
+/// Returns the error messages of a text, without positions.
 fn errors(text: &str) -> Vec<String> {
     match Supergraph::from_sdl(text, "test.graphql") {
-        Ok(_) => panic!("it was accepted"),
+        Ok(_) => panic!("the schema was accepted"),
         Err(errors) => errors.0.into_iter().map(|error| error.message).collect(),
     }
 }
@@ -35,7 +35,7 @@ fn names(supergraph: &Supergraph, set: SubgraphSet) -> Vec<String> {
 }
 
 #[test]
-fn the_benchmark_supergraph_says_who_resolves_what() {
+fn the_benchmark_supergraph_has_the_expected_resolvers_and_jumps() {
     let supergraph = Supergraph::from_sdl(BENCHMARK, "supergraph.graphql").unwrap();
     assert_eq!(resolved_by(&supergraph, "Product.upc"), ["inventory", "products", "reviews"]);
     assert_eq!(resolved_by(&supergraph, "Product.weight"), ["products"]);
@@ -61,7 +61,7 @@ fn the_api_schema_has_no_join_machinery() {
 }
 
 #[test]
-fn what_is_inaccessible_takes_along_what_depends_on_it() {
+fn inaccessible_types_also_hide_fields_and_types_that_depend_on_them() {
     let supergraph = read(
         r#"
         enum join__Graph { A @join__graph(name: "a", url: "http://a") }
@@ -170,7 +170,7 @@ fn a_key_of_an_interface_leads_only_where_every_implementation_is_an_entity() {
 }
 
 #[test]
-fn clients_see_scalars_inputs_and_enums_with_what_is_said_of_them() {
+fn clients_see_scalars_inputs_and_enums_with_their_directives() {
     let supergraph = read(
         r#"
         directive @tag(name: String!) repeatable on FIELD_DEFINITION | ENUM_VALUE
@@ -220,7 +220,7 @@ fn a_context_argument_is_read_from_the_types_that_set_the_context() {
     let [argument] = &price.subgraphs[0].context[..] else { panic!("one argument") };
     assert_eq!((&*argument.name, &*argument.ty), ("currency", "String!"));
     assert_eq!(argument.selections[0].0, u);
-    assert!(price.subgraphs[0].requires.is_some(), "it is asked for by key");
+    assert!(price.subgraphs[0].requires.is_some(), "the field is fetched by key");
     assert!(!supergraph.api_sdl().contains("context"), "clients do not see it");
     assert_eq!(
         errors(&format!("{JOIN}{}", body.replace("SELECTION", "nope"))),
@@ -229,7 +229,7 @@ fn a_context_argument_is_read_from_the_types_that_set_the_context() {
 }
 
 #[test]
-fn a_label_decides_who_resolves_a_field_that_moves() {
+fn an_override_label_decides_which_subgraph_resolves_a_field() {
     let supergraph = read(
         r#"
         enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
@@ -294,7 +294,7 @@ fn an_interface_object_stands_for_the_implementations() {
     let [i, t] = ["I", "T"].map(|name| supergraph.type_named(name).unwrap());
     let [a, b] = [0, 1].map(graph::SubgraphId);
     assert!(supergraph.is_interface_object(i, b) && !supergraph.is_interface_object(t, b));
-    assert_eq!((supergraph.type_there(t, a), supergraph.type_there(t, b)), (t, i));
+    assert_eq!((supergraph.local_type(t, a), supergraph.local_type(t, b)), (t, i));
     assert_eq!(supergraph.keys_into(t, b).count(), 1);
     let jumps = graph::Jumps::new(&supergraph);
     assert_eq!(names(&supergraph, jumps.reachable(t, SubgraphSet::of(a))), ["a", "b"]);
@@ -302,7 +302,7 @@ fn an_interface_object_stands_for_the_implementations() {
 }
 
 #[test]
-fn no_key_is_needed_for_the_query_root_wherever_it_stands() {
+fn no_key_is_needed_for_the_query_root_at_any_position() {
     let supergraph = read(
         r#"
         enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
@@ -353,7 +353,7 @@ const EVENTS: &str = r#"
 "#;
 
 #[test]
-fn an_event_subgraph_is_known_by_its_empty_url_and_its_directives() {
+fn an_event_subgraph_is_recognised_by_its_empty_url_and_its_directives() {
     let text = format!(
         r#"schema @link(url: "https://specs.apollo.dev/join/v0.4") {{ query: Query subscription: Subscription mutation: Mutation }}
         {EVENTS}
@@ -369,7 +369,7 @@ fn an_event_subgraph_is_known_by_its_empty_url_and_its_directives() {
     let supergraph = Supergraph::from_sdl(&text, "events.graphql").unwrap();
     assert_eq!(supergraph.subgraphs[0].kind, SubgraphKind::Events);
     assert!(supergraph.api_sdl().contains("type edfs__PublishResult"));
-    assert!(!supergraph.api_sdl().contains("openfed__"), "that is for composition");
+    assert!(!supergraph.api_sdl().contains("openfed__"), "composition machinery is hidden");
     assert_eq!(resolved_by(&supergraph, "Product.id"), ["events", "p"]);
     let ticked = supergraph.field_named(supergraph.subscription.unwrap(), "ticked").unwrap();
     let directive = &supergraph.field(ticked).directives[0];
@@ -379,7 +379,7 @@ fn an_event_subgraph_is_known_by_its_empty_url_and_its_directives() {
 }
 
 #[test]
-fn event_directives_that_composition_carries_as_they_are_bind_fields_and_are_hidden_from_clients() {
+fn event_directives_kept_by_composition_bind_fields_and_are_hidden_from_clients() {
     let text = format!(
         r#"schema
           @link(url: "https://specs.apollo.dev/join/v0.4")
@@ -402,7 +402,7 @@ fn event_directives_that_composition_carries_as_they_are_bind_fields_and_are_hid
 }
 
 #[test]
-fn event_directives_stand_on_root_fields_of_event_subgraphs_only() {
+fn event_directives_are_allowed_on_root_fields_of_event_subgraphs_only() {
     let text = format!(
         r#"schema {{ query: Query subscription: Subscription }}
         {EVENTS}
@@ -416,7 +416,7 @@ fn event_directives_stand_on_root_fields_of_event_subgraphs_only() {
         errors(&text),
         [
             "`@edfs__natsSubscribe` on `Subscription.a` is applied in subgraph `p`, which has a server",
-            "`@events__publish` stands on `Subscription.b`",
+            "`@events__publish` is applied to `Subscription.b`",
             "`Subscription.c` is a root field of event subgraph `events` but is bound to no topic",
         ]
     );
@@ -435,7 +435,7 @@ fn a_subgraph_without_url_needs_one_from_the_configuration() {
 }
 
 #[test]
-fn a_plain_schema_is_told_what_a_supergraph_is() {
+fn a_plain_schema_is_refused_with_an_explanation_of_supergraphs() {
     assert_eq!(
         errors("type Query @key(fields: \"x\") { x: Int }"),
         ["this is not a supergraph: it has no `enum join__Graph` that lists subgraphs"]
@@ -443,7 +443,7 @@ fn a_plain_schema_is_told_what_a_supergraph_is() {
 }
 
 #[test]
-fn several_errors_come_at_once_with_their_places() {
+fn several_errors_are_reported_at_once_with_their_positions() {
     let text = format!(
         "{JOIN}{}",
         r#"
@@ -452,7 +452,9 @@ fn several_errors_come_at_once_with_their_places() {
         type P @join__type(graph: A, key: "id {") @join__type(graph: A, key: "name") { id: ID! }
         "#
     );
-    let Err(found) = Supergraph::from_sdl(&text, "t.graphql") else { panic!("it was accepted") };
+    let Err(found) = Supergraph::from_sdl(&text, "t.graphql") else {
+        panic!("the schema was accepted")
+    };
     let messages: Vec<_> = found.0.iter().map(|error| &*error.message).collect();
     assert_eq!(messages.len(), 4, "{messages:#?}");
     assert_eq!(messages[0], "`provides: \"nope\"` cannot be read: type `P` has no field `nope`");
@@ -467,7 +469,7 @@ fn several_errors_come_at_once_with_their_places() {
 }
 
 #[test]
-fn features_that_must_be_understood_and_are_not_are_refused() {
+fn required_features_that_are_not_supported_are_refused() {
     let text = r#"
         schema @link(url: "https://specs.apollo.dev/join/v0.9") @link(url: "https://specs.apollo.dev/authenticated/v0.1", for: SECURITY) { query: Query }
         enum join__Graph { A @join__graph(name: "a", url: "http://a") }
@@ -507,7 +509,7 @@ fn a_schema_without_query_is_an_error() {
 
 #[test]
 fn damaged_texts_never_panic() {
-    // Every truncation and every single-byte replacement at a stride: cheap, and it has no luck in it.
+    // Truncations and replacements of single bytes at a fixed stride: cheap and deterministic.
     let stride = 101;
     for cut in (0..BENCHMARK.len()).step_by(stride) {
         let _ = Supergraph::from_sdl(&BENCHMARK[..cut], "cut.graphql");
@@ -522,7 +524,7 @@ fn damaged_texts_never_panic() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
 
-    /// Plausible pieces in any order: most texts get past the parser and into the reader.
+    /// Arranges plausible pieces in any order: most texts get past the parser and into the reader.
     #[test]
     fn no_arrangement_of_supergraph_parts_panics(
         pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..24),
@@ -564,10 +566,10 @@ const PIECES: &[&str] = &[
     "extend type Query { more: Int }\n",
 ];
 
-/// The advice for a text that is refused for one reason.
+/// Returns the message and the advice for a text that is refused for one reason.
 fn advice(text: &str) -> (String, String) {
     match Supergraph::from_sdl(text, "test.graphql") {
-        Ok(_) => panic!("it was accepted"),
+        Ok(_) => panic!("the schema was accepted"),
         Err(errors) => match &errors.0[..] {
             [error] => (error.message.clone(), error.help.clone().unwrap_or_default()),
             several => panic!("{several:?}"),
@@ -588,7 +590,7 @@ fn the_json_of_another_router_is_recognised() {
 }
 
 #[test]
-fn composing_without_a_feature_for_security_is_said_to_expose_what_it_protects() {
+fn the_advice_for_an_unsupported_security_feature_warns_of_exposed_fields() {
     let linked = |purpose: &str| {
         format!(
             r#"schema @link(url: "https://specs.apollo.dev/link/v1.0")

@@ -1,12 +1,12 @@
-//! What planning costs, without any cache: a long operation over a wide graph, and loading a large
-//! supergraph. `cargo bench -p plan`; "max alloc" is the peak of memory beside what was there before.
-//! Held to: the operation of 1,500 lines under 50 ms and 100 MiB, the supergraph under 500 ms.
+//! The cost of planning without any cache: a long operation over a wide graph, and the loading of a large supergraph.
+//! Run with `cargo bench -p plan`; "max alloc" is the peak of memory above the level at the start. Limits: the
+//! operation of 1,500 lines under 50 ms and 100 MiB, the supergraph under 500 ms.
 #![allow(clippy::expect_used, reason = "a bench that cannot be set up must fail")]
 
 #[path = "../tests/adversaries/mod.rs"]
 mod adversaries;
-#[path = "../tests/federations/mod.rs"]
-mod federations;
+#[path = "../tests/generated_federations/mod.rs"]
+mod generated_federations;
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ fn settings() -> PrepareSettings {
     PrepareSettings { limits, ..PrepareSettings::default() }
 }
 
-/// Planning alone: normalised operation to plan.
+/// Measures planning alone: from the normalised operation to the plan.
 #[divan::bench(args = [500, 1500, 3000], sample_count = 20)]
 fn plan_lines(bencher: Bencher<'_, '_>, lines: usize) {
-    let wide = federations::wide(1, lines);
+    let wide = generated_federations::wide(1, lines);
     let graph = load(&wide.sdl);
     let prepared = Preparer::new(graph.clone(), 1, settings())
         .prepare_now(wide.operation.as_bytes(), None)
@@ -43,27 +43,27 @@ fn plan_lines(bencher: Bencher<'_, '_>, lines: usize) {
     });
 }
 
-/// Everything that a miss of the plan cache costs: parse, validate, normalise, plan.
+/// Measures the whole cost of a miss of the plan cache: parse, validate, normalise, plan.
 #[divan::bench(args = [1500], sample_count = 20)]
 fn prepare_lines(bencher: Bencher<'_, '_>, lines: usize) {
-    let wide = federations::wide(1, lines);
+    let wide = generated_federations::wide(1, lines);
     let preparer = Preparer::new(load(&wide.sdl), 1, settings());
     bencher.bench_local(|| {
         preparer.prepare_now(wide.operation.as_bytes(), None).expect("a valid operation")
     });
 }
 
-/// The same for one self-referential type over eight overlapping subgraphs. Held to 50 ms.
+/// Measures the same for one self-referential type over eight overlapping subgraphs. Limit: 50 ms.
 #[divan::bench(args = [1700], sample_count = 20)]
 fn prepare_overlapping_lines(bencher: Bencher<'_, '_>, lines: usize) {
-    let wide = federations::overlapping(1, lines);
+    let wide = generated_federations::overlapping(1, lines);
     let preparer = Preparer::new(load(&wide.sdl), 1, settings());
     bencher.bench_local(|| {
         preparer.prepare_now(wide.operation.as_bytes(), None).expect("a valid operation")
     });
 }
 
-/// The benchmark operation of the federation with four subgraphs.
+/// Measures the benchmark operation of the federation with four subgraphs.
 #[divan::bench(sample_count = 100)]
 fn plan_federation_benchmark(bencher: Bencher<'_, '_>) {
     let graph = load(include_str!("../../../fixtures/federation-benchmark/supergraph.graphql"));
@@ -76,8 +76,8 @@ fn plan_federation_benchmark(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// All of preparing for the worst operations within the default limits, also where they are refused for
-/// what they cost.
+/// Measures all of preparing for the worst operations within the default limits, including those that are refused
+/// because of their cost.
 #[divan::bench(args = adversaries::all().into_iter().map(|it| it.name).collect::<Vec<_>>(), sample_count = 3)]
 fn worst_documents(bencher: Bencher<'_, '_>, name: &str) {
     let worst = adversaries::all().into_iter().find(|it| it.name == name).expect("one of them");
@@ -85,9 +85,9 @@ fn worst_documents(bencher: Bencher<'_, '_>, name: &str) {
     bencher.bench_local(|| preparer.prepare_now(worst.operation.as_bytes(), None).is_ok());
 }
 
-/// 200 subgraphs, 2,000 types.
+/// Measures the loading of a supergraph with 200 subgraphs and 2,000 types.
 #[divan::bench(sample_count = 5)]
 fn load_large_supergraph(bencher: Bencher<'_, '_>) {
-    let sdl = federations::large();
+    let sdl = generated_federations::large();
     bencher.bench_local(|| load(&sdl));
 }

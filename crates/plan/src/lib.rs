@@ -1,29 +1,28 @@
-//! A normalised operation becomes a plan of subgraph fetches and the shape of the answer.
+//! Planning: converts a normalised operation to a plan of subgraph fetches and the shape of the response.
 //!
 //! Invariant: pure functions over plain data. No I/O, no operation text of clients, no clock.
 
-mod json;
-mod mermaid;
+mod fetch_plan;
+mod json_format;
+mod mermaid_format;
 mod operation;
-#[allow(clippy::module_inception, reason = "the plan is what this crate is named for")]
-mod plan;
 mod planner;
 mod shape;
-mod state;
-mod text;
+mod state_query;
+mod text_format;
 mod variables;
 
-pub use operation::{
-    Condition, Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet,
-    Value, Variable, VariableId,
-};
-pub use plan::{
+pub use fetch_plan::{
     ContextSource, ContextVariable, EntityBatch, EventField, Fetch, FetchId, FetchKind, Path,
     PathStep, Plan, Representation, RepresentationField, Requirement, SubgraphOperation,
     SubscriptionRoot,
+};
+pub use operation::{
+    Condition, Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet,
+    Value, Variable,
 };
 pub use planner::{BatchLimits, Batching, Effort, Limits, PlanError, plan, plan_with_effort};
 pub use shape::{
     Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant,
 };
-pub use variables::Variables;
+pub use variables::{VariableId, Variables};

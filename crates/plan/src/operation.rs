@@ -1,51 +1,49 @@
-//! The normalised operation: what `prepare` hands to the planner. Named fragments are inlined,
-//! static conditions decided, equal fields merged; type conditions that change nothing are gone.
+//! The normalised operation, which `prepare` passes to the planner. Named fragments are inlined, static conditions
+//! decided, equal fields merged, and type conditions without effect removed.
 
-use graph::{FieldId, TypeId};
+use graph::{ConstValue, FieldId, TypeId};
 
-/// Query, mutation or subscription.
+use crate::variables::{VariableId, Variables};
+
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OperationKind {
-    /// Reads.
+    /// A query, which reads.
     Query,
-    /// Writes, root fields one after the other.
+    /// A mutation, whose root fields run one after the other.
     Mutation,
-    /// A stream of payloads, exactly one root field.
+    /// A subscription: a stream of payloads with exactly one root field.
     Subscription,
 }
 
 /// One operation, ready to be planned.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operation {
-    /// What it does.
+    /// The kind of the operation.
     pub kind: OperationKind,
-    /// The client's name for it.
+    /// The name that the client gave the operation.
     pub name: Option<Box<str>>,
-    /// In the order declared; [`VariableId`] is the index.
+    /// The variables, in the order declared; [`VariableId`] is the index.
     pub variables: Vec<Variable>,
     /// The root selection set.
     pub selection_set: SelectionSet,
 }
 
-/// One declared variable. Its default is applied by `prepare` when values are coerced, so a plan never sees it.
+/// One declared variable. A plan contains no defaults: `prepare` applies them when it coerces values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// Without the `$`.
+    /// The name without the `$`.
     pub name: Box<str>,
-    /// As GraphQL text, such as `[ID!]!`.
+    /// The type as GraphQL text, such as `[ID!]!`.
     pub ty: Box<str>,
 }
-
-/// Index into [`Operation::variables`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct VariableId(pub u16);
 
 /// Selections on one type.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SelectionSet {
-    /// The type that they are selected on.
+    /// The type on which the items are selected.
     pub on: TypeId,
-    /// In the order of the client's document.
+    /// The items, in the order of the client's document.
     pub items: Vec<Selection>,
 }
 
@@ -58,62 +56,63 @@ pub enum Selection {
     Fragment(Fragment),
 }
 
-/// One selected field. Two with the same response key may stand side by side when their
-/// conditions differ; the answer merges them.
+/// One selected field. Several fields with the same response key may occur when their conditions differ; the response
+/// merges them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Field {
-    /// The key in the client's answer.
+    /// The key in the client's response.
     pub response_key: Box<str>,
-    /// What is selected.
+    /// The selected field.
     pub target: FieldTarget,
-    /// In the order of the document. Literals are coerced to the argument's type already.
+    /// The arguments, in the order of the document. Literals are already coerced to the argument's type.
     pub arguments: Vec<(Box<str>, Value)>,
-    /// When it is there at all.
+    /// The condition under which the field is selected.
     pub condition: Condition,
-    /// What is selected below it; `None` for leaves.
+    /// The selections below the field; `None` for leaves.
     pub selection_set: Option<SelectionSet>,
 }
 
-/// What a field selects.
+/// The target of a selected field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FieldTarget {
     /// A field of the schema.
     Field(FieldId),
-    /// `__typename`
+    /// The meta field `__typename`.
     Typename,
-    /// `__schema` or `__type` of the query root: `prepare` answers it, the planner steps over it,
-    /// the shape prints it as it stands. It has no selection set here.
+    /// The meta field `__schema` or `__type` of the query root. `prepare` resolves it, the planner skips it, and the
+    /// shape prints it unchanged. It has no selection set here.
     Introspection,
 }
 
-/// `... on Type @include(if: $x) { … }`
+/// An inline fragment, `... on Type @include(if: $x) { … }`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fragment {
-    /// The type that the object must have or implement; [`SelectionSet::on`] of `selection_set`.
+    /// The type that the object must have or implement; equal to [`SelectionSet::on`] of `selection_set`.
     pub on: TypeId,
-    /// When it is there at all.
+    /// The condition under which the fragment applies.
     pub condition: Condition,
-    /// What is selected then.
+    /// The selections of the fragment.
     pub selection_set: SelectionSet,
 }
 
-/// Conjunction of `@skip` and `@include`: every named variable must have the value beside it.
-/// Empty: always.
+/// A conjunction of `@skip` and `@include`: every listed variable must have the listed value. An empty condition always
+/// holds.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Condition {
-    /// Sorted by variable, without duplicates. A contradiction never gets here: such selections are dropped.
+    /// The required values, sorted by variable, without duplicates. Contradictions do not occur: such selections are
+    /// dropped.
     pub all: Vec<(VariableId, bool)>,
 }
 
 impl Condition {
-    /// True whatever the variables are.
+    /// True if the condition holds for all values of variables.
     pub fn is_always(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Does it hold for these variables? Conditions read `Boolean!` variables only, so coercion has
-    /// made sure that there is a value; a missing one counts as false.
-    pub fn holds(&self, variables: &crate::Variables) -> bool {
+    /// True if the condition holds for these variables. Conditions read `Boolean!` variables only, so coercion has
+    /// ensured that there is a value; a missing one counts as false.
+    pub fn holds(&self, variables: &Variables) -> bool {
         self.all.iter().all(|&(variable, wanted)| variables.is_true(variable) == wanted)
     }
 }
@@ -121,15 +120,15 @@ impl Condition {
 /// A value in an operation.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
-    /// `null`
+    /// The literal `null`.
     Null,
-    /// Exact text of an integer.
+    /// An integer, as its exact text.
     Int(Box<str>),
-    /// Exact text of a float.
+    /// A float, as its exact text.
     Float(Box<str>),
-    /// Decoded text.
+    /// A string, decoded.
     String(Box<str>),
-    /// `true` or `false`
+    /// The literal `true` or `false`.
     Boolean(bool),
     /// An enum value.
     Enum(Box<str>),
@@ -139,4 +138,21 @@ pub enum Value {
     Object(Vec<(Box<str>, Value)>),
     /// A variable of the operation.
     Variable(VariableId),
+}
+
+impl From<ConstValue> for Value {
+    fn from(value: ConstValue) -> Self {
+        match value {
+            ConstValue::Null => Self::Null,
+            ConstValue::Int(text) => Self::Int(text),
+            ConstValue::Float(text) => Self::Float(text),
+            ConstValue::String(text) => Self::String(text),
+            ConstValue::Boolean(value) => Self::Boolean(value),
+            ConstValue::Enum(name) => Self::Enum(name),
+            ConstValue::List(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            ConstValue::Object(members) => Self::Object(
+                members.into_iter().map(|(name, value)| (name, Self::from(value))).collect(),
+            ),
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! No operation within the default limits takes more steps than the budget allows, whatever comes of it.
+//! The budget for planning: no operation within the default limits takes more steps, whether planning succeeds or
+//! fails.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -8,8 +9,8 @@ use prepare::{PrepareError, PrepareSettings, Preparer};
 
 mod adversaries;
 
-/// Greedy planning ends at four times the steps of [`plan::Limits`]; a step that has begun is finished, and
-/// may look at every selection of the largest operation.
+/// The maximum number of steps. Greedy planning ends at four times the steps of [`plan::Limits`]; a step that has begun
+/// is finished, and may visit every selection of the largest operation.
 fn steps_max() -> u64 {
     4 * plan::Limits::default().steps + prepare::Limits::default().selections as u64
 }
@@ -21,7 +22,7 @@ fn adversaries_stay_within_the_step_budget() {
             Ok(graph) => Arc::new(graph),
             Err(errors) => panic!("{}: {errors}", adversary.name),
         };
-        // Planning runs on threads of the blocking pool, whose stacks have 2 MiB.
+        // Planning runs on threads of the blocking pool, which have stacks of 2 MiB.
         let (result, steps) = std::thread::Builder::new()
             .stack_size(2 << 20)
             .spawn(move || {

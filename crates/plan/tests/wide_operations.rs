@@ -1,4 +1,4 @@
-//! Long operations over a wide graph, whose best plan is known by construction.
+//! Long operations over a wide graph, with a best plan that is known by construction.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use graph::Supergraph;
 use plan::Limits;
 use prepare::{PrepareSettings, Preparer};
 
-mod federations;
+mod generated_federations;
 
-/// Checks the plan of `wide`. Aliases are not bounded: here requests are counted as the planner chooses them.
-fn assert_at_optimum(wide: &federations::Wide, name: &str) {
+/// Checks the plan of `wide`. Aliases are not bounded, so that requests are counted as the planner chooses them.
+fn assert_at_optimum(wide: &generated_federations::Wide, name: &str) {
     let lines = wide.operation.lines().count();
     assert!((1500..2000).contains(&lines), "{name}: {lines} lines");
     let graph = match Supergraph::from_sdl(&wide.sdl, "wide.graphql") {
@@ -48,13 +48,13 @@ fn assert_at_optimum(wide: &federations::Wide, name: &str) {
 #[test]
 fn wide_operations_are_planned_at_the_optimum() {
     for seed in 1..=3 {
-        assert_at_optimum(&federations::wide(seed, 1700), &format!("seed {seed}"));
+        assert_at_optimum(&generated_federations::wide(seed, 1700), &format!("seed {seed}"));
     }
 }
 
 #[test]
-fn overlapping_subgraphs_are_asked_as_few_times_as_possible() {
+fn overlapping_subgraphs_get_the_fewest_possible_requests() {
     for seed in 1..=8 {
-        assert_at_optimum(&federations::overlapping(seed, 1700), &format!("seed {seed}"));
+        assert_at_optimum(&generated_federations::overlapping(seed, 1700), &format!("seed {seed}"));
     }
 }

@@ -1,33 +1,35 @@
-//! Arguments of fields in one form, wherever they were written: they are part of a field's identity.
+//! Arguments of fields in one form, for comparison across the client's operation, subgraph operations and field sets:
+//! arguments are part of a field's identity.
 
 use apollo_compiler::{Name, Node, ast};
 use graph::ConstValue;
 use plan::{Operation, Value, VariableId};
 
-/// Sorted by name.
+/// The arguments of a field, sorted by name.
 pub(crate) type Arguments = Vec<(Box<str>, Value)>;
 
-/// As the client gave them.
-pub(crate) fn of_client(arguments: &[(Box<str>, Value)]) -> Arguments {
+/// Converts the arguments of a field in the client's operation.
+pub(crate) fn client_arguments(arguments: &[(Box<str>, Value)]) -> Arguments {
     sorted(arguments.to_vec())
 }
 
-/// As a subgraph operation gives them. A variable that the client does not have keeps no value of its own.
-pub(crate) fn of_text<'a>(
+/// Converts the arguments of a field in a subgraph operation. A variable that the client does not have gets an id that
+/// matches no other.
+pub(crate) fn subgraph_arguments<'a>(
     arguments: impl Iterator<Item = &'a Node<ast::Argument>>,
     operation: &Operation,
 ) -> Arguments {
     let of = |argument: &Node<ast::Argument>| {
-        (argument.name.as_str().into(), of_ast(&argument.value, operation))
+        (argument.name.as_str().into(), convert_ast(&argument.value, operation))
     };
     sorted(arguments.map(of).collect())
 }
 
-/// As a field set gives them; `None` where the text is no list of arguments.
-pub(crate) fn of_field_set(text: &str) -> Option<Arguments> {
+/// Converts the arguments of a field in a field set; `None` if the text is not a list of arguments.
+pub(crate) fn field_set_arguments(text: &str) -> Option<Arguments> {
     match ConstValue::parse(&format!("{{{text}}}"))? {
         ConstValue::Object(members) => {
-            let of = |(name, value)| (name, of_constant(value));
+            let of = |(name, value)| (name, Value::from(value));
             Some(sorted(members.into_iter().map(of).collect()))
         }
         _ => None,
@@ -39,7 +41,7 @@ fn sorted(mut arguments: Arguments) -> Arguments {
     arguments
 }
 
-fn of_ast(value: &ast::Value, operation: &Operation) -> Value {
+fn convert_ast(value: &ast::Value, operation: &Operation) -> Value {
     match value {
         ast::Value::Null => Value::Null,
         ast::Value::Enum(name) => Value::Enum(name.as_str().into()),
@@ -48,11 +50,11 @@ fn of_ast(value: &ast::Value, operation: &Operation) -> Value {
         ast::Value::Int(number) => Value::Int(number.as_str().into()),
         ast::Value::Boolean(value) => Value::Boolean(*value),
         ast::Value::List(items) => {
-            Value::List(items.iter().map(|item| of_ast(item, operation)).collect())
+            Value::List(items.iter().map(|item| convert_ast(item, operation)).collect())
         }
         ast::Value::Object(members) => {
             let of = |(name, value): &(Name, Node<ast::Value>)| {
-                (name.as_str().into(), of_ast(value, operation))
+                (name.as_str().into(), convert_ast(value, operation))
             };
             Value::Object(members.iter().map(of).collect())
         }
@@ -60,20 +62,5 @@ fn of_ast(value: &ast::Value, operation: &Operation) -> Value {
             let known = operation.variables.iter().position(|variable| *variable.name == **name);
             Value::Variable(VariableId(known.map_or(u16::MAX, |index| index as u16)))
         }
-    }
-}
-
-fn of_constant(value: ConstValue) -> Value {
-    match value {
-        ConstValue::Null => Value::Null,
-        ConstValue::Int(text) => Value::Int(text),
-        ConstValue::Float(text) => Value::Float(text),
-        ConstValue::String(text) => Value::String(text),
-        ConstValue::Boolean(value) => Value::Boolean(value),
-        ConstValue::Enum(name) => Value::Enum(name),
-        ConstValue::List(items) => Value::List(items.into_iter().map(of_constant).collect()),
-        ConstValue::Object(members) => Value::Object(
-            members.into_iter().map(|(name, value)| (name, of_constant(value))).collect(),
-        ),
     }
 }

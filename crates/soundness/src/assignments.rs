@@ -1,19 +1,20 @@
-//! The ways in which the conditions of an operation may hold.
+//! The combinations of variable values for which the conditions of an operation are checked.
 
 use std::collections::BTreeSet;
 
 use plan::{Condition, FetchKind, Operation, Plan, Selection, SelectionSet, VariableId, Variables};
 
-/// Up to so many variables all combinations are tried: sixteen executions.
+/// The maximum number of variables for which all combinations are tried: sixteen executions.
 const EXHAUSTIVE_VARIABLES_MAX: usize = 4;
 
-/// Beyond that: all true, all false, and each of the first so many different from the rest.
+/// The number of variables that are tried individually when there are more than [`EXHAUSTIVE_VARIABLES_MAX`]: all true,
+/// all false, and each of these variables different from the rest.
 const SINGLE_VARIABLES_MAX: usize = 8;
 
-/// Values for the variables that conditions read.
-pub(crate) fn all(operation: &Operation, plan: &Plan) -> Vec<Variables> {
+/// Returns the assignments of values to the variables that conditions read.
+pub(crate) fn all_assignments(operation: &Operation, plan: &Plan) -> Vec<Variables> {
     let mut read = BTreeSet::new();
-    conditions_of(&operation.selection_set, &mut read);
+    collect_condition_variables(&operation.selection_set, &mut read);
     let shapes = plan.shape.objects.iter().flat_map(|object| &object.variants);
     let shown = shapes
         .flat_map(|variant| &variant.fields)
@@ -24,7 +25,7 @@ pub(crate) fn all(operation: &Operation, plan: &Plan) -> Vec<Variables> {
         _ => &[],
     });
     let asked = batches.flat_map(|batch| &batch.any_of);
-    shown.chain(sent).chain(asked).for_each(|condition| note(condition, &mut read));
+    shown.chain(sent).chain(asked).for_each(|condition| collect_variables(condition, &mut read));
     let read: Vec<VariableId> = read.into_iter().collect();
     let mut chosen: Vec<BTreeSet<VariableId>> = Vec::new();
     if read.len() <= EXHAUSTIVE_VARIABLES_MAX {
@@ -51,28 +52,28 @@ pub(crate) fn all(operation: &Operation, plan: &Plan) -> Vec<Variables> {
     chosen.iter().map(values).collect()
 }
 
-fn conditions_of(set: &SelectionSet, read: &mut BTreeSet<VariableId>) {
+fn collect_condition_variables(set: &SelectionSet, read: &mut BTreeSet<VariableId>) {
     for item in &set.items {
         match item {
             Selection::Field(field) => {
-                note(&field.condition, read);
+                collect_variables(&field.condition, read);
                 if let Some(below) = &field.selection_set {
-                    conditions_of(below, read);
+                    collect_condition_variables(below, read);
                 }
             }
             Selection::Fragment(fragment) => {
-                note(&fragment.condition, read);
-                conditions_of(&fragment.selection_set, read);
+                collect_variables(&fragment.condition, read);
+                collect_condition_variables(&fragment.selection_set, read);
             }
         }
     }
 }
 
-fn note(condition: &Condition, read: &mut BTreeSet<VariableId>) {
+fn collect_variables(condition: &Condition, read: &mut BTreeSet<VariableId>) {
     read.extend(condition.all.iter().map(|(id, _)| *id));
 }
 
-/// Does any of them hold? None at all: always.
+/// True if one of the conditions holds, or if there are none.
 pub(crate) fn any_holds(any_of: &[Condition], variables: &Variables) -> bool {
     any_of.is_empty() || any_of.iter().any(|condition| condition.holds(variables))
 }

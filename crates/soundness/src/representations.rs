@@ -1,4 +1,4 @@
-//! What a subgraph is told about the objects that it is asked for.
+//! Checks of representations, which identify the objects of an entity fetch for its subgraph.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use graph::{FieldId, FieldSet, FieldSetItem, Key, SubgraphId, Supergraph, TypeId
 use plan::{EntityBatch, RepresentationField};
 
 use crate::{
-    Unsound, arguments,
-    places::{Known, Producer, coordinate},
-    unsound,
+    arguments,
+    symbolic_tree::{ObjectFacts, Producer, coordinate},
+    violation::{Unsound, unsound},
 };
 
-/// Checks the representation of an object of type `ty` of which `known` is known.
+/// Checks the representation of an object of type `ty` about which `known` is known.
 pub(crate) fn check(
     graph: &Supergraph,
     subgraph: SubgraphId,
     batch: &EntityBatch,
     ty: TypeId,
-    known: &mut Known,
+    known: &mut ObjectFacts,
     before: &BTreeSet<Producer>,
 ) -> Result<(), Unsound> {
-    let asked = &graph.subgraph(subgraph).name;
+    let subgraph_name = &graph.subgraph(subgraph).name;
     let object = &graph.ty(ty).name;
     let fields = &batch.representation.fields;
     let named = match &batch.representation.typename {
@@ -28,48 +28,53 @@ pub(crate) fn check(
         None => Some(ty),
     };
     let is_named = named.is_some_and(|named| {
-        // Under the name of an interface: to an interface object, and to whoever tells what an object
-        // from an interface object really is.
+        // The name of an interface is allowed towards an interface object, and towards a subgraph that resolves the
+        // real type of an object from an interface object.
         let has_keys = graph.type_in(named, subgraph).is_some_and(|there| !there.keys.is_empty());
         named == ty || (has_keys && graph.ty(named).possible.contains(&ty))
     });
     let Some(named) = named.filter(|_| is_named) else {
         let name = batch.representation.typename.as_deref().unwrap_or_default();
-        unsound!("a `{object}` is presented to subgraph `{asked}` as `{name}`")
+        unsound!("a `{object}` is represented to subgraph `{subgraph_name}` as `{name}`")
     };
     if batch.representation.typename.is_none()
         && !known.typename.iter().any(|producer| before.contains(producer))
     {
-        unsound!("nobody said before what type the objects sent to subgraph `{asked}` have");
+        unsound!(
+            "no earlier fetch selects the type of the objects sent to subgraph `{subgraph_name}`"
+        );
     }
-    produced(graph, fields, ty, known, before)
-        .map_err(|missing| Unsound::new(format!("for subgraph `{asked}`: {missing}")))?;
+    check_produced(graph, fields, ty, known, before)
+        .map_err(|missing| Unsound::new(format!("for subgraph `{subgraph_name}`: {missing}")))?;
     let keys = graph.type_in(named, subgraph).map_or(&[][..], |there| &there.keys);
     let is_whole = |key: &Key| {
-        key.resolvable && has(graph, &key.fields, fields, ty, known, &mut Part::Key).is_ok()
+        key.resolvable
+            && check_covers(graph, &key.fields, fields, ty, known, &mut FieldSetUse::Key).is_ok()
     };
     if !keys.iter().any(is_whole) {
-        unsound!("no key of `{object}` in subgraph `{asked}` is whole in its representation");
+        unsound!(
+            "no key of `{object}` in subgraph `{subgraph_name}` is complete in its representation"
+        );
     }
     Ok(())
 }
 
-/// Checks that the representations of `batch` hold what `own` requires in that subgraph.
+/// Checks that the representations of `batch` contain the fields that `own` requires in that subgraph.
 pub(crate) fn check_required(
     graph: &Supergraph,
     batch: &EntityBatch,
     own: FieldId,
     set: &FieldSet,
     ty: TypeId,
-    known: &mut Known,
+    known: &mut ObjectFacts,
 ) -> Result<(), Unsound> {
     let fields = &batch.representation.fields;
-    has(graph, set, fields, ty, known, &mut Part::Required).map_err(|missing| {
+    check_covers(graph, set, fields, ty, known, &mut FieldSetUse::Required).map_err(|missing| {
         Unsound::new(format!("`{}` requires more: {missing}", coordinate(graph, own)))
     })
 }
 
-/// The field that a subgraph knows `own` as: its own, or that of an interface object.
+/// Returns the field as which a subgraph knows `own`: its own field, or the field of an interface object.
 pub(crate) fn mention(
     graph: &Supergraph,
     ty: TypeId,
@@ -88,12 +93,12 @@ pub(crate) fn mention(
     of_object.unwrap_or(own)
 }
 
-/// Every member was put there before, as what its name says.
-fn produced(
+/// Checks that every member was stored by an earlier fetch, as the field that its name states.
+fn check_produced(
     graph: &Supergraph,
     fields: &[RepresentationField],
     ty: TypeId,
-    known: &mut Known,
+    known: &mut ObjectFacts,
     before: &BTreeSet<Producer>,
 ) -> Result<(), Unsound> {
     for field in fields {
@@ -103,7 +108,7 @@ fn produced(
         let is_before = |producers: &[Producer]| producers.iter().any(|it| before.contains(it));
         if &*field.name == "__typename" {
             if !is_before(&known.typename) {
-                unsound!("nobody said before what type a `{}` has", graph.ty(ty).name);
+                unsound!("no earlier fetch selects the type of a `{}`", graph.ty(ty).name);
             }
             continue;
         }
@@ -115,33 +120,33 @@ fn produced(
             unsound!("`{}` is sent as `{}`", coordinate(graph, entry.field), field.name);
         }
         for (&member, below) in &mut entry.below.types {
-            produced(graph, &field.fields, member, below, before)?;
+            check_produced(graph, &field.fields, member, below, before)?;
         }
     }
     Ok(())
 }
 
-/// What a set of fields is for.
-enum Part {
-    /// Null members identify nothing.
+/// The purpose of a field set in a representation.
+enum FieldSetUse {
+    /// A key, in which null members identify nothing.
     Key,
     Required,
 }
 
-/// Do the members of a representation hold all of `set`?
-fn has(
+/// Checks that the members of a representation contain all of `set`.
+fn check_covers(
     graph: &Supergraph,
     set: &FieldSet,
     fields: &[RepresentationField],
     ty: TypeId,
-    known: &mut Known,
-    part: &mut Part,
+    known: &mut ObjectFacts,
+    part: &mut FieldSetUse,
 ) -> Result<(), Unsound> {
     for item in &set.items {
         match item {
             FieldSetItem::Fragment { on, fields: inner } => {
                 if *on == ty || graph.ty(*on).possible.contains(&ty) {
-                    has(graph, inner, fields, ty, known, part)?;
+                    check_covers(graph, inner, fields, ty, known, part)?;
                 }
             }
             FieldSetItem::Field { field, arguments: given, fields: inner } => {
@@ -151,18 +156,18 @@ fn has(
                     sent.name == *name && (sent.types.is_empty() || sent.types.contains(type_name))
                 });
                 let Some(sent) = sent else { unsound!("`{type_name}.{name}` is not sent") };
-                if matches!(part, Part::Key) && !sent.key {
+                if matches!(part, FieldSetUse::Key) && !sent.key {
                     unsound!("`{type_name}.{name}` is sent although it may be null");
                 }
                 let Some(entry) = known.entry(graph, ty, &sent.data_key) else {
-                    unsound!("`{type_name}.{name}` is not there")
+                    unsound!("`{type_name}.{name}` was not fetched")
                 };
-                let wanted = arguments::of_field_set(given);
+                let wanted = arguments::field_set_arguments(given);
                 if entry.arguments.is_some() && entry.arguments != wanted {
                     unsound!("`{type_name}.{name}` is sent with other arguments than `{given}`");
                 }
                 for (&member, below) in &mut entry.below.types {
-                    has(graph, inner, &sent.fields, member, below, part)?;
+                    check_covers(graph, inner, &sent.fields, member, below, part)?;
                 }
             }
         }
@@ -170,8 +175,8 @@ fn has(
     Ok(())
 }
 
-/// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to
-/// objects by it, so it gives the value although the field is external there.
+/// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to objects by it,
+/// so it gives the value although the field is external there.
 pub(crate) fn is_reference(graph: &Supergraph, field: FieldId, subgraph: SubgraphId) -> bool {
     let types = graph.types.iter().flat_map(|ty| &ty.subgraphs);
     let there = types.filter(|there| there.subgraph == subgraph);

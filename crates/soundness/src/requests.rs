@@ -1,4 +1,4 @@
-//! The texts of a plan's subgraph operations: parsed, and valid for the schemas of their subgraphs.
+//! The texts of a plan's subgraph operations: parsing, and validation against the schemas of their subgraphs.
 
 use apollo_compiler::ast::{Definition, Document, OperationDefinition, Selection};
 use apollo_compiler::validation::Valid;
@@ -6,18 +6,26 @@ use apollo_compiler::{Node, Schema};
 use graph::{SubgraphId, Supergraph};
 use plan::{EntityBatch, FetchKind, Operation, Plan, SubgraphOperation, SubscriptionRoot};
 
-use crate::{Unsound, VALIDATED_BYTES_MAX, subgraph_schema::Schemas, unsound};
+use crate::{
+    subgraph_schema::SubgraphSchemas,
+    violation::{Unsound, unsound},
+};
 
-/// What is sent, parsed.
+/// The number of bytes of subgraph operations in one plan that are validated against the subgraphs' schemas, which
+/// costs more than all other checks: enough for operations of 1,700 lines over many subgraphs. Operations beyond the
+/// limit are only parsed and executed, which also finds fields that a subgraph does not resolve.
+const VALIDATED_BYTES_MAX: usize = 256 << 10;
+
+/// The parsed operations that a plan sends.
 pub(crate) struct Requests {
-    /// By fetch; `None` where nothing is sent to a server.
+    /// The operation of each fetch; `None` where no operation is sent to a server.
     pub(crate) fetches: Vec<Option<Node<OperationDefinition>>>,
-    /// The subscription at a subgraph.
+    /// The subscription that is sent to a subgraph.
     pub(crate) subscription: Option<Node<OperationDefinition>>,
 }
 
-/// The length of all that `plan` sends.
-pub(crate) fn bytes(plan: &Plan) -> usize {
+/// Returns the total length of the operations that `plan` sends.
+pub(crate) fn total_bytes(plan: &Plan) -> usize {
     let of_fetch = |kind: &FetchKind| match kind {
         FetchKind::Root(sent)
         | FetchKind::RootBelow { operation: sent, .. }
@@ -31,10 +39,10 @@ pub(crate) fn bytes(plan: &Plan) -> usize {
     subscription + plan.fetches.iter().map(|fetch| of_fetch(&fetch.kind)).sum::<usize>()
 }
 
-/// Parses all that `plan` sends, and validates it up to [`VALIDATED_BYTES_MAX`].
-pub(crate) fn read(
+/// Parses all operations that `plan` sends, and validates them up to [`VALIDATED_BYTES_MAX`].
+pub(crate) fn parse_requests(
     graph: &Supergraph,
-    schemas: &Schemas,
+    schemas: &SubgraphSchemas,
     operation: &Operation,
     plan: &Plan,
 ) -> Result<Requests, Unsound> {
@@ -46,7 +54,7 @@ pub(crate) fn read(
             true => Some(schemas.of(graph, subgraph)?),
             false => None,
         };
-        one(graph, schema, operation, subgraph, sent, batches)
+        read_operation(graph, schema, operation, subgraph, sent, batches)
     };
     if let Some(SubscriptionRoot::Upstream { subgraph, operation }) = &plan.subscription {
         requests.subscription = Some(read(*subgraph, operation, &[])?);
@@ -65,7 +73,7 @@ pub(crate) fn read(
     Ok(requests)
 }
 
-fn one(
+fn read_operation(
     graph: &Supergraph,
     schema: Option<&Valid<Schema>>,
     operation: &Operation,
@@ -91,26 +99,26 @@ fn one(
         );
     }
     if sent.name.as_deref() != parsed.name.as_ref().map(apollo_compiler::Name::as_str) {
-        unsound!("an operation is sent under another name than its own: {text}");
+        unsound!("an operation is sent under a name other than its own: {text}");
     }
     let declared = parsed.variables.iter().map(|variable| variable.name.as_str());
     let own = batches.iter().map(|batch| &*batch.variable);
     let context = batches.iter().flat_map(|batch| &batch.context).map(|it| &*it.variable);
     let listed = own.chain(context).chain(sent.variables.iter().map(|(name, _)| &**name));
     if !declared.eq(listed) {
-        unsound!("variables are declared otherwise than they are sent: {text}");
+        unsound!("the declared variables differ from those sent: {text}");
     }
     for (name, id) in &sent.variables {
         let of_client = operation.variables.get(usize::from(id.0));
         if of_client.is_none_or(|variable| variable.name != *name) {
-            unsound!("`${name}` is another variable than the client's: {text}");
+            unsound!("`${name}` is not the client's variable of that name: {text}");
         }
     }
     if !batches.is_empty() {
         let aliases: Vec<&str> = parsed.selection_set.iter().filter_map(entities_key).collect();
         let wanted: Vec<&str> = batches.iter().map(|batch| &*batch.data_key).collect();
         if aliases != wanted || aliases.len() != parsed.selection_set.len() {
-            unsound!("not one `_entities` for each batch: {text}");
+            unsound!("the operation does not have one `_entities` for each batch: {text}");
         }
     }
     Ok(parsed.clone())

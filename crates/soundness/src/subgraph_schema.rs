@@ -1,17 +1,17 @@
-//! The schemas of subgraphs, as far as the supergraph tells.
+//! The schemas of subgraphs, derived from the supergraph as far as it describes them.
 
 use std::{fmt::Write as _, sync::OnceLock};
 
 use apollo_compiler::{Schema, validation::Valid};
 use graph::{FieldId, SubgraphId, Supergraph, TypeKind, TypeRef, TypeRefShape};
 
-use crate::{Unsound, unsound};
+use crate::violation::{Unsound, unsound};
 
-/// The schemas of the subgraphs of a supergraph, each made when it is first wanted.
+/// The schemas of the subgraphs of a supergraph, each derived when it is first used.
 #[derive(Debug)]
-pub(crate) struct Schemas(Vec<OnceLock<Result<Valid<Schema>, Unsound>>>);
+pub(crate) struct SubgraphSchemas(Vec<OnceLock<Result<Valid<Schema>, Unsound>>>);
 
-impl Schemas {
+impl SubgraphSchemas {
     pub(crate) fn new(graph: &Supergraph) -> Self {
         Self(graph.subgraphs.iter().map(|_| OnceLock::new()).collect())
     }
@@ -21,12 +21,12 @@ impl Schemas {
         graph: &Supergraph,
         subgraph: SubgraphId,
     ) -> Result<&Valid<Schema>, Unsound> {
-        let made = self.0[usize::from(subgraph.0)].get_or_init(|| schema_of(graph, subgraph));
+        let made = self.0[usize::from(subgraph.0)].get_or_init(|| derive_schema(graph, subgraph));
         made.as_ref().map_err(Clone::clone)
     }
 }
 
-fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Result<Valid<Schema>, Unsound> {
+fn derive_schema(graph: &Supergraph, subgraph: SubgraphId) -> Result<Valid<Schema>, Unsound> {
     let mut sdl = String::from("scalar _Any\n");
     let mut entities = Vec::new();
     let mut roots = String::new();
@@ -74,7 +74,7 @@ fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Result<Valid<Schema>, 
                 if id == graph.query {
                     fields.push_str("  _entities(representations: [_Any!]!): [_Entity]!\n");
                 }
-                // An empty pair of braces is a syntax error; a type without any is not.
+                // An empty pair of braces is a syntax error; a type without braces is not.
                 match fields.is_empty() {
                     true => sdl.push('\n'),
                     false => {

@@ -1,10 +1,10 @@
-//! Arguments of directives as the reader wants them.
+//! Reading arguments of directives.
 
 use apollo_compiler::{Node, ast::Value, parser::SourceSpan, schema::Directive};
 
 use crate::ConstValue;
 
-/// The string argument of that name and its place.
+/// Returns the string argument of that name and its position.
 pub(super) fn text<'a>(
     directive: &'a Directive,
     name: &str,
@@ -13,7 +13,8 @@ pub(super) fn text<'a>(
     value.as_str().map(|text| (text, value.location()))
 }
 
-/// The enum argument of that name and its place; a string is taken too, as old composers wrote.
+/// Returns the enum argument of that name and its position. A string is accepted too, because old composers wrote
+/// strings.
 pub(super) fn enum_name<'a>(
     directive: &'a Directive,
     name: &str,
@@ -26,12 +27,12 @@ pub(super) fn enum_name<'a>(
     }
 }
 
-/// The boolean argument of that name.
+/// Returns the boolean argument of that name.
 pub(super) fn boolean(directive: &Directive, name: &str) -> Option<bool> {
     directive.specified_argument_by_name(name)?.to_bool()
 }
 
-/// A value as plain data. Variables cannot stand in a schema; where a text has one, it is null.
+/// Converts a value to plain data. Variables are invalid in a schema and become null.
 pub(super) fn constant(value: &Value) -> ConstValue {
     match value {
         Value::Null | Value::Variable(_) => ConstValue::Null,
@@ -51,7 +52,7 @@ pub(super) fn constant(value: &Value) -> ConstValue {
 }
 
 impl ConstValue {
-    /// Reads GraphQL text such as an argument's default. `None` if it is not one value without variables.
+    /// Parses GraphQL text such as an argument's default. `None` if it is not exactly one value without variables.
     pub fn parse(text: &str) -> Option<Self> {
         use apollo_compiler::ast::{Definition, Selection};
         let document = apollo_compiler::parser::Parser::new()

@@ -1,16 +1,16 @@
-//! Event subgraphs: which root fields are bound to topics, and whether the binding directives stand
-//! where they may. What their arguments mean is the hub's business.
+//! Event subgraphs: the root fields that are bound to topics, and the check that binding directives are applied only
+//! where they are allowed. The hub interprets their arguments.
 
 use apollo_compiler::Schema;
 
 use crate::event_role::BINDINGS;
-use crate::{EventRole, SubgraphId, SubgraphKind, Supergraph, TypeId, errors::Errors};
+use crate::{EventRole, SubgraphId, SubgraphKind, Supergraph, TypeId, errors::ErrorCollector};
 
 fn is_of_event_family(name: &str) -> bool {
     name.starts_with("edfs__") || name.starts_with("events__")
 }
 
-/// Marks every subgraph that has no URL and event directives on its fields as an event subgraph.
+/// Marks every subgraph that has no URL but event directives on its fields as an event subgraph.
 pub(super) fn mark_event_subgraphs(supergraph: &mut Supergraph) {
     let mut event_subgraphs = crate::SubgraphSet::EMPTY;
     for field in &supergraph.fields {
@@ -25,8 +25,8 @@ pub(super) fn mark_event_subgraphs(supergraph: &mut Supergraph) {
     }
 }
 
-/// Checks the event directives of all fields, once the kinds of all subgraphs are known.
-pub(super) fn check(supergraph: &Supergraph, schema: &Schema, errors: &mut Errors<'_>) {
+/// Checks the event directives of all fields. The kinds of all subgraphs must be known.
+pub(super) fn check(supergraph: &Supergraph, schema: &Schema, errors: &mut ErrorCollector<'_>) {
     for field in &supergraph.fields {
         let parent = supergraph.ty(field.parent);
         let place =
@@ -54,7 +54,7 @@ pub(super) fn check(supergraph: &Supergraph, schema: &Schema, errors: &mut Error
             if !fits {
                 errors.push(
                     place(),
-                    format!("`@{}` stands on `{}`", directive.name, coordinate()),
+                    format!("`@{}` is applied to `{}`", directive.name, coordinate()),
                     Some(&format!("it belongs on root fields of {wanted}")),
                 );
             }

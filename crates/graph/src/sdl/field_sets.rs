@@ -1,4 +1,4 @@
-//! The texts of `@key`, `@requires` and `@provides`: parsed and resolved against the supergraph.
+//! Parsing the texts of `@key`, `@requires` and `@provides` and resolving them against the supergraph.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use apollo_compiler::ast::{Definition, Selection};
 
 use crate::{FieldSet, FieldSetItem, Supergraph, TypeId, TypeKind};
 
-/// How deeply field sets and defaults may nest. People write three levels.
+/// The maximum nesting depth of field sets and defaults. Schemas written by people have about three levels.
 pub(super) const DEPTH_MAX: usize = 64;
 
-/// How many tokens a field set may have: far above any real one, small enough to cost nothing.
+/// The maximum number of tokens in a field set: far above any real one, small enough to cost nothing.
 const TOKENS_MAX: usize = 10_000;
 
-/// Reads `text` as selections on `on`. The error says what is wrong, without the place.
+/// Parses `text` as a selection on `on`. The error gives the reason without the position.
 pub(super) fn parse(text: &str, on: TypeId, supergraph: &Supergraph) -> Result<FieldSet, String> {
     let inner = text.trim();
-    if let Some(set) = plain(inner, on, supergraph) {
+    if let Some(set) = parse_leaf_names(inner, on, supergraph) {
         return Ok(set);
     }
     let source = if inner.starts_with('{') { inner.to_owned() } else { format!("{{{inner}\n}}") };
@@ -38,10 +38,10 @@ pub(super) fn parse(text: &str, on: TypeId, supergraph: &Supergraph) -> Result<F
     }
 }
 
-/// Names of leaves with single spaces between them, as almost all keys are. `None`: it is something else,
-/// or something is wrong with it. A supergraph may have thousands of them, and the parser costs more
-/// than everything else about a key.
-fn plain(text: &str, on: TypeId, supergraph: &Supergraph) -> Option<FieldSet> {
+/// Parses names of leaves with single spaces between them, as almost all keys are. Returns `None` for any other text,
+/// valid or not. A supergraph may have thousands of keys, and the general parser costs more than everything else about
+/// a key.
+fn parse_leaf_names(text: &str, on: TypeId, supergraph: &Supergraph) -> Option<FieldSet> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if text.is_empty() || !text.bytes().all(|byte| is_name(byte) || byte == b' ') {
         return None;

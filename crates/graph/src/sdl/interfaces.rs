@@ -1,10 +1,11 @@
-//! What interface objects (`@interfaceObject`) say of the implementations of their interface, which
-//! their subgraph does not know, and which subgraphs can be asked for objects of an interface.
+//! Interface objects (`@interfaceObject`) and keys of interfaces: the fields that an interface object's subgraph adds
+//! to implementations that it does not know, and the subgraphs from which objects of an interface can be fetched.
 
 use crate::{SubgraphId, Supergraph, TypeId, TypeKind};
 
-/// Lets every interface object stand for the implementations. Types, fields and field sets are read.
-pub(super) fn stand_for_implementations(supergraph: &mut Supergraph) {
+/// Registers every interface object with all implementations of its interface. Types, fields and field sets must have
+/// been read.
+pub(super) fn register_interface_objects(supergraph: &mut Supergraph) {
     let mut objects: Vec<(TypeId, SubgraphId)> = Vec::new();
     for (index, ty) in supergraph.types.iter().enumerate() {
         let there = ty.subgraphs.iter().filter(|there| there.interface_object);
@@ -12,12 +13,12 @@ pub(super) fn stand_for_implementations(supergraph: &mut Supergraph) {
     }
     for (interface, subgraph) in objects {
         for object_type in supergraph.ty(interface).possible.clone() {
-            stand_for(supergraph, subgraph, interface, object_type);
+            register_interface_object(supergraph, subgraph, interface, object_type);
         }
     }
 }
 
-fn stand_for(
+fn register_interface_object(
     supergraph: &mut Supergraph,
     subgraph: SubgraphId,
     interface: TypeId,
@@ -41,9 +42,9 @@ fn stand_for(
     }
 }
 
-/// Makes the keys of an interface unusable in subgraphs that have no entity for it: a subgraph resolves an
-/// object of an interface only as one of its implementations, by a key that it resolves for that type.
-pub(super) fn close_keys_without_entities(supergraph: &mut Supergraph) {
+/// Makes the keys of an interface unusable in subgraphs that have no entity for it: a subgraph resolves an object of an
+/// interface only as one of its implementations, by a key that it resolves for that type.
+pub(super) fn disable_keys_without_entities(supergraph: &mut Supergraph) {
     let mut closed = Vec::new();
     for (index, ty) in supergraph.types.iter().enumerate() {
         let there = ty.subgraphs.iter().filter(|there| !there.interface_object);

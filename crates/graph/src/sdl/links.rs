@@ -1,39 +1,39 @@
-//! `@link` and its ancestor `@core`: which specifications a supergraph uses, and under which names.
+//! `@link` and its ancestor `@core`: the specifications that a supergraph uses, and the names that they have in it.
 
 use std::collections::HashMap;
 
 use apollo_compiler::{Name, Schema, ast::Value, parser::SourceSpan, schema::Directive};
 
-use crate::errors::Errors;
+use crate::errors::ErrorCollector;
 
-/// The specifications a supergraph names.
+/// The specifications that a supergraph links.
 pub(crate) struct Links {
-    features: Vec<Feature>,
+    features: Vec<LinkedFeature>,
 }
 
 /// One `@link(url:, as:, import:, for:)`.
-struct Feature {
-    /// `join` of `https://specs.apollo.dev/join/v0.3`.
+struct LinkedFeature {
+    /// The feature's name: `join` in `https://specs.apollo.dev/join/v0.3`.
     name: String,
-    /// `0.3`
+    /// The version, such as `0.3`; empty if the URL has none.
     version: String,
-    /// Its namespace in this schema.
+    /// The feature's namespace in this schema.
     prefix: String,
-    /// Imported name (`@key`, `FieldSet`) to its name here.
+    /// The local name of each imported name (`@key`, `FieldSet`).
     imports: HashMap<String, String>,
-    /// `SECURITY` or `EXECUTION`: whoever does not know the feature must not serve the schema.
+    /// `SECURITY` or `EXECUTION`: a router that does not know the feature must not serve the schema.
     purpose: Option<String>,
     url: String,
     place: Option<SourceSpan>,
 }
 
-/// Versions of the join specification that are read.
+/// The supported versions of the join specification.
 const JOIN_VERSIONS: [&str; 5] = ["0.1", "0.2", "0.3", "0.4", "0.5"];
 
-/// Features that are obeyed, or that ask nothing of a router.
+/// The features that are implemented, or that require nothing of a router.
 const KNOWN: [&str; 7] = ["core", "link", "join", "inaccessible", "tag", "cost", "context"];
 
-/// Namespaces that belong to composition and never reach clients, linked or not.
+/// The namespaces that belong to composition and never reach clients, linked or not.
 const MACHINERY: [&str; 10] = [
     "join",
     "link",
@@ -48,7 +48,7 @@ const MACHINERY: [&str; 10] = [
 ];
 
 impl Links {
-    pub(crate) fn read(schema: &Schema, errors: &mut Errors<'_>) -> Self {
+    pub(crate) fn read(schema: &Schema, errors: &mut ErrorCollector<'_>) -> Self {
         let mut features = Vec::new();
         for directive in schema.schema_definition.directives.iter() {
             let url_argument = match directive.name.as_str() {
@@ -56,18 +56,20 @@ impl Links {
                 _ if directive.specified_argument_by_name("url").is_some() => "url",
                 _ => continue,
             };
-            let Some(feature) = Feature::read(directive, url_argument, errors) else { continue };
+            let Some(feature) = LinkedFeature::read(directive, url_argument, errors) else {
+                continue;
+            };
             feature.check(errors);
             features.push(feature);
         }
         Self { features }
     }
 
-    fn feature(&self, name: &str) -> Option<&Feature> {
+    fn feature(&self, name: &str) -> Option<&LinkedFeature> {
         self.features.iter().find(|feature| feature.name == name)
     }
 
-    /// What `@feature__directive` is called here, without the `@`.
+    /// Returns the local name of `@feature__directive`, without the `@`.
     pub(crate) fn directive(&self, feature: &str, directive: &str) -> String {
         let Some(linked) = self.feature(feature) else {
             return namespaced(feature, feature, directive);
@@ -78,7 +80,7 @@ impl Links {
         }
     }
 
-    /// What the type `feature__type` is called here.
+    /// Returns the local name of the type `feature__type`.
     pub(crate) fn type_name(&self, feature: &str, ty: &str) -> String {
         match self.feature(feature) {
             Some(linked) => match linked.imports.get(ty) {
@@ -89,7 +91,7 @@ impl Links {
         }
     }
 
-    /// Does that type belong to composition?
+    /// True if the type belongs to composition.
     pub(crate) fn is_machinery_type(&self, name: &str) -> bool {
         let namespace = name.split_once("__").map(|(namespace, _)| namespace);
         namespace.is_some_and(|namespace| MACHINERY.contains(&namespace))
@@ -99,7 +101,7 @@ impl Links {
             })
     }
 
-    /// Does that directive (no `@`) belong to composition?
+    /// True if the directive (named without the `@`) belongs to composition.
     pub(crate) fn is_machinery_directive(&self, name: &str) -> bool {
         let namespace = name.split_once("__").map_or(name, |(namespace, _)| namespace);
         MACHINERY.contains(&namespace)
@@ -112,19 +114,24 @@ impl Links {
             })
     }
 
-    /// Is this the first version of join, with `@join__owner` and value types without `@join__type`?
+    /// True for the first version of join, with `@join__owner` and value types without `@join__type`.
     pub(crate) fn is_join_v0_1(&self) -> bool {
         self.feature("join").is_some_and(|join| join.version == "0.1")
     }
 }
 
-/// A directive named like its feature is the namespace itself: `@link`, `@inaccessible`, `@tag`.
+/// Returns the name of a directive in a namespace. A directive named like its feature is the namespace itself: `@link`,
+/// `@inaccessible`, `@tag`.
 fn namespaced(prefix: &str, feature: &str, directive: &str) -> String {
     if feature == directive { prefix.to_owned() } else { format!("{prefix}__{directive}") }
 }
 
-impl Feature {
-    fn read(directive: &Directive, url_argument: &str, errors: &mut Errors<'_>) -> Option<Self> {
+impl LinkedFeature {
+    fn read(
+        directive: &Directive,
+        url_argument: &str,
+        errors: &mut ErrorCollector<'_>,
+    ) -> Option<Self> {
         let argument = directive.specified_argument_by_name(url_argument)?;
         let place = argument.location();
         let url = argument.as_str()?.to_owned();
@@ -184,12 +191,13 @@ impl Feature {
         })
     }
 
-    /// Event directives stay visible: their result type is part of what clients see.
+    /// True if the feature's types are hidden from clients. Event directives are an exception: their result type is
+    /// part of the API schema.
     fn is_machinery(&self) -> bool {
         !matches!(&*self.name, "edfs" | "events") && !self.prefix.is_empty()
     }
 
-    fn check(&self, errors: &mut Errors<'_>) {
+    fn check(&self, errors: &mut ErrorCollector<'_>) {
         if self.name == "join" && !JOIN_VERSIONS.contains(&&*self.version) {
             errors.push(
                 self.place,

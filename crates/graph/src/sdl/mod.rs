@@ -1,11 +1,11 @@
-//! Reads supergraph SDL: the join specification v0.1 to v0.5. Field sets, links and directive
-//! arguments have files of their own beside this one; what clients may see is made in [`crate::api`].
+//! Reading supergraph SDL of the join specification v0.1 to v0.5. Field sets, links and directive arguments have files
+//! of their own in this folder; [`crate::api`] derives the schema that clients see.
 
 mod directive_arguments;
+mod directive_names;
 mod event_fields;
 mod field_sets;
 mod interfaces;
-mod join_names;
 pub(crate) mod links;
 mod pending_field_sets;
 mod possible_types;
@@ -15,16 +15,16 @@ use std::collections::HashMap;
 
 use apollo_compiler::{Schema, parser::Parser, schema::ExtendedType};
 
-use crate::{SchemaErrors, SubgraphKind, Supergraph, errors::Errors};
+use crate::{SchemaErrors, SubgraphKind, Supergraph, errors::ErrorCollector};
 use links::Links;
 
-/// How large a supergraph may be: ten times the largest public ones, far below the 32-bit offsets of the parser.
+/// The maximum size of a supergraph: ten times the largest public ones, far below the 32-bit offsets of the parser.
 pub const SDL_BYTES_MAX: usize = 256 << 20;
 
-/// How deeply values and types may nest in a schema. People write five levels.
+/// The maximum nesting depth of values and types in a schema. Schemas written by people have about five levels.
 const DEPTH_MAX: usize = 128;
 
-/// Definitions that some composers leave out. They are added where a schema applies them undefined.
+/// Definitions that some composers leave out. They are added to schemas that use them without defining them.
 const DEFINITIONS: &str = "
 directive @link(url: String, as: String, for: link__Purpose, import: [link__Import]) repeatable on SCHEMA
 scalar link__Import
@@ -49,20 +49,20 @@ type Query { none: Int }
 ";
 
 impl Supergraph {
-    /// Reads a supergraph. `file_name` is for the parser's own bookkeeping; errors do not repeat it.
+    /// Reads a supergraph. The parser uses `file_name` internally; errors do not repeat it.
     ///
-    /// A subgraph with an empty URL and no event directives is accepted here, because configuration
-    /// may know its URL: [`Supergraph::with_urls`] refuses it.
+    /// A subgraph with an empty URL and no event directives is accepted here, because the configuration may contain its
+    /// URL: [`Supergraph::with_urls`] refuses it.
     ///
     /// # Errors
-    /// All that is wrong with the text, at most [`crate::ERRORS_MAX`] entries.
+    /// All errors of the text, at most [`crate::ERRORS_MAX`] entries.
     pub fn from_sdl(sdl: &str, file_name: &str) -> Result<Self, SchemaErrors> {
-        let mut errors = Errors::new(sdl);
+        let mut errors = ErrorCollector::new(sdl);
         if sdl.len() > SDL_BYTES_MAX {
             errors.push(None, format!("the schema is larger than {SDL_BYTES_MAX} bytes"), None);
             errors.finish()?;
         }
-        if let Some((message, help)) = foreign_format(sdl) {
+        if let Some((message, help)) = detect_json(sdl) {
             errors.push(None, message, Some(help));
             errors.finish()?;
         }
@@ -102,7 +102,7 @@ impl Supergraph {
             Err(failed) => {
                 errors.push_diagnostics(&failed.errors);
                 errors.finish()?;
-                // Failing without a reason does not happen; were it to, reading on checks everything itself.
+                // Validation does not fail without a reason; if it did, the reader would still check everything itself.
                 apollo_compiler::validation::Valid::assume_valid(failed.partial)
             }
         };
@@ -110,12 +110,12 @@ impl Supergraph {
         errors.finish().map(|()| supergraph)
     }
 
-    /// Replaces the URLs of the subgraphs named here; names that no subgraph has are left to the caller.
+    /// Replaces the URLs of the subgraphs named in `urls`. Names that no subgraph has are left to the caller.
     ///
     /// # Errors
-    /// A subgraph that is not an event subgraph has no URL in the end.
+    /// A subgraph that is not an event subgraph still has no URL.
     pub fn with_urls(mut self, urls: &HashMap<String, String>) -> Result<Self, SchemaErrors> {
-        let mut errors = Errors::new("");
+        let mut errors = ErrorCollector::new("");
         for subgraph in &mut self.subgraphs {
             if let Some(url) = urls.get(&*subgraph.name) {
                 subgraph.url = url.as_str().into();
@@ -136,8 +136,9 @@ const NOT_A_SUPERGRAPH: &str =
     "this is not a supergraph: it has no `enum join__Graph` that lists subgraphs";
 const HOW_TO_COMPOSE: &str = "a supergraph is what composition makes of the schemas of all subgraphs; compose them and load the result";
 
-/// Says what a JSON document is, and what to load instead. No schema begins with a brace.
-fn foreign_format(text: &str) -> Option<(&'static str, &'static str)> {
+/// Recognises JSON documents and returns an error message with advice on what to load instead. No schema begins with a
+/// brace.
+fn detect_json(text: &str) -> Option<(&'static str, &'static str)> {
     let start = text.trim_start_matches('\u{feff}').trim_start();
     if !start.starts_with('{') {
         return None;
@@ -154,7 +155,7 @@ fn foreign_format(text: &str) -> Option<(&'static str, &'static str)> {
 }
 
 fn add_missing_definitions(schema: &mut Schema) {
-    // The text is a constant of ours; if it did not parse, nothing would be added.
+    // The text is a constant of this file; if it did not parse, nothing would be added.
     let Ok(known) = Schema::parse(DEFINITIONS, "definitions.graphql") else { return };
     for (name, definition) in &known.directive_definitions {
         schema.directive_definitions.entry(name.clone()).or_insert_with(|| definition.clone());

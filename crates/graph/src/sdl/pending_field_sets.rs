@@ -1,15 +1,15 @@
-//! Field sets wait until all types are known; then they are read and put where they belong.
+//! Field sets that are collected while types are read, and parsed and stored in the model when all types are known.
 
 use apollo_compiler::parser::SourceSpan;
 
 use super::field_sets;
 use crate::{
     FieldId, FieldInSubgraph, FieldSet, FieldSetItem, Key, SubgraphId, SubgraphKind, Supergraph,
-    TypeId, errors::Errors,
+    TypeId, errors::ErrorCollector,
 };
 
-/// Where the parsed form of a field set belongs.
-pub(super) enum Slot {
+/// The place in the model to which a field set belongs.
+pub(super) enum FieldSetSlot {
     Key { ty: TypeId, subgraph: SubgraphId, resolvable: bool, is_extension: bool },
     Requires { field: FieldId, mention: usize },
     Provides { field: FieldId, mention: usize },
@@ -20,17 +20,17 @@ pub(super) enum Slot {
 pub(super) struct PendingFieldSet {
     pub(super) text: String,
     pub(super) place: Option<SourceSpan>,
-    pub(super) slot: Slot,
+    pub(super) slot: FieldSetSlot,
 }
 
-/// Reads all that waited and puts it where it belongs.
+/// Parses all pending field sets and stores each in its place.
 pub(super) fn fill(
     supergraph: &mut Supergraph,
     pending: Vec<PendingFieldSet>,
-    errors: &mut Errors<'_>,
+    errors: &mut ErrorCollector<'_>,
 ) {
     for PendingFieldSet { text, place, slot } in pending {
-        if let Slot::Context { field, mention, argument, context } = slot {
+        if let FieldSetSlot::Context { field, mention, argument, context } = slot {
             let selections = context_selections(supergraph, &text, &context);
             if selections.is_empty() {
                 let message =
@@ -42,11 +42,13 @@ pub(super) fn fill(
             continue;
         }
         let (on, what) = match &slot {
-            Slot::Key { ty, .. } => (*ty, "key"),
-            Slot::Requires { field, .. } => (supergraph.field(*field).parent, "requires"),
-            Slot::Provides { field, .. } => (supergraph.field(*field).ty.named(), "provides"),
-            // Read above.
-            Slot::Context { .. } => continue,
+            FieldSetSlot::Key { ty, .. } => (*ty, "key"),
+            FieldSetSlot::Requires { field, .. } => (supergraph.field(*field).parent, "requires"),
+            FieldSetSlot::Provides { field, .. } => {
+                (supergraph.field(*field).ty.named(), "provides")
+            }
+            // Handled above.
+            FieldSetSlot::Context { .. } => continue,
         };
         let set = match field_sets::parse(&text, on, supergraph) {
             Ok(set) => set,
@@ -57,25 +59,25 @@ pub(super) fn fill(
             }
         };
         match slot {
-            Slot::Key { ty, subgraph, resolvable, is_extension } => {
+            FieldSetSlot::Key { ty, subgraph, resolvable, is_extension } => {
                 let there = &mut supergraph.types[ty.0 as usize].subgraphs;
                 if let Some(there) = there.iter_mut().find(|there| there.subgraph == subgraph) {
                     there.keys.push(Key { fields: set, resolvable, is_extension });
                 }
             }
-            Slot::Requires { field, mention } => {
+            FieldSetSlot::Requires { field, mention } => {
                 supergraph.fields[field.0 as usize].subgraphs[mention].requires = Some(set);
             }
-            Slot::Provides { field, mention } => {
+            FieldSetSlot::Provides { field, mention } => {
                 supergraph.fields[field.0 as usize].subgraphs[mention].provides = Some(set);
             }
-            Slot::Context { .. } => {}
+            FieldSetSlot::Context { .. } => {}
         }
     }
 }
 
-/// What a context argument reads of each type that sets the context. The selection may have type
-/// conditions, of which those that fit a type count.
+/// Returns the selection that a context argument reads of each type that sets the context. The text may have type
+/// conditions; for each type only those that fit it apply.
 fn context_selections(
     supergraph: &Supergraph,
     text: &str,
@@ -97,7 +99,7 @@ fn context_selections(
 /// external means "only referenced": on a type extension of Federation 1, and in an event subgraph, because payloads
 /// carry the keys. Elsewhere only `@provides` makes it so, on its path. Join v0.1 has no external fields; all of its
 /// keys are references.
-pub(super) fn resolve_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
+pub(super) fn mark_resolvable_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
     let mut members = Vec::new();
     for ty in &supergraph.types {
         for there in &ty.subgraphs {
@@ -121,9 +123,9 @@ pub(super) fn resolve_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
     }
 }
 
-/// Join v0.1 does not say where fields are external. A subgraph that provides a field, or requires it,
-/// has it in its schema.
-pub(super) fn mention_external_fields(supergraph: &mut Supergraph) {
+/// Adds the mentions of external fields in join v0.1, which does not record them: a subgraph that provides or requires
+/// a field has it in its schema.
+pub(super) fn add_external_mentions(supergraph: &mut Supergraph) {
     let mut members = Vec::new();
     for field in &supergraph.fields {
         for there in &field.subgraphs {

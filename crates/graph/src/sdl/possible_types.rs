@@ -1,11 +1,11 @@
-//! Which object types an interface or union can be at run time, in the whole graph and in each subgraph
+//! The object types that an interface or union can have at run time, in the whole graph and in each subgraph
 //! (`@join__implements`, `@join__unionMember`).
 
 use std::collections::HashMap;
 
 use apollo_compiler::{Node, Schema, ast, schema::ExtendedType};
 
-use super::{directive_arguments as arguments, join_names::Names};
+use super::{directive_arguments as arguments, directive_names::DirectiveNames};
 use crate::{SubgraphId, SubgraphSet, Supergraph, TypeId};
 
 /// Fills in [`crate::Type::possible`] and [`crate::TypeInSubgraph::possible`].
@@ -13,9 +13,9 @@ pub(super) fn fill(
     supergraph: &mut Supergraph,
     schema: &Schema,
     graphs: &HashMap<String, SubgraphId>,
-    names: &Names,
+    names: &DirectiveNames,
 ) {
-    // (abstract type, subgraph) to object types, where the schema says so.
+    // The object types that the schema states for each (abstract type, subgraph).
     let mut said: HashMap<(TypeId, SubgraphId), Vec<TypeId>> = HashMap::new();
     let mut is_said: std::collections::HashSet<TypeId> = std::collections::HashSet::new();
     let mut possible: Vec<Vec<TypeId>> = vec![Vec::new(); supergraph.types.len()];

@@ -1,4 +1,4 @@
-//! From a valid schema with join directives to [`Supergraph`].
+//! Conversion of a valid schema with join directives to [`Supergraph`].
 
 use std::collections::HashMap;
 
@@ -10,26 +10,27 @@ use apollo_compiler::{
 };
 
 use super::{
-    directive_arguments as arguments, event_fields, interfaces,
-    join_names::Names,
+    directive_arguments as arguments,
+    directive_names::DirectiveNames,
+    event_fields, interfaces,
     links::Links,
-    pending_field_sets::{self, PendingFieldSet, Slot},
+    pending_field_sets::{self, FieldSetSlot, PendingFieldSet},
     possible_types,
 };
 use crate::{
     ApiSchema, AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldId,
     FieldInSubgraph, OVERRIDE_LABELS_MAX, OverrideLabels, ProgressiveOverride, SUBGRAPHS_MAX,
     Subgraph, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, Type, TypeId, TypeInSubgraph,
-    TypeKind, TypeRef, TypeRefShape, api, errors::Errors,
+    TypeKind, TypeRef, TypeRefShape, api, errors::ErrorCollector,
 };
 
-/// The result means something only if no errors were pushed.
-pub(super) fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> Supergraph {
-    let graphs = Graphs::read(schema, links, errors);
-    let mut reader = Reader {
+/// Reads the model from `schema`. The result is meaningful only if no errors were pushed.
+pub(super) fn read(schema: &Schema, links: &Links, errors: &mut ErrorCollector<'_>) -> Supergraph {
+    let graphs = DeclaredSubgraphs::read(schema, links, errors);
+    let mut reader = SchemaReader {
         schema,
         graphs,
-        names: Names::of(links),
+        names: DirectiveNames::of(links),
         is_v0_1: links.is_join_v0_1(),
         field_sets: Vec::new(),
         types: Vec::new(),
@@ -40,7 +41,8 @@ pub(super) fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> S
     };
     reader.declare_types(links);
     reader.read_types();
-    let Reader { graphs, field_sets, types, fields, type_names, override_labels, .. } = reader;
+    let SchemaReader { graphs, field_sets, types, fields, type_names, override_labels, .. } =
+        reader;
     let root = |name: &Option<apollo_compiler::schema::ComponentName>| {
         name.as_ref().and_then(|name| type_names.get(name.as_str()).copied())
     };
@@ -57,30 +59,30 @@ pub(super) fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> S
         override_labels,
         api: ApiSchema(std::sync::Arc::new(api)),
     };
-    possible_types::fill(&mut supergraph, schema, &graphs.by_name, &Names::of(links));
+    possible_types::fill(&mut supergraph, schema, &graphs.by_name, &DirectiveNames::of(links));
     pending_field_sets::fill(&mut supergraph, field_sets, errors);
     event_fields::mark_event_subgraphs(&mut supergraph);
     let is_v0_1 = links.is_join_v0_1();
-    pending_field_sets::resolve_key_members(&mut supergraph, is_v0_1);
+    pending_field_sets::mark_resolvable_key_members(&mut supergraph, is_v0_1);
     if is_v0_1 {
-        pending_field_sets::mention_external_fields(&mut supergraph);
+        pending_field_sets::add_external_mentions(&mut supergraph);
     }
-    interfaces::close_keys_without_entities(&mut supergraph);
-    interfaces::stand_for_implementations(&mut supergraph);
+    interfaces::disable_keys_without_entities(&mut supergraph);
+    interfaces::register_interface_objects(&mut supergraph);
     supergraph.resolve(OverrideLabels::NONE);
-    hide_what_clients_cannot_see(&mut supergraph);
+    mark_inaccessible(&mut supergraph);
     event_fields::check(&supergraph, schema, errors);
     supergraph
 }
 
-/// The subgraphs and the enum values that stand for them.
-struct Graphs {
+/// The subgraphs, and their ids by enum value.
+struct DeclaredSubgraphs {
     subgraphs: Vec<Subgraph>,
     by_name: HashMap<String, SubgraphId>,
 }
 
-impl Graphs {
-    fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> Self {
+impl DeclaredSubgraphs {
+    fn read(schema: &Schema, links: &Links, errors: &mut ErrorCollector<'_>) -> Self {
         let mut graphs = Self { subgraphs: Vec::new(), by_name: HashMap::new() };
         let directive = links.directive("join", "graph");
         let Some(ExtendedType::Enum(values)) =
@@ -129,21 +131,21 @@ impl Graphs {
     }
 }
 
-struct Reader<'a, 'e, 't> {
+struct SchemaReader<'a, 'e, 't> {
     schema: &'a Schema,
-    graphs: Graphs,
-    names: Names,
+    graphs: DeclaredSubgraphs,
+    names: DirectiveNames,
     is_v0_1: bool,
     field_sets: Vec<PendingFieldSet>,
     types: Vec<Type>,
     fields: Vec<Field>,
     type_names: HashMap<Box<str>, TypeId>,
     override_labels: Vec<Box<str>>,
-    errors: &'e mut Errors<'t>,
+    errors: &'e mut ErrorCollector<'t>,
 }
 
-impl Reader<'_, '_, '_> {
-    /// Gives every type that is not machinery its id, built-in scalars first.
+impl SchemaReader<'_, '_, '_> {
+    /// Assigns an id to every type that is not machinery, built-in scalars first.
     fn declare_types(&mut self, links: &Links) {
         for name in ["Int", "Float", "String", "Boolean", "ID"] {
             self.declare(name, TypeKind::Scalar, false);
@@ -247,11 +249,11 @@ impl Reader<'_, '_, '_> {
             if let Some((text, place)) = arguments::text(directive, "key") {
                 let resolvable = arguments::boolean(directive, "resolvable").unwrap_or(true);
                 let is_extension = arguments::boolean(directive, "extension") == Some(true);
-                let slot = Slot::Key { ty: id, subgraph, resolvable, is_extension };
+                let slot = FieldSetSlot::Key { ty: id, subgraph, resolvable, is_extension };
                 self.field_sets.push(PendingFieldSet { text: text.to_owned(), place, slot });
             }
         }
-        // A type without marks is a value type of join v0.1, or was written by hand: it is the same everywhere.
+        // A type without `@join__type` is a value type of join v0.1, or was written by hand: all subgraphs have it.
         let all = self.graphs.subgraphs.len();
         let ty = &mut self.types[id.0 as usize];
         if ty.subgraphs.is_empty() || (self.is_v0_1 && !directives.has(&self.names.owner)) {
@@ -268,7 +270,7 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    /// The subgraph that an argument names; an error if there is none of that name.
+    /// Returns the subgraph that an argument names, and reports an error if none has that name.
     fn graph_argument(&mut self, directive: &ast::Directive, name: &str) -> Option<SubgraphId> {
         let (graph, place) = arguments::enum_name(directive, name)?;
         let id = self.graphs.by_name.get(graph).copied();
@@ -330,7 +332,7 @@ impl Reader<'_, '_, '_> {
         let name = self.names.field.clone();
         let mut overridden = Vec::new();
         for directive in definition.directives.get_all(&name) {
-            // Without `graph` no subgraph has the field itself: it comes from an interface object.
+            // Without `graph` no subgraph has the field itself: an interface object provides it.
             let Some(subgraph) = self.graph_argument(directive, "graph") else { continue };
             let index = field.subgraphs.len();
             let mut there = FieldInSubgraph::of(subgraph);
@@ -352,8 +354,8 @@ impl Reader<'_, '_, '_> {
             for (argument, is_requires) in [("requires", true), ("provides", false)] {
                 if let Some((text, place)) = arguments::text(directive, argument) {
                     let slot = match is_requires {
-                        true => Slot::Requires { field: id, mention: index },
-                        false => Slot::Provides { field: id, mention: index },
+                        true => FieldSetSlot::Requires { field: id, mention: index },
+                        false => FieldSetSlot::Provides { field: id, mention: index },
                     };
                     self.field_sets.push(PendingFieldSet { text: text.to_owned(), place, slot });
                 }
@@ -401,16 +403,17 @@ impl Reader<'_, '_, '_> {
                 self.errors.push(value.location(), message, None);
                 continue;
             };
-            let slot = Slot::Context { field, mention, argument: there.context.len(), context };
+            let slot =
+                FieldSetSlot::Context { field, mention, argument: there.context.len(), context };
             let place = value.location();
             self.field_sets.push(PendingFieldSet { text: selection.into(), place, slot });
             there.context.push(ContextArgument { name, ty, selections: Vec::new() });
-            // It is asked for anew, with the argument, wherever the object comes from.
+            // The field is always fetched by an entity request with the argument, whichever subgraph gave the object.
             there.requires.get_or_insert_default();
         }
     }
 
-    /// The index of a label. Past the bound all labels count as the last one; loading fails then.
+    /// Returns the index of a label. Beyond the limit all labels share the last index; loading fails then.
     fn override_label(&mut self, label: &str, place: Option<SourceSpan>) -> u8 {
         if let Some(known) = self.override_labels.iter().position(|known| **known == *label) {
             return known as u8;
@@ -489,7 +492,7 @@ impl Reader<'_, '_, '_> {
     }
 }
 
-fn hide_what_clients_cannot_see(supergraph: &mut Supergraph) {
+fn mark_inaccessible(supergraph: &mut Supergraph) {
     let api = supergraph.api.0.clone();
     for ty in &mut supergraph.types {
         let is_built_in_scalar = matches!(&*ty.name, "Int" | "Float" | "String" | "Boolean" | "ID");

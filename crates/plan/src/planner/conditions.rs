@@ -1,15 +1,14 @@
-//! Disjunctions of conditions, as fields have them: empty means always. And what is left to say where
-//! something is known to hold.
+//! Disjunctions of conditions in the form that fields have (empty means always), and their simplification where other
+//! conditions are known to hold.
 
-use super::tree::both;
 use crate::Condition;
 
-/// Does `a` say everything that `b` says?
+/// True if `b` holds whenever `a` holds.
 fn implies(a: &Condition, b: &Condition) -> bool {
     b.all.iter().all(|needed| a.all.contains(needed))
 }
 
-/// Adds to a disjunction what is not implied; takes out what is implied by the new one.
+/// Adds a condition to a disjunction unless it implies a known one, and removes the known ones that imply it.
 pub(super) fn add_condition(into: &mut Vec<Condition>, condition: &Condition) {
     if !into.iter().any(|known| implies(condition, known)) {
         into.retain(|known| !implies(known, condition));
@@ -17,7 +16,7 @@ pub(super) fn add_condition(into: &mut Vec<Condition>, condition: &Condition) {
     }
 }
 
-/// Disjunction where empty means always.
+/// Merges two disjunctions, for which empty means always.
 pub(super) fn merge_any_of(into: &mut Vec<Condition>, other: &[Condition]) {
     if into.is_empty() || other.is_empty() {
         into.clear();
@@ -26,25 +25,28 @@ pub(super) fn merge_any_of(into: &mut Vec<Condition>, other: &[Condition]) {
     other.iter().for_each(|condition| add_condition(into, condition));
 }
 
-/// Of two disjunctions that both hold, the one that says more, as far as that is easily seen.
-pub(super) fn stronger<'a>(one: &'a [Condition], other: &'a [Condition]) -> &'a [Condition] {
+/// Returns the stronger of two disjunctions that conjunction hold, as far as a simple comparison finds it.
+pub(super) fn stronger_of<'a>(one: &'a [Condition], other: &'a [Condition]) -> &'a [Condition] {
     let says_more = |a: &[Condition], b: &[Condition]| {
         !a.is_empty() && a.iter().all(|a| b.iter().any(|b| implies(a, b)))
     };
     if other.is_empty() || says_more(one, other) { one } else { other }
 }
 
-/// What is known where one of `given` holds and `more`, too.
-pub(super) fn with(given: &[Condition], more: &Condition) -> Vec<Condition> {
+/// Returns the conditions that are known where one of `given` and also `more` holds.
+pub(super) fn add_known(given: &[Condition], more: &Condition) -> Vec<Condition> {
     if given.is_empty() {
         return vec![more.clone()];
     }
-    given.iter().filter_map(|given| both(given, more)).collect()
+    given.iter().filter_map(|given| conjunction(given, more)).collect()
 }
 
-/// What is left of `any_of` where one of `given` holds (none: nothing is known). Nothing left to say: an
-/// empty list. `None`: it never holds there.
-pub(super) fn left(any_of: &[Condition], given: &[Condition]) -> Option<Vec<Condition>> {
+/// Returns the part of `any_of` that remains to be stated where one of `given` holds (empty `given`: nothing is known).
+/// The list is empty if nothing remains. `None` if `any_of` never holds there.
+pub(super) fn remaining_conditions(
+    any_of: &[Condition],
+    given: &[Condition],
+) -> Option<Vec<Condition>> {
     let [first, others @ ..] = given else { return Some(any_of.to_vec()) };
     let follows = |given: &Condition| any_of.iter().any(|it| implies(given, it));
     if any_of.is_empty() || given.iter().all(follows) {
@@ -67,12 +69,25 @@ pub(super) fn left(any_of: &[Condition], given: &[Condition]) -> Option<Vec<Cond
     (!left.is_empty()).then_some(left)
 }
 
+/// Returns the conjunction of two conditions; `None` if it can never hold.
+pub(super) fn conjunction(a: &Condition, b: &Condition) -> Option<Condition> {
+    let mut all = a.all.clone();
+    for &(variable, wanted) in &b.all {
+        match all.binary_search_by_key(&variable, |(id, _)| *id) {
+            Ok(at) if all[at].1 != wanted => return None,
+            Ok(_) => {}
+            Err(at) => all.insert(at, (variable, wanted)),
+        }
+    }
+    Some(Condition { all })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::VariableId;
 
-    /// `"0 !1, 2"`: the variable 0 is true and 1 is false, or 2 is true.
+    /// Parses conditions: `"0 !1, 2"` means that variable 0 is true and 1 is false, or that 2 is true.
     fn conditions(text: &str) -> Vec<Condition> {
         let literal = |text: &str| {
             let number = text.trim_start_matches('!').parse().expect("a number");
@@ -83,33 +98,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_said_again() {
-        assert_eq!(left(&conditions("0 1"), &conditions("0")), Some(conditions("1")));
-        assert_eq!(left(&conditions("0"), &conditions("0")), Some(Vec::new()));
-        assert_eq!(left(&conditions("0"), &conditions("0 1")), Some(Vec::new()));
-        assert_eq!(left(&conditions(""), &conditions("0")), Some(Vec::new()));
-        assert_eq!(left(&conditions("0"), &conditions("")), Some(conditions("0")));
+    fn known_conditions_are_not_repeated() {
+        assert_eq!(
+            remaining_conditions(&conditions("0 1"), &conditions("0")),
+            Some(conditions("1"))
+        );
+        assert_eq!(remaining_conditions(&conditions("0"), &conditions("0")), Some(Vec::new()));
+        assert_eq!(remaining_conditions(&conditions("0"), &conditions("0 1")), Some(Vec::new()));
+        assert_eq!(remaining_conditions(&conditions(""), &conditions("0")), Some(Vec::new()));
+        assert_eq!(remaining_conditions(&conditions("0"), &conditions("")), Some(conditions("0")));
     }
 
     #[test]
-    fn what_contradicts_the_known_never_holds() {
-        assert_eq!(left(&conditions("!0"), &conditions("0")), None);
-        assert_eq!(left(&conditions("!0 1, 2"), &conditions("0")), Some(conditions("2")));
+    fn conditions_that_contradict_known_ones_never_hold() {
+        assert_eq!(remaining_conditions(&conditions("!0"), &conditions("0")), None);
+        assert_eq!(
+            remaining_conditions(&conditions("!0 1, 2"), &conditions("0")),
+            Some(conditions("2"))
+        );
     }
 
     #[test]
-    fn of_several_that_may_hold_only_what_all_say_is_known() {
-        assert_eq!(left(&conditions("0, 1"), &conditions("0, 1")), Some(Vec::new()));
-        assert_eq!(left(&conditions("0"), &conditions("0, 1")), Some(conditions("0")));
-        assert_eq!(left(&conditions("0 2"), &conditions("0 1, 0 3")), Some(conditions("2")));
+    fn of_several_alternatives_only_their_common_literals_are_known() {
+        assert_eq!(
+            remaining_conditions(&conditions("0, 1"), &conditions("0, 1")),
+            Some(Vec::new())
+        );
+        assert_eq!(
+            remaining_conditions(&conditions("0"), &conditions("0, 1")),
+            Some(conditions("0"))
+        );
+        assert_eq!(
+            remaining_conditions(&conditions("0 2"), &conditions("0 1, 0 3")),
+            Some(conditions("2"))
+        );
     }
 
     #[test]
     fn the_stronger_of_two_implies_the_other() {
         let (weak, strong) = (conditions("0, 1"), conditions("0"));
-        assert_eq!(stronger(&weak, &strong), &*strong);
-        assert_eq!(stronger(&strong, &weak), &*strong);
-        assert_eq!(stronger(&strong, &[]), &*strong);
-        assert_eq!(stronger(&[], &strong), &*strong);
+        assert_eq!(stronger_of(&weak, &strong), &*strong);
+        assert_eq!(stronger_of(&strong, &weak), &*strong);
+        assert_eq!(stronger_of(&strong, &[]), &*strong);
+        assert_eq!(stronger_of(&[], &strong), &*strong);
     }
 }

@@ -1,70 +1,76 @@
-//! Which key of the data tree belongs to which field. Keys of the client's answer come first;
-//! members that the planner adds reuse an equal selection or get a free name. Payloads of events
-//! come with field names as keys, so those are reserved where an event's object stands.
+//! The assignment of keys of the data tree to fields. The response keys of the client have priority; members that the
+//! planner adds reuse an equal selection or get a free name. Payloads of events have field names as keys, so those are
+//! reserved at the places of events' objects.
 
 use std::rc::Rc;
 
 use foldhash::HashMap;
 use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape};
 
-use super::tree::{Arguments, Item, Set, Wanted, WantedTarget};
+use super::selection_tree::{CollectedField, CollectedTarget, FieldArguments, SetItem, SetNode};
 use crate::FieldTarget;
 
-/// A place in the data tree, whatever the types on the way are.
+/// The identity of a place in the data tree, independent of the types on its path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(super) struct PathId(u32);
+pub(super) struct PlaceId(u32);
 
-impl PathId {
+impl PlaceId {
     pub(super) const ROOT: Self = Self(0);
 }
 
 /// All keys of all places.
 pub(super) struct DataKeys<'a> {
     graph: &'a Supergraph,
-    places: Vec<Place<'a>>,
+    places: Vec<DataPlace<'a>>,
 }
 
 #[derive(Default)]
-struct Place<'a> {
-    /// Objects here are (parts of) payloads of that event subgraph.
+struct DataPlace<'a> {
+    /// The event subgraph if objects here are payloads of it or parts of them.
     payload: Option<SubgraphId>,
-    /// Objects here may have one of several types.
+    /// True if objects here may have one of several types.
     is_abstract: bool,
-    /// Somewhere here nobody says what an object is; it is printed as this interface.
+    /// The interface as which objects here are printed, if no request selects their type.
     untyped: Option<TypeId>,
-    children: HashMap<Rc<str>, PathId>,
-    /// Response key to fields and their data keys, as far as picked.
+    children: HashMap<Rc<str>, PlaceId>,
+    /// The fields of each response key and their data keys, as far as assigned.
     client: HashMap<Rc<str>, Vec<(FieldId, Rc<str>)>>,
-    /// Field and arguments to data key, for members that the planner added.
-    internal: HashMap<(FieldId, Rc<Arguments>), Rc<str>>,
-    /// Data key to those who use it.
-    claims: HashMap<Rc<str>, Vec<Claim<'a>>>,
-    /// Names that payloads may contain.
+    /// The data key of each field with arguments that the planner added.
+    internal: HashMap<(FieldId, Rc<FieldArguments>), Rc<str>>,
+    /// The uses of each data key.
+    claims: HashMap<Rc<str>, Vec<KeyClaim<'a>>>,
+    /// The names that payloads may contain.
     payload_names: Vec<&'a str>,
 }
 
 /// A use of a data key.
 #[derive(Clone, PartialEq, Eq)]
-struct Claim<'a> {
-    /// The client's response key; `None`: the planner's.
+struct KeyClaim<'a> {
+    /// The client's response key; `None` if the planner added the field.
     response_key: Option<Rc<str>>,
     name: &'a str,
-    arguments: Rc<Arguments>,
-    /// What must agree where selections merge (FieldsInSetCanMerge, GraphQL specification, section
-    /// 5.3.2); `None`: reserved for the client, but nobody picked it yet.
+    arguments: Rc<FieldArguments>,
+    /// The form on which merged selections must agree (FieldsInSetCanMerge, GraphQL specification, section 5.3.2);
+    /// `None` if the key is reserved for the client but not assigned yet.
     shape: Option<Vec<u32>>,
 }
 
 impl<'a> DataKeys<'a> {
     pub(super) fn new(graph: &'a Supergraph) -> Self {
-        Self { graph, places: vec![Place::default()] }
+        Self { graph, places: vec![DataPlace::default()] }
     }
 
-    /// Declares what the client wants under a root field; `payload`: it is served by that event subgraph.
-    pub(super) fn declare_root_field(&mut self, wanted: &Wanted, payload: Option<SubgraphId>) {
-        let (WantedTarget::Field(field), Some(key)) = (wanted.target, &wanted.key) else { return };
-        self.reserve(PathId::ROOT, key, field, &wanted.arguments);
-        let place = self.child(PathId::ROOT, key);
+    /// Declares the client's selections under a root field; `payload` is the event subgraph that serves it, if any.
+    pub(super) fn declare_root_field(
+        &mut self,
+        wanted: &CollectedField,
+        payload: Option<SubgraphId>,
+    ) {
+        let (CollectedTarget::Field(field), Some(key)) = (wanted.target, &wanted.key) else {
+            return;
+        };
+        self.reserve(PlaceId::ROOT, key, field, &wanted.arguments);
+        let place = self.child(PlaceId::ROOT, key);
         self.place(place).payload = payload;
         for part in wanted.parts.iter() {
             self.declare_set(place, &part.set);
@@ -72,12 +78,12 @@ impl<'a> DataKeys<'a> {
     }
 
     /// Reserves the keys of `set` at `at`, and below it.
-    fn declare_set(&mut self, at: PathId, set: &Set) {
+    fn declare_set(&mut self, at: PlaceId, set: &SetNode) {
         self.note_payload_names(at, set.on);
         for item in &set.items {
             match item {
-                Item::Fragment { set, .. } => self.declare_set(at, set),
-                Item::Field(select) => {
+                SetItem::Fragment { set, .. } => self.declare_set(at, set),
+                SetItem::Field(select) => {
                     let FieldTarget::Field(field) = select.target else { continue };
                     let Some(key) = &select.key else { continue };
                     let is_payload = self.is_payload(at, field);
@@ -99,12 +105,12 @@ impl<'a> DataKeys<'a> {
 
     fn reserve(
         &mut self,
-        at: PathId,
+        at: PlaceId,
         response_key: &Rc<str>,
         field: FieldId,
-        arguments: &Rc<Arguments>,
+        arguments: &Rc<FieldArguments>,
     ) {
-        let claim = Claim {
+        let claim = KeyClaim {
             response_key: Some(response_key.clone()),
             name: &self.graph.field(field).name,
             arguments: arguments.clone(),
@@ -113,7 +119,7 @@ impl<'a> DataKeys<'a> {
         self.place(at).claim(response_key, claim);
     }
 
-    fn note_payload_names(&mut self, at: PathId, on: TypeId) {
+    fn note_payload_names(&mut self, at: PlaceId, on: TypeId) {
         let graph = self.graph;
         let Some(events) = self.places[at.0 as usize].payload else { return };
         for &ty in std::iter::once(&on).chain(&graph.ty(on).possible) {
@@ -127,26 +133,26 @@ impl<'a> DataKeys<'a> {
         }
     }
 
-    fn is_payload(&self, at: PathId, field: FieldId) -> bool {
+    fn is_payload(&self, at: PlaceId, field: FieldId) -> bool {
         self.places[at.0 as usize]
             .payload
             .is_some_and(|events| self.graph.field(field).resolved_by.contains(events))
     }
 
-    /// The key of a field that `subgraph` is asked for.
+    /// Returns the data key of a field that is fetched from `subgraph`, and assigns one if needed.
     pub(super) fn data_key(
         &mut self,
-        at: PathId,
-        wanted: &Wanted,
+        at: PlaceId,
+        wanted: &CollectedField,
         subgraph: SubgraphId,
     ) -> Rc<str> {
-        let WantedTarget::Field(field) = wanted.target else { return TYPENAME.into() };
+        let CollectedTarget::Field(field) = wanted.target else { return TYPENAME.into() };
         if let Some(known) = self.places[at.0 as usize].known(wanted, field) {
             return known.clone();
         }
         let definition = self.graph.field(field);
         let there = self.graph.field_in(field, subgraph).and_then(|there| there.ty.as_ref());
-        let claim = Claim {
+        let claim = KeyClaim {
             response_key: wanted.key.clone(),
             name: &definition.name,
             arguments: wanted.arguments.clone(),
@@ -171,14 +177,14 @@ impl<'a> DataKeys<'a> {
         data_key
     }
 
-    /// The key under which the data of a field of the client's stands, for the object type `field` belongs to.
-    pub(super) fn client_key(&self, at: PathId, response_key: &str, field: FieldId) -> Box<str> {
+    /// Returns the data key of the client's field for the object type that `field` belongs to.
+    pub(super) fn client_key(&self, at: PlaceId, response_key: &str, field: FieldId) -> Box<str> {
         let place = &self.places[at.0 as usize];
         let picked = place.client.get(response_key).map_or(&[][..], Vec::as_slice);
         if let Some((_, known)) = picked.iter().find(|(own, _)| *own == field) {
             return known.as_ref().into();
         }
-        // Picked on an interface, for all object types at once?
+        // The key may have been assigned on an interface, for all object types at once.
         let graph = self.graph;
         let definition = graph.field(field);
         let of_interface = picked.iter().find(|(other, _)| {
@@ -186,7 +192,8 @@ impl<'a> DataKeys<'a> {
             other.name == definition.name
                 && graph.ty(other.parent).possible.contains(&definition.parent)
         });
-        // Looked up on an interface because nobody says what the object is, picked on an object type?
+        // The type of the object may be unknown, so that an interface is looked up for a key that was assigned on an
+        // object type.
         let of_member = picked.iter().filter(|(other, _)| {
             let other = graph.field(*other);
             other.name == definition.name
@@ -195,71 +202,71 @@ impl<'a> DataKeys<'a> {
         let of_member = of_member.min_by_key(|(other, _)| *other);
         match of_interface.or(of_member) {
             Some((_, data_key)) => data_key.as_ref().into(),
-            // Nobody returns this object type here.
+            // No request returns this object type here.
             None if self.is_payload(at, field) => definition.name.clone(),
             None => response_key.into(),
         }
     }
 
-    /// Objects at this place may have one of several types, and say which.
-    pub(super) fn set_abstract(&mut self, at: PathId) {
+    /// Records that objects at this place may have one of several types and select their `__typename`.
+    pub(super) fn set_abstract(&mut self, at: PlaceId) {
         self.place(at).is_abstract = true;
     }
 
-    /// May objects at this place have one of several types?
-    pub(super) fn is_abstract(&self, at: PathId) -> bool {
+    /// True if objects at this place may have one of several types.
+    pub(super) fn is_abstract(&self, at: PlaceId) -> bool {
         self.places[at.0 as usize].is_abstract
     }
 
-    /// The key of a member that the planner added.
+    /// Returns the key of a member that the planner added.
     pub(super) fn internal_key(
         &self,
-        at: PathId,
+        at: PlaceId,
         field: FieldId,
         arguments: &str,
     ) -> Option<&Rc<str>> {
         let internal = &self.places[at.0 as usize].internal;
-        let arguments = Arguments { text: arguments.into(), ..Arguments::default() };
+        let arguments = FieldArguments { text: arguments.into(), ..FieldArguments::default() };
         internal.get(&(field, Rc::new(arguments)))
     }
 
-    /// Objects at this place need not say what they are, as long as nothing depends on it.
-    pub(super) fn set_untyped(&mut self, at: PathId, interface: TypeId) {
+    /// Records that the types of objects at this place are not selected, as long as nothing depends on them.
+    pub(super) fn set_untyped(&mut self, at: PlaceId, interface: TypeId) {
         self.place(at).untyped = Some(interface);
     }
 
-    /// The interface that objects here are printed as, if they need not say what they are.
-    pub(super) fn untyped(&self, at: PathId) -> Option<TypeId> {
+    /// Returns the interface as which objects here are printed if their types are not selected.
+    pub(super) fn untyped(&self, at: PlaceId) -> Option<TypeId> {
         self.places[at.0 as usize].untyped
     }
 
-    /// The place under `data_key`.
-    pub(super) fn child(&mut self, at: PathId, data_key: &Rc<str>) -> PathId {
+    /// Returns the place under `data_key`, and creates it if needed.
+    pub(super) fn child(&mut self, at: PlaceId, data_key: &Rc<str>) -> PlaceId {
         if let Some(child) = self.existing_child(at, data_key) {
             return child;
         }
-        let child = PathId(self.places.len() as u32);
-        self.places.push(Place::default());
+        let child = PlaceId(self.places.len() as u32);
+        self.places.push(DataPlace::default());
         self.place(at).children.insert(data_key.clone(), child);
         child
     }
 
-    /// The place under `data_key`, if anything is wanted there.
-    pub(super) fn existing_child(&self, at: PathId, data_key: &str) -> Option<PathId> {
+    /// Returns the place under `data_key`, if any field is selected there.
+    pub(super) fn existing_child(&self, at: PlaceId, data_key: &str) -> Option<PlaceId> {
         self.places[at.0 as usize].children.get(data_key).copied()
     }
 
-    fn place(&mut self, at: PathId) -> &mut Place<'a> {
+    fn place(&mut self, at: PlaceId) -> &mut DataPlace<'a> {
         &mut self.places[at.0 as usize]
     }
 }
 
-/// Abstract positions keep the type of the object under this key.
+/// The key under which abstract positions store the type of the object.
 const TYPENAME: &str = "__typename";
 
-impl<'a> Place<'a> {
-    /// The key that was found for an equal field before.
-    fn known(&self, wanted: &Wanted, field: FieldId) -> Option<&Rc<str>> {
+impl<'a> DataPlace<'a> {
+    /// Returns the key that was assigned to an equal field before.
+    fn known(&self, wanted: &CollectedField, field: FieldId) -> Option<&Rc<str>> {
         match &wanted.key {
             Some(key) => {
                 let picked = self.client.get(key)?;
@@ -269,7 +276,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn claim(&mut self, data_key: &Rc<str>, claim: Claim<'a>) {
+    fn claim(&mut self, data_key: &Rc<str>, claim: KeyClaim<'a>) {
         match self.claims.get_mut(data_key) {
             Some(there) if there.contains(&claim) => {}
             Some(there) => there.push(claim),
@@ -279,9 +286,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The response key, unless something else stands there; then what other object types use
-    /// instead, or a new name.
-    fn client_name(&self, response_key: &Rc<str>, claim: &Claim<'a>) -> Rc<str> {
+    /// Returns the response key if it is free, otherwise a key that other object types use for it, or a new name.
+    fn client_name(&self, response_key: &Rc<str>, claim: &KeyClaim<'a>) -> Rc<str> {
         let is_forbidden = **response_key == *TYPENAME || self.is_payload_name(response_key);
         let picked = self.client.get(response_key).map_or(&[][..], Vec::as_slice);
         let mut others: Vec<&Rc<str>> = picked
@@ -308,8 +314,8 @@ impl<'a> Place<'a> {
             .map_or_else(|| self.free_name(), Clone::clone)
     }
 
-    /// The key of an equal selection, or the field's name, or a new one.
-    fn internal_name(&self, claim: &Claim<'a>) -> Rc<str> {
+    /// Returns the key of an equal selection, or the field's name, or a new name.
+    fn internal_name(&self, claim: &KeyClaim<'a>) -> Rc<str> {
         let mut equal: Vec<&Rc<str>> = self
             .claims
             .iter()
@@ -322,7 +328,7 @@ impl<'a> Place<'a> {
             .map(|(data_key, _)| data_key)
             .filter(|data_key| ***data_key != *TYPENAME && !self.is_payload_name(data_key))
             .collect();
-        // The field's own name first, then by name: hash maps have no order of their own.
+        // The field's own name has priority, the others are sorted, because hash maps are not ordered.
         equal.sort_unstable_by_key(|data_key| (&***data_key != claim.name, *data_key));
         match equal.first() {
             Some(data_key) => (*data_key).clone(),
@@ -337,7 +343,7 @@ impl<'a> Place<'a> {
         self.payload_names.contains(&name)
     }
 
-    /// A name that nobody uses here.
+    /// Returns a name that is not used here.
     fn free_name(&self) -> Rc<str> {
         let mut number = 0;
         loop {
@@ -350,13 +356,13 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Claim<'_> {
+impl KeyClaim<'_> {
     fn is_same_field(&self, other: &Self) -> bool {
         self.name == other.name && self.arguments == other.arguments
     }
 }
 
-/// Lists and nulls of a type, and the leaf type. Objects merge whatever their types are.
+/// Returns the lists and nulls of a type, and the leaf type. Objects merge independently of their types.
 fn shape_of(graph: &Supergraph, ty: &TypeRef) -> Vec<u32> {
     let mut shape = Vec::new();
     let mut here = ty;

@@ -1,96 +1,101 @@
-//! Holders: who has an object in hand, when, and what each can say of it.
+//! Holders: the subgraphs that have an object in hand, the wave in which they have it, and the fields that each can
+//! resolve.
 
 use graph::{FieldId, FieldSet, FieldSetItem, SubgraphId, SubgraphKind, Supergraph, TypeId};
 
-use super::tree::Wanted;
+use super::selection_tree::CollectedField;
 
 /// A subgraph that has the object at a position.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Holder<'a> {
     pub(super) subgraph: SubgraphId,
-    /// How many requests one after the other until it has it.
+    /// The number of consecutive requests until the subgraph has the object.
     pub(super) depth: u32,
-    /// The type that the subgraph gives it: may be narrower than the supergraph's.
+    /// The type of the object in the subgraph, which may be narrower than the supergraph's.
     pub(super) ty: TypeId,
-    /// What `@provides` adds to what the subgraph resolves.
-    pub(super) provides: Vec<ByAddress<'a>>,
-    /// The `@requires` that were met when it was asked for the object.
-    pub(super) met: Option<ByAddress<'a>>,
+    /// The field sets that `@provides` adds to the fields that the subgraph resolves.
+    pub(super) provides: Vec<FieldSetRef<'a>>,
+    /// The `@requires` that the representation satisfied when the object was fetched.
+    pub(super) met: Option<FieldSetRef<'a>>,
 }
 
 /// A field set of the supergraph, compared by its address: cheap, and exact enough for equality of states.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ByAddress<'a>(pub(super) &'a FieldSet);
+pub(super) struct FieldSetRef<'a>(pub(super) &'a FieldSet);
 
-impl PartialEq for ByAddress<'_> {
+impl PartialEq for FieldSetRef<'_> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.0, other.0)
     }
 }
 
-impl Eq for ByAddress<'_> {}
+impl Eq for FieldSetRef<'_> {}
 
-impl std::hash::Hash for ByAddress<'_> {
+impl std::hash::Hash for FieldSetRef<'_> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         std::ptr::from_ref(self.0).hash(state);
     }
 }
 
-/// A jump that might be made: the subgraph, and what it needs beside a key.
+/// A candidate for a jump: the subgraph, and the fields that it requires in addition to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Gate<'a> {
+pub(super) struct JumpCandidate<'a> {
     pub(super) subgraph: SubgraphId,
-    pub(super) requires: Option<ByAddress<'a>>,
+    pub(super) requires: Option<FieldSetRef<'a>>,
 }
 
-/// How a subgraph can resolve a field.
+/// The ability of a subgraph to resolve a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Resolves<'a> {
+pub(super) enum Resolvability<'a> {
     No,
-    /// Whoever holds the object there can.
+    /// For any object that the subgraph has.
     Yes,
-    /// Only where these were sent along.
+    /// Only if the representation contains these fields.
     With(&'a FieldSet),
 }
 
-/// Can `subgraph` resolve `field`, `@provides` left aside?
-pub(super) fn resolves<'a>(
+/// Returns the ability of `subgraph` to resolve `field`, without `@provides`.
+pub(super) fn resolvability<'a>(
     graph: &'a Supergraph,
     field: FieldId,
     subgraph: SubgraphId,
-) -> Resolves<'a> {
+) -> Resolvability<'a> {
     if !graph.field(field).resolved_by.contains(subgraph) {
-        return Resolves::No;
+        return Resolvability::No;
     }
     match graph.field_in(field, subgraph).and_then(|there| there.requires.as_ref()) {
-        Some(requires) => Resolves::With(requires),
-        None => Resolves::Yes,
+        Some(requires) => Resolvability::With(requires),
+        None => Resolvability::Yes,
     }
 }
 
 impl<'a> Holder<'a> {
-    /// Can this holder carry `field`?
-    pub(super) fn carries(&self, graph: &'a Supergraph, field: FieldId) -> bool {
+    /// True if this holder can resolve `field`.
+    pub(super) fn can_carry(&self, graph: &'a Supergraph, field: FieldId) -> bool {
         if self.provided(graph, field).next().is_some() {
             return true;
         }
-        match resolves(graph, field, self.subgraph) {
-            Resolves::No => false,
-            Resolves::Yes => true,
-            Resolves::With(requires) => self.met.is_some_and(|met| met.0 == requires),
+        match resolvability(graph, field, self.subgraph) {
+            Resolvability::No => false,
+            Resolvability::Yes => true,
+            Resolvability::With(requires) => self.met.is_some_and(|met| met.0 == requires),
         }
     }
 
-    /// As [`Self::carries`], for a field that is wanted: mostly a look at a bit.
-    pub(super) fn carries_wanted(&self, graph: &'a Supergraph, wanted: &Wanted) -> bool {
-        if wanted.freely.contains(self.subgraph) {
+    /// True if this holder can resolve a collected field; usually a test of one bit.
+    pub(super) fn can_carry_collected(
+        &self,
+        graph: &'a Supergraph,
+        wanted: &CollectedField,
+    ) -> bool {
+        if wanted.unconditional_resolvers.contains(self.subgraph) {
             return true;
         }
         (!self.provides.is_empty() || self.met.is_some())
-            && wanted.field().is_some_and(|field| self.carries(graph, field))
+            && wanted.field().is_some_and(|field| self.can_carry(graph, field))
     }
 
-    /// The sets below `field` in what `@provides` adds; one for each mention.
+    /// Returns the field sets below `field` that `@provides` adds, one for each mention.
     fn provided<'s>(
         &'s self,
         graph: &'a Supergraph,
@@ -103,12 +108,12 @@ impl<'a> Holder<'a> {
         found.into_iter()
     }
 
-    /// This holder one field further down.
+    /// Returns this holder for the object below `field`.
     pub(super) fn child(&self, graph: &'a Supergraph, field: FieldId) -> Self {
-        let mut provides: Vec<_> = self.provided(graph, field).map(ByAddress).collect();
+        let mut provides: Vec<_> = self.provided(graph, field).map(FieldSetRef).collect();
         provides.retain(|set| !set.0.items.is_empty());
         let there = graph.field_in(field, self.subgraph);
-        provides.extend(there.and_then(|there| there.provides.as_ref()).map(ByAddress));
+        provides.extend(there.and_then(|there| there.provides.as_ref()).map(FieldSetRef));
         Self {
             subgraph: self.subgraph,
             depth: self.depth,
@@ -118,23 +123,23 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// Does it not know what the object is, because it has an interface object?
+    /// True if the subgraph does not know the type of the object, because it has an interface object.
     pub(super) fn is_untyped(&self, graph: &Supergraph) -> bool {
         graph.is_interface_object(self.ty, self.subgraph)
     }
 
-    /// The object types that it can have here.
+    /// Returns the object types that the object can have in the subgraph.
     pub(super) fn possible(&self, graph: &'a Supergraph) -> &'a [TypeId] {
         graph.possible_in(self.ty, self.subgraph)
     }
 
-    /// Is it the payload of an event or of a publication?
+    /// True if the object is the payload of an event or of a publication.
     pub(super) fn is_payload(&self, graph: &Supergraph) -> bool {
         graph.subgraph(self.subgraph).kind == SubgraphKind::Events
     }
 }
 
-/// The object types that an object of type `ty` can have, as far as its holders know.
+/// Returns the object types that an object of type `ty` can have, as far as its holders know.
 pub(super) fn possible_types(
     graph: &Supergraph,
     ty: TypeId,
@@ -144,7 +149,7 @@ pub(super) fn possible_types(
     let mut types: Vec<TypeId> = typed.flat_map(|holder| holder.possible(graph)).copied().collect();
     types.sort_unstable();
     types.dedup();
-    // Other types are no members of the supergraph's type, so their objects never come here.
+    // Other types are not members of the supergraph's type, so their objects do not occur here.
     types.retain(|member| graph.ty(ty).possible.contains(member));
     types
 }

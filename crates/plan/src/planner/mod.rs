@@ -1,138 +1,72 @@
-//! The entry to planning. An operation goes through these files in order:
+//! The entry to planning. An operation passes through these modules in order:
 //!
-//! - `tree`: selections as shared nodes, with those that `contexts` adds for arguments with `@fromContext`;
+//! - `selection_tree`: selections as shared nodes, with those that `context_arguments` adds for `@fromContext`;
 //! - `data_keys`: the field that each key of the data tree belongs to;
-//! - `unions`: narrows unions to the members that every subgraph of a field knows;
-//! - `fewest`: the requests for the whole operation, with those that `cover` chooses for long operations;
-//! - `solve`: the subgraphs for each field, by dynamic programming over positions, with `gates` (the jumps to make)
-//!   and `picks` (the holders that carry a field);
-//! - `build`: fetch nodes, with `conditions` (when something is selected);
-//! - `finish`: levels, merging, batches;
-//! - `document`: the text of subgraph operations;
-//! - `shape`: the form of the response.
+//! - `union_narrowing`: narrows unions to the members that every subgraph of a field knows;
+//! - `request_minimizer`: the requests for the whole operation, with those that `cover` chooses for long operations;
+//! - `solver`: the subgraphs for each field, by dynamic programming over positions, with `jump_choice` (the jumps to
+//!   make) and `field_choice` (the holders that carry a field);
+//! - `fetch_graph`: fetch nodes, with `conditions` (the conditions of selections);
+//! - `fetch_assembly`: merging of nodes, batches;
+//! - `operation_text`: the text of subgraph operations;
+//! - `response_shape`: the shape of the response.
 
-mod build;
+mod allowed_requests;
 mod conditions;
-mod contexts;
+mod context_arguments;
 mod cover;
 mod data_keys;
-mod document;
-mod fewest;
-mod finish;
-mod fold;
-mod gates;
+mod error;
+mod fetch_assembly;
+mod fetch_graph;
+mod field_choice;
+mod fragment_folding;
 mod holders;
-mod interfaces;
-mod picks;
-mod ration;
-mod requests;
-mod shape;
+mod interface_objects;
+mod jump_choice;
+mod limits;
+mod operation_text;
+mod request_minimizer;
+mod response_shape;
+mod selection_tree;
 mod solution;
-mod solve;
-mod tree;
-mod unions;
-mod unreachable;
-
-use std::sync::Arc;
+mod solution_requests;
+mod solver;
+mod union_narrowing;
+mod unreachable_field;
 
 use graph::{EventRole, SubgraphKind, SubgraphSet, Supergraph};
 
-use crate::{EventField, Operation, OperationKind, Plan, Value, VariableId};
-use build::{Builder, NodeId, NodeKind};
+use crate::{EventField, Operation, OperationKind, Plan};
 use data_keys::DataKeys;
+pub use error::PlanError;
+use fetch_graph::{FetchGraphBuilder, FetchNodeId, FetchNodeKind};
+use limits::STEPS_FACTOR_MAX;
+pub use limits::{BatchLimits, Batching, Limits};
+use selection_tree::{CollectedField, CollectedFields, CollectedTarget, SelectionTree};
 use solution::ObjectSolution;
-use solve::Solver;
-use tree::{Collected, Tree, Wanted, WantedTarget};
+use solver::Solver;
 
-/// Bounds on planning, and on the requests of a plan.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Steps after which greedy choices replace exact ones. Four times as many end planning.
-    pub steps: u64,
-    /// How requests for entities may be put together.
-    pub batching: Batching,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { steps: 1_000_000, batching: Batching::default() }
-    }
-}
-
-/// How requests for entities may be put together, subgraph by subgraph.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Batching {
-    /// By number of the subgraph. Those that are missing have the defaults.
-    pub subgraphs: Arc<[BatchLimits]>,
-}
-
-impl Batching {
-    fn of(&self, subgraph: graph::SubgraphId) -> BatchLimits {
-        self.subgraphs.get(usize::from(subgraph.0)).copied().unwrap_or_default()
-    }
-}
-
-/// Bounds of one request for entities.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BatchLimits {
-    /// How many aliases of `_entities` it may have: 1 turns batching over different selections off.
-    pub aliases: u32,
-    /// How many representations it may have.
-    pub representations: u32,
-}
-
-impl Default for BatchLimits {
-    /// Subgraphs have bounds of their own. The strictest known default for aliases or root fields is
-    /// 15, for the size of a request 100 kB: a thousand representations have some 50 bytes each.
-    fn default() -> Self {
-        Self { aliases: 15, representations: 1000 }
-    }
-}
-
-/// How much more than [`Limits::steps`] greedy planning may take before it ends with an error. The
-/// bound holds for all of it: choosing, writing the requests down, and the shape of the answer.
-const STEPS_FACTOR_MAX: u64 = 4;
-
-/// What planning took.
+/// The effort of planning one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Effort {
-    /// Steps, never many more than four times [`Limits::steps`]. A step looks at one selection, one way
-    /// to get a field, or one field of a request or of the answer.
+    /// The number of steps, never many more than four times [`Limits::steps`]. A step visits one selection, one route
+    /// to a field, or one field of a request or of the response.
     pub steps: u64,
-    /// Choices were made greedily because [`Limits::steps`] were used up: the plan is correct, but
-    /// another one may have fewer requests.
+    /// True if choices were made greedily because [`Limits::steps`] were used up: the plan is correct, but another one
+    /// may have fewer requests.
     pub is_greedy: bool,
-}
-
-/// Why there is no plan.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PlanError {
-    /// This version cannot plan it.
-    #[error("{0}")]
-    NotSupported(String),
-    /// No subgraph can be asked for a field at its place in the operation.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The plan would be larger than [`Limits`] and the bounds on shapes allow.
-    #[error("{0}")]
-    TooComplex(String),
-}
-
-impl PlanError {
-    fn too_complex() -> Self {
-        Self::TooComplex("the operation is too complex to plan; ask for less at once".to_owned())
-    }
 }
 
 /// Plans `operation` over `graph`.
 ///
 /// # Errors
-/// Where no plan answers the whole operation.
+/// No plan gives the whole response, or planning exceeds its limits.
 pub fn plan(graph: &Supergraph, operation: &Operation, limits: &Limits) -> Result<Plan, PlanError> {
     plan_with_effort(graph, operation, limits).0
 }
 
-/// As [`plan()`], and says what it took, also in vain.
+/// Plans like [`plan()`], and returns the effort in any case.
 pub fn plan_with_effort(
     graph: &Supergraph,
     operation: &Operation,
@@ -149,9 +83,9 @@ fn plan_counted(
     limits: &Limits,
     effort: &mut Effort,
 ) -> Result<Plan, PlanError> {
-    let mut tree = Tree::default();
+    let mut tree = SelectionTree::default();
     let root = tree.of_operation(&operation.selection_set, operation);
-    let root = contexts::with_context_fields(graph, &mut tree, root);
+    let root = context_arguments::add_context_fields(graph, &mut tree, root);
     let parts = tree.parts_of(root.clone());
     let fields = tree.collect(graph, &parts, operation.selection_set.on);
     let mut keys = DataKeys::new(graph);
@@ -159,7 +93,7 @@ fn plan_counted(
         let payload = event_subgraph(graph, wanted);
         keys.declare_root_field(wanted, payload);
     }
-    let shared = unions::without_unshared_members(graph, &mut tree, root.clone());
+    let shared = union_narrowing::narrow_unions(graph, &mut tree, root.clone());
     let fields = match shared == root {
         true => fields,
         false => {
@@ -171,16 +105,16 @@ fn plan_counted(
         graph,
         operation,
         solver: Solver::new(graph, operation.kind, limits.steps, tree),
-        builder: Builder::new(graph, keys),
+        builder: FetchGraphBuilder::new(graph, keys),
         steps_max: limits.steps.saturating_mul(STEPS_FACTOR_MAX),
     };
     let solved = match operation.kind {
-        OperationKind::Query => planner.query(&fields).map(|()| None),
-        OperationKind::Mutation => planner.mutation(&fields).map(|()| None),
-        OperationKind::Subscription => planner.subscription(&fields),
+        OperationKind::Query => planner.plan_query(&fields).map(|()| None),
+        OperationKind::Mutation => planner.plan_mutation(&fields).map(|()| None),
+        OperationKind::Subscription => planner.plan_subscription(&fields),
     };
     let Planner { builder, solver, .. } = planner;
-    effort.is_greedy = solver.has_been_greedy();
+    effort.is_greedy = solver.was_greedy();
     effort.steps = solver.all_steps() + builder.steps();
     let subscription = solved?;
     let steps_max = limits.steps.saturating_mul(STEPS_FACTOR_MAX);
@@ -193,11 +127,18 @@ fn plan_counted(
     }
     let (keys, nodes) = builder.into_nodes();
     let left = steps_max - effort.steps;
-    let (shape, steps) = shape::build(graph, &mut tree, &keys, &parts, left)?;
+    let (shape, steps) = response_shape::build_shape(graph, &mut tree, &keys, &parts, left)?;
     effort.steps += steps;
     let (batching, left) = (&limits.batching, left - steps.min(left));
-    let (plan, steps) =
-        finish::finish(graph, operation, batching, nodes, shape, subscription, left)?;
+    let (plan, steps) = fetch_assembly::assemble_plan(
+        graph,
+        operation,
+        batching,
+        nodes,
+        shape,
+        subscription,
+        left,
+    )?;
     effort.steps += steps;
     Ok(plan)
 }
@@ -206,13 +147,13 @@ struct Planner<'a> {
     graph: &'a Supergraph,
     operation: &'a Operation,
     solver: Solver<'a>,
-    builder: Builder<'a>,
+    builder: FetchGraphBuilder<'a>,
     steps_max: u64,
 }
 
-/// The event subgraph that stands behind a root field.
-fn event_subgraph(graph: &Supergraph, wanted: &Wanted) -> Option<graph::SubgraphId> {
-    let WantedTarget::Field(field) = wanted.target else { return None };
+/// Returns the event subgraph that provides a root field, if any.
+fn event_subgraph(graph: &Supergraph, wanted: &CollectedField) -> Option<graph::SubgraphId> {
+    let CollectedTarget::Field(field) = wanted.target else { return None };
     let mut resolvers = graph.field(field).resolved_by;
     resolvers =
         resolvers.iter().filter(|&s| graph.subgraph(s).kind == SubgraphKind::Events).collect();
@@ -220,59 +161,63 @@ fn event_subgraph(graph: &Supergraph, wanted: &Wanted) -> Option<graph::Subgraph
 }
 
 impl Planner<'_> {
-    /// Adds the nodes of a solved root, with the steps that solving has left.
-    fn build(&mut self, solution: &ObjectSolution, kind: NodeKind, before: &[NodeId]) {
+    /// Adds the nodes of a solved root, within the steps that remain.
+    fn build(&mut self, solution: &ObjectSolution, kind: FetchNodeKind, before: &[FetchNodeId]) {
         let steps_max = self.steps_max.saturating_sub(self.solver.all_steps());
-        self.builder.root(solution, kind, before, steps_max);
+        self.builder.add_root(solution, kind, before, steps_max);
     }
 
-    /// What event subgraphs are asked is a request of its own for each field; the rest is solved together.
-    fn query(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let is_event = |wanted: &std::rc::Rc<Wanted>| event_subgraph(self.graph, wanted).is_some();
+    /// Plans a query. Each field of an event subgraph is a request of its own; the other fields are solved together.
+    fn plan_query(&mut self, fields: &std::rc::Rc<CollectedFields>) -> Result<(), PlanError> {
+        let is_event =
+            |wanted: &std::rc::Rc<CollectedField>| event_subgraph(self.graph, wanted).is_some();
         if !fields.fields.iter().any(is_event) {
-            return self.query_servers(fields);
+            return self.plan_server_query(fields);
         }
         let (events, others): (Vec<_>, Vec<_>) = fields.fields.iter().cloned().partition(is_event);
         for wanted in events {
             let Some(subgraph) = event_subgraph(self.graph, &wanted) else { continue };
             let kind = self.event_kind(subgraph, &wanted)?;
             let among = Some(SubgraphSet::of(subgraph));
-            let alone = Collected::new(fields.on, vec![wanted]);
-            let solution = fewest::solve(&mut self.solver, &alone, among)?;
+            let alone = CollectedFields::new(fields.on, vec![wanted]);
+            let solution = request_minimizer::solve_root(&mut self.solver, &alone, among)?;
             self.build(&solution, kind, &[]);
         }
         match others.is_empty() {
             true => Ok(()),
-            false => self.query_servers(&Collected::new(fields.on, others)),
+            false => self.plan_server_query(&CollectedFields::new(fields.on, others)),
         }
     }
 
-    fn query_servers(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let solution = fewest::solve(&mut self.solver, fields, None)?;
-        self.build(&solution, NodeKind::Root(OperationKind::Query), &[]);
+    fn plan_server_query(
+        &mut self,
+        fields: &std::rc::Rc<CollectedFields>,
+    ) -> Result<(), PlanError> {
+        let solution = request_minimizer::solve_root(&mut self.solver, fields, None)?;
+        self.build(&solution, FetchNodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
 
-    /// What a root field of an event subgraph does in a query or mutation.
+    /// Returns the kind of a node for a root field of an event subgraph in a query or mutation.
     fn event_kind(
         &self,
         subgraph: graph::SubgraphId,
-        wanted: &Wanted,
-    ) -> Result<NodeKind, PlanError> {
+        wanted: &CollectedField,
+    ) -> Result<FetchNodeKind, PlanError> {
         let event = self.event_field(subgraph, wanted)?;
         Ok(match self.graph.field(event.field).event_role(subgraph) {
-            Some(EventRole::Request) => NodeKind::Request(event),
-            // Other roles stand on other roots, which is checked when a graph is read.
-            _ => NodeKind::Publish(event),
+            Some(EventRole::Request) => FetchNodeKind::Request(event),
+            // Other roles occur on other roots only, which is checked when a graph is read.
+            _ => FetchNodeKind::Publish(event),
         })
     }
 
-    /// Root fields run in the order of the document; neighbours of one subgraph share a request, and
-    /// what follows from a group is done before the next one starts.
-    fn mutation(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let mut groups: Vec<(graph::SubgraphId, Vec<std::rc::Rc<Wanted>>)> = Vec::new();
+    /// Plans a mutation. Root fields run in the order of the document; neighbours of one subgraph share a request, and
+    /// all fetches that follow from a group end before the next one starts.
+    fn plan_mutation(&mut self, fields: &std::rc::Rc<CollectedFields>) -> Result<(), PlanError> {
+        let mut groups: Vec<(graph::SubgraphId, Vec<std::rc::Rc<CollectedField>>)> = Vec::new();
         for wanted in &fields.fields {
-            let WantedTarget::Field(field) = wanted.target else { continue };
+            let CollectedTarget::Field(field) = wanted.target else { continue };
             let resolvers = self.graph.field(field).resolved_by;
             let event = event_subgraph(self.graph, wanted);
             if let Some((subgraph, group)) = groups.last_mut()
@@ -289,30 +234,30 @@ impl Planner<'_> {
             groups.push((subgraph, vec![wanted.clone()]));
         }
         for (subgraph, group) in groups {
-            let before: Vec<_> = self.builder.all_nodes().collect();
+            let before: Vec<_> = self.builder.node_ids().collect();
             let kind = match event_subgraph(self.graph, &group[0]) {
                 Some(_) => self.event_kind(subgraph, &group[0])?,
-                None => NodeKind::Root(OperationKind::Mutation),
+                None => FetchNodeKind::Root(OperationKind::Mutation),
             };
-            let group = Collected::new(fields.on, group);
+            let group = CollectedFields::new(fields.on, group);
             let among = Some(SubgraphSet::of(subgraph));
-            let solution = fewest::solve(&mut self.solver, &group, among)?;
+            let solution = request_minimizer::solve_root(&mut self.solver, &group, among)?;
             self.build(&solution, kind, &before);
         }
         Ok(())
     }
 
-    /// Who serves a root field of a mutation with the fewest requests.
+    /// Returns the subgraph that serves a root field of a mutation with the fewest requests.
     fn best_subgraph(
         &mut self,
-        wanted: &std::rc::Rc<Wanted>,
+        wanted: &std::rc::Rc<CollectedField>,
         resolvers: SubgraphSet,
     ) -> Result<graph::SubgraphId, PlanError> {
         let mut best = None;
         let mut failure = None;
         for subgraph in resolvers.iter() {
-            let alone = Collected::new(self.operation.selection_set.on, vec![wanted.clone()]);
-            match self.solver.root(&alone, Some(SubgraphSet::of(subgraph))) {
+            let alone = CollectedFields::new(self.operation.selection_set.on, vec![wanted.clone()]);
+            match self.solver.solve_root(&alone, Some(SubgraphSet::of(subgraph))) {
                 Ok(solution) if best.is_none_or(|(cost, _)| solution.cost < cost) => {
                     best = Some((solution.cost, subgraph));
                 }
@@ -330,12 +275,14 @@ impl Planner<'_> {
         }
     }
 
-    fn subscription(
+    fn plan_subscription(
         &mut self,
-        fields: &std::rc::Rc<Collected>,
+        fields: &std::rc::Rc<CollectedFields>,
     ) -> Result<Option<EventField>, PlanError> {
-        let mut roots =
-            fields.fields.iter().filter(|wanted| matches!(wanted.target, WantedTarget::Field(_)));
+        let mut roots = fields
+            .fields
+            .iter()
+            .filter(|wanted| matches!(wanted.target, CollectedTarget::Field(_)));
         let (Some(wanted), None) = (roots.next(), roots.next()) else {
             return Err(PlanError::NotSupported(
                 "a subscription has exactly one root field".to_owned(),
@@ -345,16 +292,16 @@ impl Planner<'_> {
             Some(subgraph) => {
                 let event = self.event_field(subgraph, wanted)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = fewest::solve(&mut self.solver, fields, among)?;
-                self.build(&solution, NodeKind::Event, &[]);
+                let solution = request_minimizer::solve_root(&mut self.solver, fields, among)?;
+                self.build(&solution, FetchNodeKind::Event, &[]);
                 Ok(Some(event))
             }
             None => {
-                let WantedTarget::Field(field) = wanted.target else { return Ok(None) };
+                let CollectedTarget::Field(field) = wanted.target else { return Ok(None) };
                 let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = fewest::solve(&mut self.solver, fields, among)?;
-                self.build(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
+                let solution = request_minimizer::solve_root(&mut self.solver, fields, among)?;
+                self.build(&solution, FetchNodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }
         }
@@ -363,9 +310,9 @@ impl Planner<'_> {
     fn event_field(
         &self,
         subgraph: graph::SubgraphId,
-        wanted: &Wanted,
+        wanted: &CollectedField,
     ) -> Result<EventField, PlanError> {
-        let WantedTarget::Field(field) = wanted.target else {
+        let CollectedTarget::Field(field) = wanted.target else {
             return Err(PlanError::NotSupported("not a field of the schema".to_owned()));
         };
         let mut arguments = Vec::new();
@@ -374,7 +321,7 @@ impl Planner<'_> {
             let value = match (given, &argument.default) {
                 (Some((_, value)), _) => value.clone(),
                 (None, Some(default)) => match graph::ConstValue::parse(default) {
-                    Some(value) => constant(value),
+                    Some(value) => value.into(),
                     None => continue,
                 },
                 (None, None) => continue,
@@ -383,31 +330,5 @@ impl Planner<'_> {
         }
         let data_key = wanted.key.as_deref().unwrap_or_default().into();
         Ok(EventField { subgraph, field, data_key, arguments })
-    }
-}
-
-pub(crate) fn constant(value: graph::ConstValue) -> Value {
-    use graph::ConstValue as C;
-    match value {
-        C::Null => Value::Null,
-        C::Int(text) => Value::Int(text),
-        C::Float(text) => Value::Float(text),
-        C::String(text) => Value::String(text),
-        C::Boolean(value) => Value::Boolean(value),
-        C::Enum(name) => Value::Enum(name),
-        C::List(items) => Value::List(items.into_iter().map(constant).collect()),
-        C::Object(members) => Value::Object(
-            members.into_iter().map(|(name, value)| (name, constant(value))).collect(),
-        ),
-    }
-}
-
-/// The variables inside a value, in the order they stand there.
-fn variables_of(value: &Value, into: &mut Vec<VariableId>) {
-    match value {
-        Value::Variable(id) => into.push(*id),
-        Value::List(items) => items.iter().for_each(|item| variables_of(item, into)),
-        Value::Object(members) => members.iter().for_each(|(_, value)| variables_of(value, into)),
-        _ => {}
     }
 }

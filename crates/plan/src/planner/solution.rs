@@ -1,5 +1,5 @@
-//! Solutions as plain data: what to do at a position, and what it costs. Finding them is the
-//! business of `solve`, carrying them out of `build`.
+//! Solutions as plain data: the jumps and choices at a position, and their cost. `solver` finds them, `fetch_graph`
+//! converts them to fetch nodes.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -8,20 +8,20 @@ use std::{
 
 use graph::{SubgraphId, TypeId};
 
-use super::{holders::Holder, tree::Wanted};
+use super::{holders::Holder, selection_tree::CollectedField};
 
-/// What a solution costs, compared in this order.
+/// The cost of a solution, compared in the order of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(super) struct Cost {
-    /// Requests one after the other until everything is there.
+    /// The number of consecutive requests until all fields are available.
     pub(super) depth: u32,
-    /// Requests at this position and below.
+    /// The number of requests at this position and below.
     pub(super) requests: u32,
-    /// Selected fields.
+    /// The number of selected fields.
     pub(super) fields: u32,
 }
 
-/// What to do at a position.
+/// The solution for a position.
 #[derive(Debug)]
 pub(super) struct Solution {
     pub(super) cost: Cost,
@@ -33,53 +33,53 @@ pub(super) enum SolutionKind {
     Object(Rc<ObjectSolution>),
     /// The type is known at run time only.
     Abstract {
-        /// Interface fields that are had whatever the type is.
+        /// Interface fields that are fetched for all types.
         common: Option<Rc<ObjectSolution>>,
-        /// The rest by object type, with the holders that know it: by index, first those that were
-        /// there, then the jumps of `common`.
+        /// The other fields by object type, with the holders that know the type, by index: first the original holders,
+        /// then the jumps of `common`.
         members: Vec<(Vec<usize>, Rc<ObjectSolution>)>,
-        /// Nobody says what the object is, and nothing that is wanted depends on it: everything is
-        /// wanted of this interface.
+        /// The interface on which all fields are selected, if no holder knows the type of the object and no selection
+        /// depends on it.
         untyped: Option<TypeId>,
     },
 }
 
-/// What to do for one object type. Holders are numbered: first those that were there, then the jumps.
+/// The solution for one object type. Holders are numbered: first the original holders, then the jumps.
 #[derive(Debug)]
 pub(super) struct ObjectSolution {
     pub(super) ty: TypeId,
     pub(super) cost: Cost,
     pub(super) jumps: Vec<Jump>,
-    pub(super) picks: Vec<Pick>,
+    pub(super) choices: Vec<FieldChoice>,
 }
 
-/// One more subgraph to ask for the object.
+/// A further subgraph from which the object is fetched.
 #[derive(Debug)]
 pub(super) struct Jump {
     pub(super) subgraph: SubgraphId,
-    /// When it is answered, counted as the holders of the position are.
+    /// The wave of the response, counted like the depths of the position's holders.
     pub(super) depth: u32,
-    /// What it is sent; empty for roots.
-    pub(super) supplies: Vec<Supply>,
+    /// The members of the representation; empty for root fields.
+    pub(super) inputs: Vec<JumpInput>,
 }
 
-/// A member of a representation and where it comes from.
+/// A member of a representation and the choice of its holders.
 #[derive(Debug)]
-pub(super) struct Supply {
+pub(super) struct JumpInput {
     pub(super) is_key: bool,
-    pub(super) pick: Pick,
+    pub(super) choice: FieldChoice,
 }
 
-/// A field and who carries it.
+/// A field and the holders that carry it.
 #[derive(Debug)]
-pub(super) struct Pick {
-    pub(super) wanted: Rc<Wanted>,
-    /// Numbers of holders; several only where no single one leads to everything below.
+pub(super) struct FieldChoice {
+    pub(super) wanted: Rc<CollectedField>,
+    /// The indices of holders; several only if no single one leads to all selections below.
     pub(super) carriers: Carriers,
     pub(super) child: Option<Rc<Solution>>,
 }
 
-/// Numbers of holders, mostly a single one.
+/// Indices of holders, mostly a single one.
 #[derive(Clone, Debug)]
 pub(super) enum Carriers {
     One([usize; 1]),
@@ -113,7 +113,7 @@ impl DerefMut for Carriers {
 }
 
 impl Cost {
-    /// Both happen: the later end, all requests, all fields.
+    /// Returns the cost of both parts: the later end, all requests, all fields.
     pub(super) fn beside(self, other: Self) -> Self {
         Self {
             depth: self.depth.max(other.depth),
@@ -122,19 +122,19 @@ impl Cost {
         }
     }
 
-    /// The same, that much later.
+    /// Returns the cost of the same part, `depth` waves later.
     pub(super) fn after(self, depth: u32) -> Self {
         Self { depth: self.depth + depth, ..self }
     }
 }
 
-/// Which of the first `held` holders a solution uses.
+/// Returns for each of the first `held` holders whether a solution uses it.
 pub(super) fn used_holders(solution: &Solution, held: usize) -> Vec<bool> {
     let mut used = vec![false; held];
     let mut mark = |object: &ObjectSolution, names: &dyn Fn(usize) -> Option<usize>| {
-        let supplies = object.jumps.iter().flat_map(|jump| &jump.supplies).map(|s| &s.pick);
-        for pick in supplies.chain(&object.picks) {
-            for carrier in pick.carriers.iter().filter_map(|&carrier| names(carrier)) {
+        let inputs = object.jumps.iter().flat_map(|jump| &jump.inputs).map(|s| &s.choice);
+        for choice in inputs.chain(&object.choices) {
+            for carrier in choice.carriers.iter().filter_map(|&carrier| names(carrier)) {
                 used[carrier] = true;
             }
         }
@@ -154,23 +154,23 @@ pub(super) fn used_holders(solution: &Solution, held: usize) -> Vec<bool> {
     used
 }
 
-/// Takes out the jumps that nothing was picked from, and renumbers the carriers.
+/// Removes jumps that carry no field, and renumbers the carriers.
 pub(super) fn drop_unused<'a>(
     held: usize,
     jumps: Vec<Jump>,
     costs: Vec<Cost>,
     holders: Vec<Holder<'a>>,
-    picks: &mut [Pick],
+    choices: &mut [FieldChoice],
 ) -> (Vec<Jump>, Vec<Cost>, Vec<Holder<'a>>) {
     let mut used = vec![false; holders.len()];
     used[..held].fill(true);
-    for carrier in picks.iter().flat_map(|pick| pick.carriers.iter()) {
+    for carrier in choices.iter().flat_map(|choice| choice.carriers.iter()) {
         used[*carrier] = true;
     }
-    // Jumps lean on earlier ones only.
+    // Jumps depend on earlier ones only.
     for (index, jump) in jumps.iter().enumerate().rev() {
         if used[held + index] {
-            for carrier in jump.supplies.iter().flat_map(|supply| supply.pick.carriers.iter()) {
+            for carrier in jump.inputs.iter().flat_map(|input| input.choice.carriers.iter()) {
                 used[*carrier] = true;
             }
         }
@@ -184,15 +184,15 @@ pub(super) fn drop_unused<'a>(
         *number = next;
         next += usize::from(used[old]);
     }
-    let renumber = |pick: &mut Pick| {
-        pick.carriers.iter_mut().for_each(|carrier| *carrier = numbers[*carrier]);
+    let renumber = |choice: &mut FieldChoice| {
+        choice.carriers.iter_mut().for_each(|carrier| *carrier = numbers[*carrier]);
     };
-    picks.iter_mut().for_each(renumber);
+    choices.iter_mut().for_each(renumber);
     let mut kept_jumps = Vec::new();
     let mut kept_costs = Vec::new();
     for (index, (mut jump, cost)) in jumps.into_iter().zip(costs).enumerate() {
         if used[held + index] {
-            jump.supplies.iter_mut().for_each(|supply| renumber(&mut supply.pick));
+            jump.inputs.iter_mut().for_each(|input| renumber(&mut input.choice));
             kept_jumps.push(jump);
             kept_costs.push(cost);
         }

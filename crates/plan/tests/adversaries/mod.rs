@@ -1,16 +1,16 @@
-//! Operations within the default limits that are made to cost as much as possible, each over a supergraph
-//! that helps it. What is written here, an attacker can write too.
+//! Operations within the default limits that are designed to cost as much as possible, each over a supergraph that
+//! increases the cost. Attackers can send the same operations.
 
 use std::fmt::Write as _;
 
-/// An operation and the supergraph that it is about.
+/// An operation and its supergraph.
 pub(crate) struct Adversary {
     pub(crate) name: &'static str,
     pub(crate) sdl: String,
     pub(crate) operation: String,
 }
 
-/// All of them.
+/// Returns all adversarial operations.
 pub(crate) fn all() -> Vec<Adversary> {
     vec![
         Adversary { name: "deep", sdl: web(7, 12), operation: deep(97) },
@@ -41,7 +41,8 @@ fn in_all(count: usize, key: &str) -> String {
     (0..count).map(|s| format!(" @join__type(graph: S{s}{key})")).collect()
 }
 
-/// Every type has a key in every subgraph and leads to others; leaves live in one to three subgraphs.
+/// Builds a supergraph in which every type has a key in every subgraph and leads to others; each leaf is in one to
+/// three subgraphs.
 fn web(subgraphs: usize, types: usize) -> String {
     let mut sdl = graphs(subgraphs);
     let root = in_all(subgraphs, "");
@@ -94,7 +95,7 @@ fn wide(aliases: usize) -> String {
     text
 }
 
-/// All six links of each type, each again, and so on.
+/// Selects all six links of each type, recursively.
 fn branching(depth: usize, seed: usize) -> String {
     fn level(depth: usize, seed: usize) -> String {
         let mut text = format!("{{ leaf{} leaf{}", seed % 10, (seed + 3) % 10);
@@ -110,7 +111,7 @@ fn branching(depth: usize, seed: usize) -> String {
     format!("{{ start {} }}", level(depth, seed))
 }
 
-/// Each fragment spreads the next one at two places, under other leaves each time.
+/// Builds a chain of fragments, each of which spreads the next one twice, with different leaves each time.
 fn doubling(levels: usize) -> String {
     let mut text = String::from("query Q { start { ...F0 } }");
     for level in 0..levels {
@@ -140,8 +141,8 @@ fn tripling(levels: usize) -> String {
     text
 }
 
-/// An interface that has no field `parent` in the subgraph that leads to it, only its members have: it must
-/// be asked for member by member, and below each of them again. The other subgraph has the names.
+/// Builds a supergraph with an interface whose field `parent` exists only on the members in the subgraph that leads to
+/// it: it must be selected for each member, and below it for each member again. The other subgraph has the names.
 fn tower(members: usize) -> String {
     let mut sdl = graphs(2);
     sdl.push_str("type Query @join__type(graph: S0) @join__type(graph: S1) { node: Node @join__field(graph: S0) }\n");
@@ -162,7 +163,7 @@ fn parents(levels: usize) -> String {
     format!("{{ node {{ {} id name {} }} }}", "parent { name ".repeat(levels), "}".repeat(levels))
 }
 
-/// A fragment for each member, some levels deep.
+/// Selects a fragment for each member, several levels deep.
 fn kinds(members: usize, levels: usize) -> String {
     let mut inside = String::from("id");
     for level in 0..levels {
@@ -176,7 +177,7 @@ fn kinds(members: usize, levels: usize) -> String {
     format!("{{ node {{ {inside} }} }}")
 }
 
-/// Each field requires the one before, and its neighbour is in another subgraph.
+/// Builds a supergraph in which each field requires the previous one, and neighbours are in different subgraphs.
 fn chain(length: usize) -> String {
     let mut sdl = graphs(5);
     let _ = writeln!(sdl, "type Query{} {{ item: Item @join__field(graph: S0) }}", in_all(5, ""));
@@ -198,7 +199,7 @@ fn chained(length: usize) -> String {
     format!("{{ item {{ f{} }} }}", length - 1)
 }
 
-/// The whole chain at many places, entered elsewhere at each.
+/// Selects the whole chain at many positions, starting at a different field each time.
 fn apart(length: usize) -> String {
     let mut text = String::from("{");
     for at in 0..90 {
@@ -219,8 +220,8 @@ fn conditions(count: usize) -> String {
     text
 }
 
-/// Each field is there under either of two conditions, and so is what is below it, and so on: the ways in
-/// which it may be there double with each level.
+/// Selects each field under either of two conditions, and its children likewise, so that the combinations of conditions
+/// double with each level.
 fn either(levels: usize) -> String {
     let mut text = String::from("query Q(");
     text.extend((0..levels).map(|at| format!("$a{at}: Boolean! $b{at}: Boolean! ")));

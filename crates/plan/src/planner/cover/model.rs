@@ -1,23 +1,23 @@
-//! The operation that requests are chosen for, as positions and bit masks.
+//! The model of an operation for which requests are chosen, as positions and bit masks.
 
 use foldhash::HashMap;
 use graph::SubgraphId;
 
-/// Subgraphs that a model may have: one bit each.
+/// The maximum number of subgraphs in a model: one bit each.
 pub(super) const SUBGRAPHS_MAX: usize = 64;
 
 /// A set of subgraphs of a model.
 pub(super) type Mask = u64;
 
-/// The subgraphs of each wave, from wave 0 on.
+/// The subgraphs of each wave, starting with wave 0.
 pub(super) type Waves = Vec<Mask>;
 
 /// An operation as positions and masks.
 #[derive(Default)]
 pub(super) struct CoverModel {
-    /// The subgraphs by bit.
+    /// The subgraph of each bit.
     pub(super) subgraphs: Vec<SubgraphId>,
-    /// Event subgraphs, which have their payload in wave 0.
+    /// The event subgraphs, which have their payload in wave 0.
     pub(super) events: Mask,
     pub(super) types: Vec<JumpType>,
     /// The positions. Children come before their parents.
@@ -29,49 +29,49 @@ pub(super) struct CoverModel {
 /// The jumps between subgraphs for objects of one type.
 #[derive(Default)]
 pub(super) struct JumpType {
-    /// Subgraphs from which keys of the object lead to the same subgraphs, and these.
+    /// Classes of subgraphs from which keys of the object lead to the same subgraphs, each with these subgraphs.
     pub(super) classes: Vec<(Mask, Mask)>,
     /// The number of classes of all types before this one.
     pub(super) first_class: usize,
 }
 
-/// A position: what is wanted of an object there.
+/// A position: the selections on an object.
 pub(super) enum CoverNode {
     Object {
-        /// Index into [`CoverModel::types`].
+        /// The type, an index into [`CoverModel::types`].
         ty: usize,
         /// The subgraphs that define the type.
         knows: Mask,
-        /// By leaf field: the subgraphs that resolve it for any object they have.
+        /// The subgraphs that resolve a leaf field for any object they have, for each leaf field.
         leaves: Vec<Mask>,
         /// The other fields.
         fields: Vec<CoverField>,
     },
     Abstract {
-        /// By object type: the subgraphs that may return it here, and its node.
+        /// The subgraphs that may return an object type here, and its node, for each object type.
         members: Vec<(Mask, usize)>,
     },
 }
 
 pub(super) struct CoverField {
-    /// The subgraphs that resolve it for any object they have.
+    /// The subgraphs that resolve the field for any object they have.
     pub(super) by: Mask,
-    /// The subgraphs that resolve it if they are sent the fields it requires.
-    pub(super) gated: Mask,
-    /// By required field: the subgraphs that resolve it.
+    /// The subgraphs that resolve the field if they are sent the fields that it requires.
+    pub(super) requiring: Mask,
+    /// The subgraphs that resolve a required field, for each required field.
     pub(super) needs: Vec<Mask>,
-    /// The node below it; `None` for a leaf.
+    /// The node below the field; `None` for a leaf.
     pub(super) child: Option<usize>,
 }
 
 impl CoverModel {
-    /// All requests that may be made in so many waves.
-    pub(super) fn everything(&self, waves: usize) -> Waves {
+    /// Returns all possible requests in `waves` waves.
+    pub(super) fn all_requests(&self, waves: usize) -> Waves {
         let servers = all_of(self.subgraphs.len()) & !self.events;
         let mut all = vec![servers; waves + 1];
         all[0] = 0;
         let roots = self.roots.iter().fold(0, |known, root| known | root.by);
-        // In the first wave there is nothing to jump from, unless an event has brought its payload.
+        // Jumps are impossible in the first wave, unless an event has delivered its payload.
         if let Some(first) = all.get_mut(1)
             && roots & self.events == 0
         {
@@ -80,17 +80,17 @@ impl CoverModel {
         all
     }
 
-    /// A lower bound on the waves of any plan: as if all subgraphs that resolve a field carried it.
-    pub(super) fn waves_min(&self) -> usize {
+    /// Returns a lower bound on the waves of any plan, as if all subgraphs that resolve a field carried it.
+    pub(super) fn min_waves(&self) -> usize {
         let mut known = HashMap::default();
         let root = |field: &CoverField| {
-            let start = usize::from((field.by | field.gated) & self.events == 0);
+            let start = usize::from((field.by | field.requiring) & self.events == 0);
             start + field.child.map_or(0, |child| self.depth(child, field.by, &mut known))
         };
         self.roots.iter().map(root).max().unwrap_or(0)
     }
 
-    /// A lower bound on the waves after the one in which all of `holders` have the object.
+    /// Returns a lower bound on the number of waves after the one in which all of `holders` have the object.
     fn depth(
         &self,
         node: usize,
@@ -114,7 +114,7 @@ impl CoverModel {
                         field.child.map_or(0, |child| self.depth(child, by, known))
                     };
                     let now = (here != 0).then(|| below(here, known));
-                    let later = 1 + below(field.by | field.gated, known);
+                    let later = 1 + below(field.by | field.requiring, known);
                     now.map_or(later, |now| now.min(later))
                 })
                 .chain(leaves.iter().map(|by| usize::from(by & holders == 0)))
@@ -126,7 +126,7 @@ impl CoverModel {
     }
 }
 
-/// The lowest `count` bits.
+/// Returns a mask of the lowest `count` bits.
 fn all_of(count: usize) -> Mask {
     if count >= SUBGRAPHS_MAX { Mask::MAX } else { (1 << count) - 1 }
 }
