@@ -39,7 +39,7 @@ impl Backoff {
     }
 
     /// After a failure: how long to wait now.
-    pub(crate) fn next(&mut self) -> Duration {
+    pub(crate) fn next_delay(&mut self) -> Duration {
         let nominal = self
             .retry
             .initial
@@ -63,19 +63,19 @@ mod tests {
         let retry = Retry { initial: Duration::from_millis(100), max: Duration::from_millis(1000) };
         let mut backoff = Backoff::new(retry);
         for nominal in [100, 200, 400, 800, 1000, 1000, 1000] {
-            let delay = backoff.next();
+            let delay = backoff.next_delay();
             let nominal = Duration::from_millis(nominal);
             assert!(delay >= nominal / 2 && delay <= nominal, "{delay:?} for {nominal:?}");
         }
         backoff.reset();
-        assert!(backoff.next() <= Duration::from_millis(100));
+        assert!(backoff.next_delay() <= Duration::from_millis(100));
     }
 
     #[test]
     fn a_thousand_failures_neither_overflow_nor_pass_the_maximum() {
         let mut backoff = Backoff::new(Retry::default());
         for _ in 0..1000 {
-            assert!(backoff.next() <= Duration::from_secs(5));
+            assert!(backoff.next_delay() <= Duration::from_secs(5));
         }
     }
 }

@@ -44,7 +44,7 @@ impl BrokerTls {
     /// # Errors
     /// [`BrokerTlsError`] where a file cannot be read or used.
     pub fn client(&self) -> Result<TlsClient, BrokerTlsError> {
-        let file = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+        let file = |path: &Option<PathBuf>| path.as_deref().map(read_pem_file).transpose();
         let ca = file(&self.ca)?;
         let identity = match (file(&self.certificate)?, file(&self.key)?) {
             (None, None) => None,
@@ -59,7 +59,7 @@ impl BrokerTls {
 }
 
 /// Reads a file of certificates, keys or credentials, if it is not larger than any of them can be.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BrokerTlsError> {
+pub(crate) fn read_pem_file(path: &Path) -> Result<Vec<u8>, BrokerTlsError> {
     use std::io::Read;
     let unreadable =
         |reason: String| BrokerTlsError::Unreadable { path: path.display().to_string(), reason };

@@ -39,7 +39,7 @@ pub use settings::{
     is_kafka_broker,
 };
 
-use crate::feed::Feed;
+use crate::event_queue::EventSender;
 use crate::{
     Durable, Event, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
     PublishError, SourceError, Start, TopicUsage, TopicUse, Verdict, Wanted,
@@ -163,19 +163,19 @@ impl Kafka {
 
         // What is said first must fit beside what the queue holds for later.
         let first = latest.len() + opening.lanes.len();
-        let (mut feed, stream) = Feed::new(self.common.settings.queue_events.max(2) + first);
+        let (mut sender, stream) = EventSender::new(self.common.settings.queue_events.max(2) + first);
         let topics = opening.topics.iter().map(|topic| &**topic);
-        feed.count(self.common.health.stats.stream_counts(topics));
+        sender.set_counts(self.common.health.stats.stream_counts(topics));
         for (topic, behind) in opening.behind_by_topic() {
-            feed.counts().lag_of(topic, Some(behind), None);
+            sender.counts().set_topic_lag(topic, Some(behind), None);
         }
-        opening.passed(&latest).into_iter().for_each(|mark| feed.passed(mark));
+        opening.passed(&latest).into_iter().for_each(|mark| sender.try_send_progress(mark));
         for event in latest {
-            feed.offer(event);
+            sender.try_send(event);
         }
         let listener = Listener {
             id: self.listeners.fetch_add(1, Relaxed),
-            feed,
+            sender,
             next: opening.next(),
             topics: opening.topics,
             _counted: Counted::new(&self.common.health.stats),
@@ -262,7 +262,7 @@ impl Provider for Kafka {
         Box::pin(async move {
             let result = self.publish_soon(&message).await;
             let stats = &self.common.health.stats;
-            stats.publication(&message.topic, result.is_ok());
+            stats.record_publication(&message.topic, result.is_ok());
             result
         })
     }

@@ -155,7 +155,7 @@ impl Address {
             Some(NatsAuthentication::Nkey(seed)) => options.nkey(seed),
             Some(NatsAuthentication::CredentialsFile(path)) => {
                 let file = path.clone();
-                let read = tokio::task::spawn_blocking(move || crate::tls::read(&file)).await;
+                let read = tokio::task::spawn_blocking(move || crate::tls::read_pem_file(&file)).await;
                 let bytes = read
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
                     .map_err(|error| error.to_string())?;

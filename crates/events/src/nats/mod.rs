@@ -28,7 +28,7 @@ pub use address::{NatsAuthentication, NatsSettingsError};
 
 use crate::{
     BrokerTls, Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, check,
+    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, topic_check,
 };
 use address::Address;
 use connection::{Command, Link};
@@ -322,7 +322,7 @@ impl Provider for Nats {
         Box::pin(async move {
             let topic = message.topic.clone();
             let result = self.publish_soon(message).await;
-            self.stats.publication(&topic, result.is_ok());
+            self.stats.record_publication(&topic, result.is_ok());
             result
         })
     }
@@ -335,7 +335,7 @@ impl Provider for Nats {
         Box::pin(async move {
             let topic = message.topic.clone();
             let result = self.request_soon(message, timeout).await;
-            self.stats.publication(&topic, result.is_ok());
+            self.stats.record_publication(&topic, result.is_ok());
             result.map_err(|failure| failure.of_request(self, &topic))
         })
     }
@@ -351,7 +351,7 @@ impl Provider for Nats {
     fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(async move {
             if wanted.usage == TopicUsage::Subscribe {
-                return check::by_subscribing(self, &wanted).await;
+                return topic_check::by_subscribing(self, &wanted).await;
             }
             let client = match self.line().await {
                 Ok(Line { client, .. }) => client,

@@ -4,11 +4,11 @@
 //! both only as whole tokens and only in what is subscribed to.
 
 use crate::TopicUsage;
-use crate::provider::plain_topic;
+use crate::provider::check_plain_topic;
 
 /// Is `subject` one for that use?
 pub(super) fn check(subject: &str, usage: TopicUsage) -> Result<(), &'static str> {
-    plain_topic(subject)?;
+    check_plain_topic(subject)?;
     if subject.chars().any(char::is_whitespace) {
         return Err("a subject contains no spaces");
     }
@@ -38,7 +38,7 @@ pub(super) fn check(subject: &str, usage: TopicUsage) -> Result<(), &'static str
 /// topics, and so are values that lead to the broker's own subjects (`$…`, `_INBOX`). The template decides about
 /// points: a value has several tokens only where it says so. Empty tokens are found when the whole subject is checked.
 pub(super) fn check_value(value: &str, at_start: bool) -> Result<(), &'static str> {
-    plain_topic(value)?;
+    check_plain_topic(value)?;
     if value.chars().any(char::is_whitespace) {
         Err("it contains a space")
     } else if value.contains(['*', '>']) {

@@ -70,7 +70,7 @@ impl Dialer {
             Err(reason) => (String::new(), Err(reason)),
         };
         if let Err(reason) = &result {
-            self.stats.failed(crate::ErrorKind::Connection);
+            self.stats.record_error(crate::ErrorKind::Connection);
             let (provider, purpose) = (&self.provider, self.purpose);
             if self.warned_of == *reason {
                 tracing::debug!(%provider, purpose, server, %reason, "still no connection to the broker");
@@ -117,6 +117,6 @@ impl Dialer {
     /// The connection was lost: the next attempt waits a little.
     pub(super) fn was_lost(&mut self) {
         self.stale_before = Instant::now();
-        self.not_before = self.stale_before + self.backoff.next();
+        self.not_before = self.stale_before + self.backoff.next_delay();
     }
 }

@@ -35,7 +35,7 @@ pub use address::{RedisAuthentication, RedisSettingsError};
 
 use crate::{
     Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, check,
+    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, topic_check,
 };
 use address::Address;
 use dialer::Dialing;
@@ -336,7 +336,7 @@ impl Provider for Redis {
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let result = self.publish_soon(&message).await;
-            self.stats.publication(&message.topic, result.is_ok());
+            self.stats.record_publication(&message.topic, result.is_ok());
             result
         })
     }
@@ -348,7 +348,7 @@ impl Provider for Redis {
     fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(async move {
             match wanted.usage {
-                TopicUsage::Subscribe => check::by_subscribing(self, &wanted).await,
+                TopicUsage::Subscribe => topic_check::by_subscribing(self, &wanted).await,
                 TopicUsage::Publish => self.may_publish(wanted).await,
             }
         })

@@ -225,7 +225,7 @@ impl Subscriber {
     ) {
         let mut channels = lock(&self.channels);
         for (name, reason) in refused {
-            self.stats.failed(ErrorKind::Subscription);
+            self.stats.record_error(ErrorKind::Subscription);
             tracing::warn!(provider = %self.provider, channel = %name, reason, "the broker refuses a subscription");
             channels.refuse(&name, &reason);
         }

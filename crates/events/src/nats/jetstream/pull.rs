@@ -62,7 +62,7 @@ pub(super) struct Pull {
 }
 
 impl Pull {
-    /// `queue_events`: what the reader's feed holds; to ask for more makes no sense.
+    /// `queue_events`: what the reader's sender holds; to ask for more makes no sense.
     pub(super) async fn new(
         line: &Line,
         stream: &str,

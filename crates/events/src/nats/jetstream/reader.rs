@@ -22,7 +22,7 @@ use super::filter::Filter;
 use super::pull::{Pull, Pulled};
 use super::stream_id::StreamId;
 use crate::backoff::Backoff;
-use crate::feed::Feed;
+use crate::event_queue::EventSender;
 use crate::{
     Durable, ErrorKind, Event, EventStream, Mark, ProviderStats, SourceError, Start, StreamEnd,
     Wanted,
@@ -40,8 +40,8 @@ pub(super) struct Reader {
     link: watch::Receiver<Link>,
     stats: Arc<ProviderStats>,
     backoff: Backoff,
-    pub(super) feed: Feed,
-    /// A message was passed over that the feed has not heard of.
+    pub(super) sender: EventSender,
+    /// A message was passed over that the sender has not heard of.
     passed_over: bool,
     topic: Arc<str>,
     pub(super) queue_events: usize,
@@ -104,14 +104,14 @@ enum Ended {
 impl Reader {
     pub(super) fn new(shared: &JetStream, wanted: Wanted) -> (Self, EventStream) {
         // One more: the position comes before the first event.
-        let (mut feed, stream) = Feed::new(shared.queue_events + 1);
-        feed.count(shared.stats.stream_counts(wanted.topics.iter().map(|topic| &**topic)));
+        let (mut sender, stream) = EventSender::new(shared.queue_events + 1);
+        sender.set_counts(shared.stats.stream_counts(wanted.topics.iter().map(|topic| &**topic)));
         let reader = Self {
             provider: shared.provider.clone(),
             link: shared.link.clone(),
             stats: Arc::clone(&shared.stats),
             backoff: Backoff::new(shared.retry),
-            feed,
+            sender,
             passed_over: false,
             topic: "".into(),
             queue_events: shared.queue_events,
@@ -132,7 +132,7 @@ impl Reader {
         (reader, stream)
     }
 
-    /// Makes the first consumer and tells the feed where it begins.
+    /// Makes the first consumer and tells the sender where it begins.
     pub(super) async fn open(&mut self) -> Result<Consumer, SourceError> {
         let provider = self.provider.clone();
         let line = match &*self.link.borrow_and_update() {
@@ -151,7 +151,7 @@ impl Reader {
             Failure::Unanswered(reason) => SourceError::Unavailable { provider, reason },
         })?;
         if let Some(mark) = self.mark() {
-            self.feed.passed(mark);
+            self.sender.try_send_progress(mark);
         }
         Ok(consumer)
     }
@@ -194,12 +194,12 @@ impl Reader {
         };
         ProviderStats::subtract(&self.stats.streams, 1);
         if let Some(end) = end {
-            self.feed.end(end);
+            self.sender.end(end);
         }
     }
 
     async fn read(&mut self, consumer: &mut Consumer) -> Ended {
-        let gone = self.feed.gone();
+        let gone = self.sender.closed();
         tokio::pin!(gone);
         loop {
             if self.end.is_some_and(|end| self.position >= Some(end)) {
@@ -212,7 +212,7 @@ impl Reader {
                 if std::mem::take(&mut self.passed_over)
                     && let Some(mark) = self.mark()
                 {
-                    self.feed.passed(mark);
+                    self.sender.try_send_progress(mark);
                 }
                 tokio::select! {
                     biased;
@@ -245,7 +245,7 @@ impl Reader {
         }
     }
 
-    /// A message on its way to the feed, which may make us wait.
+    /// A message on its way to the sender, which may make us wait.
     // hot path: once per message of one stream.
     async fn hand_on(&mut self, consumer: &mut Consumer, message: Message) -> Option<Ended> {
         let Some(delivery) = message.reply.as_deref().and_then(Delivery::parse) else {
@@ -280,7 +280,7 @@ impl Reader {
                 }
             }
             let behind = consumer.told_lag(delivery.pending);
-            self.feed.counts().lag(behind, Some(delivery.published));
+            self.sender.counts().set_lag(behind, Some(delivery.published));
         }
         if consumer.is_bookmark {
             consumer.unacknowledged = message.reply;
@@ -299,9 +299,9 @@ impl Reader {
     /// Hands an event on. While the queue has no room for it nothing is read, so the stream's last sequence is polled
     /// instead, for the lag.
     async fn deliver(&mut self, consumer: &Consumer, event: Event, delivery: Delivery) -> bool {
-        let Some(stream) = self.stream.as_ref() else { return self.feed.deliver(event).await };
-        let counts = Arc::clone(self.feed.counts());
-        let delivering = self.feed.deliver(event);
+        let Some(stream) = self.stream.as_ref() else { return self.sender.send(event).await };
+        let counts = Arc::clone(self.sender.counts());
+        let delivering = self.sender.send(event);
         tokio::pin!(delivering);
         loop {
             let asking = async {
@@ -393,7 +393,7 @@ impl Reader {
 
     /// Another consumer after the position. `Err`: how our stream ends; none of it if nobody listens.
     async fn another(&mut self) -> Result<Consumer, Option<StreamEnd>> {
-        let gone = self.feed.gone();
+        let gone = self.sender.closed();
         tokio::pin!(gone);
         let mut warned_of = String::new();
         loop {
@@ -428,7 +428,7 @@ impl Reader {
                 Failure::PositionGone => "the position is gone".to_owned(),
                 Failure::Refused(reason) | Failure::Unanswered(reason) => reason,
             };
-            self.stats.failed(ErrorKind::Subscription);
+            self.stats.record_error(ErrorKind::Subscription);
             if reason == warned_of {
                 tracing::debug!(provider = %self.provider, reason, "still no consumer of JetStream");
             } else {
@@ -443,10 +443,10 @@ impl Reader {
 
     /// Waits before another attempt. `Some`: there is to be none.
     async fn pause(&mut self) -> Option<Option<StreamEnd>> {
-        let gone = self.feed.gone();
+        let gone = self.sender.closed();
         tokio::select! {
             () = gone => Some(None),
-            () = sleep(self.backoff.next()) => None,
+            () = sleep(self.backoff.next_delay()) => None,
         }
     }
 
@@ -458,7 +458,7 @@ impl Reader {
 
     /// Events between the position and `next` are stored no more.
     pub(super) fn lost_up_to(&mut self, last: u64) {
-        ProviderStats::add(&self.stats.gaps, self.feed.gap().into());
+        ProviderStats::add(&self.stats.gaps, self.sender.announce_gap().into());
         self.position = Some(last);
         self.passed_over = true;
         tracing::warn!(

@@ -293,7 +293,7 @@ impl Reader {
                         (NotOpened::Unavailable(reason.to_string()), Some(reason))
                     }
                 };
-                self.stats.failed(ErrorKind::Subscription);
+                self.stats.record_error(ErrorKind::Subscription);
                 let _ = open.reply.send(Err(why));
                 return lost.map_or(Ok(()), Err);
             }
@@ -329,7 +329,7 @@ impl Reader {
     }
 
     fn refuse(&mut self, key: &str, reason: &str) {
-        self.stats.failed(ErrorKind::Subscription);
+        self.stats.record_error(ErrorKind::Subscription);
         let streams = self.table.refuse(key, reason);
         tracing::warn!(provider = %self.provider, key, reason, streams, "the broker refuses a stream");
     }

@@ -69,7 +69,7 @@ impl Health {
 
     /// A failure that has to do with connections. Logged when it says something new.
     pub(super) fn failed(&self, reason: &str) {
-        self.stats.failed(ErrorKind::Connection);
+        self.stats.record_error(ErrorKind::Connection);
         // The same failure comes with other durations and counters each time.
         let reason = reason.split(" (after ").next().unwrap_or(reason);
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl ClientContext for Context {
             ) => {}
             // The reader acts on these.
             _ => {
-                self.health.stats.failed(ErrorKind::Other);
+                self.health.stats.record_error(ErrorKind::Other);
                 tracing::debug!(provider = %self.health.provider, %error, reason, "the library reports");
             }
         }

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use super::entry::Entry;
 use super::id::Id;
 use super::state::StreamState;
-use crate::feed::{Feed, Offered};
+use crate::event_queue::{EventSender, SendOutcome};
 use crate::{EventStream, ProviderStats, StreamEnd};
 
 /// Entries of one key in one answer, at most: enough to outrun any publisher, and bounded again in bytes.
@@ -73,7 +73,7 @@ struct Lane {
 
 #[derive(Debug)]
 struct OpenStream {
-    feed: Feed,
+    sender: EventSender,
     lanes: Vec<Lane>,
     /// A piece for it is on its way: one at a time, so that together they fit.
     is_asking: bool,
@@ -123,11 +123,11 @@ impl Table {
         let id = self.next_stream;
         self.next_stream += 1;
         // What is said at the beginning has room of its own.
-        let (mut feed, stream) = Feed::new(self.queue_events + 2 * lanes.len());
-        feed.count(self.stats.stream_counts(lanes.iter().map(|(_, key)| &**key)));
+        let (mut sender, stream) = EventSender::new(self.queue_events + 2 * lanes.len());
+        sender.set_counts(self.stats.stream_counts(lanes.iter().map(|(_, key)| &**key)));
         for ((number, _), begin) in lanes.iter().zip(&begins) {
             if begin.read != Id::ZERO {
-                feed.passed(begin.read.mark(*number));
+                sender.try_send_progress(begin.read.mark(*number));
             }
         }
         let mut open = Vec::with_capacity(lanes.len());
@@ -140,13 +140,13 @@ impl Table {
             let mut lane = Lane { key, number, read: begin.read, pace: Pace::Live };
             if let Some(entry) = begin.first {
                 lane.read = entry.id;
-                feed.offer(entry.event(&lane.key).at(lane.read.mark(number)));
+                sender.try_send(entry.event(&lane.key).at(lane.read.mark(number)));
                 ProviderStats::add(&self.stats.received, 1);
             }
             if begin.is_behind {
                 lane.pace = Pace::Behind;
             } else {
-                tell_lag(&feed, &lane);
+                tell_lag(&sender, &lane);
                 self.wants_more |= !covers(&self.reading, &lane);
             }
             open.push(lane);
@@ -154,9 +154,9 @@ impl Table {
         if open.iter().any(|lane| lane.pace == Pace::Behind) {
             self.behind.push(id);
         }
-        let gone = Box::pin(feed.gone());
+        let gone = Box::pin(sender.closed());
         let opened =
-            OpenStream { feed, lanes: open, is_asking: false, awaits_room: false, _in_use: in_use };
+            OpenStream { sender, lanes: open, is_asking: false, awaits_room: false, _in_use: in_use };
         self.streams.insert(id, opened);
         ProviderStats::add(&self.stats.streams, 1);
         (id, stream, gone)
@@ -185,7 +185,7 @@ impl Table {
     pub(super) fn refuse(&mut self, key: &str, reason: &str) -> usize {
         let listeners = self.keys.get(key).cloned().unwrap_or_default();
         let ended = listeners.into_iter().filter_map(|id| self.remove(id));
-        ended.map(|stream| stream.feed.end(StreamEnd::Refused(reason.to_owned()))).count()
+        ended.map(|stream| stream.sender.end(StreamEnd::Refused(reason.to_owned()))).count()
     }
 
     /// Ends all streams.
@@ -193,7 +193,7 @@ impl Table {
         self.keys.clear();
         for (_, stream) in self.streams.drain() {
             ProviderStats::subtract(&self.stats.streams, 1);
-            stream.feed.end(StreamEnd::Closed);
+            stream.sender.end(StreamEnd::Closed);
         }
     }
 
@@ -235,12 +235,12 @@ impl Table {
         ProviderStats::add(&self.stats.received, read.entries.len() as u64);
         for &id in listeners {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            let OpenStream { feed, lanes, .. } = stream;
+            let OpenStream { sender, lanes, .. } = stream;
             let lanes = lanes.iter_mut();
             let follows = |lane: &Lane| read.from <= lane.read && lane.pace == Pace::Live;
             for lane in lanes.filter(|it| it.key == read.key && follows(it)) {
-                deliver(feed, lane, read, &self.stats);
-                tell_lag(feed, lane);
+                deliver(sender, lane, read, &self.stats);
+                tell_lag(sender, lane);
                 if lane.pace == Pace::Behind {
                     self.behind.push(id);
                 }
@@ -262,11 +262,11 @@ impl Table {
             }
             let lane = stream.lanes.iter().position(|lane| lane.pace == Pace::Behind);
             let Some(lane) = lane else { continue };
-            let room = stream.feed.room();
+            let room = stream.sender.capacity();
             if room < ROOM_NEEDED {
                 stream.awaits_room = true;
                 // Half of the queue, so that a reader who takes one at a time does not cause a read for each.
-                let room = stream.feed.has_room(self.queue_events / 2);
+                let room = stream.sender.wait_for_capacity(self.queue_events / 2);
                 full.push(Box::pin(async move {
                     room.await;
                     id
@@ -294,16 +294,16 @@ impl Table {
         let Some(stream) = self.streams.get_mut(&piece.stream) else { return };
         stream.is_asking = false;
         ProviderStats::add(&self.stats.received, read.entries.len() as u64);
-        let OpenStream { feed, lanes, .. } = stream;
+        let OpenStream { sender, lanes, .. } = stream;
         let Some(lane) = lanes.get_mut(piece.lane) else { return };
         if lane.pace == Pace::Behind && lane.read == piece.from {
             lane.pace = Pace::Live;
-            deliver(feed, lane, read, &self.stats);
+            deliver(sender, lane, read, &self.stats);
             // There may be more, or what there is begins elsewhere.
             if read.entries.len() >= piece.count || read.broken.is_some() {
                 lane.pace = Pace::Behind;
             }
-            tell_lag(feed, lane);
+            tell_lag(sender, lane);
             if lane.pace == Pace::Live {
                 self.wants_more |= !covers(&self.reading, lane);
             }
@@ -326,10 +326,10 @@ impl Table {
         let Some(listeners) = self.keys.get(key) else { return };
         for &id in listeners {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            let OpenStream { feed, lanes, .. } = stream;
+            let OpenStream { sender, lanes, .. } = stream;
             for lane in lanes.iter_mut().filter(|lane| lane.key == *key) {
                 if !state.is_whole_after(lane.read) {
-                    gap(feed, &self.stats);
+                    gap(sender, &self.stats);
                     lane.read = state.begins_after();
                     lane.pace = Pace::Behind;
                     self.behind.push(id);
@@ -344,42 +344,42 @@ fn covers(reading: &HashMap<Arc<str>, Id>, lane: &Lane) -> bool {
     reading.get(&lane.key).is_some_and(|from| *from <= lane.read)
 }
 
-fn gap(feed: &mut Feed, stats: &ProviderStats) {
-    if feed.gap() {
+fn gap(sender: &mut EventSender, stats: &ProviderStats) {
+    if sender.announce_gap() {
         ProviderStats::add(&stats.gaps, 1);
     }
 }
 
 /// How many entries there are behind a position is not known; how old the latest one is that was read, is.
-fn tell_lag(feed: &Feed, lane: &Lane) {
+fn tell_lag(sender: &EventSender, lane: &Lane) {
     let read = match lane.pace {
         Pace::Live => None,
         Pace::Behind => lane.read.time(),
     };
-    feed.counts().lag_time(&lane.key, read);
+    sender.counts().set_topic_lag_time(&lane.key, read);
 }
 
 /// Hands on what the lane has not had. Where the queue is full, the lane falls behind.
-fn deliver(feed: &mut Feed, lane: &mut Lane, read: &KeyRead, stats: &ProviderStats) {
+fn deliver(sender: &mut EventSender, lane: &mut Lane, read: &KeyRead, stats: &ProviderStats) {
     let first = read.entries.first().map(|entry| entry.id);
     if let Some(begins_after) = read.broken
         && first.is_none_or(|first| first > lane.read)
     {
-        gap(feed, stats);
+        gap(sender, stats);
         // What was read before the broker said where it begins counts too.
         lane.read = first.map_or(begins_after, |first| begins_after.min(first.before()));
     }
     let new = read.entries.partition_point(|entry| entry.id <= lane.read);
     for entry in &read.entries[new..] {
-        if feed.room() < ROOM_NEEDED {
+        if sender.capacity() < ROOM_NEEDED {
             lane.pace = Pace::Behind;
             return;
         }
         let event = entry.clone().event(&lane.key).at(entry.id.mark(lane.number));
-        match feed.offer(event) {
-            Offered::Taken => lane.read = entry.id,
+        match sender.try_send(event) {
+            SendOutcome::Queued => lane.read = entry.id,
             // Whoever dropped the stream is noticed by the reader's task.
-            Offered::Dropped { .. } | Offered::Gone => {
+            SendOutcome::Dropped { .. } | SendOutcome::Closed => {
                 lane.pace = Pace::Behind;
                 return;
             }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use super::client::Place;
 use super::partition::Partition;
-use crate::feed::{self, Feed};
+use crate::event_queue::{EventSender, SendOutcome};
 use crate::{Event, Mark, ProviderStats, StreamEnd};
 
 /// Partitions that a topic may have: the lower half of a lane.
@@ -25,7 +25,7 @@ pub(super) fn lane(topic: u16, partition: u16) -> u32 {
 pub(super) struct Listener {
     /// Of all streams of the provider.
     pub(super) id: u64,
-    pub(super) feed: Feed,
+    pub(super) sender: EventSender,
     /// In order; a topic's place is its number in lanes.
     pub(super) topics: Arc<[Arc<str>]>,
     /// The offset that comes next in each lane; none: the first that there is.
@@ -65,19 +65,19 @@ impl Listener {
         let lane = lane(topic, partition);
         let next = self.next.entry(lane).or_insert(0);
         // Whoever is gone is taken out when the end of its stream is noticed.
-        if offset < *next || self.feed.is_gone() {
+        if offset < *next || self.sender.is_closed() {
             return Offered::Needless;
         }
-        if self.feed.room() == 0 {
+        if self.sender.capacity() == 0 {
             return Offered::NoRoom;
         }
-        match self.feed.offer(event.clone().at(Mark { lane, offset, part: 0 })) {
-            feed::Offered::Taken => {
+        match self.sender.try_send(event.clone().at(Mark { lane, offset, part: 0 })) {
+            SendOutcome::Queued => {
                 *next = offset + 1;
                 Offered::Taken
             }
-            feed::Offered::Dropped { .. } => Offered::NoRoom,
-            feed::Offered::Gone => Offered::Needless,
+            SendOutcome::Dropped { .. } => Offered::NoRoom,
+            SendOutcome::Closed => Offered::Needless,
         }
     }
 
@@ -87,7 +87,7 @@ impl Listener {
         let next = self.next.entry(lane).or_insert(0);
         if offset >= *next {
             *next = offset + 1;
-            self.feed.passed(Mark { lane, offset, part: 0 });
+            self.sender.try_send_progress(Mark { lane, offset, part: 0 });
         }
     }
 
@@ -218,7 +218,7 @@ impl Board {
         let mut unwanted = Vec::new();
         for (id, _) in listeners.unwrap_or_default() {
             if let Some((listener, places)) = self.remove(id) {
-                listener.feed.end(reason.clone());
+                listener.sender.end(reason.clone());
                 unwanted.extend(places);
             }
         }
@@ -227,13 +227,13 @@ impl Board {
 
     /// Everyone is told that events may be missing here. Answers with the number of those to whom that is news.
     pub(super) fn gap(&mut self) -> u64 {
-        self.listeners.values_mut().map(|listener| u64::from(listener.feed.gap())).sum()
+        self.listeners.values_mut().map(|listener| u64::from(listener.sender.announce_gap())).sum()
     }
 
     pub(super) fn end(&mut self, reason: &StreamEnd) {
         self.topics.clear();
         for (_, listener) in self.listeners.drain() {
-            listener.feed.end(reason.clone());
+            listener.sender.end(reason.clone());
         }
     }
 
@@ -312,7 +312,7 @@ impl Board {
             let next = listener.next.entry(lane(number, partition)).or_insert(0);
             if *next != offset {
                 *next = offset;
-                listener.feed.gap();
+                listener.sender.announce_gap();
                 gaps += 1;
             }
         }
@@ -368,7 +368,7 @@ impl Topic {
                 };
             }
         }
-        listener.feed.counts().lag_of(name, Some(events), read);
+        listener.sender.counts().set_topic_lag(name, Some(events), read);
     }
 }
 
@@ -378,11 +378,11 @@ mod tests {
     use crate::{EventStream, SourceMessage};
 
     fn listener(id: u64, topics: &[&str], next: &[(u32, u64)]) -> (Listener, EventStream) {
-        let (feed, stream) = Feed::new(3);
+        let (sender, stream) = EventSender::new(3);
         let topics = topics.iter().map(|&topic| topic.into()).collect::<Vec<Arc<str>>>();
         let counted = Counted::new(&Arc::new(ProviderStats::default()));
         let next = next.iter().copied().collect();
-        (Listener { id, feed, topics: topics.into(), next, _counted: counted }, stream)
+        (Listener { id, sender, topics: topics.into(), next, _counted: counted }, stream)
     }
 
     fn shown(changes: &[Change]) -> Vec<String> {

@@ -4,7 +4,7 @@
 //! character, `[ab]` for one of several, and `\` takes the next character as it is.
 
 use crate::TopicUsage;
-use crate::provider::plain_topic;
+use crate::provider::check_plain_topic;
 
 /// What makes a pattern of a channel.
 const PATTERN_CHARACTERS: [char; 4] = ['*', '?', '[', '\\'];
@@ -16,7 +16,7 @@ pub(super) fn is_pattern(channel: &str) -> bool {
 
 /// Is `channel` one for that use? Redis would publish to `a*` too, but nobody could subscribe to that alone.
 pub(super) fn check(channel: &str, usage: TopicUsage) -> Result<(), &'static str> {
-    plain_topic(channel)?;
+    check_plain_topic(channel)?;
     match usage {
         TopicUsage::Publish if is_pattern(channel) => {
             Err("a channel to publish to has no pattern characters (* ? [ \\)")
@@ -47,7 +47,7 @@ fn is_closed(pattern: &str) -> bool {
 /// everybody; and at the start nothing that leads to channels of Redis itself (`__keyspace@0__:…`,
 /// `__keyevent@0__:…`, `__sentinel__:…`), which tell the names of all keys.
 pub(super) fn check_value(value: &str, at_start: bool) -> Result<(), &'static str> {
-    plain_topic(value)?;
+    check_plain_topic(value)?;
     if value.contains(PATTERN_CHARACTERS) || value.contains([']', '^']) {
         Err("it contains a pattern character (* ? [ ] ^ \\)")
     } else if at_start && value.starts_with("__") {

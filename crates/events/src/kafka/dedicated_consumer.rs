@@ -61,14 +61,14 @@ pub(super) async fn read_when_free(
     listener: Listener,
 ) {
     let place = tokio::select! {
-        () = listener.feed.gone() => return,
+        () = listener.sender.closed() => return,
         place = Arc::clone(&common.singles).acquire_owned() => place,
     };
     match place {
         Ok(place) if give_back.strong_count() > 0 => {
             Single::new(&common, shared, give_back, place).run(listener).await;
         }
-        _ => listener.feed.end(StreamEnd::Closed),
+        _ => listener.sender.end(StreamEnd::Closed),
     }
 }
 
@@ -103,19 +103,19 @@ impl Single {
                         Ok(Stop::CaughtUp) => {
                             // The others are behind no more than that; they are told later.
                             for topic in listener.topics.iter() {
-                                listener.feed.counts().lag_of(topic, Some(0), None);
+                                listener.sender.counts().set_topic_lag(topic, Some(0), None);
                             }
                             match self.give_back.upgrade() {
                                 Some(shared) => {
                                     if let Err(refused) = shared.send(listener).await {
-                                        refused.0.feed.end(StreamEnd::Closed);
+                                        refused.0.sender.end(StreamEnd::Closed);
                                     }
                                 }
-                                None => listener.feed.end(StreamEnd::Closed),
+                                None => listener.sender.end(StreamEnd::Closed),
                             }
                             return;
                         }
-                        Ok(Stop::Closed) => return listener.feed.end(StreamEnd::Closed),
+                        Ok(Stop::Closed) => return listener.sender.end(StreamEnd::Closed),
                         Ok(Stop::Gone | Stop::Ended) => return,
                         Err(broken) => broken,
                     }
@@ -125,14 +125,14 @@ impl Single {
             if failures == FAILURES_MAX {
                 let provider = &self.common.health.provider;
                 tracing::warn!(%provider, reason = broken.0, "a reader has failed; its stream ends");
-                return listener.feed.end(StreamEnd::Refused(broken.0));
+                return listener.sender.end(StreamEnd::Refused(broken.0));
             }
         }
     }
 
     async fn read(&self, reading: &mut Reading, listener: Listener) -> Result<Stop, Broken> {
         let id = listener.id;
-        let gone = listener.feed.gone();
+        let gone = listener.sender.closed();
         tokio::pin!(gone);
         let half_of_the_queue = self.common.settings.queue_events / 2;
         let client = Arc::clone(&reading.client);
@@ -164,7 +164,7 @@ impl Single {
                         if let Some(mut unsettled) = reading.received(&received) {
                             while !reading.settle(&mut unsettled, id) {
                                 let Some(listener) = reading.board.listener(id) else { break };
-                                let room = listener.feed.has_room(1);
+                                let room = listener.sender.wait_for_capacity(1);
                                 // It is told how far the stream is behind also while that grows.
                                 tokio::select! {
                                     _ = timeout(PROVIDER_LOOKED_AT, room) => {}
@@ -189,7 +189,7 @@ impl Single {
             if let Some(listener) = reading.board.listener(id) {
                 tokio::select! {
                     () = &mut gone => return Ok(Stop::Gone),
-                    _ = timeout(PROVIDER_LOOKED_AT, listener.feed.has_room(half_of_the_queue)) => {}
+                    _ = timeout(PROVIDER_LOOKED_AT, listener.sender.wait_for_capacity(half_of_the_queue)) => {}
                 }
             }
             ends = self.ends(reading, id).await;

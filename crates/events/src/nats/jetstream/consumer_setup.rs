@@ -237,7 +237,7 @@ impl Reader {
             name: info.name,
         };
         if until.is_none() {
-            self.feed.counts().lag(consumer.told_lag(info.num_pending), None);
+            self.sender.counts().set_lag(consumer.told_lag(info.num_pending), None);
         }
         Ok(consumer)
     }

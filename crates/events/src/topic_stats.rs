@@ -1,4 +1,4 @@
-//! What a provider counts by topic, and how far its streams are behind what the broker stores. Topics may contain what
+//! What a provider counts by topic, and how far its streams are behind what the broker stores. TopicRegistry may contain what
 //! clients say, so only so many are counted under their names.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
-/// Topics of one provider that are counted under their names, those that came first: a time series for each and
+/// TopicRegistry of one provider that are counted under their names, those that came first: a time series for each and
 /// counter, for which a Prometheus server has some kilobytes each.
 pub const TOPICS_NAMED_MAX: usize = 64;
 
@@ -61,7 +61,7 @@ struct LagGauge {
 }
 
 impl LagGauge {
-    fn tell(&self, events: Option<u64>, read: Option<SystemTime>) {
+    fn set(&self, events: Option<u64>, read: Option<SystemTime>) {
         let read_up_to = match (events, read) {
             (Some(0), _) => 0,
             (_, Some(read)) => milliseconds(read),
@@ -74,14 +74,14 @@ impl LagGauge {
 
 /// The topics of one provider.
 #[derive(Debug, Default)]
-pub(crate) struct Topics {
+pub(crate) struct TopicRegistry {
     named: RwLock<HashMap<Box<str>, Arc<TopicStats>>>,
     others: Arc<TopicStats>,
 }
 
-impl Topics {
+impl TopicRegistry {
     /// The counters of a topic, or those of all that have none of their own.
-    pub(crate) fn of(&self, topic: &str) -> Arc<TopicStats> {
+    pub(crate) fn stats_of(&self, topic: &str) -> Arc<TopicStats> {
         // Whatever panicked while it held the lock, the map is whole.
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(stats) = named.get(topic) {
@@ -99,7 +99,7 @@ impl Topics {
     }
 
     /// All of them, by name; the others last, if there are any.
-    pub(crate) fn all(&self) -> Vec<(Box<str>, Arc<TopicStats>)> {
+    pub(crate) fn list(&self) -> Vec<(Box<str>, Arc<TopicStats>)> {
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> =
             named.iter().map(|(name, stats)| (name.clone(), Arc::clone(stats))).collect();
@@ -130,7 +130,7 @@ impl TopicStats {
         lag
     }
 
-    fn gauge(&self) -> Arc<LagGauge> {
+    fn add_gauge(&self) -> Arc<LagGauge> {
         let gauge = Arc::new(LagGauge { events: UNKNOWN.into(), read_up_to: UNKNOWN.into() });
         let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         if gauges.of_streams.len() >= gauges.sweep_at {
@@ -157,12 +157,12 @@ struct CountedTopic {
 }
 
 impl StreamCounts {
-    pub(crate) fn new<'t>(topics: &Topics, wanted: impl IntoIterator<Item = &'t str>) -> Self {
+    pub(crate) fn new<'t>(topics: &TopicRegistry, wanted: impl IntoIterator<Item = &'t str>) -> Self {
         let counted = wanted.into_iter().map(|topic| {
-            let stats = topics.of(topic);
+            let stats = topics.stats_of(topic);
             stats.streams.fetch_add(1, Relaxed);
             let literal = topic.find(['*', '>', '?', '[', '\\']).unwrap_or(topic.len());
-            let gauge = stats.gauge();
+            let gauge = stats.add_gauge();
             CountedTopic { topic: topic.into(), literal, stats, gauge }
         });
         Self(counted.collect())
@@ -170,43 +170,43 @@ impl StreamCounts {
 
     /// An event came for the stream.
     // hot path: once per event and stream; compares two texts where there is one topic.
-    pub(crate) fn received(&self, topic: &str) {
-        if let Some(counted) = self.wanted(topic) {
+    pub(crate) fn record_received(&self, topic: &str) {
+        if let Some(counted) = self.find_topic(topic) {
             counted.stats.received.fetch_add(1, Relaxed);
         }
     }
 
     /// It did not fit.
-    pub(crate) fn dropped(&self, topic: &str) {
-        if let Some(counted) = self.wanted(topic) {
+    pub(crate) fn record_dropped(&self, topic: &str) {
+        if let Some(counted) = self.find_topic(topic) {
             counted.stats.dropped.fetch_add(1, Relaxed);
         }
     }
 
     /// How many events the broker stores behind what the stream has read of all its topics, and when the latest of those was
     /// published.
-    pub(crate) fn lag(&self, events: Option<u64>, read: Option<SystemTime>) {
+    pub(crate) fn set_lag(&self, events: Option<u64>, read: Option<SystemTime>) {
         for counted in &self.0 {
-            counted.gauge.tell(events, read);
+            counted.gauge.set(events, read);
         }
     }
 
     /// The same of one of its topics.
-    pub(crate) fn lag_of(&self, topic: &str, events: Option<u64>, read: Option<SystemTime>) {
+    pub(crate) fn set_topic_lag(&self, topic: &str, events: Option<u64>, read: Option<SystemTime>) {
         for counted in self.0.iter().filter(|counted| *counted.topic == *topic) {
-            counted.gauge.tell(events, read);
+            counted.gauge.set(events, read);
         }
     }
 
     /// When the latest event that was read of a topic was published, if there are more; none: there are none.
-    pub(crate) fn lag_time(&self, topic: &str, read: Option<SystemTime>) {
+    pub(crate) fn set_topic_lag_time(&self, topic: &str, read: Option<SystemTime>) {
         for counted in self.0.iter().filter(|counted| *counted.topic == *topic) {
             counted.gauge.read_up_to.store(read.map_or(0, milliseconds), Relaxed);
         }
     }
 
     /// Which of the wanted topics an event belongs to: the one of that name, or else the first that begins like it.
-    fn wanted(&self, topic: &str) -> Option<&CountedTopic> {
+    fn find_topic(&self, topic: &str) -> Option<&CountedTopic> {
         if let [only] = self.0.as_slice() {
             return Some(only);
         }
@@ -239,12 +239,12 @@ mod tests {
 
     #[test]
     fn topics_over_the_limit_are_counted_together() {
-        let topics = Topics::default();
+        let topics = TopicRegistry::default();
         for number in 0..TOPICS_NAMED_MAX + 10 {
-            topics.of(&format!("t{number:03}")).published.fetch_add(1, Relaxed);
+            topics.stats_of(&format!("t{number:03}")).published.fetch_add(1, Relaxed);
         }
-        topics.of("t000").published.fetch_add(1, Relaxed);
-        let all = topics.all();
+        topics.stats_of("t000").published.fetch_add(1, Relaxed);
+        let all = topics.list();
         assert_eq!(all.len(), TOPICS_NAMED_MAX + 1);
         let published = |at: usize| (&*all[at].0, all[at].1.published.load(Relaxed));
         assert_eq!(published(0), ("t000", 2));
@@ -253,35 +253,35 @@ mod tests {
 
     #[test]
     fn an_event_belongs_to_its_topic_or_to_the_pattern_that_begins_like_it() {
-        let topics = Topics::default();
+        let topics = TopicRegistry::default();
         let counts = StreamCounts::new(&topics, ["orders.7", "planes.*", "orders.>"]);
         for topic in ["orders.7", "orders.8", "planes.1", "orders.9"] {
-            counts.received(topic);
+            counts.record_received(topic);
         }
-        counts.dropped("orders.9");
-        let of = |topic: &str| topics.of(topic).received.load(Relaxed);
+        counts.record_dropped("orders.9");
+        let of = |topic: &str| topics.stats_of(topic).received.load(Relaxed);
         assert_eq!([of("orders.7"), of("planes.*"), of("orders.>")], [1, 1, 2]);
-        assert_eq!(topics.of("orders.>").dropped.load(Relaxed), 1);
-        assert_eq!(topics.of("orders.>").streams.load(Relaxed), 1);
+        assert_eq!(topics.stats_of("orders.>").dropped.load(Relaxed), 1);
+        assert_eq!(topics.stats_of("orders.>").streams.load(Relaxed), 1);
         drop(counts);
-        assert_eq!(topics.of("orders.>").streams.load(Relaxed), 0);
+        assert_eq!(topics.stats_of("orders.>").streams.load(Relaxed), 0);
     }
 
     #[test]
     fn the_lag_of_a_topic_is_that_of_its_slowest_open_stream() {
-        let topics = Topics::default();
-        let stats = topics.of("orders");
+        let topics = TopicRegistry::default();
+        let stats = topics.stats_of("orders");
         let streams = [(); 3].map(|()| StreamCounts::new(&topics, ["orders"]));
         assert_eq!(stats.lag(), Lag::default(), "nothing is known");
         let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
         let [quick, slow, unknown] = streams;
-        quick.lag(Some(0), Some(SystemTime::now()));
+        quick.set_lag(Some(0), Some(SystemTime::now()));
         assert_eq!(stats.lag(), Lag { events: Some(0), time: Some(Duration::ZERO) });
-        slow.lag(Some(70), Some(an_hour_ago));
+        slow.set_lag(Some(70), Some(an_hour_ago));
         let lag = stats.lag();
         assert_eq!(lag.events, Some(70));
         assert!(lag.time.is_some_and(|time| time.as_secs().abs_diff(3600) < 60), "{lag:?}");
-        unknown.lag_time("orders", None);
+        unknown.set_topic_lag_time("orders", None);
         drop((slow, unknown));
         assert_eq!(stats.lag(), Lag { events: Some(0), time: Some(Duration::ZERO) });
         for _ in 0..10 * GAUGES_SWEPT_MIN {

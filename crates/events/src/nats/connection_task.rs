@@ -19,7 +19,7 @@ use super::address::Address;
 use super::headers;
 use super::session::{Incoming, Line, SUBJECT_QUEUE_MESSAGES, Session};
 use crate::backoff::Backoff;
-use crate::feed::{Feed, Offered};
+use crate::event_queue::{EventSender, SendOutcome};
 use crate::{
     ErrorKind, Event, EventStream, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted,
 };
@@ -66,7 +66,7 @@ struct Subject {
 
 /// One open stream.
 struct OpenStream {
-    feed: Feed,
+    sender: EventSender,
     subjects: Vec<Arc<str>>,
 }
 
@@ -137,10 +137,10 @@ impl Connection {
                 }
             };
             let _ = self.link.send_replace(Link::Away(lost));
-            next_attempt = Instant::now() + self.backoff.next();
+            next_attempt = Instant::now() + self.backoff.next_delay();
         }
         for (_, stream) in self.streams.drain() {
-            stream.feed.end(StreamEnd::Closed);
+            stream.sender.end(StreamEnd::Closed);
         }
     }
 
@@ -153,7 +153,7 @@ impl Connection {
         let address = self.addresses[self.next_address % self.addresses.len()].clone();
         self.next_address = self.next_address.wrapping_add(1);
         // The library waits before its first attempt too, which has waited here already.
-        let (after_loss, is_first) = (self.after_loss.next(), AtomicBool::new(true));
+        let (after_loss, is_first) = (self.after_loss.next_delay(), AtomicBool::new(true));
         self.after_loss.reset();
         let options = ConnectOptions::new()
             .name("starling")
@@ -273,7 +273,7 @@ impl Connection {
         self.stats.set_state(ProviderState::Disconnected);
         self.link.send_replace(Link::Away("the connection was lost".into()));
         for stream in self.streams.values_mut() {
-            ProviderStats::add(&self.stats.gaps, stream.feed.gap().into());
+            ProviderStats::add(&self.stats.gaps, stream.sender.announce_gap().into());
         }
         tracing::warn!(
             provider = %self.provider,
@@ -283,7 +283,7 @@ impl Connection {
     }
 
     fn failed(&mut self, reason: &str) {
-        self.stats.failed(ErrorKind::Connection);
+        self.stats.record_error(ErrorKind::Connection);
         let tried = self.next_address.wrapping_sub(1) % self.addresses.len();
         let server = self.addresses[tried].host_and_port();
         if *self.warned_of == *reason {
@@ -309,9 +309,9 @@ impl Connection {
         for stream in &subject.streams {
             let Some(stream) = self.streams.get_mut(stream) else { continue };
             // A stream that is gone is closed through `dropped`.
-            if let Offered::Dropped { begins_gap } = stream.feed.offer(Arc::clone(&event)) {
+            if let SendOutcome::Dropped { starts_gap } = stream.sender.try_send(Arc::clone(&event)) {
                 ProviderStats::add(&self.stats.dropped, 1);
-                ProviderStats::add(&self.stats.gaps, begins_gap.into());
+                ProviderStats::add(&self.stats.gaps, starts_gap.into());
             }
         }
     }
@@ -331,12 +331,12 @@ impl Connection {
     ) {
         let id = self.next_stream;
         self.next_stream += 1;
-        let (mut feed, stream) = Feed::new(self.queue_events);
-        feed.count(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
+        let (mut sender, stream) = EventSender::new(self.queue_events);
+        sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
         if start != Start::New {
-            ProviderStats::add(&self.stats.gaps, feed.gap().into());
+            ProviderStats::add(&self.stats.gaps, sender.announce_gap().into());
         }
-        self.dropped.push(feed.gone().map(move |()| id).boxed());
+        self.dropped.push(sender.closed().map(move |()| id).boxed());
         let mut subjects = Vec::with_capacity(topics.len());
         for topic in topics {
             let name: Arc<str> = topic.into();
@@ -353,7 +353,7 @@ impl Connection {
                     }
                     Err(reason) => {
                         // `stream` is dropped here, which undoes what was done so far.
-                        self.streams.insert(id, OpenStream { feed, subjects });
+                        self.streams.insert(id, OpenStream { sender, subjects });
                         ProviderStats::add(&self.stats.streams, 1);
                         let _ = reply.send(Err(reason.into()));
                         return;
@@ -362,7 +362,7 @@ impl Connection {
             }
             subjects.push(name);
         }
-        self.streams.insert(id, OpenStream { feed, subjects });
+        self.streams.insert(id, OpenStream { sender, subjects });
         ProviderStats::add(&self.stats.streams, 1);
         session.confirm(stream, reply).await;
     }
@@ -396,12 +396,12 @@ impl Connection {
                 let streams = known.map(|subject| subject.streams.clone());
                 for stream in streams.unwrap_or_default() {
                     if let Some(stream) = self.streams.get_mut(&stream) {
-                        ProviderStats::add(&self.stats.gaps, stream.feed.gap().into());
+                        ProviderStats::add(&self.stats.gaps, stream.sender.announce_gap().into());
                     }
                 }
             }
             ClientEvent::ServerError(error) => {
-                self.stats.failed(ErrorKind::Other);
+                self.stats.record_error(ErrorKind::Other);
                 tracing::warn!(provider = %self.provider, %error, "the broker complains");
                 if let ServerError::Other(text) = &error
                     && let Some(subject) = refused_subscription(text)
@@ -410,7 +410,7 @@ impl Connection {
                 }
             }
             ClientEvent::ClientError(error) => {
-                self.stats.failed(ErrorKind::Other);
+                self.stats.record_error(ErrorKind::Other);
                 tracing::debug!(provider = %self.provider, %error, "the client complains");
             }
             ClientEvent::LameDuckMode => {
@@ -434,7 +434,7 @@ impl Connection {
             let Some(stream) = self.streams.remove(&id) else { continue };
             ProviderStats::subtract(&self.stats.streams, 1);
             self.leave_subjects(id, &stream.subjects);
-            stream.feed.end(StreamEnd::Refused(reason.to_owned()));
+            stream.sender.end(StreamEnd::Refused(reason.to_owned()));
         }
     }
 }

@@ -5,26 +5,26 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{self, OwnedPermit, error::TrySendError};
 use tokio::sync::watch;
 
-use crate::topics::StreamCounts;
+use crate::topic_stats::StreamCounts;
 use crate::{Event, EventStream, Mark, SourceMessage, StreamEnd};
 
 /// What became of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Offered {
+pub(crate) enum SendOutcome {
     /// It is in the queue.
-    Taken,
+    Queued,
     /// The queue is full; the stream will hear of a gap before its next event.
     Dropped {
         /// The first one of that gap: a gap is counted once, however much is missing.
-        begins_gap: bool,
+        starts_gap: bool,
     },
     /// Nobody listens any more.
-    Gone,
+    Closed,
 }
 
 /// Writes to one [`EventStream`].
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct EventSender {
     sender: mpsc::Sender<SourceMessage>,
     /// The place that the last message will take, so that a full queue cannot swallow the reason.
     last: OwnedPermit<SourceMessage>,
@@ -33,11 +33,11 @@ pub(crate) struct Feed {
     /// The latest message is a gap: a second one would say nothing new.
     gap_sent: bool,
     /// Closes with this value: whoever waits for the stream's end must not keep it open.
-    lives: watch::Sender<()>,
+    ended: watch::Sender<()>,
     counts: Arc<StreamCounts>,
 }
 
-impl Feed {
+impl EventSender {
     /// A stream that holds up to `events` messages (at least one) beside the last one.
     pub(crate) fn new(events: usize) -> (Self, EventStream) {
         let (sender, messages) = mpsc::channel(events.max(1) + 1);
@@ -45,14 +45,14 @@ impl Feed {
             .clone()
             .try_reserve_owned()
             .expect("a queue that was just made has room for at least two");
-        let lives = watch::Sender::new(());
+        let ended = watch::Sender::new(());
         let counts = Arc::default();
-        let feed = Self { sender, last, gap_due: false, gap_sent: false, lives, counts };
-        (feed, EventStream { messages })
+        let sender = Self { sender, last, gap_due: false, gap_sent: false, ended, counts };
+        (sender, EventStream { messages })
     }
 
     /// Counts by topic what comes from now on.
-    pub(crate) fn count(&mut self, counts: StreamCounts) {
+    pub(crate) fn set_counts(&mut self, counts: StreamCounts) {
         self.counts = Arc::new(counts);
     }
 
@@ -62,42 +62,42 @@ impl Feed {
     }
 
     /// Queues an event if there is room. Never waits.
-    pub(crate) fn offer(&mut self, event: impl Into<Arc<Event>>) -> Offered {
+    pub(crate) fn try_send(&mut self, event: impl Into<Arc<Event>>) -> SendOutcome {
         let event = event.into();
-        self.counts.received(&event.topic);
+        self.counts.record_received(&event.topic);
         let topic = Arc::clone(&event.topic);
-        let offered = self.queue(event);
-        if matches!(offered, Offered::Dropped { .. }) {
-            self.counts.dropped(&topic);
+        let offered = self.try_enqueue(event);
+        if matches!(offered, SendOutcome::Dropped { .. }) {
+            self.counts.record_dropped(&topic);
         }
         offered
     }
 
-    fn queue(&mut self, event: Arc<Event>) -> Offered {
+    fn try_enqueue(&mut self, event: Arc<Event>) -> SendOutcome {
         if self.gap_due {
             match self.sender.try_send(SourceMessage::Gap) {
                 Ok(()) => (self.gap_due, self.gap_sent) = (false, true),
-                Err(TrySendError::Full(_)) => return Offered::Dropped { begins_gap: false },
-                Err(TrySendError::Closed(_)) => return Offered::Gone,
+                Err(TrySendError::Full(_)) => return SendOutcome::Dropped { starts_gap: false },
+                Err(TrySendError::Closed(_)) => return SendOutcome::Closed,
             }
         }
         match self.sender.try_send(SourceMessage::Event(event)) {
             Ok(()) => {
                 self.gap_sent = false;
-                Offered::Taken
+                SendOutcome::Queued
             }
             // What is missing behind a gap belongs to it.
-            Err(TrySendError::Full(_)) if self.gap_sent => Offered::Dropped { begins_gap: false },
+            Err(TrySendError::Full(_)) if self.gap_sent => SendOutcome::Dropped { starts_gap: false },
             Err(TrySendError::Full(_)) => {
                 self.gap_due = true;
-                Offered::Dropped { begins_gap: true }
+                SendOutcome::Dropped { starts_gap: true }
             }
-            Err(TrySendError::Closed(_)) => Offered::Gone,
+            Err(TrySendError::Closed(_)) => SendOutcome::Closed,
         }
     }
 
     /// Says that a lane was read up to there. Best effort: what does not fit is said by the next event.
-    pub(crate) fn passed(&mut self, mark: Mark) {
+    pub(crate) fn try_send_progress(&mut self, mark: Mark) {
         if !self.gap_due {
             let _ = self.sender.try_send(SourceMessage::Passed(mark));
         }
@@ -105,7 +105,7 @@ impl Feed {
 
     /// Announces that events may be missing here: at once if there is room, else before the next event.
     /// False: that was said already.
-    pub(crate) fn gap(&mut self) -> bool {
+    pub(crate) fn announce_gap(&mut self) -> bool {
         if self.gap_sent || self.gap_due {
             return false;
         }
@@ -116,9 +116,9 @@ impl Feed {
 
     /// Queues an event and waits for room: for events that the broker keeps until there is some. False: nobody
     /// listens any more.
-    pub(crate) async fn deliver(&mut self, event: impl Into<Arc<Event>>) -> bool {
+    pub(crate) async fn send(&mut self, event: impl Into<Arc<Event>>) -> bool {
         let event = event.into();
-        self.counts.received(&event.topic);
+        self.counts.record_received(&event.topic);
         if self.gap_due {
             if self.sender.send(SourceMessage::Gap).await.is_err() {
                 return false;
@@ -130,12 +130,12 @@ impl Feed {
     }
 
     /// How many messages fit now.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.sender.capacity()
     }
 
     /// Resolves when that many messages fit, or the stream is dropped. Nothing fits before.
-    pub(crate) fn has_room(&self, messages: usize) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn wait_for_capacity(&self, messages: usize) -> impl Future<Output = ()> + Send + 'static {
         let sender = self.sender.clone();
         // One place is taken for the last message.
         let messages = messages.min(sender.max_capacity() - 1);
@@ -148,19 +148,19 @@ impl Feed {
     }
 
     /// Has the stream been dropped?
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
     /// Resolves when the stream is dropped or has ended.
-    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let sender = self.sender.clone();
-        let mut lives = self.lives.subscribe();
+        let mut ended = self.ended.subscribe();
         async move {
             tokio::select! {
                 () = sender.closed() => {}
                 // Nothing is ever sent: it only closes.
-                _ = lives.changed() => {}
+                _ = ended.changed() => {}
             }
         }
     }
@@ -187,34 +187,34 @@ mod tests {
 
     #[test]
     fn a_full_queue_drops_and_announces_the_gap_before_the_next_event() {
-        let (mut feed, mut stream) = Feed::new(3);
-        let offered: Vec<_> = (1..=5).map(|number| feed.offer(event(number))).collect();
-        use Offered::{Dropped, Taken};
-        let [first, further] = [true, false].map(|begins_gap| Dropped { begins_gap });
-        assert_eq!(offered, [Taken, Taken, Taken, first, further]);
+        let (mut sender, mut stream) = EventSender::new(3);
+        let offered: Vec<_> = (1..=5).map(|number| sender.try_send(event(number))).collect();
+        use SendOutcome::{Dropped, Queued};
+        let [first, further] = [true, false].map(|starts_gap| Dropped { starts_gap });
+        assert_eq!(offered, [Queued, Queued, Queued, first, further]);
         assert_eq!(drain(&mut stream), ["1", "2", "3"]);
-        assert_eq!(feed.offer(event(6)), Taken);
+        assert_eq!(sender.try_send(event(6)), Queued);
         assert_eq!(drain(&mut stream), ["gap", "6"]);
     }
 
     #[test]
     fn gaps_without_an_event_between_them_are_one() {
-        let (mut feed, mut stream) = Feed::new(8);
-        assert_eq!([feed.gap(), feed.gap()], [true, false]);
-        feed.offer(event(1));
-        assert!(feed.gap());
+        let (mut sender, mut stream) = EventSender::new(8);
+        assert_eq!([sender.announce_gap(), sender.announce_gap()], [true, false]);
+        sender.try_send(event(1));
+        assert!(sender.announce_gap());
         assert_eq!(drain(&mut stream), ["gap", "1", "gap"]);
     }
 
     #[tokio::test]
     async fn what_the_broker_keeps_waits_for_room_behind_the_gap() {
-        let (mut feed, mut stream) = Feed::new(2);
-        feed.offer(event(1));
-        feed.gap();
-        assert_eq!(feed.offer(event(2)), Offered::Dropped { begins_gap: false });
+        let (mut sender, mut stream) = EventSender::new(2);
+        sender.try_send(event(1));
+        sender.announce_gap();
+        assert_eq!(sender.try_send(event(2)), SendOutcome::Dropped { starts_gap: false });
         let waiting =
             tokio::spawn(
-                async move { feed.deliver(event(3)).await && feed.deliver(event(4)).await },
+                async move { sender.send(event(3)).await && sender.send(event(4)).await },
             );
         let mut heard = Vec::new();
         while heard.len() < 4 {
@@ -231,31 +231,31 @@ mod tests {
 
     #[test]
     fn only_a_gap_that_says_something_new_is_announced() {
-        let (mut feed, _stream) = Feed::new(2);
-        assert_eq!([feed.gap(), feed.gap()], [true, false]);
+        let (mut sender, _stream) = EventSender::new(2);
+        assert_eq!([sender.announce_gap(), sender.announce_gap()], [true, false]);
         assert_eq!(
-            [feed.offer(event(1)), feed.offer(event(2))],
-            [Offered::Taken, Offered::Dropped { begins_gap: true }]
+            [sender.try_send(event(1)), sender.try_send(event(2))],
+            [SendOutcome::Queued, SendOutcome::Dropped { starts_gap: true }]
         );
-        assert!(!feed.gap(), "what did not fit has announced one");
+        assert!(!sender.announce_gap(), "what did not fit has announced one");
     }
 
     #[test]
     fn who_waits_for_room_goes_on_when_enough_was_read_or_nobody_reads() {
         use futures_util::FutureExt;
-        let (mut feed, mut stream) = Feed::new(4);
+        let (mut sender, mut stream) = EventSender::new(4);
         for number in 1..=4 {
-            feed.offer(event(number));
+            sender.try_send(event(number));
         }
-        assert_eq!(feed.room(), 0);
-        let mut two = Box::pin(feed.has_room(2));
+        assert_eq!(sender.capacity(), 0);
+        let mut two = Box::pin(sender.wait_for_capacity(2));
         assert_eq!(two.as_mut().now_or_never(), None);
         let _ = stream.messages.try_recv();
         assert_eq!(two.as_mut().now_or_never(), None);
         let _ = stream.messages.try_recv();
         assert_eq!(two.as_mut().now_or_never(), Some(()));
-        assert_eq!(feed.room(), 2);
-        let mut all = Box::pin(feed.has_room(100));
+        assert_eq!(sender.capacity(), 2);
+        let mut all = Box::pin(sender.wait_for_capacity(100));
         assert_eq!(all.as_mut().now_or_never(), None);
         drop(stream);
         assert_eq!(all.as_mut().now_or_never(), Some(()));
@@ -263,9 +263,9 @@ mod tests {
 
     #[tokio::test]
     async fn after_the_end_the_stream_is_closed_though_somebody_waits_for_that() {
-        let (feed, mut stream) = Feed::new(1);
-        let waiting = tokio::spawn(feed.gone());
-        feed.end(StreamEnd::Closed);
+        let (sender, mut stream) = EventSender::new(1);
+        let waiting = tokio::spawn(sender.closed());
+        sender.end(StreamEnd::Closed);
         assert_eq!(stream.messages.recv().await, Some(SourceMessage::End(StreamEnd::Closed)));
         waiting.await.unwrap();
         assert_eq!(stream.messages.recv().await, None);
@@ -273,18 +273,18 @@ mod tests {
 
     #[test]
     fn the_end_fits_into_a_full_queue() {
-        let (mut feed, mut stream) = Feed::new(1);
-        feed.offer(event(1));
-        feed.gap();
-        feed.end(StreamEnd::Closed);
+        let (mut sender, mut stream) = EventSender::new(1);
+        sender.try_send(event(1));
+        sender.announce_gap();
+        sender.end(StreamEnd::Closed);
         assert_eq!(drain(&mut stream), ["1", "the provider was closed"]);
     }
 
     #[test]
     fn a_dropped_stream_is_noticed_at_the_next_event() {
-        let (mut feed, stream) = Feed::new(1);
+        let (mut sender, stream) = EventSender::new(1);
         drop(stream);
-        assert_eq!(feed.offer(event(1)), Offered::Gone);
-        assert!(feed.is_gone());
+        assert_eq!(sender.try_send(event(1)), SendOutcome::Closed);
+        assert!(sender.is_closed());
     }
 }

@@ -312,7 +312,7 @@ impl Reading {
 
     fn ended(&self, topic: &str, reason: &str) {
         let provider = &self.health.provider;
-        self.health.stats.failed(ErrorKind::Subscription);
+        self.health.stats.record_error(ErrorKind::Subscription);
         tracing::warn!(%provider, topic, reason, "the topic cannot be read any more; its streams end");
     }
 

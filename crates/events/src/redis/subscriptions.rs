@@ -9,7 +9,7 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
 use super::channel::is_pattern;
-use crate::feed::{Feed, Offered};
+use crate::event_queue::{EventSender, SendOutcome};
 use crate::{Event, EventStream, ProviderStats, Start, StreamEnd, Wanted};
 
 /// The first word of the error by which a node of a cluster says that another node has the slot.
@@ -34,7 +34,7 @@ struct Channel {
 
 #[derive(Debug)]
 struct OpenStream {
-    feed: Feed,
+    sender: EventSender,
     /// The latest event has found room; those that do not make one gap together.
     is_whole: bool,
     channels: Vec<Arc<str>>,
@@ -98,13 +98,13 @@ impl Channels {
     pub(super) fn open(&mut self, Wanted { topics, start, .. }: Wanted) -> Opened {
         let id = self.next_stream;
         self.next_stream += 1;
-        let (mut feed, stream) = Feed::new(self.queue_events);
+        let (mut sender, stream) = EventSender::new(self.queue_events);
         if start != Start::New {
-            feed.gap();
+            sender.announce_gap();
             ProviderStats::add(&self.stats.gaps, 1);
         }
-        feed.count(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
-        let gone = Box::pin(feed.gone());
+        sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
+        let gone = Box::pin(sender.closed());
         let mut settled_by = 0;
         let mut channels: Vec<Arc<str>> = Vec::with_capacity(topics.len());
         for topic in topics {
@@ -129,7 +129,7 @@ impl Channels {
             self.wanting |= channel.asked == Asked::Not;
             channels.push(name);
         }
-        self.streams.insert(id, OpenStream { feed, is_whole: true, channels });
+        self.streams.insert(id, OpenStream { sender, is_whole: true, channels });
         ProviderStats::add(&self.stats.streams, 1);
         Opened { id, stream, gone, settled_by }
     }
@@ -149,7 +149,7 @@ impl Channels {
         for id in channel.streams.clone() {
             let Some(stream) = self.streams.remove(&id) else { continue };
             self.leave(id, &stream.channels);
-            stream.feed.end(StreamEnd::Refused(reason.to_owned()));
+            stream.sender.end(StreamEnd::Refused(reason.to_owned()));
         }
     }
 
@@ -209,7 +209,7 @@ impl Channels {
         }
         for stream in self.streams.values_mut() {
             // An attempt to come back that fails half-way loses nothing more.
-            if stream.feed.gap() {
+            if stream.sender.announce_gap() {
                 ProviderStats::add(&self.stats.gaps, 1);
             }
         }
@@ -220,7 +220,7 @@ impl Channels {
     pub(super) fn end(&mut self) {
         self.channels.clear();
         for (_, stream) in self.streams.drain() {
-            stream.feed.end(StreamEnd::Closed);
+            stream.sender.end(StreamEnd::Closed);
         }
     }
 
@@ -260,7 +260,7 @@ impl Channels {
         for id in &channel.streams {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             // A stream that is gone is closed by the connection's task.
-            if matches!(stream.feed.offer(Arc::clone(&event)), Offered::Dropped { .. }) {
+            if matches!(stream.sender.try_send(Arc::clone(&event)), SendOutcome::Dropped { .. }) {
                 ProviderStats::add(&self.stats.dropped, 1);
                 if std::mem::take(&mut stream.is_whole) {
                     ProviderStats::add(&self.stats.gaps, 1);

@@ -1,10 +1,10 @@
 //! What a provider counts about itself. The server exports it; what is counted by topic is in
-//! [`topics`](crate::topics).
+//! [`topics`](crate::topic_stats).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use crate::topics::{StreamCounts, TopicStats, Topics};
+use crate::topic_stats::{StreamCounts, TopicStats, TopicRegistry};
 
 /// Is a provider usable?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ pub struct ProviderStats {
     pub streams: AtomicU64,
     errors: [AtomicU64; ErrorKind::ALL.len()],
     state: AtomicU8,
-    topics: Topics,
+    topics: TopicRegistry,
 }
 
 impl ProviderStats {
@@ -94,7 +94,7 @@ impl ProviderStats {
     /// What is counted by topic: at most [`TOPICS_NAMED_MAX`](crate::TOPICS_NAMED_MAX) under their names, in order, and
     /// the others together.
     pub fn topics(&self) -> Vec<(Box<str>, Arc<TopicStats>)> {
-        self.topics.all()
+        self.topics.list()
     }
 
     /// For a new stream of these topics.
@@ -105,18 +105,18 @@ impl ProviderStats {
         StreamCounts::new(&self.topics, wanted)
     }
 
-    pub(crate) fn failed(&self, kind: ErrorKind) {
+    pub(crate) fn record_error(&self, kind: ErrorKind) {
         Self::add(&self.errors[kind as usize], 1);
     }
 
     /// Somebody wanted to publish to that topic.
-    pub(crate) fn publication(&self, topic: &str, is_done: bool) {
-        let of_topic = self.topics.of(topic);
+    pub(crate) fn record_publication(&self, topic: &str, is_done: bool) {
+        let of_topic = self.topics.stats_of(topic);
         if is_done {
             Self::add(&self.published, 1);
             Self::add(&of_topic.published, 1);
         } else {
-            self.failed(ErrorKind::Publication);
+            self.record_error(ErrorKind::Publication);
             Self::add(&of_topic.publish_failures, 1);
         }
     }

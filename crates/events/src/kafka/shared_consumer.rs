@@ -100,7 +100,7 @@ impl SharedReader {
                 }
             };
             self.down(&broken.0);
-            sleep(self.backoff.next()).await;
+            sleep(self.backoff.next_delay()).await;
             if self.joining.is_closed() {
                 return;
             }
@@ -130,7 +130,7 @@ impl SharedReader {
                     for listener in &joining {
                         // One that comes back is watched already.
                         if self.watched.insert(listener.id) {
-                            let (id, gone) = (listener.id, listener.feed.gone());
+                            let (id, gone) = (listener.id, listener.sender.closed());
                             self.dropped.push(gone.map(move |()| id).boxed());
                         }
                     }
@@ -153,13 +153,13 @@ impl SharedReader {
                         probe = None;
                     } else {
                         self.down(&health.reason());
-                        let after = self.backoff.next();
+                        let after = self.backoff.next_delay();
                         probe = Some(probing(&client, after));
                     }
                 }
                 () = health.down.notified(), if is_up => {
                     self.down(&health.reason());
-                    probe = Some(probing(&client, self.backoff.next()));
+                    probe = Some(probing(&client, self.backoff.next_delay()));
                 }
                 message = messages.next() => {
                     let mut received = Some(message);
@@ -201,7 +201,7 @@ impl SharedReader {
         let may_wait = self.waited_at.is_none_or(|at| at.elapsed() > FULL_STREAM_WAIT_EVERY);
         if let Some(listener) = reading.board.listener(id).filter(|_| may_wait) {
             self.waited_at = Some(Instant::now());
-            let _ = timeout(FULL_STREAM_WAIT, listener.feed.has_room(1)).await;
+            let _ = timeout(FULL_STREAM_WAIT, listener.sender.wait_for_capacity(1)).await;
         }
         if reading.settle(unsettled, id) {
             return Ok(());
