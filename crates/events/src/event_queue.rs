@@ -1,4 +1,4 @@
-//! The sending half of one event stream: a bounded queue that drops rather than waits, and says so.
+//! The sending half of one event stream: a bounded queue that drops events rather than waiting, and announces the loss.
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use tokio::sync::watch;
 use crate::topic_stats::StreamCounts;
 use crate::{Event, EventStream, Mark, SourceMessage, StreamEnd};
 
-/// What became of an event.
+/// The result of sending an event without waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendOutcome {
-    /// It is in the queue.
+    /// The event is in the queue.
     Queued,
-    /// The queue is full; the stream will hear of a gap before its next event.
+    /// The queue is full. The stream receives a gap before its next event.
     Dropped {
-        /// The first one of that gap: a gap is counted once, however much is missing.
+        /// True for the first event of a gap. A gap is counted once, however many events it covers.
         starts_gap: bool,
     },
-    /// Nobody listens any more.
+    /// The stream was dropped.
     Closed,
 }
 
-/// Writes to one [`EventStream`].
+/// The sending half of one [`EventStream`].
 #[derive(Debug)]
 pub(crate) struct EventSender {
     sender: mpsc::Sender<SourceMessage>,
-    /// The place that the last message will take, so that a full queue cannot swallow the reason.
+    /// The reserved slot for the last message, so that the reason for the end fits into a full queue.
     last: OwnedPermit<SourceMessage>,
-    /// A gap is due before the next event.
+    /// True if a gap must be sent before the next event.
     gap_due: bool,
-    /// The latest message is a gap: a second one would say nothing new.
+    /// True if the latest message is a gap, so that a second one would say nothing new.
     gap_sent: bool,
-    /// Closes with this value: whoever waits for the stream's end must not keep it open.
+    /// Closes when this value is dropped. Futures that wait for the end of the stream must not keep it open.
     ended: watch::Sender<()>,
     counts: Arc<StreamCounts>,
 }
 
 impl EventSender {
-    /// A stream that holds up to `events` messages (at least one) beside the last one.
+    /// Makes a stream that holds up to `events` messages (at least one) in addition to the last one.
     pub(crate) fn new(events: usize) -> (Self, EventStream) {
         let (sender, messages) = mpsc::channel(events.max(1) + 1);
         let last = sender
@@ -51,17 +51,17 @@ impl EventSender {
         (sender, EventStream { messages })
     }
 
-    /// Counts by topic what comes from now on.
+    /// Sets the counters by topic for all further events.
     pub(crate) fn set_counts(&mut self, counts: StreamCounts) {
         self.counts = Arc::new(counts);
     }
 
-    /// What is counted by topic.
+    /// Returns the counters by topic.
     pub(crate) fn counts(&self) -> &Arc<StreamCounts> {
         &self.counts
     }
 
-    /// Queues an event if there is room. Never waits.
+    /// Queues an event if there is room, and never waits.
     pub(crate) fn try_send(&mut self, event: impl Into<Arc<Event>>) -> SendOutcome {
         let event = event.into();
         self.counts.record_received(&event.topic);
@@ -86,8 +86,10 @@ impl EventSender {
                 self.gap_sent = false;
                 SendOutcome::Queued
             }
-            // What is missing behind a gap belongs to it.
-            Err(TrySendError::Full(_)) if self.gap_sent => SendOutcome::Dropped { starts_gap: false },
+            // Events that are missing right after a gap belong to that gap.
+            Err(TrySendError::Full(_)) if self.gap_sent => {
+                SendOutcome::Dropped { starts_gap: false }
+            }
             Err(TrySendError::Full(_)) => {
                 self.gap_due = true;
                 SendOutcome::Dropped { starts_gap: true }
@@ -96,15 +98,15 @@ impl EventSender {
         }
     }
 
-    /// Says that a lane was read up to there. Best effort: what does not fit is said by the next event.
+    /// Reports that a partition was read up to `mark`, if there is room. Otherwise the next event shows the position.
     pub(crate) fn try_send_progress(&mut self, mark: Mark) {
         if !self.gap_due {
             let _ = self.sender.try_send(SourceMessage::Passed(mark));
         }
     }
 
-    /// Announces that events may be missing here: at once if there is room, else before the next event.
-    /// False: that was said already.
+    /// Announces that events may be missing here: at once if there is room, otherwise before the next event. Returns
+    /// false if that is already announced.
     pub(crate) fn announce_gap(&mut self) -> bool {
         if self.gap_sent || self.gap_due {
             return false;
@@ -114,8 +116,8 @@ impl EventSender {
         true
     }
 
-    /// Queues an event and waits for room: for events that the broker keeps until there is some. False: nobody
-    /// listens any more.
+    /// Queues an event and waits for room, for events that the broker keeps meanwhile. Returns false if the stream was
+    /// dropped.
     pub(crate) async fn send(&mut self, event: impl Into<Arc<Event>>) -> bool {
         let event = event.into();
         self.counts.record_received(&event.topic);
@@ -129,37 +131,40 @@ impl EventSender {
         self.sender.send(SourceMessage::Event(event)).await.is_ok()
     }
 
-    /// How many messages fit now.
+    /// Returns the number of messages that fit now.
     pub(crate) fn capacity(&self) -> usize {
         self.sender.capacity()
     }
 
-    /// Resolves when that many messages fit, or the stream is dropped. Nothing fits before.
-    pub(crate) fn wait_for_capacity(&self, messages: usize) -> impl Future<Output = ()> + Send + 'static {
+    /// Resolves when that many messages fit, or when the stream is dropped. No message fits before.
+    pub(crate) fn wait_for_capacity(
+        &self,
+        messages: usize,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let sender = self.sender.clone();
-        // One place is taken for the last message.
+        // One slot is reserved for the last message.
         let messages = messages.min(sender.max_capacity() - 1);
         async move { drop(sender.reserve_many(messages).await) }
     }
 
-    /// Says why nothing follows. Always fits.
+    /// Sends the reason for the end of the stream. It always fits.
     pub(crate) fn end(self, reason: StreamEnd) {
         self.last.send(SourceMessage::End(reason));
     }
 
-    /// Has the stream been dropped?
+    /// True if the stream was dropped.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Resolves when the stream is dropped or has ended.
+    /// Resolves when the stream was dropped or has ended.
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let sender = self.sender.clone();
         let mut ended = self.ended.subscribe();
         async move {
             tokio::select! {
                 () = sender.closed() => {}
-                // Nothing is ever sent: it only closes.
+                // No value is ever sent, so this resolves only when the channel closes.
                 _ = ended.changed() => {}
             }
         }
@@ -213,9 +218,7 @@ mod tests {
         sender.announce_gap();
         assert_eq!(sender.try_send(event(2)), SendOutcome::Dropped { starts_gap: false });
         let waiting =
-            tokio::spawn(
-                async move { sender.send(event(3)).await && sender.send(event(4)).await },
-            );
+            tokio::spawn(async move { sender.send(event(3)).await && sender.send(event(4)).await });
         let mut heard = Vec::new();
         while heard.len() < 4 {
             match stream.messages.recv().await.unwrap() {

@@ -27,7 +27,7 @@ pub use event_stream::{
     Durable, EventStream, SourceError, SourceMessage, Start, StreamEnd, Wanted,
 };
 pub use kafka::{
-    Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaTls, KafkaUser,
+    Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaUser,
     is_kafka_broker,
 };
 pub use memory::{Memory, MemorySettings};
@@ -37,7 +37,7 @@ pub use provider::{EventFuture, Provider, PublishError};
 pub use provider_stats::{ErrorKind, ProviderState, ProviderStats};
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
-pub use tls::{BrokerTls, BrokerTlsError};
+pub use tls::{BrokerTls, BrokerTls as KafkaTls, BrokerTlsError};
 pub use topic::{TOPIC_BYTES_MAX, TopicUsage};
 pub use topic_check::{TopicUse, Verdict};
 pub use topic_stats::{Lag, OTHER_TOPICS, TOPICS_NAMED_MAX, TopicStats};

@@ -1,7 +1,7 @@
-//! The provider inside the process: the default of the demo and of tests, always there.
+//! The broker in this process, `memory/…`. It is always available, and the default of the demo and of tests.
 //!
-//! Topics are plain names without patterns. Each keeps a ring of its latest events, so that a stream can
-//! start in the past. Nothing survives the process, so the second part of a mark names the process.
+//! Topics are plain names without patterns. Each topic keeps a ring of its latest events, so that a stream can start in
+//! the past. Events do not survive the process, so the second part of an offset identifies the process.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -12,35 +12,37 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::event_queue::{EventSender, SendOutcome};
-use crate::provider::check_plain_topic;
+use crate::topic::check_plain_topic;
 use crate::{
     Durable, Event, EventFuture, EventStream, Mark, Message, Provider, ProviderState,
     ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage,
     TopicUse, Verdict, Wanted,
 };
 
-/// Largest event in bytes: what NATS takes by default, so that moving there changes nothing.
+/// The maximum size of an event in bytes. It is the default of NATS, so that nothing changes for users who move there.
 const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Streams that were dropped are looked for when this many senders exist, and then at every doubling.
+/// The number of senders at which those of dropped streams are removed for the first time; it then doubles.
 const SENDERS_BEFORE_PRUNING: usize = 64;
 
-/// Bounds of a [`Memory`] provider.
+/// Limits of a [`Memory`] provider.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemorySettings {
-    /// Events that each topic's ring keeps for replay.
+    /// The number of events that the ring of each topic keeps for replay.
     pub ring_events: usize,
-    /// Bytes of payload that all rings together keep; the rings of the longest silent topics go first.
+    /// The bytes of payload that all rings together keep. The rings of the topics that are silent longest are emptied
+    /// first.
     pub ring_bytes: usize,
-    /// Topics known at a time. Beyond it the longest silent topic without streams is forgotten; where
-    /// all have streams, a new topic is refused.
+    /// The number of topics that are known at a time. Beyond it the topic without streams that is silent longest is
+    /// forgotten; if all topics have streams, a new topic is refused.
     pub topics_max: usize,
-    /// Events that wait in one stream.
+    /// The number of events that wait in one stream.
     pub queue_events: usize,
 }
 
 impl Default for MemorySettings {
-    /// 128 events a topic and 64 MiB in all: enough to look back in a demo, small beside the rest of the process.
+    /// Returns 128 events per topic and 64 MiB in all: enough to look back in a demo, and small beside the rest of the
+    /// process.
     fn default() -> Self {
         Self {
             ring_events: 128,
@@ -57,7 +59,7 @@ pub struct Memory {
     name: Box<str>,
     settings: MemorySettings,
     stats: ProviderStats,
-    /// Tells this process's numbers from those of others: the second part of all marks.
+    /// Distinguishes this process's offsets from those of other processes: the second part of all offsets.
     epoch: u64,
     state: Mutex<MemoryState>,
 }
@@ -69,27 +71,27 @@ struct MemoryState {
     next_sender: u64,
     next_inbox: u64,
     prune_at: usize,
-    /// Sum of payload bytes in all rings.
+    /// The payload bytes in all rings.
     ring_bytes: usize,
-    /// Counts publications and subscriptions; the clock behind [`MemoryTopic::touched`].
+    /// The number of publications and subscriptions so far. It is the clock for [`MemoryTopic::touched`].
     clock: u64,
-    /// Highest number of any topic that was forgotten: a topic that comes back counts on from here, so
-    /// that a number never means two events.
+    /// The highest offset of any forgotten topic. A topic that is used again continues from here, so that an offset
+    /// never identifies two events.
     forgotten: u64,
 }
 
 #[derive(Debug, Default)]
 struct MemoryTopic {
     ring: VecDeque<Event>,
-    /// Number of the latest event; 0: none so far.
+    /// The offset of the latest event; 0 before the first.
     latest: u64,
-    /// Who listens, and which lane of theirs it is.
+    /// The ids of the senders that listen, each with its number for this partition.
     senders: Vec<(u64, u32)>,
     touched: u64,
 }
 
 impl Memory {
-    /// The provider `memory/{id}`.
+    /// Makes the provider `memory/{id}`.
     pub fn new(id: &str, settings: MemorySettings) -> Self {
         Self::with_name(&format!("memory/{id}"), settings)
     }
@@ -103,7 +105,7 @@ impl Memory {
     }
 
     fn state(&self) -> MutexGuard<'_, MemoryState> {
-        // No code that can panic runs while the lock is held; if one ever did, topics would still be whole.
+        // No code that can panic runs while the lock is held. Even if it did, the topics would be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +115,8 @@ impl Memory {
             topic: topic.into(),
             reason: reason.into(),
         };
-        // Lanes are the topics in order: the same whoever asks for them.
+        // Partitions are numbered in the order of topics, so that every request for the same topics gets the same
+        // numbers.
         let topics: BTreeSet<Box<str>> = wanted.topics.into_iter().collect();
         for topic in &topics {
             check_plain_topic(topic).map_err(|reason| invalid(topic, reason))?;
@@ -141,7 +144,7 @@ impl Memory {
         }
         let id = state.next_sender;
         state.next_sender += 1;
-        // Replay must fit beside what the queue holds for later.
+        // Replayed events must fit in addition to the events that the queue holds later.
         let beside = replayed.len() + passed.len();
         let (mut sender, stream) = EventSender::new(self.settings.queue_events + beside);
         sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
@@ -159,7 +162,7 @@ impl Memory {
         Ok(stream)
     }
 
-    /// Says whether anybody listens.
+    /// Publishes an event. Returns true if a stream received it.
     fn publish_now(&self, message: Message) -> Result<bool, PublishError> {
         let topic = message.topic.clone();
         let refused = |reason: &str| {
@@ -182,7 +185,8 @@ impl Memory {
         Ok(heard)
     }
 
-    /// The answer comes as the first event of a topic of its own, which the request's header [`REPLY_TO`] names.
+    /// Publishes a request. The response arrives as the first event of a topic of its own, which the header
+    /// [`REPLY_TO`] of the request names.
     async fn request_now(
         &self,
         mut message: Message,
@@ -214,10 +218,10 @@ impl Memory {
     }
 }
 
-/// The header of a request that names the topic for its answer.
+/// The header of a request that names the topic for its response.
 const REPLY_TO: &str = "reply-to";
 
-/// Where the answer to a request comes in. The topic is gone when this is.
+/// The stream that receives the response to a request. Dropping it removes its topic.
 struct ReplyInbox<'a> {
     name: ReplyTopic<'a>,
     stream: EventStream,
@@ -245,7 +249,7 @@ impl Drop for ReplyTopic<'_> {
 }
 
 impl MemoryTopic {
-    /// Which event of the ring is the first to be replayed; `None`: what follows the position is gone.
+    /// Returns the index of the first event in the ring to replay, or `None` if events after the position are gone.
     fn replay_start(&self, lane: u32, start: &Start, epoch: u64) -> Option<usize> {
         let oldest = self.latest + 1 - self.ring.len() as u64;
         let at = |offset: u64| {
@@ -271,8 +275,12 @@ impl MemoryTopic {
 }
 
 impl MemoryState {
-    /// The topic of that name, made if need be; `None` if there are too many.
-    fn topic_or_insert(&mut self, name: &str, settings: &MemorySettings) -> Option<&mut MemoryTopic> {
+    /// Returns the topic of that name and creates it if needed. Returns `None` if there are too many topics.
+    fn topic_or_insert(
+        &mut self,
+        name: &str,
+        settings: &MemorySettings,
+    ) -> Option<&mut MemoryTopic> {
         self.clock += 1;
         if !self.topics.contains_key(name) {
             if self.topics.len() >= settings.topics_max && !self.forget_silent_topics() {
@@ -286,14 +294,16 @@ impl MemoryState {
         Some(topic)
     }
 
-    /// Forgets an eighth of all topics without streams (at least one), the longest silent first: a scan
-    /// for each single one would cost every new topic a walk over all. False if there is none.
+    /// Forgets an eighth of all topics without streams (at least one), those that are silent longest first. Forgetting
+    /// them one by one would cost a scan over all topics for every new one. Returns false if there is none.
     fn forget_silent_topics(&mut self) -> bool {
         let senders = &self.senders;
         let mut silent: Vec<(u64, Arc<str>)> = self
             .topics
             .iter()
-            .filter(|(_, topic)| !topic.senders.iter().any(|(sender, _)| senders.contains_key(sender)))
+            .filter(|(_, topic)| {
+                !topic.senders.iter().any(|(sender, _)| senders.contains_key(sender))
+            })
             .map(|(name, topic)| (topic.touched, Arc::clone(name)))
             .collect();
         silent.sort_unstable();
@@ -365,14 +375,14 @@ impl MemoryState {
             self.ring_bytes += bytes;
             topic.ring.push_back(event);
         } else {
-            // A ring has no holes: without its latest event it is empty.
+            // A ring has no holes, so without its latest event it must be empty.
             self.ring_bytes -= topic.ring.drain(..).map(|event| event.payload.len()).sum::<usize>();
         }
         self.topics.insert(name, topic);
         Some(heard)
     }
 
-    /// Ends the streams of a topic. Returns how many.
+    /// Ends the streams of a topic. Returns their number.
     fn complete_topic(&mut self, name: &str, stats: &ProviderStats) -> usize {
         let Some(topic) = self.topics.get_mut(name) else { return 0 };
         let mut ended = 0;
@@ -387,7 +397,7 @@ impl MemoryState {
         ended
     }
 
-    /// Nobody publishes to that topic any more.
+    /// Forgets a topic that receives no more events.
     fn forget_topic(&mut self, name: &str) {
         if let Some(topic) = self.topics.remove(name) {
             self.ring_bytes -= topic.ring.iter().map(|event| event.payload.len()).sum::<usize>();
@@ -395,8 +405,8 @@ impl MemoryState {
         }
     }
 
-    /// Empties the rings of the longest silent topics until all together hold no more than `target` bytes.
-    /// Called with an eighth to spare, so that a full store does not sort its topics for each event.
+    /// Empties the rings of the topics that are silent longest until all rings together hold at most `target` bytes.
+    /// Callers leave an eighth to spare, so that a full store does not sort its topics for each event.
     fn empty_oldest_rings(&mut self, target: usize) {
         let mut by_age: Vec<_> =
             self.topics.values_mut().filter(|topic| !topic.ring.is_empty()).collect();
@@ -409,7 +419,7 @@ impl MemoryState {
         }
     }
 
-    /// Forgets the senders of dropped streams, so that subscribing to silent topics over and over leaks nothing.
+    /// Removes the senders of dropped streams, so that repeated subscriptions to silent topics do not accumulate.
     fn prune(&mut self, stats: &ProviderStats) {
         if self.senders.len() < self.prune_at {
             return;
@@ -455,7 +465,7 @@ impl Provider for Memory {
         Ok(self.state().complete_topic(topic, &self.stats))
     }
 
-    /// Nobody else is there who could refuse.
+    /// Always succeeds, because no other process could refuse.
     fn check(&self, _: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(std::future::ready(Verdict::Works))
     }
@@ -526,7 +536,7 @@ mod tests {
         try_subscribe(memory, topics, start).unwrap()
     }
 
-    /// After the events with these numbers, by lane.
+    /// Starts after the events with these offsets, one for each partition.
     fn after(memory: &Memory, offsets: &[u64]) -> Start {
         let marks = (0..).zip(offsets);
         let mark = |(lane, &offset)| Mark { lane, offset, part: memory.epoch };
@@ -537,7 +547,7 @@ mod tests {
         memory.publish_now(Message::new(topic, payload)).unwrap();
     }
 
-    /// What has come so far: `topic#number payload`.
+    /// Returns the events received so far, as `topic#offset payload`.
     fn heard(stream: &mut EventStream) -> Vec<String> {
         std::iter::from_fn(|| stream.messages.try_recv().ok())
             .filter_map(|message| match message {

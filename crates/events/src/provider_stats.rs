@@ -1,27 +1,27 @@
-//! What a provider counts about itself. The server exports it; what is counted by topic is in
-//! [`topics`](crate::topic_stats).
+//! Counters and state of one provider, which the server exports. Counters by topic are in
+//! [`topic_stats`](crate::topic_stats).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use crate::topic_stats::{StreamCounts, TopicStats, TopicRegistry};
+use crate::topic_stats::{StreamCounts, TopicRegistry, TopicStats};
 
-/// Is a provider usable?
+/// The state of the connection of a provider.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProviderState {
-    /// Never connected so far; it keeps trying.
+    /// The provider has never been connected so far, and keeps trying.
     Connecting,
-    /// Usable.
+    /// The provider is connected.
     Connected,
-    /// It was connected and is trying again.
+    /// The provider was connected, lost the connection and is trying again.
     Disconnected,
 }
 
 impl ProviderState {
-    /// Every state.
+    /// All states.
     pub const ALL: [Self; 3] = [Self::Connecting, Self::Connected, Self::Disconnected];
 
-    /// As metrics and the admin pages show it.
+    /// Returns the name of the state in metrics and on the admin pages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
@@ -31,25 +31,25 @@ impl ProviderState {
     }
 }
 
-/// What an error of a provider has to do with.
+/// The kind of operation in which a provider failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
     /// A connection could not be made, or was lost.
     Connection,
-    /// The broker refuses a subscription, or has ended it.
+    /// The broker refused a subscription, or ended it.
     Subscription,
     /// An event was not published.
     Publication,
-    /// Whatever else the broker, or its client library, complains of.
+    /// Any other error that the broker or its client library reports.
     Other,
 }
 
 impl ErrorKind {
-    /// Each of them.
+    /// All kinds.
     pub const ALL: [Self; 4] =
         [Self::Connection, Self::Subscription, Self::Publication, Self::Other];
 
-    /// As metrics show it.
+    /// Returns the name of the kind in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connection => "connection",
@@ -63,17 +63,17 @@ impl ErrorKind {
 /// Counters of one provider. All of them only grow, except `streams`.
 #[derive(Debug, Default)]
 pub struct ProviderStats {
-    /// Events that came from the broker (memory: that were published while someone listened).
+    /// The number of events received from the broker. For a memory provider: events published while a stream listened.
     pub received: AtomicU64,
-    /// Events that the broker took from us.
+    /// The number of events that the broker accepted from the router.
     pub published: AtomicU64,
-    /// Connections made after the first one.
+    /// The number of connections made after the first one.
     pub reconnects: AtomicU64,
-    /// Events that did not fit a stream's queue, as far as they could be counted.
+    /// The number of events that did not fit into the queue of a stream, as far as they could be counted.
     pub dropped: AtomicU64,
-    /// Gaps announced to streams.
+    /// The number of gaps announced to streams.
     pub gaps: AtomicU64,
-    /// Streams open now.
+    /// The number of streams that are open now.
     pub streams: AtomicU64,
     errors: [AtomicU64; ErrorKind::ALL.len()],
     state: AtomicU8,
@@ -81,23 +81,23 @@ pub struct ProviderStats {
 }
 
 impl ProviderStats {
-    /// Errors of one kind.
+    /// Returns the number of errors of one kind.
     pub fn errors(&self, kind: ErrorKind) -> u64 {
         self.errors[kind as usize].load(Relaxed)
     }
 
-    /// Errors of all kinds.
+    /// Returns the number of errors of all kinds.
     pub fn all_errors(&self) -> u64 {
         self.errors.iter().map(|errors| errors.load(Relaxed)).sum()
     }
 
-    /// What is counted by topic: at most [`TOPICS_NAMED_MAX`](crate::TOPICS_NAMED_MAX) under their names, in order, and
-    /// the others together.
+    /// Returns the counters by topic: at most [`TOPICS_NAMED_MAX`](crate::TOPICS_NAMED_MAX) topics in the order of
+    /// their names, then all other topics together.
     pub fn topics(&self) -> Vec<(Box<str>, Arc<TopicStats>)> {
         self.topics.list()
     }
 
-    /// For a new stream of these topics.
+    /// Makes the counters for a new stream of these topics.
     pub(crate) fn stream_counts<'t>(
         &self,
         wanted: impl IntoIterator<Item = &'t str>,
@@ -109,7 +109,7 @@ impl ProviderStats {
         Self::add(&self.errors[kind as usize], 1);
     }
 
-    /// Somebody wanted to publish to that topic.
+    /// Counts the result of publishing to that topic.
     pub(crate) fn record_publication(&self, topic: &str, is_done: bool) {
         let of_topic = self.topics.stats_of(topic);
         if is_done {
@@ -121,7 +121,7 @@ impl ProviderStats {
         }
     }
 
-    /// Is it usable?
+    /// Returns the state of the connection.
     pub fn state(&self) -> ProviderState {
         match self.state.load(Relaxed) {
             1 => ProviderState::Connected,

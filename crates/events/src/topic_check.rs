@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::event_stream::{
-    Durable, EventStream, SourceError, SourceMessage, StreamEnd, Wanted,
-};
+use crate::event_stream::{Durable, EventStream, SourceError, SourceMessage, StreamEnd, Wanted};
 use crate::topic::TopicUsage;
 
 /// One topic as a schema uses it.
@@ -43,8 +41,9 @@ const COMPLAINT_TIME_MAX: Duration = Duration::from_millis(500);
 impl From<TopicUse> for Wanted {
     /// Requests the stream that a check opens. The request names no durable consumer, because the broker would keep it.
     fn from(wanted: TopicUse) -> Self {
-        let without_consumer =
-            |durable: Arc<Durable>| Arc::new(Durable { consumer: None, ..Durable::clone(&durable) });
+        let without_consumer = |durable: Arc<Durable>| {
+            Arc::new(Durable { consumer: None, ..Durable::clone(&durable) })
+        };
         Self { durable: wanted.durable.map(without_consumer), ..Self::new(vec![wanted.topic]) }
     }
 }

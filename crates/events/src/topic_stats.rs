@@ -1,62 +1,63 @@
-//! What a provider counts by topic, and how far its streams are behind what the broker stores. TopicRegistry may contain what
-//! clients say, so only so many are counted under their names.
+//! Counters by topic, and the lag of streams behind the events that the broker stores. Topics may contain values from
+//! clients, so only a limited number is counted under their own names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
-/// TopicRegistry of one provider that are counted under their names, those that came first: a time series for each and
-/// counter, for which a Prometheus server has some kilobytes each.
+/// The maximum number of topics of one provider that are counted under their own names: the first ones. Each topic is
+/// one time series for each counter, and each series costs a Prometheus server some kilobytes.
 pub const TOPICS_NAMED_MAX: usize = 64;
 
-/// The name that all others are counted under.
+/// The name under which all other topics are counted.
 pub const OTHER_TOPICS: &str = "other";
 
-/// Gauges of streams that are gone are looked for no earlier than at so many.
+/// The minimum number of gauges at which the gauges of dropped streams are removed.
 const GAUGES_SWEPT_MIN: usize = 16;
 
-/// What is not known: no broker stores so many events, and no event is of that time.
+/// The value of an unknown number. No broker stores that many events, and no event has that time.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Counters of one topic as it was asked for, be it a pattern. All of them only grow, except `streams`.
+/// Counters of one topic as it was requested, which may be a pattern. All of them only grow, except `streams`.
 #[derive(Debug, Default)]
 pub struct TopicStats {
-    /// Events for streams of this topic; for each stream that reads it, if several do.
+    /// The number of events received for streams of this topic. An event counts once for each stream that reads it.
     pub received: AtomicU64,
-    /// Events that the broker took from us.
+    /// The number of events that the broker accepted from the router.
     pub published: AtomicU64,
-    /// Publications that failed.
+    /// The number of publications that failed.
     pub publish_failures: AtomicU64,
-    /// Events that did not fit a stream's queue.
+    /// The number of events that did not fit into the queue of a stream.
     pub dropped: AtomicU64,
-    /// Streams open now.
+    /// The number of streams that are open now.
     pub streams: AtomicU64,
     gauges: Mutex<Gauges>,
 }
 
-/// How far the stream that is furthest behind has yet to read what the broker stores. Nothing where there is no
-/// position, or it is not known yet.
+/// The lag of the slowest stream of a topic behind the events that the broker stores. A value is `None` if streams have
+/// no position, or the position is not known yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lag {
-    /// Events stored and not read.
+    /// The number of events that are stored and not read yet.
     pub events: Option<u64>,
-    /// The age of the latest event that was read, while there are more; zero if there are none.
+    /// The age of the latest event that was read, while more are stored; zero if everything was read.
     pub time: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 struct Gauges {
     of_streams: Vec<Weak<LagGauge>>,
-    /// At that length, those of streams that are gone are removed.
+    /// The number of gauges at which those of dropped streams are removed.
     sweep_at: usize,
 }
 
-/// The lag of one topic in one stream.
+/// The lag of one stream in one topic.
 #[derive(Debug)]
 struct LagGauge {
     events: AtomicU64,
-    /// When the latest event that was read was published, in milliseconds since 1970; 0: nothing follows it.
+    /// The time at which the latest event that was read was published, in milliseconds since 1970; 0 if no event
+    /// follows it.
     read_up_to: AtomicU64,
 }
 
@@ -72,7 +73,7 @@ impl LagGauge {
     }
 }
 
-/// The topics of one provider.
+/// The counters of all topics of one provider.
 #[derive(Debug, Default)]
 pub(crate) struct TopicRegistry {
     named: RwLock<HashMap<Box<str>, Arc<TopicStats>>>,
@@ -80,9 +81,9 @@ pub(crate) struct TopicRegistry {
 }
 
 impl TopicRegistry {
-    /// The counters of a topic, or those of all that have none of their own.
+    /// Returns the counters of a topic, or the shared counters if the topic has none of its own.
     pub(crate) fn stats_of(&self, topic: &str) -> Arc<TopicStats> {
-        // Whatever panicked while it held the lock, the map is whole.
+        // If a thread panicked while it held the lock, the map is still consistent.
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(stats) = named.get(topic) {
             return Arc::clone(stats);
@@ -98,7 +99,7 @@ impl TopicRegistry {
         Arc::clone(named.entry(topic.into()).or_default())
     }
 
-    /// All of them, by name; the others last, if there are any.
+    /// Returns all counters by name, with those of the other topics last if there are any.
     pub(crate) fn list(&self) -> Vec<(Box<str>, Arc<TopicStats>)> {
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> =
@@ -112,7 +113,7 @@ impl TopicRegistry {
 }
 
 impl TopicStats {
-    /// Of all its open streams, the largest.
+    /// Returns the largest lag of all open streams of the topic.
     pub fn lag(&self) -> Lag {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +136,8 @@ impl TopicStats {
         let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         if gauges.of_streams.len() >= gauges.sweep_at {
             gauges.of_streams.retain(|gauge| gauge.strong_count() > 0);
-            // Twice as many: so each is looked at a fixed number of times, however many there are.
+            // Doubling the threshold means that each gauge is checked a constant number of times, however many there
+            // are.
             gauges.sweep_at = (gauges.of_streams.len() * 2).max(GAUGES_SWEPT_MIN);
         }
         gauges.of_streams.push(Arc::downgrade(&gauge));
@@ -143,21 +145,24 @@ impl TopicStats {
     }
 }
 
-/// What one stream counts. Its topics have a stream less when this is dropped.
+/// The counters of one stream. Dropping them decrements the number of open streams of each topic.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounts(Vec<CountedTopic>);
 
 #[derive(Debug)]
 struct CountedTopic {
     topic: Box<str>,
-    /// Up to the first character that means something in the patterns of some broker.
+    /// The length of the topic up to the first character that has a meaning in the patterns of some broker.
     literal: usize,
     stats: Arc<TopicStats>,
     gauge: Arc<LagGauge>,
 }
 
 impl StreamCounts {
-    pub(crate) fn new<'t>(topics: &TopicRegistry, wanted: impl IntoIterator<Item = &'t str>) -> Self {
+    pub(crate) fn new<'t>(
+        topics: &TopicRegistry,
+        wanted: impl IntoIterator<Item = &'t str>,
+    ) -> Self {
         let counted = wanted.into_iter().map(|topic| {
             let stats = topics.stats_of(topic);
             stats.streams.fetch_add(1, Relaxed);
@@ -168,44 +173,46 @@ impl StreamCounts {
         Self(counted.collect())
     }
 
-    /// An event came for the stream.
-    // hot path: once per event and stream; compares two texts where there is one topic.
+    /// Counts an event that arrived for the stream.
+    // hot path: once per event and stream; compares two texts if there is one topic.
     pub(crate) fn record_received(&self, topic: &str) {
         if let Some(counted) = self.find_topic(topic) {
             counted.stats.received.fetch_add(1, Relaxed);
         }
     }
 
-    /// It did not fit.
+    /// Counts an event that did not fit into the queue.
     pub(crate) fn record_dropped(&self, topic: &str) {
         if let Some(counted) = self.find_topic(topic) {
             counted.stats.dropped.fetch_add(1, Relaxed);
         }
     }
 
-    /// How many events the broker stores behind what the stream has read of all its topics, and when the latest of those was
-    /// published.
+    /// Sets the lag of all topics of the stream: the number of stored events behind its position, and the time at which
+    /// the latest event that it read was published.
     pub(crate) fn set_lag(&self, events: Option<u64>, read: Option<SystemTime>) {
         for counted in &self.0 {
             counted.gauge.set(events, read);
         }
     }
 
-    /// The same of one of its topics.
+    /// Sets the lag of one topic of the stream.
     pub(crate) fn set_topic_lag(&self, topic: &str, events: Option<u64>, read: Option<SystemTime>) {
         for counted in self.0.iter().filter(|counted| *counted.topic == *topic) {
             counted.gauge.set(events, read);
         }
     }
 
-    /// When the latest event that was read of a topic was published, if there are more; none: there are none.
+    /// Sets the time at which the latest event that was read of a topic was published. `None` means that no events
+    /// follow it.
     pub(crate) fn set_topic_lag_time(&self, topic: &str, read: Option<SystemTime>) {
         for counted in self.0.iter().filter(|counted| *counted.topic == *topic) {
             counted.gauge.read_up_to.store(read.map_or(0, milliseconds), Relaxed);
         }
     }
 
-    /// Which of the wanted topics an event belongs to: the one of that name, or else the first that begins like it.
+    /// Returns the requested topic that an event belongs to: the topic of that name, otherwise the first pattern with a
+    /// matching literal prefix.
     fn find_topic(&self, topic: &str) -> Option<&CountedTopic> {
         if let [only] = self.0.as_slice() {
             return Some(only);
@@ -219,7 +226,7 @@ impl StreamCounts {
     }
 }
 
-/// Since 1970; never 0, which means something else.
+/// Returns milliseconds since 1970, and never 0, which means that no event follows.
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(UNKNOWN - 1).max(1)

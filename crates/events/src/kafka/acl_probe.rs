@@ -12,7 +12,7 @@ use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
-use super::context::Context;
+use super::client_callbacks::ClientCallbacks;
 use super::settings::KafkaSettings;
 
 /// Topics asked for in one go; then other questions have their turn.
@@ -32,58 +32,58 @@ pub(super) const REFUSAL: &str = "the broker does not let the router read it";
 
 /// What is known of one topic now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Readable {
-    Yes,
-    No,
+pub(super) enum ReadAccess {
+    Allowed,
+    Denied,
     /// No answer in time.
     Unknown,
 }
 
 /// Asks for each of these topics. Blocks.
-pub(super) fn ask(
+pub(super) fn probe_topics(
     settings: &KafkaSettings,
-    context: Context,
+    callbacks: ClientCallbacks,
     topics: Vec<Arc<str>>,
-) -> Vec<(Arc<str>, Readable)> {
+) -> Vec<(Arc<str>, ReadAccess)> {
     // It says of a partition that holds nothing more that this is so: the proof that it may be read.
     let config = settings.prober();
-    let Ok(consumer) = BaseConsumer::from_config_and_context(&config, context) else {
-        return topics.into_iter().map(|topic| (topic, Readable::Unknown)).collect();
+    let Ok(consumer) = BaseConsumer::from_config_and_context(&config, callbacks) else {
+        return topics.into_iter().map(|topic| (topic, ReadAccess::Unknown)).collect();
     };
     let found = topics.into_iter().map(|topic| {
-        let readable = ask_one(&consumer, &topic);
+        let readable = probe_topic(&consumer, &topic);
         (topic, readable)
     });
     found.collect()
 }
 
-fn ask_one(consumer: &BaseConsumer<Context>, topic: &str) -> Readable {
+fn probe_topic(consumer: &BaseConsumer<ClientCallbacks>, topic: &str) -> ReadAccess {
     let mut list = TopicPartitionList::with_capacity(1);
     // Permissions are for topics, and every topic has this partition.
     if list.add_partition_offset(topic, 0, Offset::End).is_err() || consumer.assign(&list).is_err()
     {
-        return Readable::Unknown;
+        return ReadAccess::Unknown;
     }
     let begun = Instant::now();
     while let Some(left) = ANSWER_TIME_MAX.checked_sub(begun.elapsed()) {
         match consumer.poll(left) {
-            Some(Ok(_) | Err(KafkaError::PartitionEOF(_))) => return Readable::Yes,
+            Some(Ok(_) | Err(KafkaError::PartitionEOF(_))) => return ReadAccess::Allowed,
             Some(Err(KafkaError::MessageConsumption(Code::TopicAuthorizationFailed))) => {
-                return Readable::No;
+                return ReadAccess::Denied;
             }
             // Whatever else it says has to do with connections.
             Some(Err(_)) | None => {}
         }
     }
-    Readable::Unknown
+    ReadAccess::Unknown
 }
 
 /// Topics that could not be read a moment ago.
 #[derive(Default)]
-pub(super) struct Refused(Mutex<BTreeMap<Arc<str>, Instant>>);
+pub(super) struct DeniedTopics(Mutex<BTreeMap<Arc<str>, Instant>>);
 
-impl Refused {
-    pub(super) fn remember(&self, topic: &Arc<str>) {
+impl DeniedTopics {
+    pub(super) fn insert(&self, topic: &Arc<str>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED_MAX {
             let oldest =
@@ -94,7 +94,7 @@ impl Refused {
     }
 
     /// Whether it is one of them.
-    pub(super) fn knows(&self, topic: &str) -> bool {
+    pub(super) fn contains(&self, topic: &str) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, at| at.elapsed() < REMEMBERED_FOR);
         known.contains_key(topic)

@@ -1,5 +1,5 @@
 //! What librdkafka says beside events: its log, failures of connections, requests for a token. Here they
-//! become log lines of ours, counters and one signal, [`Health::down`].
+//! become log lines of ours, counters and one signal, [`ConnectionHealth::down`].
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -24,12 +24,12 @@ const TOKEN_BYTES_MAX: u64 = 64 * 1024;
 
 /// Where the token for OAUTHBEARER comes from.
 #[derive(Clone)]
-pub(super) enum Token {
+pub(super) enum OauthToken {
     Fixed(Box<str>),
     File(PathBuf),
 }
 
-impl Token {
+impl OauthToken {
     fn read(&self) -> Result<String, String> {
         match self {
             Self::Fixed(token) => Ok(token.to_string()),
@@ -48,47 +48,52 @@ impl Token {
 }
 
 /// How the connections of one provider are.
-pub(super) struct Health {
+pub(super) struct ConnectionHealth {
     pub(super) provider: Box<str>,
     pub(super) stats: Arc<ProviderStats>,
     /// The latest failure, without credentials.
-    said: Mutex<Box<str>>,
+    latest_failure: Mutex<Box<str>>,
     /// No broker can be reached.
     pub(super) down: Notify,
 }
 
-impl Health {
+impl ConnectionHealth {
     pub(super) fn new(provider: Box<str>, stats: Arc<ProviderStats>) -> Self {
-        Self { provider, stats, said: Mutex::new("not connected yet".into()), down: Notify::new() }
+        Self {
+            provider,
+            stats,
+            latest_failure: Mutex::new("not connected yet".into()),
+            down: Notify::new(),
+        }
     }
 
     /// The latest failure.
     pub(super) fn reason(&self) -> Box<str> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.latest_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A failure that has to do with connections. Logged when it says something new.
-    pub(super) fn failed(&self, reason: &str) {
+    pub(super) fn record_failure(&self, reason: &str) {
         self.stats.record_error(ErrorKind::Connection);
         // The same failure comes with other durations and counters each time.
         let reason = reason.split(" (after ").next().unwrap_or(reason);
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if **said == *reason {
+        let mut latest_failure = self.latest_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if **latest_failure == *reason {
             tracing::debug!(provider = %self.provider, %reason, "still no connection to the broker");
         } else {
             tracing::warn!(provider = %self.provider, %reason, "no connection to the broker; trying again");
-            *said = reason.into();
+            *latest_failure = reason.into();
         }
     }
 }
 
 /// What the library calls back.
-pub(super) struct Context {
-    pub(super) health: Arc<Health>,
-    pub(super) token: Option<Token>,
+pub(super) struct ClientCallbacks {
+    pub(super) health: Arc<ConnectionHealth>,
+    pub(super) token: Option<OauthToken>,
 }
 
-impl ClientContext for Context {
+impl ClientContext for ClientCallbacks {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -107,7 +112,7 @@ impl ClientContext for Context {
                 | Code::SaslAuthenticationFailed
                 | Code::SSL
                 | Code::OperationTimedOut,
-            ) => self.health.failed(reason),
+            ) => self.health.record_failure(reason),
             // Nothing is asked of groups, so it does not matter whether we may know theirs.
             Some(
                 Code::GroupAuthorizationFailed
@@ -125,7 +130,7 @@ impl ClientContext for Context {
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
         let token = self.token.as_ref().ok_or("no token is configured")?.read();
-        let token = token.inspect_err(|reason| self.health.failed(reason))?;
+        let token = token.inspect_err(|reason| self.health.record_failure(reason))?;
         let until = SystemTime::now() + TOKEN_LIFETIME;
         let until = until.duration_since(UNIX_EPOCH)?.as_millis();
         Ok(OAuthToken {
@@ -136,4 +141,4 @@ impl ClientContext for Context {
     }
 }
 
-impl ConsumerContext for Context {}
+impl ConsumerContext for ClientCallbacks {}

@@ -1,5 +1,5 @@
 //! Who wants which topic from where on, and how far each partition was read: the bookkeeping of one reader.
-//! No I/O, no waiting; what has to be asked of the library comes out as [`Change`]s.
+//! No I/O, no waiting; what has to be asked of the library comes out as [`AssignmentChange`]s.
 //!
 //! Each listener has an offset of its own in each partition. That makes it harmless to read a piece of a
 //! partition twice: whoever has had it skips it. So a listener can join a reader anywhere.
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::client::Place;
-use super::partition::Partition;
+use super::client::TopicPartition;
+use super::partition_progress::PartitionProgress;
 use crate::event_queue::{EventSender, SendOutcome};
 use crate::{Event, Mark, ProviderStats, StreamEnd};
 
@@ -17,7 +17,7 @@ use crate::{Event, Mark, ProviderStats, StreamEnd};
 pub(super) const PARTITIONS_MAX: usize = 1 << 16;
 
 /// The lane of a partition: the topic's number in the stream's sorted topics, and the partition.
-pub(super) fn lane(topic: u16, partition: u16) -> u32 {
+pub(super) fn partition_number(topic: u16, partition: u16) -> u32 {
     (u32::from(topic) << 16) | u32::from(partition)
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Listener {
     /// Of all streams of the provider.
     pub(super) id: u64,
     pub(super) sender: EventSender,
-    /// In order; a topic's place is its number in lanes.
+    /// In order; a topic's partition is its number in lanes.
     pub(super) topics: Arc<[Arc<str>]>,
     /// The offset that comes next in each lane; none: the first that there is.
     pub(super) next: BTreeMap<u32, u64>,
@@ -52,56 +52,57 @@ impl Drop for Counted {
 
 /// What became of an event that was offered to a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Offered {
-    Taken,
+enum OfferOutcome {
+    Queued,
     /// It is not for this stream: it has had it, or nobody reads it any more.
-    Needless,
+    Skipped,
     /// It is the stream's next one still.
-    NoRoom,
+    Full,
 }
 
 impl Listener {
-    fn offer(&mut self, topic: u16, partition: u16, offset: u64, event: &Event) -> Offered {
-        let lane = lane(topic, partition);
-        let next = self.next.entry(lane).or_insert(0);
+    fn offer(&mut self, topic: u16, partition: u16, offset: u64, event: &Event) -> OfferOutcome {
+        let number = partition_number(topic, partition);
+        let next = self.next.entry(number).or_insert(0);
         // Whoever is gone is taken out when the end of its stream is noticed.
         if offset < *next || self.sender.is_closed() {
-            return Offered::Needless;
+            return OfferOutcome::Skipped;
         }
         if self.sender.capacity() == 0 {
-            return Offered::NoRoom;
+            return OfferOutcome::Full;
         }
-        match self.sender.try_send(event.clone().at(Mark { lane, offset, part: 0 })) {
+        match self.sender.try_send(event.clone().at(Mark { lane: number, offset, part: 0 })) {
             SendOutcome::Queued => {
                 *next = offset + 1;
-                Offered::Taken
+                OfferOutcome::Queued
             }
-            SendOutcome::Dropped { .. } => Offered::NoRoom,
-            SendOutcome::Closed => Offered::Needless,
+            SendOutcome::Dropped { .. } => OfferOutcome::Full,
+            SendOutcome::Closed => OfferOutcome::Skipped,
         }
     }
 
     /// Goes on after what is no event.
-    fn pass(&mut self, topic: u16, partition: u16, offset: u64) {
-        let lane = lane(topic, partition);
-        let next = self.next.entry(lane).or_insert(0);
+    fn skip(&mut self, topic: u16, partition: u16, offset: u64) {
+        let number = partition_number(topic, partition);
+        let next = self.next.entry(number).or_insert(0);
         if offset >= *next {
             *next = offset + 1;
-            self.sender.try_send_progress(Mark { lane, offset, part: 0 });
+            self.sender.try_send_progress(Mark { lane: number, offset, part: 0 });
         }
     }
 
     /// How many partitions of that topic it knows.
-    fn partitions(&self, topic: u16) -> usize {
-        let mut lanes = self.next.range(lane(topic, 0)..=lane(topic, u16::MAX));
-        lanes.next_back().map_or(0, |(lane, _)| (*lane & 0xffff) as usize + 1)
+    fn partition_count(&self, topic: u16) -> usize {
+        let mut numbers =
+            self.next.range(partition_number(topic, 0)..=partition_number(topic, u16::MAX));
+        numbers.next_back().map_or(0, |(number, _)| (*number & 0xffff) as usize + 1)
     }
 }
 
 /// What the library has to be told.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) place: Place,
+pub(super) struct AssignmentChange {
+    pub(super) partition: TopicPartition,
     /// Read from there.
     pub(super) from: u64,
     /// It is read already, from elsewhere.
@@ -110,40 +111,40 @@ pub(super) struct Change {
 
 /// What became of a message.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Delivered {
+pub(super) struct DispatchOutcome {
     /// Who had no room for it.
     pub(super) full: Vec<u64>,
     /// Some stream has taken it just now.
     pub(super) is_taken: bool,
 }
 
-struct Topic {
+struct DispatchedTopic {
     /// In order.
-    partitions: Vec<Partition>,
+    partitions: Vec<PartitionProgress>,
     /// Who wants it, and the topic's number among theirs.
     listeners: Vec<(u64, u16)>,
 }
 
 /// See the head of the file.
 #[derive(Default)]
-pub(super) struct Board {
-    topics: HashMap<Arc<str>, Topic>,
+pub(super) struct Dispatcher {
+    topics: HashMap<Arc<str>, DispatchedTopic>,
     listeners: HashMap<u64, Listener>,
 }
 
-impl Board {
+impl Dispatcher {
     pub(super) fn topics(&self) -> Vec<Arc<str>> {
         self.topics.keys().cloned().collect()
     }
 
     /// Every partition, and where it is read next.
-    pub(super) fn places(&self) -> Vec<(Place, u64)> {
-        let mut places = Vec::new();
+    pub(super) fn partitions(&self) -> Vec<(TopicPartition, u64)> {
+        let mut found = Vec::new();
         for (name, topic) in &self.topics {
             let partitions = (0..).zip(&topic.partitions);
-            places.extend(partitions.map(|(number, it)| ((Arc::clone(name), number), it.next)));
+            found.extend(partitions.map(|(number, it)| ((Arc::clone(name), number), it.next)));
         }
-        places
+        found
     }
 
     pub(super) fn listener(&self, id: u64) -> Option<&Listener> {
@@ -151,30 +152,30 @@ impl Board {
     }
 
     /// Takes a listener in. Partitions of which it wants more than others have read are read again.
-    pub(super) fn add(&mut self, listener: Listener) -> Vec<Change> {
+    pub(super) fn add(&mut self, listener: Listener) -> Vec<AssignmentChange> {
         let mut changes = Vec::new();
         for (number, name) in (0u16..).zip(listener.topics.iter()) {
-            let topic = self
-                .topics
-                .entry(Arc::clone(name))
-                .or_insert_with(|| Topic { partitions: Vec::new(), listeners: Vec::new() });
-            let count = listener.partitions(number).max(topic.partitions.len());
-            for partition in 0..count.min(PARTITIONS_MAX) {
-                // Fits, as the line above says.
-                let at = partition as u16;
-                let mut from = listener.next.get(&lane(number, at)).copied().unwrap_or(0);
-                let place = (Arc::clone(name), i32::from(at));
-                match topic.partitions.get_mut(partition) {
-                    Some(partition) if partition.next <= from => continue,
-                    Some(partition) => {
-                        partition.next = from;
-                        changes.push(Change { place, from, known: true });
+            let topic = self.topics.entry(Arc::clone(name)).or_insert_with(|| DispatchedTopic {
+                partitions: Vec::new(),
+                listeners: Vec::new(),
+            });
+            let count = listener.partition_count(number).max(topic.partitions.len());
+            for at in 0..count.min(PARTITIONS_MAX) {
+                // The cast is lossless because of the bound in the line above.
+                let id = partition_number(number, at as u16);
+                let mut from = listener.next.get(&id).copied().unwrap_or(0);
+                let partition = (Arc::clone(name), at as i32);
+                match topic.partitions.get_mut(at) {
+                    Some(progress) if progress.next <= from => continue,
+                    Some(progress) => {
+                        progress.next = from;
+                        changes.push(AssignmentChange { partition, from, known: true });
                     }
                     None => {
                         // Those who are there have not heard of this partition: theirs is all of it.
                         from = if topic.listeners.is_empty() { from } else { 0 };
-                        topic.partitions.push(Partition::new(from));
-                        changes.push(Change { place, from, known: false });
+                        topic.partitions.push(PartitionProgress::new(from));
+                        changes.push(AssignmentChange { partition, from, known: false });
                     }
                 }
             }
@@ -185,7 +186,7 @@ impl Board {
     }
 
     /// Lets a listener go, and tells which partitions nobody wants any more.
-    pub(super) fn remove(&mut self, id: u64) -> Option<(Listener, Vec<Place>)> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<(Listener, Vec<TopicPartition>)> {
         let listener = self.listeners.remove(&id)?;
         let mut unwanted = Vec::new();
         for name in listener.topics.iter() {
@@ -200,33 +201,33 @@ impl Board {
     }
 
     /// The topic has that many partitions. New ones are read from their start.
-    pub(super) fn grown(&mut self, name: &Arc<str>, count: i32) -> Vec<Change> {
+    pub(super) fn add_partitions(&mut self, name: &Arc<str>, count: i32) -> Vec<AssignmentChange> {
         let Some(topic) = self.topics.get_mut(name) else { return Vec::new() };
         let count = usize::try_from(count).unwrap_or(0).min(PARTITIONS_MAX);
         let mut changes = Vec::new();
         for partition in (0..).take(count).skip(topic.partitions.len()) {
-            topic.partitions.push(Partition::new(0));
-            let place = (Arc::clone(name), partition);
-            changes.push(Change { place, from: 0, known: false });
+            topic.partitions.push(PartitionProgress::new(0));
+            let partition = (Arc::clone(name), partition);
+            changes.push(AssignmentChange { partition, from: 0, known: false });
         }
         changes
     }
 
     /// Everyone who listens to it is told that it is gone. Tells which partitions nobody wants any more.
-    pub(super) fn end_topic(&mut self, name: &str, reason: &StreamEnd) -> Vec<Place> {
+    pub(super) fn end_topic(&mut self, name: &str, reason: &StreamEnd) -> Vec<TopicPartition> {
         let listeners = self.topics.get(name).map(|topic| topic.listeners.clone());
         let mut unwanted = Vec::new();
         for (id, _) in listeners.unwrap_or_default() {
-            if let Some((listener, places)) = self.remove(id) {
+            if let Some((listener, found)) = self.remove(id) {
                 listener.sender.end(reason.clone());
-                unwanted.extend(places);
+                unwanted.extend(found);
             }
         }
         unwanted
     }
 
     /// Everyone is told that events may be missing here. Answers with the number of those to whom that is news.
-    pub(super) fn gap(&mut self) -> u64 {
+    pub(super) fn announce_gap(&mut self) -> u64 {
         self.listeners.values_mut().map(|listener| u64::from(listener.sender.announce_gap())).sum()
     }
 
@@ -239,7 +240,7 @@ impl Board {
 
     /// Whether an event is one that is read next, and not one that was fetched before the partition was begun
     /// elsewhere.
-    pub(super) fn wants(&self, topic: &str, partition: i32, offset: u64) -> bool {
+    pub(super) fn is_next(&self, topic: &str, partition: i32, offset: u64) -> bool {
         let read = self.topics.get(topic).and_then(|topic| {
             let partition = usize::try_from(partition).ok()?;
             topic.partitions.get(partition)
@@ -255,8 +256,8 @@ impl Board {
         partition: i32,
         offset: u64,
         event: Option<&Event>,
-    ) -> Delivered {
-        let mut delivered = Delivered::default();
+    ) -> DispatchOutcome {
+        let mut delivered = DispatchOutcome::default();
         let Some(topic) = self.topics.get_mut(topic) else { return delivered };
         let Ok(partition) = u16::try_from(partition) else { return delivered };
         let Some(read) = topic.partitions.get_mut(usize::from(partition)) else { return delivered };
@@ -269,20 +270,20 @@ impl Board {
         for &(id, number) in &topic.listeners {
             let Some(listener) = self.listeners.get_mut(&id) else { continue };
             let Some(event) = event else {
-                listener.pass(number, partition, offset);
+                listener.skip(number, partition, offset);
                 continue;
             };
             match listener.offer(number, partition, offset, event) {
-                Offered::NoRoom => delivered.full.push(id),
-                Offered::Taken => delivered.is_taken = true,
-                Offered::Needless => {}
+                OfferOutcome::Full => delivered.full.push(id),
+                OfferOutcome::Queued => delivered.is_taken = true,
+                OfferOutcome::Skipped => {}
             }
         }
         delivered
     }
 
     /// Offers an event again to a listener that had no room for it. False if it still has none.
-    pub(super) fn deliver_to(
+    pub(super) fn redeliver(
         &mut self,
         id: u64,
         partition: i32,
@@ -294,14 +295,14 @@ impl Board {
         let number = number.and_then(|number| u16::try_from(number).ok());
         let (Some(number), Ok(partition)) = (number, u16::try_from(partition)) else { return true };
         match listener.offer(number, partition, offset, event) {
-            Offered::Taken | Offered::Needless => true,
-            Offered::NoRoom => false,
+            OfferOutcome::Queued | OfferOutcome::Skipped => true,
+            OfferOutcome::Full => false,
         }
     }
 
     /// A partition goes on at `offset`, since what was wanted is not there. Whoever misses something by that is
     /// told; answers with their number.
-    pub(super) fn jump(&mut self, (name, partition): &Place, offset: u64) -> u64 {
+    pub(super) fn skip_to(&mut self, (name, partition): &TopicPartition, offset: u64) -> u64 {
         let Some(topic) = self.topics.get_mut(name) else { return 0 };
         let Ok(partition) = u16::try_from(*partition) else { return 0 };
         let Some(jumping) = topic.partitions.get_mut(usize::from(partition)) else { return 0 };
@@ -309,7 +310,7 @@ impl Board {
         let mut gaps = 0;
         for &(id, number) in &topic.listeners {
             let Some(listener) = self.listeners.get_mut(&id) else { continue };
-            let next = listener.next.entry(lane(number, partition)).or_insert(0);
+            let next = listener.next.entry(partition_number(number, partition)).or_insert(0);
             if *next != offset {
                 *next = offset;
                 listener.sender.announce_gap();
@@ -321,27 +322,32 @@ impl Board {
 }
 
 /// How far streams are behind.
-impl Board {
-    /// The partition ends there; see [`Partition::ends_at`].
-    pub(super) fn ends_at(&mut self, (name, partition): &Place, offset: u64, is_idle: bool) {
+impl Dispatcher {
+    /// The partition ends there; see [`PartitionProgress::set_end`].
+    pub(super) fn set_end(
+        &mut self,
+        (name, partition): &TopicPartition,
+        offset: u64,
+        is_idle: bool,
+    ) {
         let partition = usize::try_from(*partition).ok();
         let topic = self.topics.get_mut(name);
         if let Some((topic, partition)) = topic.zip(partition)
             && let Some(partition) = topic.partitions.get_mut(partition)
         {
-            partition.ends_at(offset, is_idle);
+            partition.set_end(offset, is_idle);
         }
     }
 
     /// Tells each stream how far it is behind in each of its topics, as far as that is known. Answers with the
     /// partitions in which some stream is.
-    pub(super) fn tell_lag(&self) -> Vec<Place> {
+    pub(super) fn report_lag(&self) -> Vec<TopicPartition> {
         let mut behind = Vec::new();
         for (name, topic) in &self.topics {
             let mut slow = vec![false; topic.partitions.len()];
             for &(id, number) in &topic.listeners {
                 if let Some(listener) = self.listeners.get(&id) {
-                    topic.tell_lag(name, listener, number, &mut slow);
+                    topic.report_lag(name, listener, number, &mut slow);
                 }
             }
             let slow = (0..).zip(slow).filter(|(_, is_slow)| *is_slow);
@@ -351,14 +357,14 @@ impl Board {
     }
 }
 
-impl Topic {
+impl DispatchedTopic {
     /// Notes in `slow` where the listener is behind.
-    fn tell_lag(&self, name: &str, listener: &Listener, number: u16, slow: &mut [bool]) {
+    fn report_lag(&self, name: &str, listener: &Listener, number: u16, slow: &mut [bool]) {
         let (mut events, mut read) = (0u64, None::<SystemTime>);
         for ((at, partition), slow) in (0u16..=u16::MAX).zip(&self.partitions).zip(slow) {
-            let next = listener.next.get(&lane(number, at)).copied().unwrap_or(0);
+            let next = listener.next.get(&partition_number(number, at)).copied().unwrap_or(0);
             // What was told before holds until all of them are known.
-            let Some(behind) = partition.behind(next) else { return };
+            let Some(behind) = partition.events_behind(next) else { return };
             if behind > 0 {
                 *slow = true;
                 events = events.saturating_add(behind);
@@ -385,9 +391,9 @@ mod tests {
         (Listener { id, sender, topics: topics.into(), next, _counted: counted }, stream)
     }
 
-    fn shown(changes: &[Change]) -> Vec<String> {
-        let show = |change: &Change| {
-            let Change { place: (topic, partition), from, known } = change;
+    fn shown(changes: &[AssignmentChange]) -> Vec<String> {
+        let show = |change: &AssignmentChange| {
+            let AssignmentChange { partition: (topic, partition), from, known } = change;
             format!("{topic}/{partition}@{from}{}", if *known { " again" } else { "" })
         };
         changes.iter().map(show).collect()
@@ -405,91 +411,96 @@ mod tests {
             .collect()
     }
 
-    fn deliver(board: &mut Board, topic: &str, partition: i32, offsets: std::ops::Range<u64>) {
+    fn deliver(
+        dispatcher: &mut Dispatcher,
+        topic: &str,
+        partition: i32,
+        offsets: std::ops::Range<u64>,
+    ) {
         for offset in offsets {
             let event = Event::new(topic, "");
-            let delivered = board.deliver(topic, partition, offset, Some(&event));
+            let delivered = dispatcher.deliver(topic, partition, offset, Some(&event));
             assert!(delivered.full.is_empty());
         }
     }
 
     #[test]
     fn whoever_starts_further_back_has_it_read_again_and_nobody_gets_anything_twice() {
-        let mut board = Board::default();
+        let mut dispatcher = Dispatcher::default();
         let (first, mut first_stream) = listener(1, &["a"], &[(0, 10), (1, 5)]);
-        assert_eq!(shown(&board.add(first)), ["a/0@10", "a/1@5"]);
-        deliver(&mut board, "a", 0, 10..12);
+        assert_eq!(shown(&dispatcher.add(first)), ["a/0@10", "a/1@5"]);
+        deliver(&mut dispatcher, "a", 0, 10..12);
         let (second, mut second_stream) = listener(2, &["a"], &[(0, 11), (1, 5)]);
-        assert_eq!(shown(&board.add(second)), ["a/0@11 again"]);
-        deliver(&mut board, "a", 0, 11..13);
+        assert_eq!(shown(&dispatcher.add(second)), ["a/0@11 again"]);
+        deliver(&mut dispatcher, "a", 0, 11..13);
         assert_eq!(got(&mut first_stream), ["0:10", "0:11", "0:12"]);
         assert_eq!(got(&mut second_stream), ["0:11", "0:12"]);
         let (third, mut third_stream) = listener(3, &["a"], &[(0, 20), (1, 5)]);
-        assert!(board.add(third).is_empty());
-        deliver(&mut board, "a", 0, 13..14);
+        assert!(dispatcher.add(third).is_empty());
+        deliver(&mut dispatcher, "a", 0, 13..14);
         assert!(got(&mut third_stream).is_empty());
     }
 
     #[test]
     fn a_topic_is_read_for_as_long_as_someone_wants_it() {
-        let mut board = Board::default();
+        let mut dispatcher = Dispatcher::default();
         let (first, _first) = listener(1, &["a", "b"], &[(0, 0), (1 << 16, 0)]);
         let (second, _second) = listener(2, &["b"], &[(0, 0)]);
-        assert_eq!(shown(&board.add(first)), ["a/0@0", "b/0@0"]);
-        assert!(board.add(second).is_empty());
-        let (_, unwanted) = board.remove(1).unwrap();
+        assert_eq!(shown(&dispatcher.add(first)), ["a/0@0", "b/0@0"]);
+        assert!(dispatcher.add(second).is_empty());
+        let (_, unwanted) = dispatcher.remove(1).unwrap();
         assert_eq!(unwanted, [("a".into(), 0)]);
-        let (_, unwanted) = board.remove(2).unwrap();
+        let (_, unwanted) = dispatcher.remove(2).unwrap();
         assert_eq!(unwanted, [("b".into(), 0)]);
-        assert!(board.remove(2).is_none());
-        assert!(board.places().is_empty());
+        assert!(dispatcher.remove(2).is_none());
+        assert!(dispatcher.partitions().is_empty());
     }
 
     #[test]
     fn a_new_partition_is_read_from_its_start_whoever_notices_it() {
-        let mut board = Board::default();
+        let mut dispatcher = Dispatcher::default();
         let (first, mut first_stream) = listener(1, &["a"], &[(0, 10)]);
-        board.add(first);
-        assert_eq!(shown(&board.grown(&"a".into(), 2)), ["a/1@0"]);
-        assert!(board.grown(&"a".into(), 2).is_empty());
+        dispatcher.add(first);
+        assert_eq!(shown(&dispatcher.add_partitions(&"a".into(), 2)), ["a/1@0"]);
+        assert!(dispatcher.add_partitions(&"a".into(), 2).is_empty());
         let (second, mut second_stream) = listener(2, &["a"], &[(0, 10), (1, 0), (2, 7)]);
-        assert_eq!(shown(&board.add(second)), ["a/2@0"]);
-        deliver(&mut board, "a", 2, 6..8);
+        assert_eq!(shown(&dispatcher.add(second)), ["a/2@0"]);
+        deliver(&mut dispatcher, "a", 2, 6..8);
         assert_eq!(got(&mut first_stream), ["2:6", "2:7"]);
         assert_eq!(got(&mut second_stream), ["2:7"]);
-        deliver(&mut board, "a", 2, 5..8);
+        deliver(&mut dispatcher, "a", 2, 5..8);
         assert!(got(&mut first_stream).is_empty());
     }
 
     #[test]
     fn what_finds_no_room_stays_the_next_one() {
-        let mut board = Board::default();
+        let mut dispatcher = Dispatcher::default();
         let (first, mut stream) = listener(1, &["a"], &[(0, 0)]);
-        board.add(first);
-        deliver(&mut board, "a", 0, 0..3);
+        dispatcher.add(first);
+        deliver(&mut dispatcher, "a", 0, 0..3);
         let event = Event::new("a", "");
-        let nobody = Delivered { full: vec![1], is_taken: false };
-        assert_eq!(board.deliver("a", 0, 3, Some(&event)), nobody);
-        assert!(!board.deliver_to(1, 0, 3, &event));
-        assert_eq!(board.listener(1).unwrap().next[&0], 3);
+        let nobody = DispatchOutcome { full: vec![1], is_taken: false };
+        assert_eq!(dispatcher.deliver("a", 0, 3, Some(&event)), nobody);
+        assert!(!dispatcher.redeliver(1, 0, 3, &event));
+        assert_eq!(dispatcher.listener(1).unwrap().next[&0], 3);
         assert_eq!(got(&mut stream), ["0:0", "0:1", "0:2"]);
-        assert!(board.deliver_to(1, 0, 3, &event));
+        assert!(dispatcher.redeliver(1, 0, 3, &event));
         assert_eq!(got(&mut stream), ["0:3"]);
     }
 
     #[test]
     fn a_jump_is_a_gap_for_those_who_miss_something_by_it() {
-        let mut board = Board::default();
+        let mut dispatcher = Dispatcher::default();
         let (first, mut first_stream) = listener(1, &["a"], &[(0, 3)]);
         let (second, mut second_stream) = listener(2, &["a"], &[(0, 9)]);
-        board.add(first);
-        board.add(second);
-        assert_eq!(board.jump(&("a".into(), 0), 9), 1);
-        assert_eq!(board.places(), [(("a".into(), 0), 9)]);
-        deliver(&mut board, "a", 0, 9..10);
+        dispatcher.add(first);
+        dispatcher.add(second);
+        assert_eq!(dispatcher.skip_to(&("a".into(), 0), 9), 1);
+        assert_eq!(dispatcher.partitions(), [(("a".into(), 0), 9)]);
+        deliver(&mut dispatcher, "a", 0, 9..10);
         assert_eq!(got(&mut first_stream), ["Gap", "0:9"]);
         assert_eq!(got(&mut second_stream), ["0:9"]);
-        assert_eq!([board.gap(), board.gap()], [2, 0]);
+        assert_eq!([dispatcher.announce_gap(), dispatcher.announce_gap()], [2, 0]);
         for stream in [&mut first_stream, &mut second_stream] {
             assert_eq!(got(stream), ["Gap"]);
         }
@@ -497,15 +508,15 @@ mod tests {
 
     #[test]
     fn a_deleted_topic_ends_all_streams_that_have_it() {
-        let mut board = Board::default();
+        let mut dispatcher = Dispatcher::default();
         let (first, mut first_stream) = listener(1, &["a", "b"], &[(0, 3), (1 << 16, 0)]);
         let (second, mut second_stream) = listener(2, &["b"], &[(0, 9)]);
-        board.add(first);
-        board.add(second);
+        dispatcher.add(first);
+        dispatcher.add(second);
         let gone = StreamEnd::Gone("a".into());
-        assert_eq!(board.end_topic("a", &gone), [("a".into(), 0)]);
+        assert_eq!(dispatcher.end_topic("a", &gone), [("a".into(), 0)]);
         assert_eq!(got(&mut first_stream), [r#"End(Gone("a"))"#]);
         assert!(got(&mut second_stream).is_empty());
-        assert_eq!(board.topics(), [Arc::<str>::from("b")]);
+        assert_eq!(dispatcher.topics(), [Arc::<str>::from("b")]);
     }
 }

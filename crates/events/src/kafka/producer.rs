@@ -8,27 +8,27 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 
-use super::common::Common;
-use super::context::Context;
+use super::client_callbacks::ClientCallbacks;
+use super::shared_state::SharedState;
 use crate::Message;
 
 /// Why an event was not published.
-pub(super) enum Unpublished {
+pub(super) enum ProduceError {
     /// Nobody took it.
-    Away(String),
+    Unavailable(String),
     /// The broker or the library will not have it.
     Refused(String),
 }
 
 /// The producer of one provider.
 pub(super) struct Publisher {
-    common: Arc<Common>,
+    common: Arc<SharedState>,
     /// None: not needed so far, or given up by the library.
     producer: Mutex<Option<Arc<Producer>>>,
 }
 
 /// Ending one waits for its threads, so it happens on a thread of its own.
-struct Producer(Option<FutureProducer<Context>>);
+struct Producer(Option<FutureProducer<ClientCallbacks>>);
 
 impl Drop for Producer {
     fn drop(&mut self) {
@@ -38,35 +38,35 @@ impl Drop for Producer {
 }
 
 impl Publisher {
-    pub(super) fn new(common: Arc<Common>) -> Self {
+    pub(super) fn new(common: Arc<SharedState>) -> Self {
         Self { common, producer: Mutex::new(None) }
     }
 
-    fn producer(&self) -> Result<Arc<Producer>, Unpublished> {
+    fn get_or_make(&self) -> Result<Arc<Producer>, ProduceError> {
         // Nothing that can panic runs while the lock is held, and a producer is there or not.
-        let mut place = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(producer) = &*place {
+        let mut slot = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(producer) = &*slot {
             return Ok(Arc::clone(producer));
         }
-        let (config, context) = (self.common.settings.producer(), self.common.context());
+        let (config, context) = (self.common.settings.producer(), self.common.callbacks());
         let made = FutureProducer::from_config_and_context(&config, context);
-        let made = made.map_err(|error| Unpublished::Away(error.to_string()))?;
+        let made = made.map_err(|error| ProduceError::Unavailable(error.to_string()))?;
         let producer = Arc::new(Producer(Some(made)));
-        *place = Some(Arc::clone(&producer));
+        *slot = Some(Arc::clone(&producer));
         Ok(producer)
     }
 
     /// The next publication makes another one, since this one writes no more.
-    fn give_up(&self, producer: &Arc<Producer>) {
-        let mut place = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
-        if place.as_ref().is_some_and(|it| Arc::ptr_eq(it, producer)) {
-            *place = None;
+    fn discard(&self, producer: &Arc<Producer>) {
+        let mut slot = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.as_ref().is_some_and(|it| Arc::ptr_eq(it, producer)) {
+            *slot = None;
         }
     }
 
     /// Returns when all replicas that are in step have it.
-    pub(super) async fn publish(&self, message: &Message) -> Result<(), Unpublished> {
-        let producer = self.producer()?;
+    pub(super) async fn publish(&self, message: &Message) -> Result<(), ProduceError> {
+        let producer = self.get_or_make()?;
         let mut record = FutureRecord::<[u8], [u8]>::to(&message.topic).payload(&message.payload);
         if let Some(key) = &message.key {
             record = record.key(key);
@@ -81,23 +81,25 @@ impl Publisher {
         let inner = producer.0.as_ref().expect("there until it is dropped");
         let Err((error, _)) = inner.send(record, Duration::ZERO).await else { return Ok(()) };
         if inner.client().fatal_error().is_some() {
-            self.give_up(&producer);
+            self.discard(&producer);
         }
-        Err(unpublished(&error))
+        Err(classify_error(&error))
     }
 }
 
-fn unpublished(error: &KafkaError) -> Unpublished {
+fn classify_error(error: &KafkaError) -> ProduceError {
     let Some(code) = error.rdkafka_error_code() else {
-        return Unpublished::Refused(error.to_string());
+        return ProduceError::Refused(error.to_string());
     };
     match code {
-        Code::QueueFull => Unpublished::Away("too many events wait for the broker already".into()),
+        Code::QueueFull => {
+            ProduceError::Unavailable("too many events wait for the broker already".into())
+        }
         Code::MessageSizeTooLarge => {
-            Unpublished::Refused("it is larger than the broker accepts".into())
+            ProduceError::Refused("it is larger than the broker accepts".into())
         }
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
-            Unpublished::Refused("there is no such topic".into())
+            ProduceError::Refused("there is no such topic".into())
         }
         Code::TopicAuthorizationFailed
         | Code::ClusterAuthorizationFailed
@@ -106,10 +108,10 @@ fn unpublished(error: &KafkaError) -> Unpublished {
         | Code::PolicyViolation
         | Code::InvalidMessage
         | Code::InvalidMessageSize
-        | Code::InvalidArgument => Unpublished::Refused(code.to_string()),
+        | Code::InvalidArgument => ProduceError::Refused(code.to_string()),
         Code::MessageTimedOut => {
-            Unpublished::Away("the broker did not take the event in time".into())
+            ProduceError::Unavailable("the broker did not take the event in time".into())
         }
-        _ => Unpublished::Away(code.to_string()),
+        _ => ProduceError::Unavailable(code.to_string()),
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
-use super::context::Token;
-use crate::Retry;
+use super::client_callbacks::OauthToken;
+use crate::{BrokerTls, BrokerTlsError, Retry};
 
 /// Brokers to begin with; the others of the cluster are found through them.
 const BROKERS_MAX: usize = 100;
@@ -45,7 +45,7 @@ pub struct KafkaSettings {
     /// None: connects without credentials.
     pub authentication: Option<KafkaAuthentication>,
     /// None: connects without TLS.
-    pub tls: Option<KafkaTls>,
+    pub tls: Option<BrokerTls>,
     /// How to come back.
     pub retry: Retry,
     /// How often the partitions of the wanted topics are looked at.
@@ -68,7 +68,7 @@ pub enum KafkaAuthentication {
     /// User and password, never sent.
     ScramSha512(KafkaUser),
     /// OAUTHBEARER with this token.
-    Token(Box<str>),
+    OauthToken(Box<str>),
     /// OAUTHBEARER with the token in this file, which is read again every few minutes.
     TokenFile(PathBuf),
 }
@@ -80,17 +80,6 @@ pub struct KafkaUser {
     pub username: Box<str>,
     /// The secret.
     pub password: Box<str>,
-}
-
-/// Certificates, all in PEM.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct KafkaTls {
-    /// Who may sign the brokers' certificates; none: those that the system trusts.
-    pub ca: Option<PathBuf>,
-    /// The router's own certificate.
-    pub certificate: Option<PathBuf>,
-    /// Its private key.
-    pub key: Option<PathBuf>,
 }
 
 /// How much is read ahead of what streams take.
@@ -150,17 +139,9 @@ pub enum KafkaSettingsError {
     /// None, or too many of them.
     #[error("one to {BROKERS_MAX} brokers are needed")]
     Brokers,
-    /// One without the other.
-    #[error("a certificate needs its key, and a key its certificate")]
-    HalfACertificate,
-    /// A file cannot be read.
-    #[error("{path}: {reason}")]
-    File {
-        /// Which.
-        path: String,
-        /// What the system says.
-        reason: String,
-    },
+    /// The files for TLS cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] BrokerTlsError),
 }
 
 impl KafkaAuthentication {
@@ -169,15 +150,15 @@ impl KafkaAuthentication {
             Self::Plain(_) => "PLAIN",
             Self::ScramSha256(_) => "SCRAM-SHA-256",
             Self::ScramSha512(_) => "SCRAM-SHA-512",
-            Self::Token(_) | Self::TokenFile(_) => "OAUTHBEARER",
+            Self::OauthToken(_) | Self::TokenFile(_) => "OAUTHBEARER",
         }
     }
 
     /// Where the token comes from, if there is one.
-    pub(super) fn token(&self) -> Option<Token> {
+    pub(super) fn token(&self) -> Option<OauthToken> {
         match self {
-            Self::Token(token) => Some(Token::Fixed(token.clone())),
-            Self::TokenFile(path) => Some(Token::File(path.clone())),
+            Self::OauthToken(token) => Some(OauthToken::Fixed(token.clone())),
+            Self::TokenFile(path) => Some(OauthToken::File(path.clone())),
             Self::Plain(_) | Self::ScramSha256(_) | Self::ScramSha512(_) => None,
         }
     }
@@ -192,18 +173,7 @@ impl KafkaSettings {
         if let Some(broker) = self.brokers.iter().find(|broker| !is_kafka_broker(broker)) {
             return Err(KafkaSettingsError::Broker(broker.clone()));
         }
-        let Some(tls) = &self.tls else { return Ok(()) };
-        if tls.certificate.is_some() != tls.key.is_some() {
-            return Err(KafkaSettingsError::HalfACertificate);
-        }
-        for path in [&tls.ca, &tls.certificate, &tls.key].into_iter().flatten() {
-            // The library would say only later that it cannot.
-            if let Err(error) = std::fs::File::open(path) {
-                let path = path.display().to_string();
-                return Err(KafkaSettingsError::File { path, reason: error.to_string() });
-            }
-        }
-        Ok(())
+        Ok(self.tls.as_ref().map_or(Ok(()), BrokerTls::check_files)?)
     }
 
     /// What consumers and producers have in common.
@@ -249,7 +219,7 @@ impl KafkaSettings {
                         .set("sasl.username", &*user.username)
                         .set("sasl.password", &*user.password);
                 }
-                KafkaAuthentication::Token(_) | KafkaAuthentication::TokenFile(_) => {}
+                KafkaAuthentication::OauthToken(_) | KafkaAuthentication::TokenFile(_) => {}
             }
         }
         config
@@ -366,10 +336,11 @@ pub(super) mod tests {
             Some(KafkaAuthentication::Plain(user.clone())),
             Some(KafkaAuthentication::ScramSha256(user.clone())),
             Some(KafkaAuthentication::ScramSha512(user)),
-            Some(KafkaAuthentication::Token("t".into())),
+            Some(KafkaAuthentication::OauthToken("t".into())),
         ];
-        for (authentication, tls) in
-            ways.into_iter().flat_map(|way| [(way.clone(), None), (way, Some(KafkaTls::default()))])
+        for (authentication, tls) in ways
+            .into_iter()
+            .flat_map(|way| [(way.clone(), None), (way, Some(BrokerTls::default()))])
         {
             let settings = KafkaSettings { authentication, tls, ..settings(&["k:1"]) };
             assert!(!format!("{settings:?}").contains("hunter2"));
@@ -381,9 +352,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
-        let tls = KafkaTls { ca: Some("/nowhere/ca.pem".into()), ..KafkaTls::default() };
+        let tls = BrokerTls { ca: Some("/nowhere/ca.pem".into()), ..BrokerTls::default() };
         let settings = KafkaSettings { tls: Some(tls), ..settings(&["k:1"]) };
         let error = settings.check().unwrap_err().to_string();
-        assert!(error.starts_with("/nowhere/ca.pem: "), "{error}");
+        assert!(error.starts_with("tls: cannot read /nowhere/ca.pem: "), "{error}");
     }
 }

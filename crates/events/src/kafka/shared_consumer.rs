@@ -15,13 +15,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Link;
-use super::board::Listener;
-use super::client::Client;
-use super::common::{Common, MESSAGES_AT_ONCE};
-use super::reading::{Broken, Reading, Unsettled};
-use super::single;
+use super::client::ConsumerClient;
+use super::consumer_loop::{ClientFailure, ConsumerLoop, WaitingEvent};
+use super::dedicated_consumer;
+use super::dispatch::Listener;
+use super::shared_state::{MESSAGES_AT_ONCE, SharedState};
 use crate::backoff::Backoff;
+use crate::connection_state::ConnectionState;
 use crate::{ProviderState, ProviderStats, StreamEnd};
 
 /// How long all streams wait for one that has no room: a burst passes in this time, and nobody sees it.
@@ -33,9 +33,9 @@ const FULL_STREAM_WAIT_EVERY: Duration = Duration::from_secs(1);
 /// Listeners taken in by one call of the library.
 const LISTENERS_AT_ONCE: usize = 256;
 
-pub(super) struct SharedReader {
-    common: Arc<Common>,
-    link: watch::Sender<Link>,
+pub(super) struct SharedConsumer {
+    common: Arc<SharedState>,
+    state: watch::Sender<ConnectionState<Arc<ConsumerClient>>>,
     /// For readers of single streams, which give back what has caught up. Weak: they end with the provider.
     give_back: mpsc::WeakSender<Listener>,
     joining: mpsc::Receiver<Listener>,
@@ -49,17 +49,17 @@ pub(super) struct SharedReader {
     waited_at: Option<Instant>,
 }
 
-impl SharedReader {
+impl SharedConsumer {
     pub(super) fn new(
-        common: Arc<Common>,
-        link: watch::Sender<Link>,
+        common: Arc<SharedState>,
+        state: watch::Sender<ConnectionState<Arc<ConsumerClient>>>,
         give_back: mpsc::WeakSender<Listener>,
         joining: mpsc::Receiver<Listener>,
     ) -> Self {
         let backoff = Backoff::new(common.settings.retry);
         Self {
             common,
-            link,
+            state,
             give_back,
             joining,
             dropped: FuturesUnordered::new(),
@@ -72,16 +72,16 @@ impl SharedReader {
 
     /// Until the provider is dropped.
     pub(super) async fn run(mut self) {
-        let mut reading: Option<Reading> = None;
+        let mut reading: Option<ConsumerLoop> = None;
         loop {
-            let broken = match self.common.client().await {
-                Err(reason) => Broken(reason),
+            let broken = match self.common.make_client().await {
+                Err(reason) => ClientFailure(reason),
                 Ok(client) => {
                     let replaced = match &mut reading {
                         Some(reading) => reading.replace_client(client).await,
                         None => {
-                            let mut begun = Reading::new(client, &self.common);
-                            begun.idle();
+                            let mut begun = ConsumerLoop::new(client, &self.common);
+                            begun.mark_idle();
                             reading = Some(begun);
                             Ok(())
                         }
@@ -91,7 +91,7 @@ impl SharedReader {
                         Err(broken) => broken,
                         Ok(()) => match self.serve(reading).await {
                             Ok(()) => {
-                                reading.board.end(&StreamEnd::Closed);
+                                reading.dispatcher.end(&StreamEnd::Closed);
                                 return;
                             }
                             Err(broken) => broken,
@@ -99,7 +99,7 @@ impl SharedReader {
                     }
                 }
             };
-            self.down(&broken.0);
+            self.on_disconnected(&broken.0);
             sleep(self.backoff.next_delay()).await;
             if self.joining.is_closed() {
                 return;
@@ -108,11 +108,11 @@ impl SharedReader {
     }
 
     /// `Ok`: the provider was dropped.
-    async fn serve(&mut self, reading: &mut Reading) -> Result<(), Broken> {
+    async fn serve(&mut self, reading: &mut ConsumerLoop) -> Result<(), ClientFailure> {
         let client = Arc::clone(&reading.client);
         let mut messages = client.consumer().stream();
         let mut joining = Vec::new();
-        let mut probe = Some(probing(&client, Duration::ZERO));
+        let mut probe = Some(probe_after(&client, Duration::ZERO));
         let health = Arc::clone(&self.common.health);
         loop {
             let is_up = probe.is_none();
@@ -146,20 +146,20 @@ impl SharedReader {
                     }
                     reading.remove(ids).await?;
                 }
-                due = reading.due() => reading.look(due).await?,
-                answers = probed => {
-                    if answers {
-                        self.up(&client);
+                due = reading.next_work() => reading.run(due).await?,
+                responds = probed => {
+                    if responds {
+                        self.on_connected(&client);
                         probe = None;
                     } else {
-                        self.down(&health.reason());
+                        self.on_disconnected(&health.reason());
                         let after = self.backoff.next_delay();
-                        probe = Some(probing(&client, after));
+                        probe = Some(probe_after(&client, after));
                     }
                 }
                 () = health.down.notified(), if is_up => {
-                    self.down(&health.reason());
-                    probe = Some(probing(&client, self.backoff.next_delay()));
+                    self.on_disconnected(&health.reason());
+                    probe = Some(probe_after(&client, self.backoff.next_delay()));
                 }
                 message = messages.next() => {
                     let mut received = Some(message);
@@ -167,16 +167,16 @@ impl SharedReader {
                     for left in (0..MESSAGES_AT_ONCE).rev() {
                         match received.take() {
                             Some(Some(Ok(message))) => {
-                                if let Some(mut unsettled) = reading.received(&message) {
-                                    for id in std::mem::take(&mut unsettled.full) {
-                                        self.make_room(reading, id, &mut unsettled).await?;
+                                if let Some(mut waiting) = reading.dispatch(&message) {
+                                    for id in std::mem::take(&mut waiting.full) {
+                                        self.make_room(reading, id, &mut waiting).await?;
                                     }
                                 }
                             }
-                            Some(Some(Err(error))) => reading.failed(&error)?,
-                            Some(None) => return Err(Broken("the library has ended".into())),
+                            Some(Some(Err(error))) => reading.handle_error(&error)?,
+                            Some(None) => return Err(ClientFailure("the library has ended".into())),
                             None => {
-                                reading.idle();
+                                reading.mark_idle();
                                 break;
                             }
                         }
@@ -194,16 +194,16 @@ impl SharedReader {
     /// readers are in use, the stream is not read, and Kafka keeps its events.
     async fn make_room(
         &mut self,
-        reading: &mut Reading,
+        reading: &mut ConsumerLoop,
         id: u64,
-        unsettled: &mut Unsettled,
-    ) -> Result<(), Broken> {
+        waiting: &mut WaitingEvent,
+    ) -> Result<(), ClientFailure> {
         let may_wait = self.waited_at.is_none_or(|at| at.elapsed() > FULL_STREAM_WAIT_EVERY);
-        if let Some(listener) = reading.board.listener(id).filter(|_| may_wait) {
+        if let Some(listener) = reading.dispatcher.listener(id).filter(|_| may_wait) {
             self.waited_at = Some(Instant::now());
             let _ = timeout(FULL_STREAM_WAIT, listener.sender.wait_for_capacity(1)).await;
         }
-        if reading.settle(unsettled, id) {
+        if reading.redeliver(waiting, id) {
             return Ok(());
         }
         if let Some(listener) = reading.remove(vec![id]).await?.pop() {
@@ -211,12 +211,14 @@ impl SharedReader {
             tracing::debug!(%provider, topics = ?listener.topics, "a stream has fallen behind and is read for by itself");
             let give_back = self.give_back.clone();
             let (common, client) = (Arc::clone(&self.common), Arc::clone(&reading.client));
-            tokio::spawn(single::read_when_free(common, client, give_back, listener));
+            tokio::spawn(dedicated_consumer::run_when_permitted(
+                common, client, give_back, listener,
+            ));
         }
         Ok(())
     }
 
-    fn up(&mut self, client: &Arc<Client>) {
+    fn on_connected(&mut self, client: &Arc<ConsumerClient>) {
         let stats = &self.common.health.stats;
         if self.was_connected {
             ProviderStats::add(&stats.reconnects, 1);
@@ -225,23 +227,23 @@ impl SharedReader {
         self.backoff.reset();
         stats.set_state(ProviderState::Connected);
         tracing::info!(provider = %self.common.health.provider, "connected");
-        self.link.send_replace(Link::Up(Arc::clone(client)));
+        self.state.send_replace(ConnectionState::Connected(Arc::clone(client)));
     }
 
-    fn down(&mut self, reason: &str) {
+    fn on_disconnected(&mut self, reason: &str) {
         if self.was_connected {
             self.common.health.stats.set_state(ProviderState::Disconnected);
         }
-        self.link.send_replace(Link::Away(reason.into()));
+        self.state.send_replace(ConnectionState::Disconnected(reason.into()));
     }
 }
 
-/// Asks whether a broker answers.
-fn probing(client: &Arc<Client>, after: Duration) -> BoxFuture<'static, bool> {
+/// Asks whether a broker responds.
+fn probe_after(client: &Arc<ConsumerClient>, after: Duration) -> BoxFuture<'static, bool> {
     let client = Arc::clone(client);
     async move {
         sleep(after).await;
-        spawn_blocking(move || client.ping()).await.unwrap_or(false)
+        spawn_blocking(move || client.has_broker()).await.unwrap_or(false)
     }
     .boxed()
 }

@@ -5,38 +5,39 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use super::client::Client;
-use super::context::{Context, Health};
-use super::readable::Refused;
+use super::acl_probe::DeniedTopics;
+use super::client::ConsumerClient;
+use super::client_callbacks::{ClientCallbacks, ConnectionHealth};
 use super::settings::{KafkaAuthentication, KafkaSettings};
 
 /// The number of messages that a reader hands on before it yields to other work.
 pub(super) const MESSAGES_AT_ONCE: usize = 256;
 
 /// The settings and state that all readers of one provider share.
-pub(super) struct Common {
+pub(super) struct SharedState {
     pub(super) settings: KafkaSettings,
-    pub(super) health: Arc<Health>,
+    pub(super) health: Arc<ConnectionHealth>,
     /// Permits for readers beside the shared one.
-    pub(super) singles: Arc<Semaphore>,
+    pub(super) dedicated_permits: Arc<Semaphore>,
     /// The topics that the broker does not allow this client to read.
-    pub(super) refused: Refused,
+    pub(super) denied_topics: DeniedTopics,
 }
 
-impl Common {
+impl SharedState {
     /// Makes another consumer.
-    pub(super) async fn client(self: &Arc<Self>) -> Result<Arc<Client>, String> {
+    pub(super) async fn make_client(self: &Arc<Self>) -> Result<Arc<ConsumerClient>, String> {
         let common = Arc::clone(self);
-        let made =
-            spawn_blocking(move || Client::new(&common.settings.consumer(), common.context()));
+        let made = spawn_blocking(move || {
+            ConsumerClient::new(&common.settings.consumer(), common.callbacks())
+        });
         match made.await {
             Ok(made) => made.map(Arc::new),
             Err(_) => Err("the router is ending".into()),
         }
     }
 
-    pub(super) fn context(&self) -> Context {
+    pub(super) fn callbacks(&self) -> ClientCallbacks {
         let token = self.settings.authentication.as_ref().and_then(KafkaAuthentication::token);
-        Context { health: Arc::clone(&self.health), token }
+        ClientCallbacks { health: Arc::clone(&self.health), token }
     }
 }

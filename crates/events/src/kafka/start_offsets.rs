@@ -1,26 +1,26 @@
-//! Where a new stream begins in each of its lanes.
+//! Where a new stream begins in each of its starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rdkafka::Offset;
 
-use super::board::{PARTITIONS_MAX, lane};
-use super::client::{Client, Place, Unanswered};
-use super::reading::milliseconds;
+use super::client::{ConsumerClient, QueryError, TopicPartition};
+use super::consumer_loop::milliseconds;
+use super::dispatch::{PARTITIONS_MAX, partition_number};
 use crate::{Event, Mark, Position, Start};
 
-/// A stream's lanes and where they begin.
-pub(super) struct Opening {
-    /// In order; their places are their numbers in lanes.
+/// A stream's starts and where they begin.
+pub(super) struct StartOffsets {
+    /// In order; their partitions are their numbers in starts.
     pub(super) topics: Arc<[Arc<str>]>,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) starts: Vec<PartitionStart>,
 }
 
 /// One partition.
-pub(super) struct Lane {
+pub(super) struct PartitionStart {
     pub(super) number: u32,
-    pub(super) place: Place,
+    pub(super) partition: TopicPartition,
     /// What the stream gets first; at the latest `end`.
     pub(super) next: u64,
     /// What is published next.
@@ -28,88 +28,88 @@ pub(super) struct Lane {
 }
 
 /// Why a stream cannot be opened.
-pub(super) enum Unopened {
-    Unanswered(Unanswered),
+pub(super) enum OpenError {
+    Query(QueryError),
     /// What follows the position is not there any more, or never was.
     Gone,
-    /// More partitions than lanes can tell apart.
-    TooMany,
+    /// More partitions than starts can tell apart.
+    TooManyPartitions,
 }
 
-impl From<Unanswered> for Unopened {
-    fn from(unanswered: Unanswered) -> Self {
-        Self::Unanswered(unanswered)
+impl From<QueryError> for OpenError {
+    fn from(error: QueryError) -> Self {
+        Self::Query(error)
     }
 }
 
-impl Opening {
+impl StartOffsets {
     /// Asks the cluster. Blocks. What is published after this has returned comes after `next` of its lane.
-    pub(super) fn ask(
-        client: &Client,
+    pub(super) fn resolve(
+        client: &ConsumerClient,
         topics: &BTreeSet<Box<str>>,
         start: &Start,
-    ) -> Result<Self, Unopened> {
+    ) -> Result<Self, OpenError> {
         let topics: Arc<[Arc<str>]> = topics.iter().map(|topic| Arc::from(&**topic)).collect();
-        let places = client.places(&topics)?;
-        let mut numbers = Vec::with_capacity(places.len());
-        for (topic, partition) in &places {
+        let partitions = client.list_partitions(&topics)?;
+        let mut numbers = Vec::with_capacity(partitions.len());
+        for (topic, partition) in &partitions {
             let number = topics.binary_search(topic).ok().and_then(|it| u16::try_from(it).ok());
             let partition = u16::try_from(*partition).ok();
             let (Some(number), Some(partition)) = (number, partition) else {
-                return Err(Unopened::TooMany);
+                return Err(OpenError::TooManyPartitions);
             };
-            numbers.push(lane(number, partition));
+            numbers.push(partition_number(number, partition));
         }
-        let next = first_offsets(client, &places, &numbers, start)?;
+        let next = first_offsets(client, &partitions, &numbers, start)?;
         // Asked last for those that start in the past, and once for those that start now.
         let ends = match start {
             Start::New | Start::Last | Start::LastPerTopic => next.clone(),
-            _ => client.offsets(&places, Offset::End)?,
+            _ => client.query_offsets(&partitions, Offset::End)?,
         };
-        let lanes = places.into_iter().zip(numbers).zip(next).zip(ends);
-        let lanes = lanes.map(|(((place, number), next), end)| Lane {
+        let starts = partitions.into_iter().zip(numbers).zip(next).zip(ends);
+        let starts = starts.map(|(((partition, number), next), end)| PartitionStart {
             number,
-            place,
+            partition,
             next: next.min(end),
             end,
         });
-        let lanes: Vec<_> = lanes.collect();
+        let starts: Vec<_> = starts.collect();
         if let Start::After(position) = start {
-            let numbers: BTreeSet<u32> = lanes.iter().map(|lane| lane.number).collect();
-            let all_there = position.marks().iter().all(|mark| numbers.contains(&mark.lane));
-            let within = |lane: &Lane| after(position, lane.number) <= lane.end;
-            if !all_there || !lanes.iter().all(within) {
-                return Err(Unopened::Gone);
+            let numbers: BTreeSet<u32> = starts.iter().map(|start| start.number).collect();
+            let is_complete = position.marks().iter().all(|mark| numbers.contains(&mark.lane));
+            let within = |start: &PartitionStart| next_after(position, start.number) <= start.end;
+            if !is_complete || !starts.iter().all(within) {
+                return Err(OpenError::Gone);
             }
         }
-        Ok(Self { topics, lanes })
+        Ok(Self { topics, starts })
     }
 
     /// How far each lane was read before the first event, of which some are in `latest`; nothing of a lane that
     /// begins with its first.
-    pub(super) fn passed(&self, latest: &[Event]) -> Vec<Mark> {
+    pub(super) fn read_up_to(&self, latest: &[Event]) -> Vec<Mark> {
         let latest: Position = latest.iter().filter_map(|event| event.mark).collect();
-        let before = |lane: &Lane| {
-            let first = latest.lane(lane.number).map_or(lane.next, |mark| mark.offset);
-            Some(Mark { lane: lane.number, offset: first.checked_sub(1)?, part: 0 })
+        let before = |start: &PartitionStart| {
+            let first = latest.lane(start.number).map_or(start.next, |mark| mark.offset);
+            Some(Mark { lane: start.number, offset: first.checked_sub(1)?, part: 0 })
         };
-        self.lanes.iter().filter_map(before).collect()
+        self.starts.iter().filter_map(before).collect()
     }
 
     /// As a listener keeps it.
-    pub(super) fn next(&self) -> BTreeMap<u32, u64> {
-        self.lanes.iter().map(|lane| (lane.number, lane.next)).collect()
+    pub(super) fn next_offsets(&self) -> BTreeMap<u32, u64> {
+        self.starts.iter().map(|start| (start.number, start.next)).collect()
     }
 
     /// How many events it is behind, at most.
-    pub(super) fn behind(&self) -> u64 {
-        self.lanes.iter().fold(0, |sum, lane| sum.saturating_add(lane.end - lane.next))
+    pub(super) fn events_behind(&self) -> u64 {
+        self.starts.iter().fold(0, |sum, start| sum.saturating_add(start.end - start.next))
     }
 
     /// The same for each topic.
-    pub(super) fn behind_by_topic(&self) -> BTreeMap<&str, u64> {
+    pub(super) fn events_behind_by_topic(&self) -> BTreeMap<&str, u64> {
         let mut topics: BTreeMap<&str, u64> = BTreeMap::new();
-        for Lane { place: (topic, _), next, end, .. } in &self.lanes {
+        for PartitionStart { partition: (topic, _), next, end, .. } in &self.starts {
             let behind = topics.entry(topic).or_default();
             *behind = behind.saturating_add(end - next);
         }
@@ -118,28 +118,32 @@ impl Opening {
 }
 
 /// The offset after what was read of a lane.
-fn after(position: &Position, lane: u32) -> u64 {
-    position.lane(lane).map_or(0, |mark| mark.offset.saturating_add(1))
+fn next_after(position: &Position, number: u32) -> u64 {
+    position.lane(number).map_or(0, |mark| mark.offset.saturating_add(1))
 }
 
 fn first_offsets(
-    client: &Client,
-    places: &[Place],
+    client: &ConsumerClient,
+    partitions: &[TopicPartition],
     numbers: &[u32],
     start: &Start,
-) -> Result<Vec<u64>, Unopened> {
-    let firsts = || client.offsets(places, Offset::Beginning);
+) -> Result<Vec<u64>, OpenError> {
+    let firsts = || client.query_offsets(partitions, Offset::Beginning);
     Ok(match start {
-        Start::New | Start::Last | Start::LastPerTopic => client.offsets(places, Offset::End)?,
+        Start::New | Start::Last | Start::LastPerTopic => {
+            client.query_offsets(partitions, Offset::End)?
+        }
         Start::All => firsts()?,
         // The latest offset where there is nothing since: cut down to the end by who asks.
-        Start::Since(time) => client.offsets(places, Offset::Offset(milliseconds(*time)))?,
+        Start::Since(time) => {
+            client.query_offsets(partitions, Offset::Offset(milliseconds(*time)))?
+        }
         Start::At(offset) => firsts()?.into_iter().map(|first| first.max(*offset)).collect(),
         Start::After(position) => {
-            let next = numbers.iter().map(|number| after(position, *number));
+            let next = numbers.iter().map(|number| next_after(position, *number));
             let next: Vec<u64> = next.collect();
             if next.iter().zip(firsts()?).any(|(next, first)| *next < first) {
-                return Err(Unopened::Gone);
+                return Err(OpenError::Gone);
             }
             next
         }

@@ -7,7 +7,7 @@ const NAME_BYTES_MAX: usize = 249;
 const _: () = assert!(NAME_BYTES_MAX <= TOPIC_BYTES_MAX);
 
 /// Kafka knows no patterns, so the same rule holds for reading and writing.
-pub(super) fn check(name: &str) -> Result<(), &'static str> {
+pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     match name {
         "" => Err("it is empty"),
         "." | ".." => Err("`.` and `..` are no names of topics"),
@@ -48,11 +48,11 @@ mod tests {
     fn names_are_those_that_brokers_accept() {
         let long = "a".repeat(249);
         for good in ["orders", "orders.v1", "a_b-C.9", "__consumer_offsets", "...", &*long] {
-            assert_eq!(check(good), Ok(()), "{good}");
+            assert_eq!(check_name(good), Ok(()), "{good}");
         }
         let too_long = "a".repeat(250);
         for bad in ["", ".", "..", "a b", "a/b", "orders.*", "ä", "a\n", &*too_long] {
-            assert!(check(bad).is_err(), "{bad}");
+            assert!(check_name(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,7 +1,7 @@
-//! The task that holds the connection: subscriptions, reconnecting, gaps.
+//! The task that holds the connection: subscriptions, reconnecting and gaps.
 //!
-//! The client library reconnects by itself without end and without saying why it fails, so it gets one attempt
-//! only; after that its client is thrown away and this task makes new ones until the provider is dropped.
+//! The client library reconnects by itself without limit and without reporting why it fails. It therefore gets only one
+//! attempt; after that its client is dropped, and this task makes new ones until the provider is dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,94 +12,72 @@ use async_nats::{Client, ClientError, ConnectOptions, Event as ClientEvent, Serv
 use futures_util::future::{AbortHandle, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::address::Address;
+use super::address::NatsAddress;
+use super::client_session::{ClientSession, Incoming, SUBJECT_QUEUE_MESSAGES, SharedClient};
 use super::headers;
-use super::session::{Incoming, Line, SUBJECT_QUEUE_MESSAGES, Session};
 use crate::backoff::Backoff;
+use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
 use crate::event_queue::{EventSender, SendOutcome};
-use crate::{
-    ErrorKind, Event, EventStream, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted,
-};
+use crate::{ErrorKind, Event, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted};
 
-/// Time to connect and sign in, after which the attempt counts as failed.
+/// The maximum time to connect and sign in, after which the attempt counts as failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Notices of the client library that wait for this task; those of slow consumers may come in thousands.
+/// The number of notices of the client library that wait for this task. Notices about slow consumers may come in
+/// thousands.
 const NOTICES_MAX: usize = 256;
 
-/// Messages handled before the other sources of work get their turn.
+/// The number of messages that are dispatched before other work gets its turn.
 const MESSAGES_PER_TURN: usize = 64;
 
-/// What the provider asks of its task.
-pub(super) enum Command {
-    /// Open a stream; the error says why there is no connection.
-    Subscribe { wanted: Wanted, reply: oneshot::Sender<Result<EventStream, String>> },
-}
-
-/// The connection as the provider sees it.
-#[derive(Debug)]
-pub(super) enum Link {
-    /// Usable.
-    Up(Line),
-    /// Not now, for this reason (no credentials in it).
-    Away(Box<str>),
-}
-
-/// Why serving a connection ended.
-enum Lost {
-    /// The connection is gone for good; make another.
-    Connection(Box<str>),
-    /// The provider was dropped.
-    Provider,
-}
-
 /// A distinct subject with a subscription at the broker.
-struct Subject {
-    /// Number of the subscription in the client library, which counts them from 1 in the order made.
+struct SubjectSubscription {
+    /// The number of the subscription in the client library, which counts subscriptions from 1 in the order made.
     sid: u64,
     abort: AbortHandle,
     streams: Vec<u64>,
 }
 
 /// One open stream.
-struct OpenStream {
+struct NatsStream {
     sender: EventSender,
     subjects: Vec<Arc<str>>,
 }
 
-pub(super) struct Connection {
+pub(super) struct ConnectionTask {
     provider: Box<str>,
-    addresses: Vec<Address>,
+    addresses: Vec<NatsAddress>,
     next_address: usize,
     backoff: Backoff,
-    /// Of the library's own attempt.
+    /// The delay before the library's own attempt.
     after_loss: Backoff,
     queue_events: usize,
     stats: Arc<ProviderStats>,
-    link: watch::Sender<Link>,
-    commands: mpsc::Receiver<Command>,
-    subjects: HashMap<Arc<str>, Subject>,
-    streams: HashMap<u64, OpenStream>,
+    state: watch::Sender<ConnectionState<SharedClient>>,
+    commands: mpsc::Receiver<SubscribeCommand>,
+    subjects: HashMap<Arc<str>, SubjectSubscription>,
+    streams: HashMap<u64, NatsStream>,
     next_stream: u64,
-    /// Resolve to the number of a stream that was dropped.
+    /// Futures that resolve to the number of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
     connections: u64,
-    /// Last failure that was logged as a warning, so that an absent broker fills no log.
-    warned_of: Box<str>,
+    /// The latest failure that was logged as a warning. Logging it only once keeps an absent broker from filling the
+    /// log.
+    warned_reason: Box<str>,
 }
 
-impl Connection {
+impl ConnectionTask {
     pub(super) fn new(
         provider: Box<str>,
-        addresses: Vec<Address>,
+        addresses: Vec<NatsAddress>,
         retry: Retry,
         queue_events: usize,
         stats: Arc<ProviderStats>,
-        link: watch::Sender<Link>,
-        commands: mpsc::Receiver<Command>,
+        state: watch::Sender<ConnectionState<SharedClient>>,
+        commands: mpsc::Receiver<SubscribeCommand>,
     ) -> Self {
         Self {
             provider,
@@ -109,34 +87,34 @@ impl Connection {
             after_loss: Backoff::new(retry),
             queue_events,
             stats,
-            link,
+            state,
             commands,
             subjects: HashMap::new(),
             streams: HashMap::new(),
             next_stream: 0,
             dropped: FuturesUnordered::new(),
             connections: 0,
-            warned_of: "".into(),
+            warned_reason: "".into(),
         }
     }
 
-    /// Until the provider is dropped.
+    /// Runs until the provider is dropped.
     pub(super) async fn run(mut self) {
         let mut next_attempt = Instant::now();
         loop {
             let (notice_sender, mut notices) = mpsc::channel(NOTICES_MAX);
-            let Some(attempt) = self.attempt(next_attempt, notice_sender).await else { break };
+            let Some(attempt) = self.connect(next_attempt, notice_sender).await else { break };
             let lost = match attempt {
                 Ok(client) => match self.serve(client, &mut notices).await {
-                    Lost::Connection(reason) => reason,
-                    Lost::Provider => break,
+                    ServeEnd::ConnectionLost(reason) => reason,
+                    ServeEnd::ProviderDropped => break,
                 },
                 Err(reason) => {
-                    self.failed(&reason);
+                    self.record_failed_attempt(&reason);
                     reason
                 }
             };
-            let _ = self.link.send_replace(Link::Away(lost));
+            self.state.send_replace(ConnectionState::Disconnected(lost));
             next_attempt = Instant::now() + self.backoff.next_delay();
         }
         for (_, stream) in self.streams.drain() {
@@ -144,22 +122,23 @@ impl Connection {
         }
     }
 
-    /// One attempt at the next address, not before `at`. Answers commands meanwhile. `None`: the provider was dropped.
-    async fn attempt(
+    /// Makes one attempt at the next address, not before `at`, and rejects commands meanwhile. Returns `None` if the
+    /// provider was dropped.
+    async fn connect(
         &mut self,
         at: Instant,
         notices: mpsc::Sender<ClientEvent>,
     ) -> Option<Result<Client, Box<str>>> {
         let address = self.addresses[self.next_address % self.addresses.len()].clone();
         self.next_address = self.next_address.wrapping_add(1);
-        // The library waits before its first attempt too, which has waited here already.
+        // The library also delays its first attempt, for which this task has already waited.
         let (after_loss, is_first) = (self.after_loss.next_delay(), AtomicBool::new(true));
         self.after_loss.reset();
         let options = ConnectOptions::new()
             .name("starling")
             .connection_timeout(CONNECT_TIMEOUT)
             .subscription_capacity(SUBJECT_QUEUE_MESSAGES)
-            // The library's one attempt of its own after a loss; see the head of this file.
+            // This is the library's one attempt of its own after a loss; see the head of this file.
             .max_reconnects(1)
             .reconnect_delay_callback(move |_| {
                 if is_first.swap(false, Relaxed) { Duration::ZERO } else { after_loss }
@@ -168,7 +147,7 @@ impl Connection {
             .event_callback(move |event| {
                 let notices = notices.clone();
                 async move {
-                    // Fails only when this session is over.
+                    // Sending fails only when this session is over.
                     let _ = notices.send(event).await;
                 }
             });
@@ -180,48 +159,45 @@ impl Connection {
         loop {
             tokio::select! {
                 result = &mut connecting => return Some(result),
-                command = self.commands.recv() => match command? {
-                    Command::Subscribe { reply, .. } => {
-                        let reason = match &*self.link.borrow() {
-                            Link::Away(reason) => reason.to_string(),
-                            Link::Up(_) => "the connection was lost".to_owned(),
-                        };
-                        let _ = reply.send(Err(reason));
-                    }
-                },
+                command = self.commands.recv() => {
+                    let reason = self.state.borrow().reason();
+                    let _ = command?.reply.send(Err(reason));
+                }
                 Some(stream) = self.dropped.next() => self.close_stream(stream),
             }
         }
     }
 
-    /// Works with `client` until it is lost.
-    async fn serve(&mut self, client: Client, notices: &mut mpsc::Receiver<ClientEvent>) -> Lost {
-        let mut session = Session::new(client).await;
+    /// Serves `client` until it is lost.
+    async fn serve(
+        &mut self,
+        client: Client,
+        notices: &mut mpsc::Receiver<ClientEvent>,
+    ) -> ServeEnd {
+        let mut session = ClientSession::new(client).await;
         for (name, subject) in &mut self.subjects {
             match session.subscribe(name).await {
                 Ok((sid, abort)) => (subject.sid, subject.abort) = (sid, abort),
-                Err(reason) => return Lost::Connection(reason),
+                Err(reason) => return ServeEnd::ConnectionLost(reason),
             }
         }
-        self.up(&session);
-        // The library announces the connection that was just made as well.
+        self.on_connected(&session);
+        // The library also announces the connection that was just made.
         let mut is_up = true;
         let mut first_notice = true;
         let lost = loop {
             let confirmation_due = session.confirmation_due();
             tokio::select! {
                 Some(incoming) = session.messages.next() => {
-                    self.incoming(incoming, &mut session);
-                    self.incoming_ready(&mut session, MESSAGES_PER_TURN);
+                    self.dispatch(incoming, &mut session);
+                    self.dispatch_ready(&mut session, MESSAGES_PER_TURN);
                 }
                 command = self.commands.recv() => match command {
-                    None => break Lost::Provider,
-                    Some(Command::Subscribe { reply, .. }) if !is_up => {
-                        let _ = reply.send(Err("the connection was lost".into()));
+                    None => break ServeEnd::ProviderDropped,
+                    Some(command) if !is_up => {
+                        let _ = command.reply.send(Err(LOST.into()));
                     }
-                    Some(Command::Subscribe { wanted, reply }) => {
-                        self.open_stream(wanted, reply, &mut session).await;
-                    }
+                    Some(command) => self.open_stream(command, &mut session).await,
                 },
                 Some(stream) = self.dropped.next() => self.close_stream(stream),
                 () = sleep_until(confirmation_due.unwrap_or_else(Instant::now)),
@@ -230,48 +206,48 @@ impl Connection {
                     Some(ClientEvent::Connected) if first_notice => first_notice = false,
                     Some(ClientEvent::Connected) => {
                         if is_up {
-                            self.down(&mut session);
+                            self.on_disconnected(&mut session);
                         }
                         is_up = true;
-                        self.up(&session);
+                        self.on_connected(&session);
                     }
                     Some(ClientEvent::Disconnected) => {
                         if is_up {
-                            self.down(&mut session);
+                            self.on_disconnected(&mut session);
                         }
                         is_up = false;
                     }
                     None | Some(ClientEvent::Closed | ClientEvent::ClientError(ClientError::MaxReconnects)) => {
-                        break Lost::Connection("the connection was lost".into());
+                        break ServeEnd::ConnectionLost(LOST.into());
                     }
-                    Some(notice) => self.notice(notice),
+                    Some(notice) => self.handle_notice(notice),
                 },
             }
         };
-        if is_up && matches!(lost, Lost::Connection(_)) {
-            self.down(&mut session);
+        if is_up && matches!(lost, ServeEnd::ConnectionLost(_)) {
+            self.on_disconnected(&mut session);
         }
         session.stop_confirming();
         lost
     }
 
-    fn up(&mut self, session: &Session) {
+    fn on_connected(&mut self, session: &ClientSession) {
         self.connections += 1;
         if self.connections > 1 {
             ProviderStats::add(&self.stats.reconnects, 1);
         }
         self.backoff.reset();
-        self.warned_of = "".into();
+        self.warned_reason = "".into();
         self.stats.set_state(ProviderState::Connected);
-        self.link.send_replace(Link::Up(session.line.clone()));
+        self.state.send_replace(ConnectionState::Connected(session.client.clone()));
         tracing::info!(provider = %self.provider, connections = self.connections, "connected to the broker");
     }
 
-    /// The connection is gone: what was received before goes out before the gap.
-    fn down(&mut self, session: &mut Session) {
-        self.incoming_ready(session, usize::MAX);
+    /// Announces gaps after a loss of the connection. Messages that were received before are delivered before the gap.
+    fn on_disconnected(&mut self, session: &mut ClientSession) {
+        self.dispatch_ready(session, usize::MAX);
         self.stats.set_state(ProviderState::Disconnected);
-        self.link.send_replace(Link::Away("the connection was lost".into()));
+        self.state.send_replace(ConnectionState::Disconnected(LOST.into()));
         for stream in self.streams.values_mut() {
             ProviderStats::add(&self.stats.gaps, stream.sender.announce_gap().into());
         }
@@ -282,21 +258,21 @@ impl Connection {
         );
     }
 
-    fn failed(&mut self, reason: &str) {
+    fn record_failed_attempt(&mut self, reason: &str) {
         self.stats.record_error(ErrorKind::Connection);
         let tried = self.next_address.wrapping_sub(1) % self.addresses.len();
         let server = self.addresses[tried].host_and_port();
-        if *self.warned_of == *reason {
+        if *self.warned_reason == *reason {
             tracing::debug!(provider = %self.provider, server, reason, "still no connection to the broker");
         } else {
             tracing::warn!(provider = %self.provider, server, reason, "no connection to the broker; trying again");
-            self.warned_of = reason.into();
+            self.warned_reason = reason.into();
         }
     }
 
-    /// What came from the broker.
+    /// Delivers a message of the broker to the streams of its subject.
     // hot path: once per message; its budget is the number of streams, not of subjects.
-    fn incoming(&mut self, incoming: Incoming, session: &mut Session) {
+    fn dispatch(&mut self, incoming: Incoming, session: &mut ClientSession) {
         let (name, message) = match incoming {
             Incoming::Confirmed(ticket) => return session.confirmed(ticket),
             Incoming::Message(name, message) => (name, message),
@@ -308,26 +284,26 @@ impl Connection {
         let event = Arc::new(Event { headers, ..Event::new(topic, message.payload) });
         for stream in &subject.streams {
             let Some(stream) = self.streams.get_mut(stream) else { continue };
-            // A stream that is gone is closed through `dropped`.
-            if let SendOutcome::Dropped { starts_gap } = stream.sender.try_send(Arc::clone(&event)) {
+            // A stream that was dropped is closed through `dropped`.
+            if let SendOutcome::Dropped { starts_gap } = stream.sender.try_send(Arc::clone(&event))
+            {
                 ProviderStats::add(&self.stats.dropped, 1);
                 ProviderStats::add(&self.stats.gaps, starts_gap.into());
             }
         }
     }
 
-    fn incoming_ready(&mut self, session: &mut Session, most: usize) {
+    fn dispatch_ready(&mut self, session: &mut ClientSession, most: usize) {
         for _ in 0..most {
             let Some(Some(incoming)) = session.messages.next().now_or_never() else { break };
-            self.incoming(incoming, session);
+            self.dispatch(incoming, session);
         }
     }
 
     async fn open_stream(
         &mut self,
-        Wanted { topics, start, .. }: Wanted,
-        reply: oneshot::Sender<Result<EventStream, String>>,
-        session: &mut Session,
+        SubscribeCommand { wanted: Wanted { topics, start, .. }, reply }: SubscribeCommand,
+        session: &mut ClientSession,
     ) {
         let id = self.next_stream;
         self.next_stream += 1;
@@ -348,12 +324,12 @@ impl Connection {
             } else {
                 match session.subscribe(&name).await {
                     Ok((sid, abort)) => {
-                        let subject = Subject { sid, abort, streams: vec![id] };
+                        let subject = SubjectSubscription { sid, abort, streams: vec![id] };
                         self.subjects.insert(Arc::clone(&name), subject);
                     }
                     Err(reason) => {
-                        // `stream` is dropped here, which undoes what was done so far.
-                        self.streams.insert(id, OpenStream { sender, subjects });
+                        // `stream` is dropped here, which reverts the subscriptions made so far.
+                        self.streams.insert(id, NatsStream { sender, subjects });
                         ProviderStats::add(&self.stats.streams, 1);
                         let _ = reply.send(Err(reason.into()));
                         return;
@@ -362,12 +338,12 @@ impl Connection {
             }
             subjects.push(name);
         }
-        self.streams.insert(id, OpenStream { sender, subjects });
+        self.streams.insert(id, NatsStream { sender, subjects });
         ProviderStats::add(&self.stats.streams, 1);
         session.confirm(stream, reply).await;
     }
 
-    /// The stream was dropped: subjects that nobody else wants are unsubscribed.
+    /// Closes a stream that was dropped, and unsubscribes from subjects that no other stream uses.
     fn close_stream(&mut self, id: u64) {
         let Some(stream) = self.streams.remove(&id) else { return };
         ProviderStats::subtract(&self.stats.streams, 1);
@@ -386,12 +362,12 @@ impl Connection {
         }
     }
 
-    /// What the library tells beside connecting and disconnecting.
-    fn notice(&mut self, notice: ClientEvent) {
+    /// Handles the library's notices other than connecting and disconnecting.
+    fn handle_notice(&mut self, notice: ClientEvent) {
         match notice {
             ClientEvent::SlowConsumer(sid) => {
                 ProviderStats::add(&self.stats.dropped, 1);
-                // What is not known was unsubscribed, or belongs to a reader of JetStream, which counts for itself.
+                // An unknown number was unsubscribed, or belongs to a JetStream reader, which counts its own messages.
                 let known = self.subjects.values().find(|subject| subject.sid == sid);
                 let streams = known.map(|subject| subject.streams.clone());
                 for stream in streams.unwrap_or_default() {
@@ -406,7 +382,7 @@ impl Connection {
                 if let ServerError::Other(text) = &error
                     && let Some(subject) = refused_subscription(text)
                 {
-                    self.refuse(subject, text);
+                    self.end_refused_streams(subject, text);
                 }
             }
             ClientEvent::ClientError(error) => {
@@ -416,7 +392,7 @@ impl Connection {
             ClientEvent::LameDuckMode => {
                 tracing::info!(provider = %self.provider, "the broker is about to shut down");
             }
-            // Handled where the session is served; we never drain.
+            // These are handled where the session is served. The router never drains a client.
             ClientEvent::Connected
             | ClientEvent::Disconnected
             | ClientEvent::Draining
@@ -425,7 +401,7 @@ impl Connection {
     }
 
     /// Ends the streams of a subject that the user may not subscribe to.
-    fn refuse(&mut self, subject: &str, reason: &str) {
+    fn end_refused_streams(&mut self, subject: &str, reason: &str) {
         let Some(streams) = self.subjects.get(subject).map(|subject| subject.streams.clone())
         else {
             return;
@@ -439,7 +415,7 @@ impl Connection {
     }
 }
 
-/// The subject in `Permissions Violation for Subscription to "orders.>"`.
+/// Returns the subject in `Permissions Violation for Subscription to "orders.>"`.
 fn refused_subscription(error: &str) -> Option<&str> {
     let (_, rest) = error.split_once("Permissions Violation for Subscription to \"")?;
     rest.split_once('"').map(|(subject, _)| subject)

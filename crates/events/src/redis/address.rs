@@ -56,7 +56,7 @@ pub enum RedisSettingsError {
 
 /// One server.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
+pub(super) struct RedisAddress {
     place: Place,
     authentication: Option<RedisAuthentication>,
 }
@@ -72,7 +72,7 @@ enum Place {
     Unix(PathBuf),
 }
 
-impl Address {
+impl RedisAddress {
     /// Reads URLs of servers. Where `tls` is missing, `rediss` trusts what the system trusts.
     pub(super) fn parse_list(
         urls: &[String],
@@ -168,7 +168,7 @@ impl Address {
     }
 
     /// For logs of ours: `host:port` or the path of a socket.
-    pub(super) fn for_logs(&self) -> String {
+    pub(super) fn display_name(&self) -> String {
         match &self.place {
             Place::Tcp { host, port, .. } => format!("{host}:{port}"),
             #[cfg(unix)]
@@ -205,8 +205,8 @@ mod tests {
     use super::*;
 
     fn parsed(url: &str) -> Result<(String, Option<RedisAuthentication>), RedisSettingsError> {
-        let list = Address::parse_list(&[url.to_owned()], None, None)?;
-        Ok((list[0].for_logs(), list[0].authentication.clone()))
+        let list = RedisAddress::parse_list(&[url.to_owned()], None, None)?;
+        Ok((list[0].display_name(), list[0].authentication.clone()))
     }
 
     fn signs_in(user: Option<&str>, password: &str) -> Option<RedisAuthentication> {
@@ -231,7 +231,7 @@ mod tests {
     fn configured_authentication_overrides_what_the_url_carries() {
         let ours = signs_in(None, "new");
         let urls = ["redis://:old@broker".to_owned()];
-        let list = Address::parse_list(&urls, ours.as_ref(), None).unwrap();
+        let list = RedisAddress::parse_list(&urls, ours.as_ref(), None).unwrap();
         assert_eq!(list[0].authentication, ours);
     }
 
@@ -239,15 +239,15 @@ mod tests {
     fn tls_is_for_rediss_only() {
         let tls = TlsClient::with_native_roots(&[]).unwrap();
         let urls = ["rediss://a", "redis://b"].map(str::to_owned);
-        let list = Address::parse_list(&urls, None, Some(&tls)).unwrap();
-        let has_tls = |it: &Address| matches!(&it.place, Place::Tcp { tls: Some(_), .. });
+        let list = RedisAddress::parse_list(&urls, None, Some(&tls)).unwrap();
+        let has_tls = |it: &RedisAddress| matches!(&it.place, Place::Tcp { tls: Some(_), .. });
         assert_eq!(list.iter().map(has_tls).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
     fn nothing_shows_a_secret() {
         let secret = "s3cret";
-        let address = Address::parse_list(&["redis://:s3cret@broker".to_owned()], None, None);
+        let address = RedisAddress::parse_list(&["redis://:s3cret@broker".to_owned()], None, None);
         assert!(!format!("{address:?}").contains(secret));
         for bad in [
             "http://:s3cret@broker",
@@ -263,7 +263,7 @@ mod tests {
             assert!(!format!("{error} {error:?}").contains(secret), "{error}");
         }
         assert_eq!(
-            Address::parse_list(&[], None, None).unwrap_err(),
+            RedisAddress::parse_list(&[], None, None).unwrap_err(),
             RedisSettingsError::NoAddress
         );
     }

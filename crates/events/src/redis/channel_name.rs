@@ -4,7 +4,7 @@
 //! character, `[ab]` for one of several, and `\` takes the next character as it is.
 
 use crate::TopicUsage;
-use crate::provider::check_plain_topic;
+use crate::topic::check_plain_topic;
 
 /// What makes a pattern of a channel.
 const PATTERN_CHARACTERS: [char; 4] = ['*', '?', '[', '\\'];
@@ -15,13 +15,13 @@ pub(super) fn is_pattern(channel: &str) -> bool {
 }
 
 /// Is `channel` one for that use? Redis would publish to `a*` too, but nobody could subscribe to that alone.
-pub(super) fn check(channel: &str, usage: TopicUsage) -> Result<(), &'static str> {
+pub(super) fn check_channel(channel: &str, usage: TopicUsage) -> Result<(), &'static str> {
     check_plain_topic(channel)?;
     match usage {
         TopicUsage::Publish if is_pattern(channel) => {
             Err("a channel to publish to has no pattern characters (* ? [ \\)")
         }
-        TopicUsage::Subscribe if !is_closed(channel) => {
+        TopicUsage::Subscribe if !is_complete_pattern(channel) => {
             Err("a pattern closes each [ by ] and does not end in a single \\")
         }
         _ => Ok(()),
@@ -29,7 +29,7 @@ pub(super) fn check(channel: &str, usage: TopicUsage) -> Result<(), &'static str
 }
 
 /// Redis takes what is left open as if it were closed at the end, which nobody means.
-fn is_closed(pattern: &str) -> bool {
+fn is_complete_pattern(pattern: &str) -> bool {
     let (mut in_set, mut escaped) = (false, false);
     for character in pattern.chars() {
         match character {
@@ -64,18 +64,18 @@ mod tests {
     #[test]
     fn channels_are_any_text_and_patterns_are_for_subscribing() {
         for channel in ["a", "orders.7", "orders:7", "two words", "ü", "a]", "__keyspace@0__:a"] {
-            assert_eq!(check(channel, TopicUsage::Publish), Ok(()), "{channel}");
-            assert_eq!(check(channel, TopicUsage::Subscribe), Ok(()), "{channel}");
+            assert_eq!(check_channel(channel, TopicUsage::Publish), Ok(()), "{channel}");
+            assert_eq!(check_channel(channel, TopicUsage::Subscribe), Ok(()), "{channel}");
             assert!(!is_pattern(channel), "{channel}");
         }
         for pattern in ["*", "orders.*", "a?c", "a[bc]", r"a\*", r"\\", r"[\]]"] {
-            assert!(check(pattern, TopicUsage::Publish).is_err(), "{pattern}");
-            assert_eq!(check(pattern, TopicUsage::Subscribe), Ok(()), "{pattern}");
+            assert!(check_channel(pattern, TopicUsage::Publish).is_err(), "{pattern}");
+            assert_eq!(check_channel(pattern, TopicUsage::Subscribe), Ok(()), "{pattern}");
             assert!(is_pattern(pattern), "{pattern}");
         }
         for neither in ["", "a\nb", "a\r\nFLUSHALL\r\n", "a[b", r"a\", r"[a\]"] {
-            assert!(check(neither, TopicUsage::Publish).is_err(), "{neither}");
-            assert!(check(neither, TopicUsage::Subscribe).is_err(), "{neither}");
+            assert!(check_channel(neither, TopicUsage::Publish).is_err(), "{neither}");
+            assert!(check_channel(neither, TopicUsage::Subscribe).is_err(), "{neither}");
         }
     }
 

@@ -7,7 +7,7 @@ use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, RedisError};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::address::Address;
+use super::address::RedisAddress;
 
 /// Time to connect and sign in, after which the attempt counts as failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,48 +26,50 @@ pub(super) const LOST: &str = "the connection was lost";
 pub(super) const NO_PUSHES: Option<fn(PushInfo) -> Result<(), std::convert::Infallible>> = None;
 
 /// A connection that was signed in. Its reader is a task of its own.
-pub(super) struct Session {
-    pub(super) connection: MultiplexedConnection,
+pub(super) struct RedisConnection {
+    pub(super) multiplexed: MultiplexedConnection,
     reader: JoinHandle<()>,
-    address: Address,
+    address: RedisAddress,
 }
 
-impl Session {
+impl RedisConnection {
     pub(super) async fn open(
-        address: &Address,
+        address: &RedisAddress,
         pushed: Option<impl AsyncPushSender>,
-        patience: Duration,
+        response_timeout: Duration,
     ) -> Result<Self, Box<str>> {
         let stream = address.connect(CONNECT_TIMEOUT).await.map_err(|error| error.to_string())?;
-        let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
+        let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(response_timeout));
         if let Some(pushed) = pushed {
             config = config.set_push_sender(pushed);
         }
         let hello = address.hello();
         let signing_in = MultiplexedConnection::new_with_config(&hello, stream, config);
         match timeout(CONNECT_TIMEOUT, signing_in).await {
-            Ok(Ok((connection, reader))) => {
-                Ok(Self { connection, reader: tokio::spawn(reader), address: address.clone() })
-            }
-            Ok(Err(error)) => Err(refused_to_sign_in(&error).into()),
+            Ok(Ok((connection, reader))) => Ok(Self {
+                multiplexed: connection,
+                reader: tokio::spawn(reader),
+                address: address.clone(),
+            }),
+            Ok(Err(error)) => Err(sign_in_failure(&error).into()),
             Err(_) => Err("the broker did not answer within 5 s".into()),
         }
     }
 
     /// One more connection to the same server, on which an answer may take that long.
-    pub(super) async fn another(&self, patience: Duration) -> Result<Self, Box<str>> {
-        Self::open(&self.address, NO_PUSHES, patience).await
+    pub(super) async fn open_another(&self, response_timeout: Duration) -> Result<Self, Box<str>> {
+        Self::open(&self.address, NO_PUSHES, response_timeout).await
     }
 
     /// Resolves when the connection is of no use any more, to the reason.
-    pub(super) async fn lost(&mut self) -> Box<str> {
+    pub(super) async fn wait_lost(&mut self) -> Box<str> {
         loop {
             tokio::select! {
                 _ = &mut self.reader => return LOST.into(),
                 () = sleep(PING_INTERVAL) => {
                     let ping = redis::cmd("PING");
-                    if let Err(error) = self.connection.send_packed_command(&ping).await {
-                        return said(&error).into();
+                    if let Err(error) = self.multiplexed.send_packed_command(&ping).await {
+                        return error_text(&error).into();
                     }
                 }
             }
@@ -85,7 +87,7 @@ impl Session {
 }
 
 /// What the broker said when it refused a command that carries no secrets.
-pub(super) fn said(error: &RedisError) -> String {
+pub(super) fn error_text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
@@ -101,7 +103,7 @@ pub(super) fn is_refusal(error: &RedisError) -> bool {
 
 /// Why the handshake failed. Of what the broker said only the code is told: servers that do not know a
 /// command repeat its arguments, and here those are user and password.
-fn refused_to_sign_in(error: &RedisError) -> String {
+fn sign_in_failure(error: &RedisError) -> String {
     match error.code() {
         Some("WRONGPASS") => "the broker does not know this user and password (WRONGPASS)".into(),
         Some("NOAUTH") => "the broker wants a password (NOAUTH)".into(),

@@ -9,33 +9,37 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::RedisAuthentication;
-use super::address::Address;
-use super::session::{NO_PUSHES, RESPONSE_TIMEOUT, Session, said};
+use super::address::RedisAddress;
+use super::connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, error_text};
 
 /// Slots of a cluster, by its specification.
 const SLOTS: u16 = 16_384;
 
 /// The map of a cluster is read at most this often: a failover takes seconds.
-const MAP_AGE_MIN: Duration = Duration::from_millis(50);
+const SLOT_MAP_AGE_MIN: Duration = Duration::from_millis(50);
 
 /// Where a dialer finds its server.
 #[derive(Clone)]
-pub(super) enum Targets {
+pub(super) enum ServerSource {
     /// Any of these, in turn.
-    Any(Arc<[Address]>),
+    Any(Arc<[RedisAddress]>),
     /// The master that sentinels name.
     Master(Arc<Sentinel>),
     /// The node that has that slot.
     Slot(Arc<Cluster>, u16),
 }
 
-impl Targets {
+impl ServerSource {
     /// The server to try next: the `attempt`-th try, and nothing that was known before `since` counts.
-    pub(super) async fn next(&self, attempt: usize, since: Instant) -> Result<Address, Box<str>> {
+    pub(super) async fn find_server(
+        &self,
+        attempt: usize,
+        since: Instant,
+    ) -> Result<RedisAddress, Box<str>> {
         match self {
             Self::Any(addresses) => Ok(addresses[attempt % addresses.len()].clone()),
-            Self::Master(sentinel) => sentinel.master().await,
-            Self::Slot(cluster, slot) => cluster.owner(*slot, since).await,
+            Self::Master(sentinel) => sentinel.find_master().await,
+            Self::Slot(cluster, slot) => cluster.find_owner(*slot, since).await,
         }
     }
 
@@ -49,21 +53,21 @@ impl Targets {
 pub(super) struct Sentinel {
     pub(super) master: Box<str>,
     /// One or more.
-    pub(super) sentinels: Vec<Address>,
+    pub(super) sentinels: Vec<RedisAddress>,
     /// How to sign in to the master.
     pub(super) authentication: Option<RedisAuthentication>,
 }
 
 impl Sentinel {
     /// What the first sentinel that knows says.
-    async fn master(&self) -> Result<Address, Box<str>> {
+    async fn find_master(&self) -> Result<RedisAddress, Box<str>> {
         let mut reason: Box<str> = "no sentinel knows the master".into();
         for sentinel in &self.sentinels {
-            let mut question = redis::cmd("SENTINEL");
-            question.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.master);
-            match ask(sentinel, &question).await {
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.master);
+            match query(sentinel, &command).await {
                 Ok(Value::Array(parts)) => {
-                    if let Some((host, port)) = place(&parts) {
+                    if let Some((host, port)) = read_host_and_port(&parts) {
                         return Ok(sentinel.sibling(host, port, self.authentication.as_ref()));
                     }
                 }
@@ -78,31 +82,35 @@ impl Sentinel {
 /// A cluster, and which of its nodes has which slots.
 pub(super) struct Cluster {
     /// Some of its nodes: one or more.
-    seeds: Vec<Address>,
-    map: Mutex<Map>,
+    seeds: Vec<RedisAddress>,
+    map: Mutex<SlotMap>,
 }
 
 #[derive(Default)]
-struct Map {
+struct SlotMap {
     read_at: Option<Instant>,
     /// First slot, last slot, and the node that has them; in order.
-    ranges: Vec<(u16, u16, Address)>,
+    ranges: Vec<(u16, u16, RedisAddress)>,
 }
 
 impl Cluster {
-    pub(super) fn new(seeds: Vec<Address>) -> Self {
+    pub(super) fn new(seeds: Vec<RedisAddress>) -> Self {
         Self { seeds, map: Mutex::default() }
     }
 
     /// The node that has that slot, by a map that was read after `since`.
-    pub(super) async fn owner(&self, slot: u16, since: Instant) -> Result<Address, Box<str>> {
+    pub(super) async fn find_owner(
+        &self,
+        slot: u16,
+        since: Instant,
+    ) -> Result<RedisAddress, Box<str>> {
         // Whoever needs a newer map waits for the one who reads it.
         let mut map = self.map.lock().await;
-        let is_known = map.read_at.is_some_and(|at| at >= since || at.elapsed() < MAP_AGE_MIN);
+        let is_known = map.read_at.is_some_and(|at| at >= since || at.elapsed() < SLOT_MAP_AGE_MIN);
         if !is_known {
             let nodes = map.ranges.iter().map(|(_, _, node)| node);
-            let ranges = read_map(nodes.chain(&self.seeds)).await?;
-            *map = Map { read_at: Some(Instant::now()), ranges };
+            let ranges = read_slot_map(nodes.chain(&self.seeds)).await?;
+            *map = SlotMap { read_at: Some(Instant::now()), ranges };
         }
         let at = map.ranges.partition_point(|(_, last, _)| *last < slot);
         match map.ranges.get(at) {
@@ -113,23 +121,23 @@ impl Cluster {
 }
 
 /// Asks one node after the other, until one knows of all slots that it can.
-async fn read_map<'a>(
-    nodes: impl Iterator<Item = &'a Address>,
-) -> Result<Vec<(u16, u16, Address)>, Box<str>> {
+async fn read_slot_map<'a>(
+    nodes: impl Iterator<Item = &'a RedisAddress>,
+) -> Result<Vec<(u16, u16, RedisAddress)>, Box<str>> {
     let mut tried: Vec<String> = Vec::new();
     let mut reason: Box<str> = "no node of the cluster answers".into();
     for node in nodes {
-        let name = node.for_logs();
+        let name = node.display_name();
         if tried.contains(&name) {
             continue;
         }
         tried.push(name);
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("SLOTS");
-        match ask(node, &question).await {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        match query(node, &command).await {
             Ok(Value::Array(ranges)) => {
                 let mut ranges: Vec<_> =
-                    ranges.into_iter().filter_map(|range| read_range(node, range)).collect();
+                    ranges.into_iter().filter_map(|range| read_slot_range(node, range)).collect();
                 ranges.sort_by_key(|(first, _, _)| *first);
                 return Ok(ranges);
             }
@@ -141,7 +149,7 @@ async fn read_map<'a>(
 }
 
 /// Reads `[first, last, [host, port, …], replicas…]`, as `node` has said it.
-fn read_range(node: &Address, range: Value) -> Option<(u16, u16, Address)> {
+fn read_slot_range(node: &RedisAddress, range: Value) -> Option<(u16, u16, RedisAddress)> {
     let Value::Array(parts) = range else { return None };
     let slot = |value: &Value| match value {
         Value::Int(slot) => u16::try_from(*slot).ok(),
@@ -149,7 +157,7 @@ fn read_range(node: &Address, range: Value) -> Option<(u16, u16, Address)> {
     };
     let (first, last) = (slot(parts.first()?)?, slot(parts.get(1)?)?);
     let Value::Array(owner) = parts.get(2)? else { return None };
-    let owner = match place(owner) {
+    let owner = match read_host_and_port(owner) {
         Some((host, port)) => node.relative(host, port),
         // A node may not know its own name: then it is where it was asked.
         None => match owner.get(1)? {
@@ -161,7 +169,7 @@ fn read_range(node: &Address, range: Value) -> Option<(u16, u16, Address)> {
 }
 
 /// Reads `[host, port, …]`.
-fn place(parts: &[Value]) -> Option<(String, u16)> {
+fn read_host_and_port(parts: &[Value]) -> Option<(String, u16)> {
     let text = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
         Value::SimpleString(text) => Some(text.clone()),
@@ -171,15 +179,15 @@ fn place(parts: &[Value]) -> Option<(String, u16)> {
     Some((text(parts.first()?)?, text(parts.get(1)?)?.parse().ok()?))
 }
 
-/// One question on a connection of its own.
-async fn ask(server: &Address, question: &redis::Cmd) -> Result<Value, Box<str>> {
-    let mut session = Session::open(server, NO_PUSHES, RESPONSE_TIMEOUT).await?;
-    let answer = session.connection.send_packed_command(question).await;
-    session.close().await;
+/// One command on a connection of its own.
+async fn query(server: &RedisAddress, command: &redis::Cmd) -> Result<Value, Box<str>> {
+    let mut connection = RedisConnection::open(server, NO_PUSHES, RESPONSE_TIMEOUT).await?;
+    let answer = connection.multiplexed.send_packed_command(command).await;
+    connection.close().await;
     match answer {
-        Ok(Value::ServerError(error)) => Err(said(&error.into()).into()),
+        Ok(Value::ServerError(error)) => Err(error_text(&error.into()).into()),
         Ok(value) => Ok(value),
-        Err(error) => Err(said(&error).into()),
+        Err(error) => Err(error_text(&error).into()),
     }
 }
 
@@ -207,8 +215,8 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    fn node(url: &str) -> Address {
-        Address::parse_list(&[url.to_owned()], None, None).unwrap().remove(0)
+    fn node(url: &str) -> RedisAddress {
+        RedisAddress::parse_list(&[url.to_owned()], None, None).unwrap().remove(0)
     }
 
     #[test]
@@ -231,12 +239,13 @@ mod tests {
         let range = |host: Value| {
             let owner = Value::Array(vec![host, Value::Int(7001), bulk("id")]);
             let range = Value::Array(vec![Value::Int(0), Value::Int(5460), owner]);
-            read_range(&asked, range).map(|(first, last, node)| (first, last, node.for_logs()))
+            read_slot_range(&asked, range)
+                .map(|(first, last, node)| (first, last, node.display_name()))
         };
         assert_eq!(range(bulk("10.0.0.7")), Some((0, 5460, "10.0.0.7:7001".into())));
         for unnamed in [Value::Nil, bulk("")] {
             assert_eq!(range(unnamed), Some((0, 5460, "seed:7001".into())));
         }
-        assert!(read_range(&asked, Value::Array(vec![Value::Int(-1)])).is_none());
+        assert!(read_slot_range(&asked, Value::Array(vec![Value::Int(-1)])).is_none());
     }
 }

@@ -12,7 +12,7 @@ use crate::{EventStream, SourceMessage};
 const MESSAGES_MAX: usize = 16;
 
 /// The parts as one. With `only_latest`, of the events that they begin with only the latest is passed on.
-pub(super) fn merge(
+pub(super) fn merge_streams(
     mut parts: Vec<EventStream>,
     only_latest: bool,
     runtime: &tokio::runtime::Handle,

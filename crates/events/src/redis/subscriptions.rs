@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
-use super::channel::is_pattern;
+use super::channel_name::is_pattern;
 use crate::event_queue::{EventSender, SendOutcome};
 use crate::{Event, EventStream, ProviderStats, Start, StreamEnd, Wanted};
 
@@ -17,64 +17,64 @@ pub(super) const MOVED: &str = "MOVED";
 
 /// What the broker has been asked for one channel or pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
+enum SubscribeState {
     /// Nothing yet; the next batch asks.
-    Not,
+    NotRequested,
     /// The batch that is on its way.
-    Now,
+    Requested,
     /// The broker has confirmed it.
     Confirmed,
 }
 
 #[derive(Debug)]
-struct Channel {
-    asked: Asked,
+struct ChannelSubscription {
+    state: SubscribeState,
     streams: Vec<u64>,
 }
 
 #[derive(Debug)]
-struct OpenStream {
+struct PubSubStream {
     sender: EventSender,
     /// The latest event has found room; those that do not make one gap together.
-    is_whole: bool,
+    is_gapless: bool,
     channels: Vec<Arc<str>>,
 }
 
 /// What to ask of the broker next, in this order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct SubscribeBatch {
     pub(super) unsubscribe: Vec<Arc<str>>,
     pub(super) subscribe: Vec<Arc<str>>,
 }
 
 /// A new stream.
-pub(super) struct Opened {
+pub(super) struct OpenedStream {
     pub(super) id: u64,
     pub(super) stream: EventStream,
     /// Resolves when it is dropped.
     pub(super) gone: futures_util::future::BoxFuture<'static, ()>,
     /// With which batch all its channels are in force, counted from 1; 0: they are.
-    pub(super) settled_by: u64,
+    pub(super) confirmed_by: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Channels {
+pub(super) struct SubscriptionTable {
     queue_events: usize,
     stats: Arc<ProviderStats>,
     /// By name, or by pattern as subscribed to: no name is both.
-    channels: HashMap<Arc<str>, Channel>,
-    streams: HashMap<u64, OpenStream>,
+    channels: HashMap<Arc<str>, ChannelSubscription>,
+    streams: HashMap<u64, PubSubStream>,
     next_stream: u64,
-    /// Asked for and no longer wanted.
-    leaving: Vec<Arc<str>>,
-    /// Some channel is [`Asked::Not`].
-    wanting: bool,
+    /// SubscribeState for and no longer wanted.
+    unwanted: Vec<Arc<str>>,
+    /// Some channel is [`SubscribeState::NotRequested`].
+    has_new: bool,
     batches: u64,
     /// A slot has left this node.
     moved: Arc<Notify>,
 }
 
-impl Channels {
+impl SubscriptionTable {
     pub(super) fn new(queue_events: usize, stats: Arc<ProviderStats>) -> Self {
         Self {
             queue_events,
@@ -82,8 +82,8 @@ impl Channels {
             channels: HashMap::new(),
             streams: HashMap::new(),
             next_stream: 0,
-            leaving: Vec::new(),
-            wanting: false,
+            unwanted: Vec::new(),
+            has_new: false,
             batches: 0,
             moved: Arc::default(),
         }
@@ -95,7 +95,7 @@ impl Channels {
     }
 
     /// A stream over `topics`. Pub/Sub has no past: one that begins in it begins with a gap.
-    pub(super) fn open(&mut self, Wanted { topics, start, .. }: Wanted) -> Opened {
+    pub(super) fn open(&mut self, Wanted { topics, start, .. }: Wanted) -> OpenedStream {
         let id = self.next_stream;
         self.next_stream += 1;
         let (mut sender, stream) = EventSender::new(self.queue_events);
@@ -105,7 +105,7 @@ impl Channels {
         }
         sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
         let gone = Box::pin(sender.closed());
-        let mut settled_by = 0;
+        let mut confirmed_by = 0;
         let mut channels: Vec<Arc<str>> = Vec::with_capacity(topics.len());
         for topic in topics {
             // A channel named twice is heard once.
@@ -116,84 +116,83 @@ impl Channels {
                 Some((name, _)) => Arc::clone(name),
                 None => topic.into(),
             };
-            let channel = self
-                .channels
-                .entry(Arc::clone(&name))
-                .or_insert_with(|| Channel { asked: Asked::Not, streams: Vec::new() });
-            channel.streams.push(id);
-            settled_by = settled_by.max(match channel.asked {
-                Asked::Not => self.batches + 1,
-                Asked::Now => self.batches,
-                Asked::Confirmed => 0,
+            let channel = self.channels.entry(Arc::clone(&name)).or_insert_with(|| {
+                ChannelSubscription { state: SubscribeState::NotRequested, streams: Vec::new() }
             });
-            self.wanting |= channel.asked == Asked::Not;
+            channel.streams.push(id);
+            confirmed_by = confirmed_by.max(match channel.state {
+                SubscribeState::NotRequested => self.batches + 1,
+                SubscribeState::Requested => self.batches,
+                SubscribeState::Confirmed => 0,
+            });
+            self.has_new |= channel.state == SubscribeState::NotRequested;
             channels.push(name);
         }
-        self.streams.insert(id, OpenStream { sender, is_whole: true, channels });
+        self.streams.insert(id, PubSubStream { sender, is_gapless: true, channels });
         ProviderStats::add(&self.stats.streams, 1);
-        Opened { id, stream, gone, settled_by }
+        OpenedStream { id, stream, gone, confirmed_by }
     }
 
     /// The stream was dropped.
     pub(super) fn close(&mut self, id: u64) {
         if let Some(stream) = self.streams.remove(&id) {
-            self.leave(id, &stream.channels);
+            self.leave_channels(id, &stream.channels);
         }
     }
 
     /// The broker refuses that channel: ends the streams that want it.
-    pub(super) fn refuse(&mut self, name: &str, reason: &str) {
+    pub(super) fn end_refused(&mut self, name: &str, reason: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         // There is nothing to unsubscribe.
-        channel.asked = Asked::Not;
+        channel.state = SubscribeState::NotRequested;
         for id in channel.streams.clone() {
             let Some(stream) = self.streams.remove(&id) else { continue };
-            self.leave(id, &stream.channels);
+            self.leave_channels(id, &stream.channels);
             stream.sender.end(StreamEnd::Refused(reason.to_owned()));
         }
     }
 
-    fn leave(&mut self, id: u64, channels: &[Arc<str>]) {
+    fn leave_channels(&mut self, id: u64, channels: &[Arc<str>]) {
         ProviderStats::subtract(&self.stats.streams, 1);
         for name in channels {
             let Some(channel) = self.channels.get_mut(name) else { continue };
             channel.streams.retain(|&stream| stream != id);
             if channel.streams.is_empty()
                 && let Some(channel) = self.channels.remove(name)
-                && channel.asked != Asked::Not
+                && channel.state != SubscribeState::NotRequested
             {
-                self.leaving.push(Arc::clone(name));
+                self.unwanted.push(Arc::clone(name));
             }
         }
     }
 
     /// What to ask next, all that has come up since the last batch in one; `None` if there is nothing.
     /// One batch at a time: the one before has been confirmed.
-    pub(super) fn next_batch(&mut self) -> Option<Batch> {
-        if !self.wanting && self.leaving.is_empty() {
+    pub(super) fn next_batch(&mut self) -> Option<SubscribeBatch> {
+        if !self.has_new && self.unwanted.is_empty() {
             return None;
         }
-        let unsubscribe = std::mem::take(&mut self.leaving);
+        let unsubscribe = std::mem::take(&mut self.unwanted);
         let mut subscribe = Vec::new();
-        if std::mem::take(&mut self.wanting) {
+        if std::mem::take(&mut self.has_new) {
             for (name, channel) in &mut self.channels {
-                if channel.asked == Asked::Not {
-                    channel.asked = Asked::Now;
+                if channel.state == SubscribeState::NotRequested {
+                    channel.state = SubscribeState::Requested;
                     subscribe.push(Arc::clone(name));
                 }
             }
         }
         self.batches += 1;
-        Some(Batch { unsubscribe, subscribe })
+        Some(SubscribeBatch { unsubscribe, subscribe })
     }
 
     /// The broker has confirmed the last batch. Returns its number.
-    pub(super) fn confirmed(&mut self, batch: &Batch) -> u64 {
+    pub(super) fn on_confirmed(&mut self, batch: &SubscribeBatch) -> u64 {
         for name in &batch.subscribe {
             if let Some(channel) = self.channels.get_mut(name)
-                && channel.asked == Asked::Now
+                && channel.state == SubscribeState::Requested
             {
-                channel.asked = Asked::Confirmed;
+                channel.state = SubscribeState::Confirmed;
             }
         }
         self.batches
@@ -201,11 +200,11 @@ impl Channels {
 
     /// The connection is gone: everything has to be asked for anew, and every stream may have missed
     /// something. Returns the number of streams.
-    pub(super) fn lost(&mut self) -> usize {
-        self.leaving.clear();
-        self.wanting = !self.channels.is_empty();
+    pub(super) fn on_lost(&mut self) -> usize {
+        self.unwanted.clear();
+        self.has_new = !self.channels.is_empty();
         for channel in self.channels.values_mut() {
-            channel.asked = Asked::Not;
+            channel.state = SubscribeState::NotRequested;
         }
         for stream in self.streams.values_mut() {
             // An attempt to come back that fails half-way loses nothing more.
@@ -217,7 +216,7 @@ impl Channels {
     }
 
     /// Ends all streams.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end_all(&mut self) {
         self.channels.clear();
         for (_, stream) in self.streams.drain() {
             stream.sender.end(StreamEnd::Closed);
@@ -226,7 +225,7 @@ impl Channels {
 
     /// What the broker pushed, beside answers. Never waits.
     // hot path: once per event and subscription; its budget is the number of streams.
-    pub(super) fn pushed(&mut self, info: PushInfo) {
+    pub(super) fn dispatch_push(&mut self, info: PushInfo) {
         let mut data = info.data.into_iter();
         let mut next = || match data.next() {
             Some(Value::BulkString(bytes)) => Some(bytes),
@@ -239,9 +238,12 @@ impl Channels {
                 // Said unasked: another node has the slot now.
                 if let Some(name) = next()
                     && let Ok(name) = std::str::from_utf8(&name)
-                    && self.channels.get(name).is_some_and(|it| it.asked == Asked::Confirmed)
+                    && self
+                        .channels
+                        .get(name)
+                        .is_some_and(|it| it.state == SubscribeState::Confirmed)
                 {
-                    self.refuse(name, MOVED);
+                    self.end_refused(name, MOVED);
                     self.moved.notify_one();
                 }
                 return;
@@ -262,18 +264,18 @@ impl Channels {
             // A stream that is gone is closed by the connection's task.
             if matches!(stream.sender.try_send(Arc::clone(&event)), SendOutcome::Dropped { .. }) {
                 ProviderStats::add(&self.stats.dropped, 1);
-                if std::mem::take(&mut stream.is_whole) {
+                if std::mem::take(&mut stream.is_gapless) {
                     ProviderStats::add(&self.stats.gaps, 1);
                 }
             } else {
-                stream.is_whole = true;
+                stream.is_gapless = true;
             }
         }
     }
 }
 
-/// Channels apart from patterns, since each have a command of their own.
-pub(super) fn channels_and_patterns(names: &[Arc<str>]) -> (Vec<&str>, Vec<&str>) {
+/// SubscriptionTable apart from patterns, since each have a command of their own.
+pub(super) fn split_patterns(names: &[Arc<str>]) -> (Vec<&str>, Vec<&str>) {
     let (patterns, channels) = names.iter().map(|name| &**name).partition(|name| is_pattern(name));
     (channels, patterns)
 }
@@ -284,21 +286,21 @@ mod tests {
     use crate::SourceMessage;
     use std::sync::atomic::Ordering::Relaxed;
 
-    fn channels() -> Channels {
-        Channels::new(8, Arc::default())
+    fn channels() -> SubscriptionTable {
+        SubscriptionTable::new(8, Arc::default())
     }
 
-    fn open(channels: &mut Channels, topics: &[&str]) -> Opened {
+    fn open(channels: &mut SubscriptionTable, topics: &[&str]) -> OpenedStream {
         channels.open(Wanted::new(topics.iter().map(|&topic| topic.into()).collect()))
     }
 
-    fn push(channels: &mut Channels, kind: PushKind, words: &[&str]) {
+    fn push(channels: &mut SubscriptionTable, kind: PushKind, words: &[&str]) {
         let data = words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect();
-        channels.pushed(PushInfo { kind, data });
+        channels.dispatch_push(PushInfo { kind, data });
     }
 
     /// `-a -b +c`: what a batch asks for, sorted.
-    fn asked(channels: &mut Channels) -> (String, Option<Batch>) {
+    fn next_words(channels: &mut SubscriptionTable) -> (String, Option<SubscribeBatch>) {
         let batch = channels.next_batch();
         let mut words: Vec<String> = Vec::new();
         if let Some(batch) = &batch {
@@ -341,17 +343,17 @@ mod tests {
     fn what_comes_up_while_a_batch_is_on_its_way_goes_into_the_next() {
         let mut channels = channels();
         let first = open(&mut channels, &["a", "b"]);
-        assert_eq!(first.settled_by, 1);
-        let (words, batch) = asked(&mut channels);
+        assert_eq!(first.confirmed_by, 1);
+        let (words, batch) = next_words(&mut channels);
         assert_eq!(words, "+a +b");
         let same = open(&mut channels, &["a"]);
         let more = open(&mut channels, &["a", "c"]);
-        assert_eq!((same.settled_by, more.settled_by), (1, 2));
+        assert_eq!((same.confirmed_by, more.confirmed_by), (1, 2));
         channels.close(first.id);
-        assert_eq!(channels.confirmed(&batch.unwrap()), 1);
-        assert_eq!(open(&mut channels, &["a"]).settled_by, 0);
-        assert_eq!(asked(&mut channels).0, "+c -b");
-        assert_eq!(asked(&mut channels).0, "");
+        assert_eq!(channels.on_confirmed(&batch.unwrap()), 1);
+        assert_eq!(open(&mut channels, &["a"]).confirmed_by, 0);
+        assert_eq!(next_words(&mut channels).0, "+c -b");
+        assert_eq!(next_words(&mut channels).0, "");
         assert_eq!(channels.stats.streams.load(Relaxed), 3);
     }
 
@@ -359,12 +361,12 @@ mod tests {
     fn a_channel_wanted_again_before_it_was_left_is_asked_for_anew() {
         let mut channels = channels();
         let first = open(&mut channels, &["a"]);
-        let (_, batch) = asked(&mut channels);
+        let (_, batch) = next_words(&mut channels);
         channels.close(first.id);
         let again = open(&mut channels, &["a"]);
-        channels.confirmed(&batch.unwrap());
-        assert_eq!(again.settled_by, 2);
-        assert_eq!(asked(&mut channels).0, "+a -a", "first left, then subscribed to");
+        channels.on_confirmed(&batch.unwrap());
+        assert_eq!(again.confirmed_by, 2);
+        assert_eq!(next_words(&mut channels).0, "+a -a", "first left, then subscribed to");
     }
 
     #[test]
@@ -372,33 +374,33 @@ mod tests {
         let mut channels = channels();
         let first = open(&mut channels, &["a"]);
         channels.close(first.id);
-        assert_eq!(asked(&mut channels).0, "");
+        assert_eq!(next_words(&mut channels).0, "");
     }
 
     #[test]
     fn a_loss_leaves_one_gap_and_asks_for_everything_again() {
         let mut channels = channels();
         let mut stream = open(&mut channels, &["a", "b"]).stream;
-        let (_, batch) = asked(&mut channels);
-        channels.confirmed(&batch.unwrap());
+        let (_, batch) = next_words(&mut channels);
+        channels.on_confirmed(&batch.unwrap());
         let gone = open(&mut channels, &["c"]);
         channels.close(gone.id);
-        assert_eq!(channels.lost(), 1);
-        assert_eq!(channels.lost(), 1, "an attempt to come back failed half-way");
+        assert_eq!(channels.on_lost(), 1);
+        assert_eq!(channels.on_lost(), 1, "an attempt to come back failed half-way");
         assert_eq!(channels.stats.gaps.load(Relaxed), 1);
-        assert_eq!(asked(&mut channels).0, "+a +b");
+        assert_eq!(next_words(&mut channels).0, "+a +b");
         push(&mut channels, PushKind::Message, &["a", "1"]);
         assert_eq!(heard(&mut stream), ["gap", "a 1"]);
     }
 
     #[test]
     fn events_that_find_no_room_one_after_the_other_are_one_gap() {
-        let mut channels = Channels::new(2, Arc::default());
+        let mut channels = SubscriptionTable::new(2, Arc::default());
         let mut stream = open(&mut channels, &["a"]).stream;
         for number in ["1", "2", "3", "4"] {
             push(&mut channels, PushKind::Message, &["a", number]);
         }
-        assert_eq!(channels.lost(), 1);
+        assert_eq!(channels.on_lost(), 1);
         assert_eq!(heard(&mut stream), ["a 1", "a 2"]);
         push(&mut channels, PushKind::Message, &["a", "5"]);
         assert_eq!(heard(&mut stream), ["gap", "a 5"]);
@@ -411,10 +413,10 @@ mod tests {
         let mut channels = channels();
         let mut both = open(&mut channels, &["a", "secret"]).stream;
         let mut other = open(&mut channels, &["a", "b"]).stream;
-        let (_, batch) = asked(&mut channels);
-        channels.refuse("secret", "no");
-        channels.confirmed(&batch.unwrap());
-        assert_eq!(asked(&mut channels).0, "");
+        let (_, batch) = next_words(&mut channels);
+        channels.end_refused("secret", "no");
+        channels.on_confirmed(&batch.unwrap());
+        assert_eq!(next_words(&mut channels).0, "");
         push(&mut channels, PushKind::Message, &["a", "1"]);
         assert_eq!(heard(&mut both), ["the broker refused: no"]);
         assert_eq!(heard(&mut other), ["a 1"]);
@@ -431,6 +433,6 @@ mod tests {
     #[test]
     fn commands_take_channels_apart_from_patterns() {
         let names = ["a", "b*", "c", "d?"].map(Arc::from);
-        assert_eq!(channels_and_patterns(&names), (vec!["a", "c"], vec!["b*", "d?"]));
+        assert_eq!(split_patterns(&names), (vec!["a", "c"], vec!["b*", "d?"]));
     }
 }

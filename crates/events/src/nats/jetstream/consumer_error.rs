@@ -4,7 +4,7 @@ use super::api::ApiError;
 
 /// The reason why a consumer could not be made.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ConsumerError {
     /// The stream does not exist, or was deleted and made again.
     NoStream(Box<str>),
     /// The broker has deleted messages behind the wanted position.
@@ -15,7 +15,7 @@ pub(super) enum Failure {
     Unanswered(String),
 }
 
-impl From<ApiError> for Failure {
+impl From<ApiError> for ConsumerError {
     fn from(error: ApiError) -> Self {
         match error {
             ApiError::Unanswered(reason) => Self::Unanswered(reason),

@@ -1,14 +1,14 @@
-//! Which messages of a stream are wanted, and who looks: the broker where it can, else the reader.
+//! The filter for messages of a stream. The broker applies it if it can, otherwise the reader does.
 
-/// Subjects, without those that others of them cover.
+/// The requested subjects, without those that others of them cover.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Filter {
+pub(super) struct SubjectFilter {
     subjects: Vec<Box<str>>,
-    /// Some of them have subjects in common.
+    /// True if some of the subjects overlap.
     overlap: bool,
 }
 
-impl Filter {
+impl SubjectFilter {
     pub(super) fn new(mut topics: Vec<Box<str>>) -> Self {
         topics.sort_unstable();
         topics.dedup();
@@ -20,7 +20,7 @@ impl Filter {
         let overlap = subjects
             .iter()
             .enumerate()
-            .any(|(index, a)| subjects.iter().skip(index + 1).any(|b| meet(a, b)));
+            .any(|(index, a)| subjects.iter().skip(index + 1).any(|b| overlap(a, b)));
         Self { subjects, overlap }
     }
 
@@ -28,8 +28,9 @@ impl Filter {
         &self.subjects
     }
 
-    /// Can the broker filter? It takes several subjects since version 2.10, and never those that overlap.
-    pub(super) fn fits_the_broker(&self, takes_several: bool) -> bool {
+    /// True if the broker can apply the filter. It accepts several subjects since version 2.10, but never overlapping
+    /// ones.
+    pub(super) fn is_supported(&self, takes_several: bool) -> bool {
         self.subjects.len() == 1 || (takes_several && !self.overlap)
     }
 
@@ -38,7 +39,7 @@ impl Filter {
     }
 }
 
-/// Has `pattern` all subjects that `other` has?
+/// True if `pattern` matches every subject that `other` matches.
 pub(in crate::nats) fn covers(pattern: &str, other: &str) -> bool {
     let (mut pattern, mut other) = (pattern.split('.'), other.split('.'));
     loop {
@@ -51,8 +52,8 @@ pub(in crate::nats) fn covers(pattern: &str, other: &str) -> bool {
     }
 }
 
-/// Is there a subject that both have?
-fn meet(a: &str, b: &str) -> bool {
+/// True if a subject exists that both patterns match.
+fn overlap(a: &str, b: &str) -> bool {
     let (mut a, mut b) = (a.split('.'), b.split('.'));
     loop {
         match (a.next(), b.next()) {
@@ -68,8 +69,8 @@ fn meet(a: &str, b: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn filter(topics: &[&str]) -> Filter {
-        Filter::new(topics.iter().map(|&topic| topic.into()).collect())
+    fn filter(topics: &[&str]) -> SubjectFilter {
+        SubjectFilter::new(topics.iter().map(|&topic| topic.into()).collect())
     }
 
     #[test]
@@ -93,10 +94,10 @@ mod tests {
 
     #[test]
     fn the_broker_filters_several_subjects_only_if_it_can_and_they_do_not_overlap() {
-        assert!(filter(&["a.*", "a.b"]).fits_the_broker(false), "one is left");
-        assert!(filter(&["a", "b"]).fits_the_broker(true));
-        assert!(!filter(&["a", "b"]).fits_the_broker(false));
-        assert!(!filter(&["a.*.c", "a.b.*"]).fits_the_broker(true));
-        assert!(!filter(&["*.b", "a.>"]).fits_the_broker(true));
+        assert!(filter(&["a.*", "a.b"]).is_supported(false), "one is left");
+        assert!(filter(&["a", "b"]).is_supported(true));
+        assert!(!filter(&["a", "b"]).is_supported(false));
+        assert!(!filter(&["a.*.c", "a.b.*"]).is_supported(true));
+        assert!(!filter(&["*.b", "a.>"]).is_supported(true));
     }
 }

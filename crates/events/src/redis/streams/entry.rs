@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redis::{Cmd, Value};
 
-use super::id::Id;
+use super::entry_id::EntryId;
 use crate::{Event, Headers, Message};
 
 /// The field that holds the payload.
@@ -19,18 +19,18 @@ const KEY: &str = "key";
 
 /// One entry as read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
-    pub(super) id: Id,
+pub(super) struct StreamEntry {
+    pub(super) id: EntryId,
     /// Names and values in the order in which they were written.
     fields: Vec<(Vec<u8>, Bytes)>,
 }
 
-impl Entry {
+impl StreamEntry {
     /// Reads `[id, [name, value, …]]`.
     pub(super) fn read(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let [id, fields] = <[Value; 2]>::try_from(parts).ok()?;
-        let id = Id::parse(&text(id)?)?;
+        let id = EntryId::parse(&text(id)?)?;
         let Value::Array(fields) = fields else { return None };
         let mut fields = fields.into_iter();
         let mut read = Vec::with_capacity(fields.len() / 2);
@@ -49,12 +49,12 @@ impl Entry {
     }
 
     /// About as much as it takes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn byte_size(&self) -> usize {
         self.fields.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
     /// The event that it is; its mark is up to who knows the lane.
-    pub(super) fn event(self, topic: &Arc<str>) -> Event {
+    pub(super) fn into_event(self, topic: &Arc<str>) -> Event {
         let published = self.id.time();
         let (mut data, mut key, mut headers) = (None, None, Headers::new());
         if self.fields.iter().any(|(name, _)| name == DATA.as_bytes()) {
@@ -104,7 +104,7 @@ fn as_object(fields: &[(Vec<u8>, Bytes)]) -> Bytes {
 }
 
 /// `XADD`: the message at the end of its stream, of which about `max_len` entries are kept.
-pub(in crate::redis) fn add(message: &Message, max_len: u64) -> Cmd {
+pub(in crate::redis) fn add_command(message: &Message, max_len: u64) -> Cmd {
     let mut command = redis::cmd("XADD");
     command.arg(&*message.topic);
     if max_len > 0 {
@@ -131,7 +131,7 @@ mod tests {
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let fields = fields.iter().copied().map(bulk).collect();
         let value = Value::Array(vec![bulk("7000-1"), Value::Array(fields)]);
-        Entry::read(value).unwrap().event(&"a".into())
+        StreamEntry::read(value).unwrap().into_event(&"a".into())
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         let event = entry(&["trace", "t", "data", "{}", "key", "k"]);
         assert_eq!((&*event.payload, event.key.as_deref()), (&b"{}"[..], Some(&b"k"[..])));
         assert_eq!(*event.headers.unwrap(), [("trace".into(), "t".into())]);
-        assert_eq!(event.published, Id::of_ms(7000).time());
+        assert_eq!(event.published, EntryId::of_ms(7000).time());
     }
 
     #[test]
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn what_is_no_entry_is_left_out() {
         for value in [Value::Nil, Value::Array(vec![Value::Int(1)]), Value::Int(7)] {
-            assert_eq!(Entry::read(value), None);
+            assert_eq!(StreamEntry::read(value), None);
         }
-        assert_eq!(Entry::read_all(Value::Array(vec![Value::Nil])), []);
+        assert_eq!(StreamEntry::read_all(Value::Array(vec![Value::Nil])), []);
     }
 }

@@ -7,12 +7,12 @@ use crate::Mark;
 
 /// Where an entry stands in its stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(super) struct Id {
+pub(super) struct EntryId {
     pub(super) ms: u64,
     pub(super) sequence: u64,
 }
 
-impl Id {
+impl EntryId {
     /// Before all entries: no entry has this number.
     pub(super) const ZERO: Self = Self { ms: 0, sequence: 0 };
 
@@ -49,7 +49,7 @@ impl Id {
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for EntryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.ms, self.sequence)
     }
@@ -61,21 +61,21 @@ mod tests {
 
     #[test]
     fn numbers_are_read_written_and_ordered() {
-        let id = Id::parse(b"1526919030474-55").unwrap();
-        assert_eq!(id, Id { ms: 1_526_919_030_474, sequence: 55 });
+        let id = EntryId::parse(b"1526919030474-55").unwrap();
+        assert_eq!(id, EntryId { ms: 1_526_919_030_474, sequence: 55 });
         assert_eq!(id.to_string(), "1526919030474-55");
-        assert_eq!(Id::of_mark(id.mark(3)), id);
-        assert!(Id::parse(b"7-9").unwrap() < Id::parse(b"7-10").unwrap());
-        assert!(Id::parse(b"7-10").unwrap() < Id::parse(b"8-0").unwrap());
+        assert_eq!(EntryId::of_mark(id.mark(3)), id);
+        assert!(EntryId::parse(b"7-9").unwrap() < EntryId::parse(b"7-10").unwrap());
+        assert!(EntryId::parse(b"7-10").unwrap() < EntryId::parse(b"8-0").unwrap());
         for bad in ["", "7", "-", "7-", "a-1", "7-1-1", "18446744073709551616-0"] {
-            assert_eq!(Id::parse(bad.as_bytes()), None, "{bad}");
+            assert_eq!(EntryId::parse(bad.as_bytes()), None, "{bad}");
         }
     }
 
     #[test]
     fn nothing_lies_between_a_number_and_the_one_before() {
         for (id, before) in [("7-3", "7-2"), ("7-0", "6-18446744073709551615"), ("0-0", "0-0")] {
-            assert_eq!(Id::parse(id.as_bytes()).unwrap().before().to_string(), before);
+            assert_eq!(EntryId::parse(id.as_bytes()).unwrap().before().to_string(), before);
         }
     }
 }

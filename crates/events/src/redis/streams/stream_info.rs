@@ -3,25 +3,25 @@
 
 use redis::Value;
 
-use super::entry::{Entry, text};
-use super::id::Id;
+use super::entry::{StreamEntry, text};
+use super::entry_id::EntryId;
 use crate::Start;
 
 /// A stream as it is. One that does not exist is empty and never had an entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct StreamState {
+pub(super) struct StreamInfo {
     /// The highest number that was ever given.
-    pub(super) latest: Id,
+    pub(super) latest: EntryId,
     length: u64,
     /// Entries that were ever added; servers before Redis 7 do not count them.
     added: Option<u64>,
     /// The oldest that is there.
-    pub(super) first: Option<Id>,
+    pub(super) first: Option<EntryId>,
     /// The newest that is there.
-    pub(super) last: Option<Entry>,
+    pub(super) last: Option<StreamEntry>,
 }
 
-impl StreamState {
+impl StreamInfo {
     pub(super) fn read(value: Value) -> Option<Self> {
         let pairs: Vec<(Value, Value)> = match value {
             Value::Map(pairs) => pairs,
@@ -30,11 +30,11 @@ impl StreamState {
         let mut state = Self::default();
         for (name, value) in pairs {
             match &*text(name)? {
-                b"length" => state.length = number(value)?,
-                b"entries-added" => state.added = Some(number(value)?),
-                b"last-generated-id" => state.latest = Id::parse(&text(value)?)?,
-                b"first-entry" => state.first = Entry::read(value).map(|entry| entry.id),
-                b"last-entry" => state.last = Entry::read(value),
+                b"length" => state.length = read_number(value)?,
+                b"entries-added" => state.added = Some(read_number(value)?),
+                b"last-generated-id" => state.latest = EntryId::parse(&text(value)?)?,
+                b"first-entry" => state.first = StreamEntry::read(value).map(|entry| entry.id),
+                b"last-entry" => state.last = StreamEntry::read(value),
                 _ => {}
             }
         }
@@ -43,40 +43,45 @@ impl StreamState {
 
     /// Is everything there that was ever added after `read`? Streams are trimmed at their beginning, so while
     /// an entry at or before `read` is there, nothing after it was trimmed. Where that cannot be told, no.
-    pub(super) fn is_whole_after(&self, read: Id) -> bool {
+    pub(super) fn is_whole_after(&self, read: EntryId) -> bool {
         match self.first {
             _ if read > self.latest => false,
             Some(first) if first <= read || first.before() == read => true,
             // Nothing was there when it was read: then all that was ever added must be there.
-            _ if read == Id::ZERO => self.added.is_none_or(|added| added == self.length),
+            _ if read == EntryId::ZERO => self.added.is_none_or(|added| added == self.length),
             Some(_) => false,
             None => read == self.latest,
         }
     }
 
     /// Before everything that is there.
-    pub(super) fn begins_after(&self) -> Id {
-        self.first.map_or(self.latest, Id::before)
+    pub(super) fn begins_after(&self) -> EntryId {
+        self.first.map_or(self.latest, EntryId::before)
     }
 
     /// After which number a stream begins that starts there. `next_from` is the first entry of the time or
     /// number that `start` names. `None`: what follows the position is gone.
-    pub(super) fn begin(&self, start: &Start, lane: u32, next_from: Option<Id>) -> Option<Id> {
-        let before = |id: Option<Id>| id.map_or(self.latest, Id::before);
+    pub(super) fn start_after(
+        &self,
+        start: &Start,
+        lane: u32,
+        next_from: Option<EntryId>,
+    ) -> Option<EntryId> {
+        let before = |id: Option<EntryId>| id.map_or(self.latest, EntryId::before);
         Some(match start {
             Start::New => self.latest,
             Start::All => self.begins_after(),
             Start::Last | Start::LastPerTopic => before(self.last.as_ref().map(|entry| entry.id)),
             Start::Since(_) | Start::At(_) => before(next_from),
             Start::After(position) => {
-                let read = position.lane(lane).map_or(Id::ZERO, Id::of_mark);
+                let read = position.lane(lane).map_or(EntryId::ZERO, EntryId::of_mark);
                 return self.is_whole_after(read).then_some(read);
             }
         })
     }
 }
 
-fn number(value: Value) -> Option<u64> {
+fn read_number(value: Value) -> Option<u64> {
     match value {
         Value::Int(number) => u64::try_from(number).ok(),
         value => std::str::from_utf8(&text(value)?).ok()?.parse().ok(),
@@ -97,7 +102,7 @@ mod tests {
     }
 
     /// A stream of `length` entries of `added`, the first and the last of which are these.
-    fn stream(first: &str, last: &str, length: i64, added: Option<i64>) -> StreamState {
+    fn stream(first: &str, last: &str, length: i64, added: Option<i64>) -> StreamInfo {
         let or_nil = |id: &str| if id.is_empty() { Value::Nil } else { entry(id) };
         let mut pairs = vec![
             (bulk("length"), Value::Int(length)),
@@ -107,11 +112,11 @@ mod tests {
             (bulk("groups"), Value::Int(0)),
         ];
         pairs.extend(added.map(|added| (bulk("entries-added"), Value::Int(added))));
-        StreamState::read(Value::Map(pairs)).unwrap()
+        StreamInfo::read(Value::Map(pairs)).unwrap()
     }
 
-    fn id(text: &str) -> Id {
-        Id::parse(text.as_bytes()).unwrap()
+    fn id(text: &str) -> EntryId {
+        EntryId::parse(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -133,21 +138,24 @@ mod tests {
 
     #[test]
     fn a_stream_of_which_nothing_was_removed_is_whole_from_its_beginning() {
-        assert!(stream("5-1", "9-0", 3, Some(3)).is_whole_after(Id::ZERO));
-        assert!(stream("5-1", "9-0", 3, None).is_whole_after(Id::ZERO), "Redis 6 does not say");
-        assert!(StreamState::default().is_whole_after(Id::ZERO));
-        assert!(!StreamState::default().is_whole_after(id("1-0")), "it was deleted");
+        assert!(stream("5-1", "9-0", 3, Some(3)).is_whole_after(EntryId::ZERO));
+        assert!(
+            stream("5-1", "9-0", 3, None).is_whole_after(EntryId::ZERO),
+            "Redis 6 does not say"
+        );
+        assert!(StreamInfo::default().is_whole_after(EntryId::ZERO));
+        assert!(!StreamInfo::default().is_whole_after(id("1-0")), "it was deleted");
         let emptied = stream("", "", 0, Some(4));
         assert!(emptied.is_whole_after(id("9-0")));
         assert!(!emptied.is_whole_after(id("8-0")));
-        assert!(!emptied.is_whole_after(Id::ZERO));
+        assert!(!emptied.is_whole_after(EntryId::ZERO));
     }
 
     #[test]
     fn a_start_becomes_a_number() {
         let state = stream("5-1", "9-0", 3, Some(10));
         let begin = |start: Start, next_from: Option<&str>| {
-            state.begin(&start, 2, next_from.map(id)).map(|id| id.to_string())
+            state.start_after(&start, 2, next_from.map(id)).map(|id| id.to_string())
         };
         let after =
             |lane, text| Start::After(std::iter::once(id(text).mark(lane)).collect::<Position>());
