@@ -1,6 +1,5 @@
-//! Topics that the router may see but not read. The broker refuses to be asked for their events, and the library
-//! says that somewhere this was so, but not where: a consumer that lives for as long as that takes asks for one topic
-//! after the other.
+//! A probe for topics that the router may see but not read. The broker refuses to fetch their events, and the library
+//! reports the refusal without naming the topic. A short-lived consumer therefore probes one topic after the other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,37 +14,38 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use super::client_callbacks::ClientCallbacks;
 use super::settings::KafkaSettings;
 
-/// Topics asked for in one go; then other questions have their turn.
+/// The number of topics that are probed at once. Other queries then get their turn.
 pub(super) const TOPICS_AT_ONCE: usize = 64;
 
-/// How long the answer for one topic may take: the connection is made with the first of them.
+/// The maximum time for the response for one topic. The first one includes making the connection.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// For so long nobody asks again for a topic that could not be read: who subscribes is told at once.
+/// The time for which a topic that could not be read is not probed again. Subscribers get the refusal at once.
 const REMEMBERED_FOR: Duration = Duration::from_secs(5);
 
-/// Topics that are remembered; beyond that those are forgotten that will be first anyway.
+/// The maximum number of topics that are remembered. Beyond it the oldest are forgotten, which would expire first
+/// anyway.
 const REMEMBERED_MAX: usize = 1024;
 
-/// What subscribers hear.
+/// The reason that subscribers get.
 pub(super) const REFUSAL: &str = "the broker does not let the router read it";
 
-/// What is known of one topic now.
+/// The result of probing one topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReadAccess {
     Allowed,
     Denied,
-    /// No answer in time.
+    /// There was no response in time.
     Unknown,
 }
 
-/// Asks for each of these topics. Blocks.
+/// Probes each of these topics. Blocks.
 pub(super) fn probe_topics(
     settings: &KafkaSettings,
     callbacks: ClientCallbacks,
     topics: Vec<Arc<str>>,
 ) -> Vec<(Arc<str>, ReadAccess)> {
-    // It says of a partition that holds nothing more that this is so: the proof that it may be read.
+    // This consumer reports the end of a partition, which proves that the partition may be read.
     let config = settings.prober();
     let Ok(consumer) = BaseConsumer::from_config_and_context(&config, callbacks) else {
         return topics.into_iter().map(|topic| (topic, ReadAccess::Unknown)).collect();
@@ -59,7 +59,7 @@ pub(super) fn probe_topics(
 
 fn probe_topic(consumer: &BaseConsumer<ClientCallbacks>, topic: &str) -> ReadAccess {
     let mut list = TopicPartitionList::with_capacity(1);
-    // Permissions are for topics, and every topic has this partition.
+    // Permissions apply to topics, and every topic has this partition.
     if list.add_partition_offset(topic, 0, Offset::End).is_err() || consumer.assign(&list).is_err()
     {
         return ReadAccess::Unknown;
@@ -71,7 +71,7 @@ fn probe_topic(consumer: &BaseConsumer<ClientCallbacks>, topic: &str) -> ReadAcc
             Some(Err(KafkaError::MessageConsumption(Code::TopicAuthorizationFailed))) => {
                 return ReadAccess::Denied;
             }
-            // Whatever else it says has to do with connections.
+            // Other errors concern connections.
             Some(Err(_)) | None => {}
         }
     }
@@ -93,7 +93,7 @@ impl DeniedTopics {
         known.insert(Arc::clone(topic), Instant::now());
     }
 
-    /// Whether it is one of them.
+    /// True if the topic could not be read a moment ago.
     pub(super) fn contains(&self, topic: &str) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, at| at.elapsed() < REMEMBERED_FOR);

@@ -1,5 +1,5 @@
-//! One consumer of the library, and the questions to the cluster that go through it. All of them block and
-//! run where blocking is allowed.
+//! One consumer of the library, and the queries to the cluster that use it. All queries block and must run where
+//! blocking is allowed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,32 +13,33 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use super::client_callbacks::ClientCallbacks;
 
-/// How long one question may take.
+/// The maximum time for one query.
 pub(super) const RESPONSE_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// How long the question for the ends of partitions may take that are only counted: others wait behind it, and it
-/// comes again.
+/// The maximum time for the query for the ends of partitions that is made only for counting. Other queries wait behind
+/// it, and it is repeated later.
 const ENDS_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A topic without a leader, or just created, is asked for again after this.
+/// The interval at which a query is repeated for a topic that has no leader or was just created.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a topic may be unknown before it is taken not to exist: brokers learn of a new one one by one.
+/// The time after which an unknown topic counts as missing. Brokers learn of a new topic one after the other.
 const UNKNOWN_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// From this many topics on, asking for all that the cluster has costs less than one question for each.
+/// The number of topics up to which each is queried on its own. For more, one query for all topics of the cluster costs
+/// less.
 const SINGLE_TOPIC_QUERIES_MAX: usize = 8;
 
-/// Asked for when only an response counts: a topic that most clusters have, and that asking does not create.
+/// The topic that is queried if any response is enough: most clusters have it, and the query does not create it.
 const ANY_TOPIC: &str = "__consumer_offsets";
 
 /// A partition of a topic.
 pub(super) type TopicPartition = (Arc<str>, i32);
 
-/// How many partitions each topic has; an error where that topic cannot be asked for.
+/// The number of partitions of each topic, or the error for that topic.
 pub(super) type PartitionCounts = Vec<(Arc<str>, Result<i32, QueryError>)>;
 
-/// The consumer. Closing one waits for its threads, so it happens on a thread of its own.
+/// A consumer. Closing one waits for its threads, so that happens on a thread of its own.
 pub(super) struct ConsumerClient(Option<StreamConsumer<ClientCallbacks>>);
 
 impl Drop for ConsumerClient {
@@ -48,22 +49,22 @@ impl Drop for ConsumerClient {
     }
 }
 
-/// What the cluster shows of a topic.
+/// The metadata of a topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TopicDescription {
     pub(super) partitions: usize,
-    /// The first partition that no broker leads.
+    /// The first partition that has no leader.
     pub(super) without_leader: Option<i32>,
 }
 
-/// Why a question has no response.
+/// The reason why a query has no result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QueryError {
-    /// Ask again later.
+    /// The cluster is unavailable. Another query may succeed.
     Unavailable(String),
-    /// There is no such topic.
+    /// The topic does not exist.
     UnknownTopic(Arc<str>),
-    /// We may not ask.
+    /// The user is not allowed to make the query.
     Denied(String),
 }
 
@@ -85,13 +86,13 @@ impl QueryError {
     }
 }
 
-/// What the broker or the library says, in its words.
+/// Returns the words of the broker or the library.
 pub(super) fn code(error: &KafkaError) -> String {
     error.rdkafka_error_code().map_or_else(|| error.to_string(), |code| code.to_string())
 }
 
 impl ConsumerClient {
-    /// Must be called inside a Tokio runtime.
+    /// Makes the consumer. Must be called inside a Tokio runtime.
     pub(super) fn new(config: &ClientConfig, callbacks: ClientCallbacks) -> Result<Self, String> {
         let consumer = StreamConsumer::from_config_and_context(config, callbacks);
         consumer.map(|consumer| Self(Some(consumer))).map_err(|error| error.to_string())
@@ -101,12 +102,12 @@ impl ConsumerClient {
         self.0.as_ref().expect("there until it is dropped")
     }
 
-    /// Whether a broker answers.
+    /// True if a broker responds.
     pub(super) fn has_broker(&self) -> bool {
         self.consumer().fetch_metadata(Some(ANY_TOPIC), RESPONSE_TIME_MAX).is_ok()
     }
 
-    /// How many partitions each topic has; an error where that topic cannot be asked for.
+    /// Returns the number of partitions of each topic, or the error for that topic.
     pub(super) fn count_partitions(
         &self,
         topics: &[Arc<str>],
@@ -129,7 +130,7 @@ impl ConsumerClient {
         }
         let response = topics.iter().map(|topic| {
             let count = match known.get(&**topic) {
-                // A topic that is being created or deleted may have none yet, or any more.
+                // A topic that is being created or deleted may have no partitions.
                 Some(Ok(0)) | None => Err(QueryError::UnknownTopic(Arc::clone(topic))),
                 Some(Ok(count)) => Ok(*count),
                 Some(Err(error)) => Err(QueryError::of(&KafkaError::MetadataFetch(*error), topic)),
@@ -139,7 +140,7 @@ impl ConsumerClient {
         Ok(response.collect())
     }
 
-    /// All partitions of the topics, which must exist. Waits a moment for one that was just created.
+    /// Returns all partitions of the topics, which must exist. Waits a moment for a topic that was just created.
     pub(super) fn list_partitions(
         &self,
         topics: &[Arc<str>],
@@ -153,7 +154,7 @@ impl ConsumerClient {
         })
     }
 
-    /// What may be seen of a topic. Waits a moment for one that was just created.
+    /// Returns the metadata of a topic. Waits a moment for a topic that was just created.
     pub(super) fn describe_topic(&self, topic: &str) -> Result<TopicDescription, QueryError> {
         retry_until_known(|| {
             let metadata = self.consumer().fetch_metadata(Some(topic), RESPONSE_TIME_MAX);
@@ -176,8 +177,8 @@ impl ConsumerClient {
         })
     }
 
-    /// The offset that each partition has `at` ([`Offset::Beginning`], [`Offset::End`], or a time in
-    /// milliseconds as [`Offset::Offset`]), in the order of `partitions`.
+    /// Returns the offset `at` ([`Offset::Beginning`], [`Offset::End`], or a time in milliseconds as
+    /// [`Offset::Offset`]) of each partition, in the order of `partitions`.
     pub(super) fn query_offsets(
         &self,
         partitions: &[TopicPartition],
@@ -197,7 +198,7 @@ impl ConsumerClient {
         }
     }
 
-    /// Where these partitions end now, those that the cluster tells of at once.
+    /// Returns the ends of those partitions for which the cluster responds at once.
     pub(super) fn query_end_offsets(
         &self,
         partitions: Vec<TopicPartition>,
@@ -208,7 +209,7 @@ impl ConsumerClient {
         let Ok(response) = self.consumer().offsets_for_times(list, ENDS_TIME_MAX) else {
             return Vec::new();
         };
-        // The library fills in the list that it was given, in its order.
+        // The library fills in the list that it was given, in the same order.
         let found = partitions.into_iter().zip(response.elements());
         let found = found.filter_map(|(partition, found)| match (found.error(), found.offset()) {
             (Ok(()), Offset::Offset(offset)) => Some((partition, u64::try_from(offset).ok()?)),
@@ -227,7 +228,7 @@ impl ConsumerClient {
         let first = &partitions[0].0;
         let response = self.consumer().offsets_for_times(list, RESPONSE_TIME_MAX);
         let response = response.map_err(|error| QueryError::of(&error, first))?;
-        // The library fills in the list that it was given, in its order.
+        // The library fills in the list that it was given, in the same order.
         let found = response.elements();
         if found.len() != partitions.len() {
             return Err(QueryError::Unavailable("no response for all partitions".into()));
@@ -238,7 +239,7 @@ impl ConsumerClient {
                 found.error().map_err(|error| QueryError::of(&error, topic))?;
                 match found.offset() {
                     Offset::Offset(offset) => Ok(u64::try_from(offset).unwrap_or(0)),
-                    // Nothing since that time.
+                    // There is no event since that time.
                     Offset::End => Ok(u64::MAX),
                     _ => Err(QueryError::Unavailable("no offset".into())),
                 }
@@ -246,7 +247,7 @@ impl ConsumerClient {
             .collect()
     }
 
-    /// Reads these from there on; those that are `known` were read before, from elsewhere.
+    /// Begins to read these partitions at these offsets. The `known` ones were already read from other offsets.
     pub(super) fn assign(
         &self,
         partitions: &[(TopicPartition, u64)],
@@ -263,7 +264,7 @@ impl ConsumerClient {
         self.consumer().incremental_assign(&list).map_err(|error| error.to_string())
     }
 
-    /// Reads these no more.
+    /// Stops reading these partitions.
     pub(super) fn unassign(&self, partitions: &[TopicPartition]) -> Result<(), String> {
         if partitions.is_empty() {
             return Ok(());
@@ -275,13 +276,13 @@ impl ConsumerClient {
     }
 }
 
-/// Asks until there is an response, for as long as one may take.
+/// Repeats a query until it has a result, within the maximum time for one query.
 fn retry_until_known<T>(ask: impl Fn() -> Result<T, QueryError>) -> Result<T, QueryError> {
     let begun = Instant::now();
     loop {
         match ask() {
             Err(QueryError::UnknownTopic(_)) if begun.elapsed() < UNKNOWN_TIME_MAX => {}
-            // A topic that has just been created has no leader yet.
+            // A topic that was just created has no leader yet.
             Err(QueryError::Unavailable(_)) if begun.elapsed() < RESPONSE_TIME_MAX => {}
             result => return result,
         }

@@ -1,5 +1,5 @@
-//! What librdkafka says beside events: its log, failures of connections, requests for a token. Here they
-//! become log lines of ours, counters and one signal, [`ConnectionHealth::down`].
+//! Callbacks of librdkafka: its log, failures of connections, and requests for a token. They become log lines, counters
+//! and one signal, [`ConnectionHealth::down`].
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -15,14 +15,14 @@ use tokio::sync::Notify;
 
 use crate::{ErrorKind, ProviderStats};
 
-/// For how long the library takes a token to be good. It asks again after four fifths of this, so that a
-/// file that is replaced every few minutes, as the tokens of Kubernetes are, is read in time.
+/// The lifetime of a token as reported to the library. The library requests a new one after four fifths of this time,
+/// so that a file that is replaced every few minutes, as the tokens of Kubernetes are, is read in time.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(300);
 
-/// Longest token file: signed tokens have a few kilobytes.
+/// The maximum size of a token file. Signed tokens have a few kilobytes.
 const TOKEN_BYTES_MAX: u64 = 64 * 1024;
 
-/// Where the token for OAUTHBEARER comes from.
+/// The source of the token for OAUTHBEARER.
 #[derive(Clone)]
 pub(super) enum OauthToken {
     Fixed(Box<str>),
@@ -47,13 +47,13 @@ impl OauthToken {
     }
 }
 
-/// How the connections of one provider are.
+/// The health of the connections of one provider.
 pub(super) struct ConnectionHealth {
     pub(super) provider: Box<str>,
     pub(super) stats: Arc<ProviderStats>,
     /// The latest failure, without credentials.
     latest_failure: Mutex<Box<str>>,
-    /// No broker can be reached.
+    /// Notified when no broker can be reached.
     pub(super) down: Notify,
 }
 
@@ -67,15 +67,15 @@ impl ConnectionHealth {
         }
     }
 
-    /// The latest failure.
+    /// Returns the latest failure.
     pub(super) fn reason(&self) -> Box<str> {
         self.latest_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A failure that has to do with connections. Logged when it says something new.
+    /// Counts a failure of a connection, and logs it as a warning if it is a new one.
     pub(super) fn record_failure(&self, reason: &str) {
         self.stats.record_error(ErrorKind::Connection);
-        // The same failure comes with other durations and counters each time.
+        // The same failure has different durations and counters each time.
         let reason = reason.split(" (after ").next().unwrap_or(reason);
         let mut latest_failure = self.latest_failure.lock().unwrap_or_else(PoisonError::into_inner);
         if **latest_failure == *reason {
@@ -87,7 +87,7 @@ impl ConnectionHealth {
     }
 }
 
-/// What the library calls back.
+/// The callbacks of one client of the library.
 pub(super) struct ClientCallbacks {
     pub(super) health: Arc<ConnectionHealth>,
     pub(super) token: Option<OauthToken>,
@@ -97,7 +97,7 @@ impl ClientContext for ClientCallbacks {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        // Whatever someone must know comes as an error too; this is for us.
+        // Everything that an operator must know is also reported as an error. This log is for developers.
         tracing::debug!(provider = %self.health.provider, ?level, facility, message, "librdkafka");
     }
 
@@ -113,14 +113,14 @@ impl ClientContext for ClientCallbacks {
                 | Code::SSL
                 | Code::OperationTimedOut,
             ) => self.health.record_failure(reason),
-            // Nothing is asked of groups, so it does not matter whether we may know theirs.
+            // The router does not use consumer groups, so errors about groups do not matter.
             Some(
                 Code::GroupAuthorizationFailed
                 | Code::CoordinatorNotAvailable
                 | Code::NotCoordinator
                 | Code::PartitionEOF,
             ) => {}
-            // The reader acts on these.
+            // The consumer loop handles these errors.
             _ => {
                 self.health.stats.record_error(ErrorKind::Other);
                 tracing::debug!(provider = %self.health.provider, %error, reason, "the library reports");

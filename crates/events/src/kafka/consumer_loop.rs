@@ -1,5 +1,5 @@
-//! What every reader does, the shared one and those of single streams: hand the library's messages to the
-//! dispatcher, look after topics that grow or go away, after offsets that are there no more, and how far streams are behind.
+//! The work that the shared consumer and dedicated consumers have in common: handing the library's messages to the
+//! dispatcher, and checking for topics that grow or disappear, for offsets that are out of range, and for the lag.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,55 +19,56 @@ use super::dispatch::{AssignmentChange, DispatchOutcome, Dispatcher, Listener};
 use super::shared_state::SharedState;
 use crate::{ErrorKind, Event, Headers, ProviderStats, StreamEnd};
 
-/// A topic that a broker does not know is asked for again after this, and then is gone: brokers that have just
-/// started may not know all of them yet.
+/// The delay after which a topic that a broker does not know is checked again, before it counts as deleted. Brokers
+/// that have just started may not know all topics yet.
 const RECHECK_DELAY: Duration = Duration::from_secs(1);
 
-/// How often a topic must be unknown, one time after the other.
+/// The number of checks in a row at which a topic must be unknown to count as deleted.
 const UNKNOWN_CHECKS_MAX: u32 = 2;
 
-/// How often the cluster is asked how far all partitions go: one question to each broker that leads some.
+/// The interval at which the ends of all partitions are queried. This costs one request to each broker that leads some.
 const END_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The same for those that a stream has not read to the end, of which so many are asked for at a time.
+/// The interval for partitions that a stream has not read to the end, and the maximum number of them per query.
 const END_POLL_INTERVAL_BEHIND: Duration = Duration::from_secs(1);
 const PARTITIONS_BEHIND_POLLED_MAX: usize = 1024;
 
 const ENDING: &str = "the router is ending";
 
-/// What came back from the cluster.
+/// The response to a query to the cluster.
 enum ClusterResponse {
     Partitions(Result<PartitionCounts, QueryError>),
     Range(Result<Vec<(TopicPartition, u64, u64)>, QueryError>),
-    /// Of those that were wanted; the others are not known now.
+    /// The ends of the partitions for which the cluster responded.
     Ends(Vec<(TopicPartition, u64)>),
     ReadAccess(Vec<(Arc<str>, ReadAccess)>),
 }
 
-/// The client is of no use any more.
+/// The reason why the client cannot be used any more.
 pub(super) struct ClientFailure(pub(super) String);
 
-/// See the head of the file.
+/// The state of one consumer: its client, its dispatcher and its pending queries.
 pub(super) struct ConsumerLoop {
     pub(super) client: Arc<ConsumerClient>,
     pub(super) dispatcher: Dispatcher,
     common: Arc<SharedState>,
     health: Arc<ConnectionHealth>,
     refresh: Duration,
-    /// When the topics are looked at next.
+    /// The time of the next check of the topics.
     check_at: Instant,
-    /// When the ends of partitions are asked for next, of all of them, and of those that are not read to the end.
+    /// The times at which the ends are queried next: of all partitions, and of those that are not read to the end.
     ends_at: Instant,
     ends_behind_at: Option<Instant>,
     behind: Vec<TopicPartition>,
-    /// The library has nothing more for us, as far as we know; and so it was at some time since the ends were told.
+    /// True if the library currently has no more messages, and true if that was so at some time since the latest query
+    /// for the ends.
     is_idle: bool,
     was_idle: bool,
-    /// Offsets that are wanted may be out of range; to be looked at with the topics.
+    /// True if offsets may be out of range. The next check of the topics includes them.
     range_due: bool,
-    /// Topics that may be the one of which the broker has refused events; to be asked for.
+    /// Topics that will be probed, because the broker has refused events of one of them.
     suspects: VecDeque<Arc<str>>,
-    /// Topics that were unknown at the latest checks, and at how many.
+    /// Topics that were unknown at the latest checks, with the number of these checks.
     unknown: Vec<(Arc<str>, u32)>,
     query: Option<JoinHandle<ClusterResponse>>,
 }
@@ -94,7 +95,7 @@ impl ConsumerLoop {
         }
     }
 
-    /// Goes on with another client where this one was.
+    /// Continues with another client at the same offsets.
     pub(super) async fn replace_client(
         &mut self,
         client: Arc<ConsumerClient>,
@@ -105,7 +106,7 @@ impl ConsumerLoop {
         self.run_blocking(move |client| client.assign(&partitions, &[])).await
     }
 
-    /// Takes listeners in.
+    /// Adds listeners and begins to read their partitions.
     pub(super) async fn add(&mut self, listeners: Vec<Listener>) -> Result<(), ClientFailure> {
         let mut changes: Vec<AssignmentChange> = Vec::new();
         for listener in listeners {
@@ -114,7 +115,7 @@ impl ConsumerLoop {
         self.apply_changes(changes).await
     }
 
-    /// Lets listeners go.
+    /// Removes listeners and stops reading partitions that no other listener uses.
     pub(super) async fn remove(&mut self, ids: Vec<u64>) -> Result<Vec<Listener>, ClientFailure> {
         let mut removed = Vec::with_capacity(ids.len());
         let mut unwanted = Vec::new();
@@ -132,7 +133,7 @@ impl ConsumerLoop {
         if changes.is_empty() {
             return Ok(());
         }
-        // Several listeners may have moved one partition; the last move goes furthest back.
+        // Several listeners may have moved one partition. The last move goes furthest back.
         let mut known: Vec<TopicPartition> = Vec::new();
         let mut partitions: std::collections::BTreeMap<TopicPartition, u64> =
             std::collections::BTreeMap::new();
@@ -153,7 +154,7 @@ impl ConsumerLoop {
         self.run_blocking(move |client| client.unassign(&partitions)).await
     }
 
-    /// Runs what waits for the library's own thread, which takes milliseconds.
+    /// Runs a call that waits for the library's own thread, which takes milliseconds.
     async fn run_blocking(
         &self,
         work: impl FnOnce(&ConsumerClient) -> Result<(), String> + Send + 'static,
@@ -165,8 +166,7 @@ impl ConsumerLoop {
         }
     }
 
-    /// Resolves when it is time to look at the topics, or when the cluster has answered; then call
-    /// [`ConsumerLoop::look`] with what it gives.
+    /// Waits until a check is due or the cluster has responded. The result must be passed to [`ConsumerLoop::run`].
     pub(super) async fn next_work(&mut self) -> Work {
         match &mut self.query {
             Some(query) => {
@@ -187,7 +187,7 @@ impl ConsumerLoop {
     pub(super) async fn run(&mut self, work: Work) -> Result<(), ClientFailure> {
         match work.0 {
             None => {
-                // Whatever has waited longest.
+                // The check that is due longest comes first.
                 let ends_at = self.ends_behind_at.map_or(self.ends_at, |at| at.min(self.ends_at));
                 if ends_at < self.check_at {
                     self.query_ends();
@@ -206,13 +206,13 @@ impl ConsumerLoop {
         }
     }
 
-    /// The library has nothing more for us at present.
+    /// Notes that the library has no more messages at present.
     pub(super) fn mark_idle(&mut self) {
         (self.is_idle, self.was_idle) = (true, true);
     }
 
-    /// Asks how far partitions go, so that it can be told how far streams are behind. The library knows it, too, from
-    /// what it has fetched, but fetches nothing where a stream is full, which is where it matters.
+    /// Queries the ends of partitions, to report the lag of streams. The library also knows them from its fetches, but
+    /// does not fetch while a stream is full, which is when the lag matters.
     fn query_ends(&mut self) {
         let now = Instant::now();
         self.ends_behind_at = None;
@@ -232,7 +232,7 @@ impl ConsumerLoop {
 
     fn on_ends(&mut self, found: Vec<(TopicPartition, u64)>) {
         if found.is_empty() {
-            // Whoever is away is asked with all the others, later.
+            // Partitions of unavailable brokers are queried with all others later.
             return;
         }
         let was_idle = std::mem::replace(&mut self.was_idle, self.is_idle);
@@ -288,7 +288,7 @@ impl ConsumerLoop {
         &mut self,
         found: Result<PartitionCounts, QueryError>,
     ) -> Result<(), ClientFailure> {
-        // Whoever is away will be asked again.
+        // An unavailable cluster is queried again later.
         let Ok(found) = found else { return Ok(()) };
         let before = std::mem::take(&mut self.unknown);
         let (mut changes, mut unwanted) = (Vec::new(), Vec::new());
@@ -328,8 +328,8 @@ impl ConsumerLoop {
         tracing::warn!(%provider, topic, reason, "the topic cannot be read any more; its streams end");
     }
 
-    /// Goes on where there are events, and has all partitions read anew: the library does not tell which of
-    /// them it has stopped.
+    /// Moves partitions whose offset is out of range, and begins to read all partitions again, because the library does
+    /// not report which of them it has stopped.
     async fn on_ranges(
         &mut self,
         found: Result<Vec<(TopicPartition, u64, u64)>, QueryError>,
@@ -345,8 +345,8 @@ impl ConsumerLoop {
             if (first..=end).contains(&at) {
                 continue;
             }
-            // Behind the end: the topic was made anew, or a broker has lost its latest events. To begin it
-            // again would repeat all of it.
+            // The offset is behind the end: the topic was created again, or a broker has lost its latest events.
+            // Beginning at the start would repeat all of it.
             let offset = if at < first { first } else { end };
             let gaps = self.dispatcher.skip_to(&partition, offset);
             ProviderStats::add(&self.health.stats.gaps, gaps);
@@ -392,13 +392,13 @@ impl ConsumerLoop {
         }
     }
 
-    /// Has the topics looked at soon; also the range of their offsets.
+    /// Schedules a check of the topics, and of the ranges of their offsets if `range` is true.
     fn check_soon(&mut self, range: bool) {
         self.range_due |= range;
         self.check_at = self.check_at.min(Instant::now() + RECHECK_DELAY / 4);
     }
 
-    /// What the library says in partition of a message.
+    /// Handles an error that the library reports in place of a message.
     pub(super) fn handle_error(&mut self, error: &KafkaError) -> Result<(), ClientFailure> {
         match error {
             KafkaError::MessageConsumptionFatal(code) => {
@@ -413,12 +413,12 @@ impl ConsumerLoop {
                 | Code::UnknownPartition
                 | Code::UnknownTopicId,
             ) => self.check_soon(false),
-            // The library says it once for each topic that is begun, but not which.
+            // The library reports this once for each topic that is begun, without naming the topic.
             KafkaError::MessageConsumption(Code::TopicAuthorizationFailed) => {
                 self.suspects = self.dispatcher.topics().into();
                 self.check_soon(false);
             }
-            // The library goes on behind what it cannot read, and does not say of which topic that was.
+            // The library continues after an event that it cannot read, and does not report its topic.
             KafkaError::MessageConsumption(
                 code @ (Code::BadMessage
                 | Code::BadCompression
@@ -433,15 +433,15 @@ impl ConsumerLoop {
                 let gaps = self.dispatcher.announce_gap();
                 ProviderStats::add(&self.health.stats.gaps, gaps);
             }
-            // What has to do with connections, leaders and time passes: the library tries again by itself, and the
-            // context has counted it.
+            // Other errors concern connections, leaders and timeouts. The library retries by itself, and the callbacks
+            // have counted them.
             _ => {}
         }
         Ok(())
     }
 
-    /// Hands a message on. Answers with the event if somebody had no room for it.
-    // hot path: one copy of the payload, whoever wants it.
+    /// Dispatches a message. Returns the event if some streams had no room for it.
+    // hot path: one copy of the payload, however many streams receive it.
     pub(super) fn dispatch(&mut self, message: &BorrowedMessage<'_>) -> Option<WaitingEvent> {
         self.is_idle = false;
         let offset = u64::try_from(message.offset()).unwrap_or(0);
@@ -461,11 +461,11 @@ impl ConsumerLoop {
         (!full.is_empty()).then_some(WaitingEvent { full, event, partition, offset, is_taken })
     }
 
-    /// Offers an event again to a listener that had no room for it. False if it still has none.
+    /// Offers an event again to a listener that had no room for it. Returns false if it still has none.
     pub(super) fn redeliver(&mut self, waiting: &mut WaitingEvent, id: u64) -> bool {
         let WaitingEvent { event, partition, offset, is_taken, .. } = waiting;
         let is_delivered = self.dispatcher.redeliver(id, *partition, *offset, event);
-        // Otherwise another reader reads it again, and counts it.
+        // Otherwise another consumer reads the event again, and counts it.
         if is_delivered && !std::mem::replace(is_taken, true) {
             ProviderStats::add(&self.health.stats.received, 1);
         }
@@ -475,19 +475,19 @@ impl ConsumerLoop {
 
 /// An event for which some streams had no room.
 pub(super) struct WaitingEvent {
-    /// Theirs.
+    /// The ids of these streams.
     pub(super) full: Vec<u64>,
     event: Event,
     partition: i32,
     offset: u64,
-    /// Some other stream has it, and it was counted.
+    /// True if some other stream has received the event, which is then counted.
     is_taken: bool,
 }
 
-/// What [`ConsumerLoop::due`] has waited for.
+/// The work that [`ConsumerLoop::next_work`] has waited for.
 pub(super) struct Work(Option<ClusterResponse>);
 
-/// None: a tombstone, which says to those who keep a table that a key is gone, and nothing to subscribers.
+/// Makes an event. Returns `None` for a tombstone, which marks a key as deleted and has no value for subscribers.
 pub(super) fn make_event(message: &BorrowedMessage<'_>) -> Option<Event> {
     let payload = Bytes::copy_from_slice(message.payload()?);
     let headers: Headers = message
@@ -505,7 +505,7 @@ pub(super) fn make_event(message: &BorrowedMessage<'_>) -> Option<Event> {
     })
 }
 
-/// As Kafka counts time.
+/// Returns a time in milliseconds, as Kafka counts it.
 pub(super) fn milliseconds(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

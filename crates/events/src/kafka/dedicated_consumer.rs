@@ -1,6 +1,6 @@
-//! A reader for one stream: one that starts in the past, or one that has fallen behind. It goes at the stream's
-//! pace and drops nothing. When the stream has caught up, the shared reader takes it over; since each stream
-//! keeps its own offsets, that can happen anywhere, only the less is read twice the better.
+//! A consumer for one stream that starts in the past or has fallen behind. It reads at the stream's pace and drops
+//! nothing. When the stream has caught up, the shared consumer takes it over. Each stream keeps its own offsets, so
+//! that can happen at any offset; the fewer events are read twice, the better.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use super::dispatch::{Listener, partition_number};
 use super::shared_state::{MESSAGES_AT_ONCE, SharedState};
 use crate::StreamEnd;
 
-/// A stream that has no more than this before it joins the others. They skip what they have had, which costs
-/// them microseconds for each.
+/// The maximum number of events that a stream may be behind when it joins the others. They skip events that they have
+/// received, which costs them microseconds for each.
 pub(super) const EVENTS_BEHIND_MAX: u64 = 500;
 
-/// No message for so long: there is nothing more now. (The ends of partitions cannot be compared alone, since
-/// the markers of transactions have offsets and are no messages.)
+/// The time without messages after which a stream has caught up. Comparing offsets with the ends of partitions is not
+/// enough, because the markers of transactions have offsets and are not messages.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// How often a stream that is full looks whether its provider is still there.
+/// The interval at which a full stream checks whether its provider still exists.
 const PROVIDER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a broken client is replaced in a row, without an event in between, before the stream ends.
+/// The number of times in a row, without an event in between, that a broken client is replaced before the stream ends.
 const FAILURES_MAX: u32 = 5;
 
 pub(super) struct DedicatedConsumer {
     common: Arc<SharedState>,
-    /// The shared reader's client, to ask where partitions end.
+    /// The client of the shared consumer, for queries for the ends of partitions.
     shared: Arc<ConsumerClient>,
     give_back: mpsc::WeakSender<Listener>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Why reading has stopped.
+/// The reason why consumer has stopped.
 enum StopReason {
     CaughtUp,
-    /// Nobody listens any more.
+    /// The stream was dropped.
     Dropped,
     /// The provider was dropped.
     Closed,
@@ -51,9 +51,9 @@ enum StopReason {
     Ended,
 }
 
-/// Reads for a stream that has fallen behind, as soon as the provider has a permit for another single reader. Until
-/// then nothing is read: the listener knows its offsets, and Kafka keeps the events behind them. Readers give their
-/// permits back when the provider is dropped, so streams that wait end then, too.
+/// Reads for a stream that has fallen behind, as soon as the provider has a permit for another dedicated consumer.
+/// Until then nothing is read: the listener keeps its offsets, and Kafka keeps the events behind them. Consumers return
+/// their permits when the provider is dropped, so waiting streams end then, too.
 pub(super) async fn run_when_permitted(
     common: Arc<SharedState>,
     shared: Arc<ConsumerClient>,
@@ -82,7 +82,7 @@ impl DedicatedConsumer {
         Self { common: Arc::clone(common), shared, give_back, _permit: permit }
     }
 
-    /// Until the stream has caught up or nobody listens.
+    /// Runs until the stream has caught up or was dropped.
     pub(super) async fn run(self, listener: Listener) {
         let mut failures = 0;
         let mut listener = listener;
@@ -91,17 +91,17 @@ impl DedicatedConsumer {
             let broken = match self.common.make_client().await {
                 Err(reason) => ClientFailure(reason),
                 Ok(client) => {
-                    let mut reading = ConsumerLoop::new(client, &self.common);
+                    let mut consumer = ConsumerLoop::new(client, &self.common);
                     let had: u64 = listener.next.values().sum();
-                    let stop = self.read(&mut reading, listener).await;
-                    let Some((back, _)) = reading.dispatcher.remove(id) else { return };
+                    let stop = self.read(&mut consumer, listener).await;
+                    let Some((back, _)) = consumer.dispatcher.remove(id) else { return };
                     listener = back;
                     if listener.next.values().sum::<u64>() > had {
                         failures = 0;
                     }
                     match stop {
                         Ok(StopReason::CaughtUp) => {
-                            // The others are behind no more than that; they are told later.
+                            // The stream is at most that far behind. The shared consumer reports the lag later.
                             for topic in listener.topics.iter() {
                                 listener.sender.counts().set_topic_lag(topic, Some(0), None);
                             }
@@ -132,20 +132,20 @@ impl DedicatedConsumer {
 
     async fn read(
         &self,
-        reading: &mut ConsumerLoop,
+        consumer: &mut ConsumerLoop,
         listener: Listener,
     ) -> Result<StopReason, ClientFailure> {
         let id = listener.id;
         let gone = listener.sender.closed();
         tokio::pin!(gone);
         let half_of_the_queue = self.common.settings.queue_events / 2;
-        let client = Arc::clone(&reading.client);
+        let client = Arc::clone(&consumer.client);
         let mut messages = client.consumer().stream();
-        reading.add(vec![listener]).await?;
-        let mut ends = self.query_ends(reading, id).await;
+        consumer.add(vec![listener]).await?;
+        let mut ends = self.query_ends(consumer, id).await;
         let mut received_at_once = 0;
         loop {
-            if reading.dispatcher.listener(id).is_none() {
+            if consumer.dispatcher.listener(id).is_none() {
                 return Ok(StopReason::Ended);
             }
             if self.give_back.strong_count() == 0 {
@@ -154,32 +154,32 @@ impl DedicatedConsumer {
             let mut caught_up = false;
             tokio::select! {
                 () = &mut gone => return Ok(StopReason::Dropped),
-                due = reading.next_work() => reading.run(due).await?,
+                due = consumer.next_work() => consumer.run(due).await?,
                 message = timeout(SILENCE, messages.next()) => match message {
                     Err(_) => caught_up = true,
                     Ok(None) => return Err(ClientFailure("the library has ended".into())),
-                    Ok(Some(Err(error))) => reading.handle_error(&error)?,
+                    Ok(Some(Err(error))) => consumer.handle_error(&error)?,
                     Ok(Some(Ok(received))) => {
                         received_at_once += 1;
                         if received_at_once == MESSAGES_AT_ONCE {
                             received_at_once = 0;
                             yield_now().await;
                         }
-                        if let Some(mut waiting) = reading.dispatch(&received) {
-                            while !reading.redeliver(&mut waiting, id) {
-                                let Some(listener) = reading.dispatcher.listener(id) else { break };
+                        if let Some(mut waiting) = consumer.dispatch(&received) {
+                            while !consumer.redeliver(&mut waiting, id) {
+                                let Some(listener) = consumer.dispatcher.listener(id) else { break };
                                 let room = listener.sender.wait_for_capacity(1);
-                                // It is told how far the stream is behind also while that grows.
+                                // The lag is also reported while it grows.
                                 tokio::select! {
                                     _ = timeout(PROVIDER_CHECK_INTERVAL, room) => {}
-                                    due = reading.next_work() => reading.run(due).await?,
+                                    due = consumer.next_work() => consumer.run(due).await?,
                                 }
                                 if self.give_back.strong_count() == 0 {
                                     return Ok(StopReason::Closed);
                                 }
                             }
                         }
-                        caught_up = reading
+                        caught_up = consumer
                             .dispatcher
                             .listener(id)
                             .is_some_and(|listener| events_behind(listener, &ends) == 0);
@@ -189,15 +189,15 @@ impl DedicatedConsumer {
             if !caught_up {
                 continue;
             }
-            // A full queue would only be full again among the others.
-            if let Some(listener) = reading.dispatcher.listener(id) {
+            // A full queue would fill up again at once in the shared consumer.
+            if let Some(listener) = consumer.dispatcher.listener(id) {
                 tokio::select! {
                     () = &mut gone => return Ok(StopReason::Dropped),
                     _ = timeout(PROVIDER_CHECK_INTERVAL, listener.sender.wait_for_capacity(half_of_the_queue)) => {}
                 }
             }
-            ends = self.query_ends(reading, id).await;
-            let Some(listener) = reading.dispatcher.listener(id) else {
+            ends = self.query_ends(consumer, id).await;
+            let Some(listener) = consumer.dispatcher.listener(id) else {
                 return Ok(StopReason::Ended);
             };
             if events_behind(listener, &ends) <= EVENTS_BEHIND_MAX {
@@ -206,12 +206,12 @@ impl DedicatedConsumer {
         }
     }
 
-    /// Where the stream's numbers end now; empty where nobody can tell.
-    async fn query_ends(&self, reading: &ConsumerLoop, id: u64) -> BTreeMap<u32, u64> {
-        let Some(listener) = reading.dispatcher.listener(id) else { return BTreeMap::new() };
+    /// Returns the ends of the stream's partitions, or nothing if the query failed.
+    async fn query_ends(&self, consumer: &ConsumerLoop, id: u64) -> BTreeMap<u32, u64> {
+        let Some(listener) = consumer.dispatcher.listener(id) else { return BTreeMap::new() };
         let number = |topic: &Arc<str>| listener.topics.iter().position(|it| it == topic);
         let (mut partitions, mut numbers) = (Vec::new(), Vec::new());
-        for ((topic, partition), _) in reading.dispatcher.partitions() {
+        for ((topic, partition), _) in consumer.dispatcher.partitions() {
             let number = number(&topic).and_then(|number| u16::try_from(number).ok());
             if let (Some(number), Ok(part)) = (number, u16::try_from(partition)) {
                 numbers.push(partition_number(number, part));
@@ -227,7 +227,8 @@ impl DedicatedConsumer {
     }
 }
 
-/// How many events a stream is away from these ends at most. Without any, as far as can be: nobody could tell.
+/// Returns the maximum number of events between the stream and these ends. Returns the largest number if the ends are
+/// unknown.
 fn events_behind(listener: &Listener, ends: &BTreeMap<u32, u64>) -> u64 {
     if ends.is_empty() {
         return u64::MAX;

@@ -1,8 +1,8 @@
-//! Who wants which topic from where on, and how far each partition was read: the bookkeeping of one reader.
-//! No I/O, no waiting; what has to be asked of the library comes out as [`AssignmentChange`]s.
+//! The dispatcher of one consumer: which streams read which topics, and how far each partition was read. It does no I/O
+//! and never waits; calls to the library come out as [`AssignmentChange`]s.
 //!
-//! Each listener has an offset of its own in each partition. That makes it harmless to read a piece of a
-//! partition twice: whoever has had it skips it. So a listener can join a reader anywhere.
+//! Each listener has an offset of its own in each partition and skips events before it. Reading a part of a partition
+//! twice is therefore harmless, and a listener can join a consumer at any offset.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,28 +13,29 @@ use super::partition_progress::PartitionProgress;
 use crate::event_queue::{EventSender, SendOutcome};
 use crate::{Event, Mark, ProviderStats, StreamEnd};
 
-/// Partitions that a topic may have: the lower half of a lane.
+/// The maximum number of partitions of a topic: the lower half of a partition number.
 pub(super) const PARTITIONS_MAX: usize = 1 << 16;
 
-/// The lane of a partition: the topic's number in the stream's sorted topics, and the partition.
+/// Returns the number of a partition within a stream: the index of its topic in the stream's sorted topics, and the
+/// number of the partition within the topic.
 pub(super) fn partition_number(topic: u16, partition: u16) -> u32 {
     (u32::from(topic) << 16) | u32::from(partition)
 }
 
-/// The open end of one stream.
+/// The sending end of one stream, with its offsets.
 pub(super) struct Listener {
-    /// Of all streams of the provider.
+    /// The id, which is unique among all streams of the provider.
     pub(super) id: u64,
     pub(super) sender: EventSender,
-    /// In order; a topic's partition is its number in lanes.
+    /// The topics in order. The index of a topic is part of its partition numbers.
     pub(super) topics: Arc<[Arc<str>]>,
-    /// The offset that comes next in each lane; none: the first that there is.
+    /// The next offset of each partition. A missing partition begins with its first event.
     pub(super) next: BTreeMap<u32, u64>,
-    /// For as long as it lives.
+    /// Counts the stream as open.
     pub(super) _counted: Counted,
 }
 
-/// Counts an open stream for as long as it lives.
+/// Counts an open stream until it is dropped.
 pub(super) struct Counted(Arc<ProviderStats>);
 
 impl Counted {
@@ -50,13 +51,13 @@ impl Drop for Counted {
     }
 }
 
-/// What became of an event that was offered to a stream.
+/// The result of offering an event to a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OfferOutcome {
     Queued,
-    /// It is not for this stream: it has had it, or nobody reads it any more.
+    /// The event is not for this stream: it has received the event before, or was dropped.
     Skipped,
-    /// It is the stream's next one still.
+    /// The queue is full, so the event remains the next one of the stream.
     Full,
 }
 
@@ -64,7 +65,7 @@ impl Listener {
     fn offer(&mut self, topic: u16, partition: u16, offset: u64, event: &Event) -> OfferOutcome {
         let number = partition_number(topic, partition);
         let next = self.next.entry(number).or_insert(0);
-        // Whoever is gone is taken out when the end of its stream is noticed.
+        // A dropped stream is removed when its end is noticed.
         if offset < *next || self.sender.is_closed() {
             return OfferOutcome::Skipped;
         }
@@ -81,7 +82,7 @@ impl Listener {
         }
     }
 
-    /// Goes on after what is no event.
+    /// Advances past an offset that has no event.
     fn skip(&mut self, topic: u16, partition: u16, offset: u64) {
         let number = partition_number(topic, partition);
         let next = self.next.entry(number).or_insert(0);
@@ -91,7 +92,7 @@ impl Listener {
         }
     }
 
-    /// How many partitions of that topic it knows.
+    /// Returns the number of partitions of that topic that the stream knows.
     fn partition_count(&self, topic: u16) -> usize {
         let mut numbers =
             self.next.range(partition_number(topic, 0)..=partition_number(topic, u16::MAX));
@@ -99,33 +100,33 @@ impl Listener {
     }
 }
 
-/// What the library has to be told.
+/// A call to the library.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AssignmentChange {
     pub(super) partition: TopicPartition,
-    /// Read from there.
+    /// The offset to begin at.
     pub(super) from: u64,
-    /// It is read already, from elsewhere.
+    /// True if the partition is already read from another offset.
     pub(super) known: bool,
 }
 
-/// What became of a message.
+/// The result of dispatching a message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DispatchOutcome {
-    /// Who had no room for it.
+    /// The listeners that had no room for the event.
     pub(super) full: Vec<u64>,
-    /// Some stream has taken it just now.
+    /// True if some stream has received the event now.
     pub(super) is_taken: bool,
 }
 
 struct DispatchedTopic {
-    /// In order.
+    /// The partitions in order.
     partitions: Vec<PartitionProgress>,
-    /// Who wants it, and the topic's number among theirs.
+    /// The listeners, each with the topic's index among its topics.
     listeners: Vec<(u64, u16)>,
 }
 
-/// See the head of the file.
+/// Dispatches the messages of one consumer to its listeners.
 #[derive(Default)]
 pub(super) struct Dispatcher {
     topics: HashMap<Arc<str>, DispatchedTopic>,
@@ -137,7 +138,7 @@ impl Dispatcher {
         self.topics.keys().cloned().collect()
     }
 
-    /// Every partition, and where it is read next.
+    /// Returns all partitions, each with the offset that is read next.
     pub(super) fn partitions(&self) -> Vec<(TopicPartition, u64)> {
         let mut found = Vec::new();
         for (name, topic) in &self.topics {
@@ -151,7 +152,7 @@ impl Dispatcher {
         self.listeners.get(&id)
     }
 
-    /// Takes a listener in. Partitions of which it wants more than others have read are read again.
+    /// Adds a listener. Partitions are read again if the new listener begins before the offset that is read next.
     pub(super) fn add(&mut self, listener: Listener) -> Vec<AssignmentChange> {
         let mut changes = Vec::new();
         for (number, name) in (0u16..).zip(listener.topics.iter()) {
@@ -161,7 +162,7 @@ impl Dispatcher {
             });
             let count = listener.partition_count(number).max(topic.partitions.len());
             for at in 0..count.min(PARTITIONS_MAX) {
-                // The cast is lossless because of the bound in the line above.
+                // The cast is lossless because of the limit in the line above.
                 let id = partition_number(number, at as u16);
                 let mut from = listener.next.get(&id).copied().unwrap_or(0);
                 let partition = (Arc::clone(name), at as i32);
@@ -172,7 +173,7 @@ impl Dispatcher {
                         changes.push(AssignmentChange { partition, from, known: true });
                     }
                     None => {
-                        // Those who are there have not heard of this partition: theirs is all of it.
+                        // The current listeners have not seen this partition yet, and need all of it.
                         from = if topic.listeners.is_empty() { from } else { 0 };
                         topic.partitions.push(PartitionProgress::new(from));
                         changes.push(AssignmentChange { partition, from, known: false });
@@ -185,7 +186,7 @@ impl Dispatcher {
         changes
     }
 
-    /// Lets a listener go, and tells which partitions nobody wants any more.
+    /// Removes a listener. Also returns the partitions that no other listener uses.
     pub(super) fn remove(&mut self, id: u64) -> Option<(Listener, Vec<TopicPartition>)> {
         let listener = self.listeners.remove(&id)?;
         let mut unwanted = Vec::new();
@@ -200,7 +201,7 @@ impl Dispatcher {
         Some((listener, unwanted))
     }
 
-    /// The topic has that many partitions. New ones are read from their start.
+    /// Notes that the topic has that many partitions. New ones are read from their start.
     pub(super) fn add_partitions(&mut self, name: &Arc<str>, count: i32) -> Vec<AssignmentChange> {
         let Some(topic) = self.topics.get_mut(name) else { return Vec::new() };
         let count = usize::try_from(count).unwrap_or(0).min(PARTITIONS_MAX);
@@ -213,7 +214,7 @@ impl Dispatcher {
         changes
     }
 
-    /// Everyone who listens to it is told that it is gone. Tells which partitions nobody wants any more.
+    /// Ends all streams that have the topic. Returns the partitions that no other listener uses.
     pub(super) fn end_topic(&mut self, name: &str, reason: &StreamEnd) -> Vec<TopicPartition> {
         let listeners = self.topics.get(name).map(|topic| topic.listeners.clone());
         let mut unwanted = Vec::new();
@@ -226,7 +227,8 @@ impl Dispatcher {
         unwanted
     }
 
-    /// Everyone is told that events may be missing here. Answers with the number of those to whom that is news.
+    /// Announces to all streams that events may be missing here. Returns the number of streams for which this is a new
+    /// gap.
     pub(super) fn announce_gap(&mut self) -> u64 {
         self.listeners.values_mut().map(|listener| u64::from(listener.sender.announce_gap())).sum()
     }
@@ -238,8 +240,8 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an event is one that is read next, and not one that was fetched before the partition was begun
-    /// elsewhere.
+    /// True if the event has not been dispatched yet. Otherwise it was fetched before the partition was begun at
+    /// another offset.
     pub(super) fn is_next(&self, topic: &str, partition: i32, offset: u64) -> bool {
         let read = self.topics.get(topic).and_then(|topic| {
             let partition = usize::try_from(partition).ok()?;
@@ -248,8 +250,8 @@ impl Dispatcher {
         read.is_some_and(|partition| offset >= partition.next)
     }
 
-    /// Gives an event to all who want it, or notes with `None` that there is nothing to give.
-    // hot path: for each event, with as many steps as streams want its topic.
+    /// Delivers an event to all listeners of its topic. `None` advances them past an offset that has no event.
+    // hot path: once per event; its budget is the number of streams that listen to the topic.
     pub(super) fn deliver(
         &mut self,
         topic: &str,
@@ -262,7 +264,7 @@ impl Dispatcher {
         let Ok(partition) = u16::try_from(partition) else { return delivered };
         let Some(read) = topic.partitions.get_mut(usize::from(partition)) else { return delivered };
         if offset < read.next {
-            // Fetched before the partition was begun elsewhere.
+            // The event was fetched before the partition was begun at another offset.
             return delivered;
         }
         read.next = offset + 1;
@@ -282,7 +284,7 @@ impl Dispatcher {
         delivered
     }
 
-    /// Offers an event again to a listener that had no room for it. False if it still has none.
+    /// Offers an event again to a listener that had no room for it. Returns false if it still has none.
     pub(super) fn redeliver(
         &mut self,
         id: u64,
@@ -300,8 +302,8 @@ impl Dispatcher {
         }
     }
 
-    /// A partition goes on at `offset`, since what was wanted is not there. Whoever misses something by that is
-    /// told; answers with their number.
+    /// Continues a partition at `offset`, because the next one does not exist. Announces a gap to the streams that miss
+    /// something, and returns their number.
     pub(super) fn skip_to(&mut self, (name, partition): &TopicPartition, offset: u64) -> u64 {
         let Some(topic) = self.topics.get_mut(name) else { return 0 };
         let Ok(partition) = u16::try_from(*partition) else { return 0 };
@@ -321,9 +323,9 @@ impl Dispatcher {
     }
 }
 
-/// How far streams are behind.
+/// The lag of streams.
 impl Dispatcher {
-    /// The partition ends there; see [`PartitionProgress::set_end`].
+    /// Sets the end of a partition; see [`PartitionProgress::set_end`].
     pub(super) fn set_end(
         &mut self,
         (name, partition): &TopicPartition,
@@ -339,8 +341,8 @@ impl Dispatcher {
         }
     }
 
-    /// Tells each stream how far it is behind in each of its topics, as far as that is known. Answers with the
-    /// partitions in which some stream is.
+    /// Reports the lag of each stream in each of its topics, as far as it is known. Returns the partitions in which
+    /// some stream is behind.
     pub(super) fn report_lag(&self) -> Vec<TopicPartition> {
         let mut behind = Vec::new();
         for (name, topic) in &self.topics {
@@ -358,12 +360,12 @@ impl Dispatcher {
 }
 
 impl DispatchedTopic {
-    /// Notes in `slow` where the listener is behind.
+    /// Reports the lag of one listener, and marks the partitions in `slow` in which it is behind.
     fn report_lag(&self, name: &str, listener: &Listener, number: u16, slow: &mut [bool]) {
         let (mut events, mut read) = (0u64, None::<SystemTime>);
         for ((at, partition), slow) in (0u16..=u16::MAX).zip(&self.partitions).zip(slow) {
             let next = listener.next.get(&partition_number(number, at)).copied().unwrap_or(0);
-            // What was told before holds until all of them are known.
+            // The lag that was reported before is kept until the ends of all partitions are known.
             let Some(behind) = partition.events_behind(next) else { return };
             if behind > 0 {
                 *slow = true;

@@ -1,4 +1,4 @@
-//! The latest event of each partition, read by a consumer that lives for as long as that takes.
+//! The latest event of each partition, read by a short-lived consumer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,18 +14,19 @@ use super::consumer_loop::make_event;
 use super::start_offsets::StartOffsets;
 use crate::{Event, Mark};
 
-/// How long reading them may take.
+/// The maximum time for reading them.
 const TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Without another message for so long, after the first has come, there are no more.
+/// The time without another message, after the first, after which there are no more.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// How far back it is looked: behind the last message may stand markers of transactions, which are none.
+/// The number of offsets before the end at which reading begins. The last message may be followed by markers of
+/// transactions, which are not messages.
 const OFFSETS_BACK: u64 = 8;
 
 const ENDING: &str = "the router is ending";
 
-/// The latest event of each lane that has one, with its mark. `Err`: the library's words.
+/// Returns the latest event of each partition that has one, with its offset. The error contains the library's words.
 pub(super) async fn read_latest(
     shared: Arc<ConsumerClient>,
     client: Arc<ConsumerClient>,
@@ -52,7 +53,7 @@ pub(super) async fn read_latest(
     let mut messages = client.consumer().stream();
     while left > 0 {
         let Ok(Some(message)) = timeout_at(until.into(), messages.next()).await else { break };
-        // What cannot be read (any more) is none that there is.
+        // Messages that cannot be read (any more) are ignored.
         let Ok(message) = message else { continue };
         let offset = u64::try_from(message.offset()).unwrap_or(0);
         let of_it = |partition: &TopicPartition| {

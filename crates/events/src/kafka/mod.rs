@@ -1,13 +1,13 @@
-//! Apache Kafka (and what speaks like it: Redpanda, managed Kafka services), through librdkafka.
+//! Apache Kafka and compatible brokers (Redpanda, managed Kafka services), through librdkafka.
 //!
-//! One consumer reads for all live streams ([`shared`]): partitions are assigned explicitly, without a group and
-//! without commits, so that every router sees every event. What each stream has had is known by offset
-//! ([`dispatcher`]), so that interest comes and goes while the others go on. A stream that starts in the past, or
-//! cannot keep up, is read for by a consumer of its own ([`single`]) until it has caught up; those are bounded
-//! in number. Publishing goes through one idempotent producer ([`publisher`]).
+//! One consumer reads for all live streams ([`shared_consumer`]). Partitions are assigned explicitly, without a group
+//! and without commits, so that every router sees every event. The offsets of each stream are kept in [`dispatch`], so
+//! that streams can begin and end while others continue. A stream that starts in the past, or is too slow, has a
+//! consumer of its own ([`dedicated_consumer`]) until it has caught up; the number of these is limited. Publishing uses
+//! one idempotent producer ([`producer`]).
 //!
-//! The broker may be away at any time, also at start: the library comes back by itself, reads on where it was,
-//! and nothing is lost as long as the broker keeps it.
+//! The broker may be unavailable at any time, also at start. The library reconnects by itself and continues at the same
+//! offsets, so nothing is lost while the broker keeps it.
 
 mod acl_probe;
 mod client;
@@ -52,8 +52,8 @@ use shared_consumer::SharedConsumer;
 use shared_state::SharedState;
 use start_offsets::{OpenError, StartOffsets};
 
-/// Streams that wait for the shared reader to take them in. It takes many in milliseconds; when more than
-/// this wait, `subscribe` waits.
+/// The number of streams that wait to join the shared consumer. It adds many in milliseconds; when more than this wait,
+/// `subscribe` waits.
 const JOINING_MAX: usize = 1024;
 
 /// A Kafka provider. Dropping it ends its streams and closes its connections.
@@ -73,8 +73,8 @@ impl std::fmt::Debug for Kafka {
 }
 
 impl Kafka {
-    /// Starts connecting in the background; must be called inside a Tokio runtime with time and I/O, which then
-    /// carries the readers. Fails only for settings that can never work.
+    /// Starts connecting in the background. Must be called inside a Tokio runtime with time and I/O, which then runs
+    /// the consumers. Fails only for settings that can never work.
     pub fn start(settings: KafkaSettings) -> Result<Self, KafkaSettingsError> {
         settings.check()?;
         let name: Box<str> = format!("kafka/{}", settings.id).into();
@@ -92,7 +92,7 @@ impl Kafka {
         Ok(Self { name, common, state, joining, publisher, listeners: AtomicU64::new(0) })
     }
 
-    /// The shared client, once a broker has answered; waits a moment for that.
+    /// Returns the shared client if a broker has responded, and waits a moment for that.
     async fn client(&self) -> Result<Arc<ConsumerClient>, String> {
         wait_connected(&self.state).await
     }
@@ -151,7 +151,7 @@ impl Kafka {
             None
         };
 
-        // What is said first must fit beside what the queue holds for later.
+        // The first messages must fit in addition to the events that the queue holds later.
         let first = latest.len() + opening.starts.len();
         let (mut sender, stream) =
             EventSender::new(self.common.settings.queue_events.max(2) + first);
@@ -185,7 +185,7 @@ impl Kafka {
         Ok(stream)
     }
 
-    /// A permit for a consumer beside the shared one.
+    /// Takes a permit for a consumer in addition to the shared one.
     fn acquire_permit(&self) -> Result<tokio::sync::OwnedSemaphorePermit, SourceError> {
         let permits = Arc::clone(&self.common.dedicated_permits);
         permits.try_acquire_owned().map_err(|_| {
@@ -194,7 +194,7 @@ impl Kafka {
         })
     }
 
-    /// The latest event of all topics together, or of each.
+    /// Returns the latest event of all topics together, or of each topic.
     async fn read_latest(
         &self,
         shared: &Arc<ConsumerClient>,
@@ -205,7 +205,7 @@ impl Kafka {
         let client = self.common.make_client().await.map_err(|reason| self.unavailable(reason))?;
         let events = latest_events::read_latest(Arc::clone(shared), client, opening).await;
         let mut events = events.map_err(|reason| self.unavailable(reason))?;
-        // The latest of each topic stand last among their likes, and what is older goes.
+        // The latest event of each topic is the last one of its topic in this order. Older ones are removed.
         events.sort_by_key(|event| (event.published, event.mark));
         if *start == Start::Last {
             events.drain(..events.len().saturating_sub(1));
@@ -249,7 +249,7 @@ impl Provider for Kafka {
         Box::pin(self.open_stream(wanted))
     }
 
-    /// Returns when all replicas that are in step have the event.
+    /// Returns when all in-sync replicas have the event.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let result = self.try_publish(&message).await;
@@ -259,7 +259,7 @@ impl Provider for Kafka {
         })
     }
 
-    /// Kafka stores everything, durable or not.
+    /// Kafka stores all events, whether they are durable or not.
     fn replays(&self, _: Option<&Durable>) -> bool {
         true
     }

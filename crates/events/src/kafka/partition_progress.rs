@@ -1,26 +1,26 @@
-//! How far one partition was read, and how much follows.
+//! The progress of a consumer in one partition, and the number of events that follow.
 //!
-//! Offsets do not tell how many events there are: the markers of transactions have offsets, too, and so has what
-//! was compacted away or aborted. A reader that waits at such an end has read all there is.
+//! Offsets do not tell the number of events: the markers of transactions have offsets, too, and so have events that
+//! were compacted away or aborted. A consumer that waits at such an end has read everything.
 
 use std::time::SystemTime;
 
 pub(super) struct PartitionProgress {
     /// The offset that is read next.
     pub(super) next: u64,
-    /// The time of the latest event that was read here.
+    /// The time of the latest event that was read.
     pub(super) read: Option<SystemTime>,
-    /// None: the cluster has not said so far.
+    /// The end of the partition, or `None` before the cluster has reported it.
     end: Option<PartitionEnd>,
 }
 
-/// What the cluster last said of the end.
+/// The end of a partition as the cluster last reported it.
 struct PartitionEnd {
-    /// The offset that the next event gets.
+    /// The offset of the next event that is published.
     offset: u64,
-    /// Where the partition was read at that time,
+    /// The offset that was read next at the time of the report.
     next: u64,
-    /// and from where on there may be events.
+    /// The first offset at which there may be an event.
     events_from: u64,
 }
 
@@ -29,11 +29,12 @@ impl PartitionProgress {
         Self { next, read: None, end: None }
     }
 
-    /// It ends there. `is_idle`: since the cluster was last asked, the library had at some time nothing more for
-    /// the reader.
+    /// Sets the end of the partition. `is_idle` is true if the library had no more messages for the consumer at some
+    /// time since the previous report.
     pub(super) fn set_end(&mut self, offset: u64, is_idle: bool) {
         let next = self.next;
-        // Who waits for more and gets nothing, though the partition was longer already, has read all of it.
+        // A consumer that waits at the same offset and gets nothing, although the partition was longer already, has
+        // read all of it.
         let events_from = match &self.end {
             Some(before) if before.next == next && is_idle => before.offset.max(before.events_from),
             Some(before) if before.next == next => before.events_from,
@@ -42,7 +43,7 @@ impl PartitionProgress {
         self.end = Some(PartitionEnd { offset, next, events_from });
     }
 
-    /// How many events may follow for one who is at `next`; none: it is not known.
+    /// Returns the maximum number of events behind `next`, or `None` if it is not known.
     pub(super) fn events_behind(&self, next: u64) -> Option<u64> {
         let end = self.end.as_ref()?;
         let next = if end.next == self.next { next.max(end.events_from) } else { next };
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(partition.events_behind(5), Some(1), "the reader was busy elsewhere");
         partition.set_end(6, true);
         assert_eq!(partition.events_behind(5), Some(0));
-        // And it stays like that until there is more.
+        // The result stays the same until there is more.
         partition.set_end(6, false);
         assert_eq!(partition.events_behind(5), Some(0));
         partition.set_end(9, true);

@@ -1,4 +1,5 @@
-//! Publishing through one idempotent producer, made when it is first needed: most routers publish nothing.
+//! Publishing through one idempotent producer. It is made when it is first needed, because most routers publish
+//! nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,22 +13,22 @@ use super::client_callbacks::ClientCallbacks;
 use super::shared_state::SharedState;
 use crate::Message;
 
-/// Why an event was not published.
+/// The reason why an event was not published.
 pub(super) enum ProduceError {
-    /// Nobody took it.
+    /// No broker accepted the event in time.
     Unavailable(String),
-    /// The broker or the library will not have it.
+    /// The broker or the library refuses the event.
     Refused(String),
 }
 
-/// The producer of one provider.
+/// The publisher of one provider.
 pub(super) struct Publisher {
     common: Arc<SharedState>,
-    /// None: not needed so far, or given up by the library.
+    /// The producer, or `None` if it is not needed so far or the library has given it up.
     producer: Mutex<Option<Arc<Producer>>>,
 }
 
-/// Ending one waits for its threads, so it happens on a thread of its own.
+/// A producer. Closing one waits for its threads, so that happens on a thread of its own.
 struct Producer(Option<FutureProducer<ClientCallbacks>>);
 
 impl Drop for Producer {
@@ -43,7 +44,7 @@ impl Publisher {
     }
 
     fn get_or_make(&self) -> Result<Arc<Producer>, ProduceError> {
-        // Nothing that can panic runs while the lock is held, and a producer is there or not.
+        // Nothing that can panic runs while the lock is held, and the option is always consistent.
         let mut slot = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(producer) = &*slot {
             return Ok(Arc::clone(producer));
@@ -56,7 +57,7 @@ impl Publisher {
         Ok(producer)
     }
 
-    /// The next publication makes another one, since this one writes no more.
+    /// Discards a producer that can write no more. The next publication makes another one.
     fn discard(&self, producer: &Arc<Producer>) {
         let mut slot = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.as_ref().is_some_and(|it| Arc::ptr_eq(it, producer)) {
@@ -64,7 +65,7 @@ impl Publisher {
         }
     }
 
-    /// Returns when all replicas that are in step have it.
+    /// Returns when all in-sync replicas have the event.
     pub(super) async fn publish(&self, message: &Message) -> Result<(), ProduceError> {
         let producer = self.get_or_make()?;
         let mut record = FutureRecord::<[u8], [u8]>::to(&message.topic).payload(&message.payload);

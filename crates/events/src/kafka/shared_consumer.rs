@@ -1,8 +1,9 @@
-//! The reader that all live streams of a provider share, and the watch over its connections. It lives as long
-//! as the provider; its client is made anew only if the library gives up on it.
+//! The consumer that all live streams of a provider share. It also watches the provider's connections. It lives as long
+//! as the provider; its client is made again only if the library gives it up.
 //!
-//! A stream whose queue is full for longer than a moment gets a reader of its own ([`super::single`]), goes on
-//! there at its own pace, and comes back when it has caught up: Kafka keeps the events meanwhile.
+//! A stream whose queue is full for longer than a moment moves to a consumer of its own
+//! ([`super::dedicated_consumer`]), reads there at its own pace, and returns when it has caught up. Kafka keeps the
+//! events meanwhile.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,28 +25,30 @@ use crate::backoff::Backoff;
 use crate::connection_state::ConnectionState;
 use crate::{ProviderState, ProviderStats, StreamEnd};
 
-/// How long all streams wait for one that has no room: a burst passes in this time, and nobody sees it.
+/// The time for which all streams wait for a full one. A burst passes in this time without being noticed.
 const FULL_STREAM_WAIT: Duration = Duration::from_millis(20);
 
-/// How often they wait like that: a stream that makes room for one event at a time must not set the pace of all.
+/// The minimum interval between such waits: a stream that makes room for one event at a time must not set the pace of
+/// all.
 const FULL_STREAM_WAIT_EVERY: Duration = Duration::from_secs(1);
 
-/// Listeners taken in by one call of the library.
+/// The number of listeners that are added by one call of the library.
 const LISTENERS_AT_ONCE: usize = 256;
 
 pub(super) struct SharedConsumer {
     common: Arc<SharedState>,
     state: watch::Sender<ConnectionState<Arc<ConsumerClient>>>,
-    /// For readers of single streams, which give back what has caught up. Weak: they end with the provider.
+    /// Given to dedicated consumers, which return streams that have caught up. It is weak, so they end with the
+    /// provider.
     give_back: mpsc::WeakSender<Listener>,
     joining: mpsc::Receiver<Listener>,
-    /// Resolve to the number of a stream that was dropped.
+    /// Futures that resolve to the id of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
-    /// Of which streams that is waited for.
+    /// The ids of the streams with such a future.
     watched: HashSet<u64>,
     backoff: Backoff,
     was_connected: bool,
-    /// When all streams last waited for one.
+    /// The time when all streams last waited for a full one.
     waited_at: Option<Instant>,
 }
 
@@ -70,28 +73,28 @@ impl SharedConsumer {
         }
     }
 
-    /// Until the provider is dropped.
+    /// Runs until the provider is dropped.
     pub(super) async fn run(mut self) {
-        let mut reading: Option<ConsumerLoop> = None;
+        let mut consumer: Option<ConsumerLoop> = None;
         loop {
             let broken = match self.common.make_client().await {
                 Err(reason) => ClientFailure(reason),
                 Ok(client) => {
-                    let replaced = match &mut reading {
-                        Some(reading) => reading.replace_client(client).await,
+                    let replaced = match &mut consumer {
+                        Some(consumer) => consumer.replace_client(client).await,
                         None => {
                             let mut begun = ConsumerLoop::new(client, &self.common);
                             begun.mark_idle();
-                            reading = Some(begun);
+                            consumer = Some(begun);
                             Ok(())
                         }
                     };
-                    let reading = reading.as_mut().expect("made just now, if not before");
+                    let consumer = consumer.as_mut().expect("made just now, if not before");
                     match replaced {
                         Err(broken) => broken,
-                        Ok(()) => match self.serve(reading).await {
+                        Ok(()) => match self.serve(consumer).await {
                             Ok(()) => {
-                                reading.dispatcher.end(&StreamEnd::Closed);
+                                consumer.dispatcher.end(&StreamEnd::Closed);
                                 return;
                             }
                             Err(broken) => broken,
@@ -107,9 +110,9 @@ impl SharedConsumer {
         }
     }
 
-    /// `Ok`: the provider was dropped.
-    async fn serve(&mut self, reading: &mut ConsumerLoop) -> Result<(), ClientFailure> {
-        let client = Arc::clone(&reading.client);
+    /// Serves one client. Returns `Ok` if the provider was dropped.
+    async fn serve(&mut self, consumer: &mut ConsumerLoop) -> Result<(), ClientFailure> {
+        let client = Arc::clone(&consumer.client);
         let mut messages = client.consumer().stream();
         let mut joining = Vec::new();
         let mut probe = Some(probe_after(&client, Duration::ZERO));
@@ -128,13 +131,13 @@ impl SharedConsumer {
                         return Ok(());
                     }
                     for listener in &joining {
-                        // One that comes back is watched already.
+                        // A stream that returns is already watched.
                         if self.watched.insert(listener.id) {
                             let (id, gone) = (listener.id, listener.sender.closed());
                             self.dropped.push(gone.map(move |()| id).boxed());
                         }
                     }
-                    reading.add(std::mem::take(&mut joining)).await?;
+                    consumer.add(std::mem::take(&mut joining)).await?;
                 }
                 Some(id) = self.dropped.next() => {
                     let mut ids = vec![id];
@@ -144,9 +147,9 @@ impl SharedConsumer {
                     for id in &ids {
                         self.watched.remove(id);
                     }
-                    reading.remove(ids).await?;
+                    consumer.remove(ids).await?;
                 }
-                due = reading.next_work() => reading.run(due).await?,
+                due = consumer.next_work() => consumer.run(due).await?,
                 responds = probed => {
                     if responds {
                         self.on_connected(&client);
@@ -163,20 +166,20 @@ impl SharedConsumer {
                 }
                 message = messages.next() => {
                     let mut received = Some(message);
-                    // What is taken from the library is handled: it comes only once.
+                    // Messages that were taken from the library are all handled, because it delivers each only once.
                     for left in (0..MESSAGES_AT_ONCE).rev() {
                         match received.take() {
                             Some(Some(Ok(message))) => {
-                                if let Some(mut waiting) = reading.dispatch(&message) {
+                                if let Some(mut waiting) = consumer.dispatch(&message) {
                                     for id in std::mem::take(&mut waiting.full) {
-                                        self.make_room(reading, id, &mut waiting).await?;
+                                        self.make_room(consumer, id, &mut waiting).await?;
                                     }
                                 }
                             }
-                            Some(Some(Err(error))) => reading.handle_error(&error)?,
+                            Some(Some(Err(error))) => consumer.handle_error(&error)?,
                             Some(None) => return Err(ClientFailure("the library has ended".into())),
                             None => {
-                                reading.mark_idle();
+                                consumer.mark_idle();
                                 break;
                             }
                         }
@@ -190,27 +193,27 @@ impl SharedConsumer {
         }
     }
 
-    /// Waits a moment for a stream that has no room for this event, then gives it a reader of its own. While all single
-    /// readers are in use, the stream is not read, and Kafka keeps its events.
+    /// Waits a moment for a stream that has no room for this event, then moves it to a dedicated consumer. While all
+    /// permits for these are taken, the stream is not read, and Kafka keeps its events.
     async fn make_room(
         &mut self,
-        reading: &mut ConsumerLoop,
+        consumer: &mut ConsumerLoop,
         id: u64,
         waiting: &mut WaitingEvent,
     ) -> Result<(), ClientFailure> {
         let may_wait = self.waited_at.is_none_or(|at| at.elapsed() > FULL_STREAM_WAIT_EVERY);
-        if let Some(listener) = reading.dispatcher.listener(id).filter(|_| may_wait) {
+        if let Some(listener) = consumer.dispatcher.listener(id).filter(|_| may_wait) {
             self.waited_at = Some(Instant::now());
             let _ = timeout(FULL_STREAM_WAIT, listener.sender.wait_for_capacity(1)).await;
         }
-        if reading.redeliver(waiting, id) {
+        if consumer.redeliver(waiting, id) {
             return Ok(());
         }
-        if let Some(listener) = reading.remove(vec![id]).await?.pop() {
+        if let Some(listener) = consumer.remove(vec![id]).await?.pop() {
             let provider = &self.common.health.provider;
             tracing::debug!(%provider, topics = ?listener.topics, "a stream has fallen behind and is read for by itself");
             let give_back = self.give_back.clone();
-            let (common, client) = (Arc::clone(&self.common), Arc::clone(&reading.client));
+            let (common, client) = (Arc::clone(&self.common), Arc::clone(&consumer.client));
             tokio::spawn(dedicated_consumer::run_when_permitted(
                 common, client, give_back, listener,
             ));
@@ -238,7 +241,7 @@ impl SharedConsumer {
     }
 }
 
-/// Asks whether a broker responds.
+/// Checks after a delay whether a broker responds.
 fn probe_after(client: &Arc<ConsumerClient>, after: Duration) -> BoxFuture<'static, bool> {
     let client = Arc::clone(client);
     async move {

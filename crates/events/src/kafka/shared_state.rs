@@ -1,4 +1,4 @@
-//! The settings and state that the readers and the publisher of one provider share.
+//! The settings and state that the consumers and the publisher of one provider share.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use super::client::ConsumerClient;
 use super::client_callbacks::{ClientCallbacks, ConnectionHealth};
 use super::settings::{KafkaAuthentication, KafkaSettings};
 
-/// The number of messages that a reader hands on before it yields to other work.
+/// The number of messages that a consumer dispatches before it yields to other work.
 pub(super) const MESSAGES_AT_ONCE: usize = 256;
 
-/// The settings and state that all readers of one provider share.
+/// The settings and state that the consumers and the publisher of one provider share.
 pub(super) struct SharedState {
     pub(super) settings: KafkaSettings,
     pub(super) health: Arc<ConnectionHealth>,
-    /// Permits for readers beside the shared one.
+    /// Permits for consumers in addition to the shared one.
     pub(super) dedicated_permits: Arc<Semaphore>,
     /// The topics that the broker does not allow this client to read.
     pub(super) denied_topics: DeniedTopics,
 }
 
 impl SharedState {
-    /// Makes another consumer.
+    /// Makes another consumer client.
     pub(super) async fn make_client(self: &Arc<Self>) -> Result<Arc<ConsumerClient>, String> {
         let common = Arc::clone(self);
         let made = spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! Where a new stream begins in each of its starts.
+//! The offsets at which a new stream begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use super::consumer_loop::milliseconds;
 use super::dispatch::{PARTITIONS_MAX, partition_number};
 use crate::{Event, Mark, Position, Start};
 
-/// A stream's starts and where they begin.
+/// The partitions of a new stream and the offsets at which they begin.
 pub(super) struct StartOffsets {
-    /// In order; their partitions are their numbers in starts.
+    /// The topics in order. The index of a topic is part of its partition numbers.
     pub(super) topics: Arc<[Arc<str>]>,
     pub(super) starts: Vec<PartitionStart>,
 }
 
-/// One partition.
+/// The beginning of a stream in one partition.
 pub(super) struct PartitionStart {
     pub(super) number: u32,
     pub(super) partition: TopicPartition,
-    /// What the stream gets first; at the latest `end`.
+    /// The offset of the first event that the stream gets; at most `end`.
     pub(super) next: u64,
-    /// What is published next.
+    /// The offset of the next event that is published.
     pub(super) end: u64,
 }
 
-/// Why a stream cannot be opened.
+/// The reason why a stream cannot be opened.
 pub(super) enum OpenError {
     Query(QueryError),
-    /// What follows the position is not there any more, or never was.
+    /// The events behind the position do not exist any more, or never did.
     Gone,
-    /// More partitions than starts can tell apart.
+    /// There are more topics or partitions than partition numbers can represent.
     TooManyPartitions,
 }
 
@@ -43,7 +43,8 @@ impl From<QueryError> for OpenError {
 }
 
 impl StartOffsets {
-    /// Asks the cluster. Blocks. What is published after this has returned comes after `next` of its lane.
+    /// Queries the cluster. Blocks. Events that are published after this has returned come after `next` of their
+    /// partition.
     pub(super) fn resolve(
         client: &ConsumerClient,
         topics: &BTreeSet<Box<str>>,
@@ -61,7 +62,7 @@ impl StartOffsets {
             numbers.push(partition_number(number, partition));
         }
         let next = first_offsets(client, &partitions, &numbers, start)?;
-        // Asked last for those that start in the past, and once for those that start now.
+        // The ends are queried last for streams that start in the past. Streams that start now need only one query.
         let ends = match start {
             Start::New | Start::Last | Start::LastPerTopic => next.clone(),
             _ => client.query_offsets(&partitions, Offset::End)?,
@@ -85,8 +86,8 @@ impl StartOffsets {
         Ok(Self { topics, starts })
     }
 
-    /// How far each lane was read before the first event, of which some are in `latest`; nothing of a lane that
-    /// begins with its first.
+    /// Returns the offset up to which each partition counts as read before the first event, some of which are in
+    /// `latest`. A partition that begins with its first event has none.
     pub(super) fn read_up_to(&self, latest: &[Event]) -> Vec<Mark> {
         let latest: Position = latest.iter().filter_map(|event| event.mark).collect();
         let before = |start: &PartitionStart| {
@@ -96,17 +97,17 @@ impl StartOffsets {
         self.starts.iter().filter_map(before).collect()
     }
 
-    /// As a listener keeps it.
+    /// Returns the next offset of each partition, in the form that a listener keeps.
     pub(super) fn next_offsets(&self) -> BTreeMap<u32, u64> {
         self.starts.iter().map(|start| (start.number, start.next)).collect()
     }
 
-    /// How many events it is behind, at most.
+    /// Returns the maximum number of events that the stream is behind.
     pub(super) fn events_behind(&self) -> u64 {
         self.starts.iter().fold(0, |sum, start| sum.saturating_add(start.end - start.next))
     }
 
-    /// The same for each topic.
+    /// Returns the maximum number of events that the stream is behind in each topic.
     pub(super) fn events_behind_by_topic(&self) -> BTreeMap<&str, u64> {
         let mut topics: BTreeMap<&str, u64> = BTreeMap::new();
         for PartitionStart { partition: (topic, _), next, end, .. } in &self.starts {
@@ -117,7 +118,7 @@ impl StartOffsets {
     }
 }
 
-/// The offset after what was read of a lane.
+/// Returns the offset after the position in a partition.
 fn next_after(position: &Position, number: u32) -> u64 {
     position.lane(number).map_or(0, |mark| mark.offset.saturating_add(1))
 }
@@ -134,7 +135,7 @@ fn first_offsets(
             client.query_offsets(partitions, Offset::End)?
         }
         Start::All => firsts()?,
-        // The latest offset where there is nothing since: cut down to the end by who asks.
+        // This is the largest offset if there is no event since that time. The caller limits it to the end.
         Start::Since(time) => {
             client.query_offsets(partitions, Offset::Offset(milliseconds(*time)))?
         }

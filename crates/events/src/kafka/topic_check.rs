@@ -1,5 +1,5 @@
-//! Whether a topic is there, and whether the router may see and read it. Nothing is published and nothing created;
-//! no offset is committed.
+//! Checks that a topic exists and that the router may see and read it. The check publishes and creates nothing, and
+//! commits no offset.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::client::{ConsumerClient, QueryError, TopicDescription};
 use super::shared_state::SharedState;
 use crate::{TopicUsage, TopicUse, Verdict};
 
-/// For all that is asked about one topic.
+/// The maximum time for all queries about one topic.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Asks the cluster.
+/// Checks one use of a topic by querying the cluster.
 pub(super) async fn check_topic(
     common: &Arc<SharedState>,
     client: Arc<ConsumerClient>,
@@ -26,7 +26,8 @@ pub(super) async fn check_topic(
     let common = Arc::clone(common);
     let asking = spawn_blocking(move || match find_problem(&client, &topic) {
         None if usage == TopicUsage::Subscribe => check_read_access(&common, topic),
-        // It can be asked only by the call that also makes transactions, which the library keeps to itself.
+        // Permission to write can be queried only by the call that also initializes transactions, which the library
+        // does not expose.
         None => Verdict::Unknown(
             "the topic is there; whether the user may write to it, Kafka tells only who publishes"
                 .into(),
@@ -40,7 +41,7 @@ pub(super) async fn check_topic(
     }
 }
 
-/// What is wrong with it for everybody who wants it; none: nothing.
+/// Returns the problem of a topic that concerns both uses, or `None` if there is no problem.
 fn find_problem(client: &ConsumerClient, topic: &str) -> Option<Verdict> {
     let reason = match client.describe_topic(topic) {
         Ok(TopicDescription { without_leader: None, .. }) => return None,

@@ -1,12 +1,12 @@
-//! Which names Kafka accepts for topics, and which parts of them may come from clients.
+//! Rules for names of Kafka topics and for client values in them.
 
 use crate::TOPIC_BYTES_MAX;
 
-/// Longest name that brokers accept.
+/// The maximum length of a name that brokers accept.
 const NAME_BYTES_MAX: usize = 249;
 const _: () = assert!(NAME_BYTES_MAX <= TOPIC_BYTES_MAX);
 
-/// Kafka knows no patterns, so the same rule holds for reading and writing.
+/// Checks the name of a topic. Kafka has no patterns, so the rule is the same for reading and writing.
 pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     match name {
         "" => Err("it is empty"),
@@ -16,7 +16,7 @@ pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A value from a client. At the start of a name it must not reach the broker's own topics, such as
+/// Checks a value from a client. At the start of a name it must not reach the broker's own topics, such as
 /// `__consumer_offsets`.
 pub(super) fn check_value(value: &str, at_start: bool) -> Result<(), &'static str> {
     if value.is_empty() {
