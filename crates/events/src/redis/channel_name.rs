@@ -1,20 +1,21 @@
-//! Which channels Redis takes, what is a pattern, and which values may stand in one.
+//! Rules for Redis channels and patterns, and for client values in them.
 //!
-//! A channel is any text. What is subscribed to may be a pattern: `*` stands for any text, `?` for one
-//! character, `[ab]` for one of several, and `\` takes the next character as it is.
+//! A channel is any text. A subscription may use a pattern: `*` matches any text, `?` one character, `[ab]` one of
+//! several characters, and `\` takes the next character literally.
 
 use crate::TopicUsage;
 use crate::topic::check_plain_topic;
 
-/// What makes a pattern of a channel.
+/// The characters that make a channel a pattern.
 const PATTERN_CHARACTERS: [char; 4] = ['*', '?', '[', '\\'];
 
-/// Is it subscribed to as a pattern?
+/// True if the channel is a pattern.
 pub(super) fn is_pattern(channel: &str) -> bool {
     channel.contains(PATTERN_CHARACTERS)
 }
 
-/// Is `channel` one for that use? Redis would publish to `a*` too, but nobody could subscribe to that alone.
+/// Checks that `channel` is valid for that use. Redis would also publish to `a*`, but no subscription could receive
+/// only that.
 pub(super) fn check_channel(channel: &str, usage: TopicUsage) -> Result<(), &'static str> {
     check_plain_topic(channel)?;
     match usage {
@@ -28,7 +29,8 @@ pub(super) fn check_channel(channel: &str, usage: TopicUsage) -> Result<(), &'st
     }
 }
 
-/// Redis takes what is left open as if it were closed at the end, which nobody means.
+/// True if the pattern closes everything that it opens. Redis treats an open `[` as if it were closed at the end, which
+/// is never intended.
 fn is_complete_pattern(pattern: &str) -> bool {
     let (mut in_set, mut escaped) = (false, false);
     for character in pattern.chars() {
@@ -43,9 +45,9 @@ fn is_complete_pattern(pattern: &str) -> bool {
     !in_set && !escaped
 }
 
-/// May a client's value stand in a channel? Nothing that could make a pattern, or a client could listen to
-/// everybody; and at the start nothing that leads to channels of Redis itself (`__keyspace@0__:…`,
-/// `__keyevent@0__:…`, `__sentinel__:…`), which tell the names of all keys.
+/// Checks that a client's value may be part of a channel. Characters that could make a pattern are refused, because
+/// with them a client could listen to all channels. At the start, values that lead to channels of Redis itself are
+/// refused (`__keyspace@0__:…`, `__keyevent@0__:…`, `__sentinel__:…`), because those reveal the names of all keys.
 pub(super) fn check_value(value: &str, at_start: bool) -> Result<(), &'static str> {
     check_plain_topic(value)?;
     if value.contains(PATTERN_CHARACTERS) || value.contains([']', '^']) {

@@ -1,5 +1,4 @@
-//! What is written to a cluster: to each node through a connection of its own, made when the first key of its slots
-//! is written to.
+//! Publishing to a cluster: one connection to each node, made when the first key of its slots is written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,28 +15,28 @@ use super::discovery::{Cluster, ServerSource};
 use super::publisher;
 use crate::connection_state::{ConnectionState, wait_connected};
 
-/// ClusterConnections that are connected to at a time: as many as a cluster is advised to have.
+/// The maximum number of nodes that are connected at a time: the recommended maximum size of a cluster.
 const NODES_MAX: usize = 1000;
 
-/// How often one command follows a slot that moves, or waits for a node that takes over; with [`RETRY_PAUSE`] and the wait
-/// for connections some seconds, which is what a failover takes.
+/// The maximum number of attempts of one command, while its slot moves or another node takes over. With [`RETRY_PAUSE`]
+/// and the wait for connections they last some seconds, as a failover does.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Before the second attempt; as much longer with each.
+/// The pause before the second attempt. Each further pause is longer by the same time.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A map of the cluster as old as that is good enough until a node says otherwise.
+/// The maximum age of the slot map that is used before a node reports a change.
 const SLOT_MAP_AGE_MAX: Duration = Duration::from_secs(300);
 
-/// Why a command was not done.
+/// The reason why a command was not executed.
 pub(super) enum CommandError {
-    /// No connection, or no answer.
+    /// There is no connection, or no response.
     Unavailable(String),
-    /// The broker's refusal.
+    /// The broker refused the command.
     Refused(RedisError),
 }
 
-/// Connections to the nodes of a cluster.
+/// The connections to the nodes of a cluster.
 pub(super) struct ClusterConnections {
     cluster: Arc<Cluster>,
     dialers: DialerFactory,
@@ -46,14 +45,14 @@ pub(super) struct ClusterConnections {
 }
 
 impl ClusterConnections {
-    /// Must be called inside a Tokio runtime.
+    /// Makes the pool of connections. Must be called inside a Tokio runtime.
     pub(super) fn new(cluster: Arc<Cluster>, dialers: DialerFactory) -> Self {
         let runtime = tokio::runtime::Handle::current();
         Self { cluster, dialers, runtime, connections: Mutex::default() }
     }
 
-    /// Says `command` to the node that has `slot`, wherever that goes meanwhile. What may have been done once is
-    /// not said again.
+    /// Sends `command` to the node that has `slot`, and follows the slot if it moves meanwhile. A command that may have
+    /// been executed is not sent again.
     pub(super) async fn send_command(&self, slot: u16, command: &Cmd) -> Result<(), CommandError> {
         let mut since = Instant::now().checked_sub(SLOT_MAP_AGE_MAX).unwrap_or_else(Instant::now);
         let mut ask_node: Option<RedisAddress> = None;
@@ -79,7 +78,8 @@ impl ClusterConnections {
                 }
             };
             let result = if asked_node.is_some() {
-                // A slot that is on its way is asked for where it goes to; in one go, so that nobody comes between.
+                // The command for a slot that is being moved goes to its new node, in one pipeline with `ASKING`, so
+                // that no other command comes between them.
                 let mut commands = redis::pipe();
                 commands.cmd("ASKING").ignore().add_command(command.clone()).ignore();
                 commands.exec_async(&mut connection).await
@@ -114,13 +114,13 @@ impl ClusterConnections {
         node: &RedisAddress,
     ) -> watch::Receiver<ConnectionState<MultiplexedConnection>> {
         let name = node.display_name();
-        // No code that can panic runs while the lock is held; if one ever did, the map would still be whole.
+        // No code that can panic runs while the lock is held. Even if it did, the map would be consistent.
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(state) = connections.get(&name) {
             return state.clone();
         }
         if connections.len() >= NODES_MAX {
-            // ClusterConnections of long ago. Who waits for one of them still has it.
+            // These are nodes of long ago. Commands that wait for one of them keep their connection.
             connections.clear();
         }
         let (sender, state) = ConnectionState::channel();

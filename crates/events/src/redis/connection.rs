@@ -1,4 +1,4 @@
-//! One connection from its handshake to its end. The attempts to make it are in [`super::dialer`].
+//! One connection from its handshake to its end. [`super::dialer`] makes the attempts.
 
 use std::time::Duration;
 
@@ -8,24 +8,22 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::address::RedisAddress;
+use crate::connection_state::LOST;
 
-/// Time to connect and sign in, after which the attempt counts as failed.
+/// The maximum time to connect and sign in, after which the attempt counts as failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the broker may take to answer a command. One that takes longer is as good as away.
+/// The maximum time for a response to a command. A broker that takes longer counts as unavailable.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A broker that says nothing is asked this often whether it is still there: a subscription that waits
-/// would never notice.
+/// The interval at which a silent broker is pinged. A subscription that only waits would never notice a dead
+/// connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is said of a connection that ended.
-pub(super) const LOST: &str = "the connection was lost";
-
-/// For connections to which nothing is pushed.
+/// The push handler of connections that receive no pushes.
 pub(super) const NO_PUSHES: Option<fn(PushInfo) -> Result<(), std::convert::Infallible>> = None;
 
-/// A connection that was signed in. Its reader is a task of its own.
+/// A connection that has signed in. Its reader is a task of its own.
 pub(super) struct RedisConnection {
     pub(super) multiplexed: MultiplexedConnection,
     reader: JoinHandle<()>,
@@ -56,12 +54,12 @@ impl RedisConnection {
         }
     }
 
-    /// One more connection to the same server, on which an answer may take that long.
+    /// Opens another connection to the same server with its own maximum time for responses.
     pub(super) async fn open_another(&self, response_timeout: Duration) -> Result<Self, Box<str>> {
         Self::open(&self.address, NO_PUSHES, response_timeout).await
     }
 
-    /// Resolves when the connection is of no use any more, to the reason.
+    /// Resolves to the reason when the connection cannot be used any more.
     pub(super) async fn wait_lost(&mut self) -> Box<str> {
         loop {
             tokio::select! {
@@ -76,17 +74,17 @@ impl RedisConnection {
         }
     }
 
-    /// Nothing is read after this.
+    /// Closes the connection. Nothing is read after this.
     pub(super) async fn close(self) {
         if !self.reader.is_finished() {
             self.reader.abort();
-            // Fails because it was aborted.
+            // The task ends with an error because it was aborted.
             let _ = self.reader.await;
         }
     }
 }
 
-/// What the broker said when it refused a command that carries no secrets.
+/// Returns the broker's words when it refused a command that contains no secrets.
 pub(super) fn error_text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -96,13 +94,13 @@ pub(super) fn error_text(error: &RedisError) -> String {
     }
 }
 
-/// Is it an answer to the command, and the connection in order?
+/// True if the error is a response to the command and the connection still works.
 pub(super) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
-/// Why the handshake failed. Of what the broker said only the code is told: servers that do not know a
-/// command repeat its arguments, and here those are user and password.
+/// Returns the reason why the handshake failed. Of the broker's response it contains only the code: servers that do not
+/// know a command repeat its arguments, which here are user and password.
 fn sign_in_failure(error: &RedisError) -> String {
     match error.code() {
         Some("WRONGPASS") => "the broker does not know this user and password (WRONGPASS)".into(),

@@ -49,17 +49,18 @@ pub(super) struct Dialer {
     purpose: &'static str,
     source: ServerSource,
     attempts: usize,
-    /// The time of the latest failure. What was known of the servers before it is out of date.
+    /// The time of the latest failure. Knowledge about the servers from before it is out of date.
     stale_before: Instant,
     backoff: Backoff,
     not_before: Instant,
     stats: Arc<ProviderStats>,
-    /// Last failure that was logged as a warning, so that an absent broker fills no log.
+    /// The latest failure that was logged as a warning. Logging it only once keeps an absent broker from filling the
+    /// log.
     warned_reason: Box<str>,
 }
 
 impl Dialer {
-    /// One attempt; the error says why it failed, without credentials.
+    /// Makes one attempt. The error is the reason why it failed, without credentials.
     pub(super) async fn connect(
         &mut self,
         pushed: Option<impl AsyncPushSender>,
@@ -92,7 +93,7 @@ impl Dialer {
     ) -> Result<RedisConnection, Box<str>> {
         let mut connection = RedisConnection::open(address, pushed, RESPONSE_TIMEOUT).await?;
         if self.source.is_master() {
-            // Sentinels may not have noticed yet that it is one no more.
+            // Sentinels may not have noticed yet that the server is no longer the master.
             let role = redis::cmd("ROLE");
             let answer = connection.multiplexed.send_packed_command(&role).await;
             let is_master = match answer.map_err(|error| error_text(&error))? {
@@ -109,13 +110,13 @@ impl Dialer {
         Ok(connection)
     }
 
-    /// The connection works: failures start anew.
+    /// Resets the delays after a connection has succeeded.
     pub(super) fn on_connected(&mut self) {
         self.backoff.reset();
         self.warned_reason = "".into();
     }
 
-    /// The connection was lost: the next attempt waits a little.
+    /// Delays the next attempt after a connection was lost.
     pub(super) fn on_lost(&mut self) {
         self.stale_before = Instant::now();
         self.not_before = self.stale_before + self.backoff.next_delay();

@@ -1,5 +1,5 @@
-//! To which server a connection goes: one of a list, the master that sentinels name, or the node of a cluster that
-//! has a slot.
+//! Discovery of the server for a connection: one of a list, the master that sentinels name, or the node of a cluster
+//! that has a slot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::RedisAuthentication;
 use super::address::RedisAddress;
 use super::connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, error_text};
 
-/// Slots of a cluster, by its specification.
+/// The number of slots of a cluster, by its specification.
 const SLOTS: u16 = 16_384;
 
-/// The map of a cluster is read at most this often: a failover takes seconds.
+/// The minimum interval between reads of the slot map. A failover takes seconds.
 const SLOT_MAP_AGE_MIN: Duration = Duration::from_millis(50);
 
-/// Where a dialer finds its server.
+/// The way in which a dialer finds its server.
 #[derive(Clone)]
 pub(super) enum ServerSource {
-    /// Any of these, in turn.
+    /// Any of these servers, in turn.
     Any(Arc<[RedisAddress]>),
     /// The master that sentinels name.
     Master(Arc<Sentinel>),
@@ -30,7 +30,7 @@ pub(super) enum ServerSource {
 }
 
 impl ServerSource {
-    /// The server to try next: the `attempt`-th try, and nothing that was known before `since` counts.
+    /// Returns the server for attempt number `attempt`. Knowledge from before `since` is not used.
     pub(super) async fn find_server(
         &self,
         attempt: usize,
@@ -43,23 +43,23 @@ impl ServerSource {
         }
     }
 
-    /// Must whoever answers say that it is a master?
+    /// True if the server must confirm that it is a master.
     pub(super) fn is_master(&self) -> bool {
         matches!(self, Self::Master(_))
     }
 }
 
-/// Servers that watch a master and say which one it is.
+/// Sentinels, which watch a master and know its address.
 pub(super) struct Sentinel {
     pub(super) master: Box<str>,
-    /// One or more.
+    /// One or more addresses of sentinels.
     pub(super) sentinels: Vec<RedisAddress>,
-    /// How to sign in to the master.
+    /// The credentials for the master.
     pub(super) authentication: Option<RedisAuthentication>,
 }
 
 impl Sentinel {
-    /// What the first sentinel that knows says.
+    /// Returns the master from the first sentinel that knows it.
     async fn find_master(&self) -> Result<RedisAddress, Box<str>> {
         let mut reason: Box<str> = "no sentinel knows the master".into();
         for sentinel in &self.sentinels {
@@ -79,9 +79,9 @@ impl Sentinel {
     }
 }
 
-/// A cluster, and which of its nodes has which slots.
+/// A cluster, with the slots of its nodes.
 pub(super) struct Cluster {
-    /// Some of its nodes: one or more.
+    /// Addresses of one or more of its nodes.
     seeds: Vec<RedisAddress>,
     map: Mutex<SlotMap>,
 }
@@ -89,7 +89,7 @@ pub(super) struct Cluster {
 #[derive(Default)]
 struct SlotMap {
     read_at: Option<Instant>,
-    /// First slot, last slot, and the node that has them; in order.
+    /// The first slot, the last slot and their node, in the order of slots.
     ranges: Vec<(u16, u16, RedisAddress)>,
 }
 
@@ -98,13 +98,13 @@ impl Cluster {
         Self { seeds, map: Mutex::default() }
     }
 
-    /// The node that has that slot, by a map that was read after `since`.
+    /// Returns the node that has that slot, from a map that was read after `since`.
     pub(super) async fn find_owner(
         &self,
         slot: u16,
         since: Instant,
     ) -> Result<RedisAddress, Box<str>> {
-        // Whoever needs a newer map waits for the one who reads it.
+        // Callers that need a newer map wait here for the one that reads it.
         let mut map = self.map.lock().await;
         let is_known = map.read_at.is_some_and(|at| at >= since || at.elapsed() < SLOT_MAP_AGE_MIN);
         if !is_known {
@@ -120,7 +120,7 @@ impl Cluster {
     }
 }
 
-/// Asks one node after the other, until one knows of all slots that it can.
+/// Queries one node after the other until one returns the map of slots.
 async fn read_slot_map<'a>(
     nodes: impl Iterator<Item = &'a RedisAddress>,
 ) -> Result<Vec<(u16, u16, RedisAddress)>, Box<str>> {
@@ -148,7 +148,7 @@ async fn read_slot_map<'a>(
     Err(reason)
 }
 
-/// Reads `[first, last, [host, port, …], replicas…]`, as `node` has said it.
+/// Reads `[first, last, [host, port, …], replicas…]` from the response of `node`.
 fn read_slot_range(node: &RedisAddress, range: Value) -> Option<(u16, u16, RedisAddress)> {
     let Value::Array(parts) = range else { return None };
     let slot = |value: &Value| match value {
@@ -159,7 +159,7 @@ fn read_slot_range(node: &RedisAddress, range: Value) -> Option<(u16, u16, Redis
     let Value::Array(owner) = parts.get(2)? else { return None };
     let owner = match read_host_and_port(owner) {
         Some((host, port)) => node.relative(host, port),
-        // A node may not know its own name: then it is where it was asked.
+        // A node may not know its own name. Its host is then the one that was queried.
         None => match owner.get(1)? {
             Value::Int(port) => node.relative(String::new(), u16::try_from(*port).ok()?),
             _ => return None,
@@ -179,7 +179,7 @@ fn read_host_and_port(parts: &[Value]) -> Option<(String, u16)> {
     Some((text(parts.first()?)?, text(parts.get(1)?)?.parse().ok()?))
 }
 
-/// One command on a connection of its own.
+/// Sends one command on a connection of its own.
 async fn query(server: &RedisAddress, command: &redis::Cmd) -> Result<Value, Box<str>> {
     let mut connection = RedisConnection::open(server, NO_PUSHES, RESPONSE_TIMEOUT).await?;
     let answer = connection.multiplexed.send_packed_command(command).await;
@@ -191,7 +191,8 @@ async fn query(server: &RedisAddress, command: &redis::Cmd) -> Result<Value, Box
     }
 }
 
-/// The slot of a key: of what stands in its first braces, if anything does; so `{a}.1` and `{a}.2` are together.
+/// Returns the slot of a key. Only the text in its first non-empty braces counts, if there is any, so `{a}.1` and
+/// `{a}.2` have the same slot.
 pub(super) fn slot_of(key: &str) -> u16 {
     let key = key.as_bytes();
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
@@ -202,7 +203,7 @@ pub(super) fn slot_of(key: &str) -> u16 {
     crc16(tag.unwrap_or(key)) % SLOTS
 }
 
-/// CRC-16/XMODEM, which the specification of Redis Cluster names.
+/// Returns the CRC-16/XMODEM, which the specification of Redis Cluster requires.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn slots_are_those_of_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        // From `CLUSTER KEYSLOT`.
+        // These values are from `CLUSTER KEYSLOT`.
         for (key, slot) in [("foo", 12182), ("somekey", 11058), ("foo{hash_tag}", 2515)] {
             assert_eq!(slot_of(key), slot, "{key}");
         }

@@ -1,5 +1,5 @@
-//! One stream out of several: of keys or channels that are on different servers. Each part keeps its order; between
-//! parts there is none. Nothing is dropped here: who does not read is felt by the parts.
+//! Merging several streams into one, for keys or channels on different servers. Each part keeps its order; there is no
+//! order between parts. No event is dropped here: if the reader is slow, the queues of the parts fill up.
 
 use futures_util::StreamExt;
 use futures_util::stream::select_all;
@@ -7,17 +7,17 @@ use tokio::sync::mpsc;
 
 use crate::{EventStream, SourceMessage};
 
-/// Messages that wait between the parts and the reader, beside those that begin the stream: the parts have queues
-/// of their own.
+/// The number of messages that wait between the parts and the reader, in addition to those that begin the stream. The
+/// parts have queues of their own.
 const MESSAGES_MAX: usize = 16;
 
-/// The parts as one. With `only_latest`, of the events that they begin with only the latest is passed on.
+/// Merges the parts. With `only_latest`, only the latest of the events that the parts begin with is delivered.
 pub(super) fn merge_streams(
     mut parts: Vec<EventStream>,
     only_latest: bool,
     runtime: &tokio::runtime::Handle,
 ) -> EventStream {
-    // A stream begins with where it stands, and each part has said so when it was opened.
+    // A stream begins with its position, which each part has reported when it was opened.
     let (mut begin, mut events) = (Vec::new(), Vec::new());
     for part in &mut parts {
         while let Ok(message) = part.messages.try_recv() {
@@ -48,7 +48,7 @@ pub(super) fn merge_streams(
     begin.extend(events);
     let (sender, messages) = mpsc::channel(begin.len() + MESSAGES_MAX);
     for message in begin {
-        // The queue has a place for each of them.
+        // The queue has a slot for each of them.
         let _ = sender.try_send(message);
     }
     runtime.spawn(async move {

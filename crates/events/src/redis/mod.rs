@@ -1,13 +1,13 @@
-//! Redis (and what speaks like it: Valkey, KeyDB, Dragonfly): Pub/Sub by channel and by pattern, and Redis Streams.
+//! Redis and compatible brokers (Valkey, KeyDB, Dragonfly): Pub/Sub by channel and by pattern, and Redis Streams.
 //!
-//! Pub/Sub has one connection for all subscriptions, one broker subscription per distinct channel, shared by all
-//! streams that want it, and one connection to publish through, so that a flood of events delays no publication.
-//! No replay: what was published while the connection was down is lost, and the streams hear of a gap.
-//! Streams are stored, and read by number ([`streams`]); their connections are made when the first is wanted.
+//! Pub/Sub uses one connection for all subscriptions, with one broker subscription per distinct channel, shared by all
+//! streams that use it. Publishing uses another connection, so that many events do not delay a publication. There is no
+//! replay: events published while the connection was down are lost, and the streams receive a gap. Redis Streams are
+//! stored and read by entry id ([`streams`]); their connections are made when the first stream is opened.
 //!
-//! The broker may be away at any time, also at start. Two tasks hold the connections ([`subscriber`],
-//! [`publisher`]); they retry with jittered backoff until the provider is dropped. In a Redis Cluster every
-//! node passes on what is published at any other, so that any of them will do.
+//! The broker may be unavailable at any time, also at start. Two tasks hold the connections ([`subscriber`],
+//! [`publisher`]). They retry with jittered backoff until the provider is dropped. In a Redis Cluster each node
+//! distributes the events that are published at any other, so a connection to one of them is enough.
 
 mod address;
 mod channel_name;
@@ -46,38 +46,40 @@ use sharded_pubsub::ShardedPubSub;
 use streams::Streams;
 use subscriber::{Subscriber, SubscriberKind};
 
-/// What one Redis provider needs to know.
+/// Settings of one Redis provider.
 #[derive(Clone)]
 pub struct RedisSettings {
     /// The part of the name after `redis/`.
     pub id: Box<str>,
-    /// `redis://host:port`, `rediss://host:port` (TLS) or `unix:///path`; several name cluster_connections of one
-    /// cluster, of which the first that answers is taken. They may carry `user:password@` or
-    /// `:password@`; those are taken out at once and never shown.
+    /// `redis://host:port`, `rediss://host:port` (TLS) or `unix:///path`. Several URLs name nodes of one cluster, of
+    /// which the first that responds is used. They may contain `user:password@` or `:password@`, which are removed
+    /// immediately and never shown.
     pub urls: Vec<String>,
-    /// Overrides what `urls` carry.
+    /// The credentials. They override those in `urls`.
     pub authentication: Option<RedisAuthentication>,
-    /// Are the servers a cluster? Then what has a slot goes to the node that has it.
+    /// True if the servers are a cluster. Commands for a slot are then sent to the node that has it.
     pub cluster: bool,
-    /// In a cluster: do the events of a channel go through the node that has its slot, rather than through all?
+    /// True if the events of a channel go through the node that has its slot, rather than through all nodes of the
+    /// cluster.
     pub sharded: bool,
-    /// `urls` are sentinels, which know where the server is.
+    /// The sentinel settings if `urls` are sentinels, which know the address of the server.
     pub sentinel: Option<RedisSentinel>,
-    /// For `rediss`; none: trusts what the system trusts.
+    /// The TLS client for `rediss`. `None` trusts the authorities of the system.
     pub tls: Option<TlsClient>,
-    /// How to come back.
+    /// The delays between attempts to connect.
     pub retry: Retry,
-    /// Events that wait in one stream.
+    /// The number of events that wait in one stream.
     pub queue_events: usize,
-    /// Entries that are kept of a Redis Stream to which is published, about; 0: all.
+    /// The approximate number of entries that are kept in a Redis Stream when the router publishes to it; 0 keeps all.
     pub stream_entries_max: u64,
 }
 
 impl RedisSettings {
-    /// About ten thousand entries are kept of each stream: at 1 KB some 10 MB, and hours of most topics.
+    /// The default of [`RedisSettings::stream_entries_max`]. Ten thousand entries of 1 KB have about 10 MB, and cover
+    /// hours of most topics.
     pub const STREAM_ENTRIES_MAX: u64 = 10_000;
 
-    /// Of servers at these URLs; all else as it is by default.
+    /// Returns the settings for servers at these URLs, with defaults for everything else.
     pub fn new(id: &str, urls: Vec<String>) -> Self {
         Self {
             id: id.into(),
@@ -94,21 +96,21 @@ impl RedisSettings {
     }
 }
 
-/// As many as wait in a stream of the memory provider.
+/// The default number of events that wait in one stream: the same as for memory.
 const QUEUE_EVENTS: usize = 1024;
 
-/// What sentinels are asked.
+/// Settings for sentinels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RedisSentinel {
     /// The name of the master that they watch.
     pub master: Box<str>,
-    /// How to sign in to the sentinels themselves.
+    /// The credentials for the sentinels themselves.
     pub authentication: Option<RedisAuthentication>,
 }
 
 impl std::fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the URLs, which may hold credentials.
+        // The URLs are left out because they may contain credentials.
         f.debug_struct("RedisSettings")
             .field("id", &self.id)
             .field("authentication", &self.authentication)
@@ -129,9 +131,9 @@ pub struct Redis {
     subscriptions: watch::Receiver<ConnectionState<()>>,
     publishing: watch::Receiver<ConnectionState<MultiplexedConnection>>,
     commands: mpsc::Sender<SubscribeCommand>,
-    /// Where channels are sharded: what listens to them.
+    /// The subscriptions to sharded channels, if channels are sharded.
     sharded: Option<Arc<ShardedPubSub>>,
-    /// To publish to keys of a cluster.
+    /// The connections for publishing to keys of a cluster.
     cluster_connections: Option<ClusterConnections>,
     streams: Streams,
     stream_entries_max: u64,
@@ -144,8 +146,8 @@ impl std::fmt::Debug for Redis {
 }
 
 impl Redis {
-    /// Starts connecting in the background; must be called inside a Tokio runtime with time and I/O, which then
-    /// carries the connections. Fails only for settings that can never work.
+    /// Starts connecting in the background. Must be called inside a Tokio runtime with time and I/O, which then runs
+    /// the connections. Fails only for settings that can never work.
     pub fn start(settings: RedisSettings) -> Result<Self, RedisSettingsError> {
         let RedisSettings {
             id,
@@ -214,7 +216,7 @@ impl Redis {
 
     async fn open_stream(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
         for topic in &wanted.topics {
-            // A stream has one name, and so has a channel of one node; neither has patterns.
+            // Redis Streams and sharded channels have no patterns.
             let usage = match wanted.durable {
                 None if self.sharded.is_none() => TopicUsage::Subscribe,
                 _ => TopicUsage::Publish,
@@ -239,7 +241,8 @@ impl Redis {
         connection_state::subscribe(&self.commands, wanted).await.map_err(unavailable)
     }
 
-    /// The server looks at permissions before it queues a command of a transaction; and this one is discarded.
+    /// Checks the permission to publish with a transaction that is discarded. The server checks permissions before it
+    /// queues a command of a transaction.
     async fn check_publish_permission(&self, wanted: TopicUse) -> Verdict {
         let durable = wanted.durable.is_some();
         if self.cluster_connections.is_some() && (durable || self.sharded.is_some()) {
@@ -260,7 +263,7 @@ impl Redis {
             Ok(_) => Verdict::Works,
             Err(error) => {
                 let reason = connection::error_text(&error);
-                // A user without transactions may publish all the same.
+                // A user without transactions may still be allowed to publish.
                 let is_unknown = ["'multi'", "'discard'"].iter().any(|it| reason.contains(it));
                 if is_unknown { Verdict::Unknown(reason) } else { Verdict::Fails(reason) }
             }
@@ -303,14 +306,14 @@ impl Provider for Redis {
         &self.name
     }
 
-    /// Pub/Sub has no past: a start other than [`Start::New`](crate::Start::New) begins with a gap. What is durable
-    /// is read from Redis Streams.
+    /// Opens a stream. Pub/Sub has no past, so a start other than [`Start::New`](crate::Start::New) begins with a gap
+    /// there. Durable streams are read from Redis Streams.
     fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
         Box::pin(self.open_stream(wanted))
     }
 
-    /// Returns when the broker has passed the event on to all who listen, at that node of a cluster, or has it in
-    /// the stream.
+    /// Returns when the broker has delivered the event to all subscribers, at that node of a cluster, or has stored it
+    /// in the stream.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let result = self.try_publish(&message).await;

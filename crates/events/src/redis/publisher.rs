@@ -1,4 +1,4 @@
-//! The connection for publications: kept by a task, used by whoever publishes.
+//! The task that holds the connection for publications, and the commands that publish.
 
 use redis::Cmd;
 use redis::aio::MultiplexedConnection;
@@ -10,7 +10,7 @@ use super::streams;
 use crate::Message;
 use crate::connection_state::ConnectionState;
 
-/// Keeps a connection in `state` until nobody holds the other end any more.
+/// Keeps a connection in `state` until all receivers of the state are dropped.
 pub(super) async fn run(
     mut dialer: Dialer,
     state: watch::Sender<ConnectionState<MultiplexedConnection>>,
@@ -39,8 +39,8 @@ pub(super) async fn run(
     }
 }
 
-/// What publishes a message. What is durable goes to the end of a stream, of which about `max_len` entries are kept;
-/// keys and headers go there only.
+/// Returns the command that publishes a message. A durable message is added to a stream, of which about `max_len`
+/// entries are kept. Only there it keeps its key and headers.
 pub(super) fn publish_command(message: &Message, max_len: u64, is_sharded: bool) -> Cmd {
     if message.durable {
         return streams::add_command(message, max_len);

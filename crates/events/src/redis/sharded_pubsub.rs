@@ -1,8 +1,8 @@
-//! ShardedPubSub Pub/Sub: in a cluster, a channel whose events go through the one node that has its slot, where those of
-//! ordinary Pub/Sub go through all nodes. A node has one connection for all its channels.
+//! Sharded Pub/Sub. In a cluster, the events of a sharded channel go through the one node that has its slot, whereas
+//! those of ordinary Pub/Sub go through all nodes. There is one connection to each node for all its channels.
 //!
-//! A stream over channels at several nodes is put together of one part for each. When a slot moves or its node
-//! fails, the part is opened anew at the node that has it then, and the stream hears of a gap.
+//! A stream over channels at several nodes consists of one part for each node. When a slot moves or its node fails, the
+//! part is opened again at the node that has the slot then, and the stream receives a gap.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,13 +24,13 @@ use crate::connection_state::{
 };
 use crate::{EventStream, SourceError, SourceMessage, Start, StreamEnd, Wanted};
 
-/// ClusterConnections that are listened to at a time: as many as a cluster is advised to have.
+/// The maximum number of nodes that are connected at a time: the recommended maximum size of a cluster.
 const NODES_MAX: usize = 1000;
 
-/// After a loss, how often it is looked whether another node has taken over.
+/// The interval at which, after a loss, the owner of the slots is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Messages that wait between the parts and the reader: the parts have queues of their own.
+/// The number of messages that wait between the parts and the reader. The parts have queues of their own.
 const MESSAGES_MAX: usize = 16;
 
 /// The connection to one node.
@@ -40,7 +40,7 @@ struct NodeSubscriber {
     commands: mpsc::Sender<SubscribeCommand>,
 }
 
-/// What the streams of a provider have in common.
+/// The state that the sharded streams of a provider share.
 pub(super) struct ShardedPubSub {
     cluster: Arc<Cluster>,
     dialers: DialerFactory,
@@ -49,7 +49,7 @@ pub(super) struct ShardedPubSub {
     nodes: Mutex<HashMap<String, NodeSubscriber>>,
 }
 
-/// SubscriptionTable that one node has, and what comes of them.
+/// A part of a stream: the channels that one node has, and their events.
 struct NodeStream {
     topics: Vec<Box<str>>,
     node: String,
@@ -57,7 +57,7 @@ struct NodeStream {
 }
 
 impl ShardedPubSub {
-    /// Must be called inside a Tokio runtime.
+    /// Makes the state. Must be called inside a Tokio runtime.
     pub(super) fn new(
         cluster: Arc<Cluster>,
         dialers: DialerFactory,
@@ -87,7 +87,7 @@ impl ShardedPubSub {
         Ok(EventStream { messages })
     }
 
-    /// One part for each node that has some of the topics, by what is known of the cluster after `since`.
+    /// Opens one part for each node that has some of the topics, by a slot map that was read after `since`.
     async fn open_parts(
         &self,
         topics: &[Box<str>],
@@ -113,13 +113,13 @@ impl ShardedPubSub {
 
     fn subscriber_of(&self, address: &RedisAddress) -> NodeSubscriber {
         let name = address.display_name();
-        // No code that can panic runs while the lock is held; if one ever did, the map would still be whole.
+        // No code that can panic runs while the lock is held. Even if it did, the map would be consistent.
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(node) = nodes.get(&name) {
             return node.clone();
         }
         if nodes.len() >= NODES_MAX {
-            // ClusterConnections of long ago: their connections end, and streams that still have parts there move on.
+            // These are nodes of long ago. Their connections end, and streams that still have parts there reopen them.
             nodes.clear();
         }
         let (state_sender, state) = ConnectionState::channel();
@@ -141,15 +141,15 @@ impl ShardedPubSub {
     }
 }
 
-/// Follows the channels of one stream wherever they go.
+/// The task of one stream. It reopens the parts whose channels move to other nodes.
 struct ShardedStream {
-    /// The provider may be dropped meanwhile.
+    /// A weak reference, because the provider may be dropped meanwhile.
     sharded: Weak<ShardedPubSub>,
     sender: mpsc::Sender<SourceMessage>,
     parts: Vec<NodeStream>,
-    /// Which part is looked at first, so that a busy one does not silence the others.
+    /// The part that is polled first. It changes each time, so that a busy part does not silence the others.
     turn: usize,
-    /// The latest message was a gap: another would say nothing new.
+    /// True if the latest message was a gap, so that another one would say nothing new.
     gap_sent: bool,
 }
 
@@ -195,8 +195,8 @@ impl ShardedStream {
         }
     }
 
-    /// The next message of any part, and the index of the part. A part that has ended without a word was of a
-    /// provider that is no more.
+    /// Returns the next message of any part, and the index of the part. A part that has ended without a message
+    /// belonged to a provider that was dropped.
     async fn next_message(&mut self) -> (usize, SourceMessage) {
         std::future::poll_fn(|context| {
             let parts = self.parts.len();
@@ -219,7 +219,7 @@ impl ShardedStream {
         }
     }
 
-    /// Opens the topics of a part where they are now. False if nobody wants them any more.
+    /// Opens the topics of a part at their current nodes. Returns false if the stream or the provider was dropped.
     async fn reopen_part(&mut self, part: usize) -> bool {
         let NodeStream { topics, .. } = self.parts.swap_remove(part);
         self.announce_gap().await;
@@ -246,7 +246,8 @@ impl ShardedStream {
         }
     }
 
-    /// Moves the parts whose node has lost its slots. Is a node away, so that this has to be looked at again?
+    /// Reopens the parts whose node has lost its slots. Returns true if a node is unavailable, so that the check must
+    /// be repeated.
     async fn check_owners(&mut self) -> Result<bool, StreamDropped> {
         let since = Instant::now();
         let mut is_away = false;
@@ -275,5 +276,5 @@ impl ShardedStream {
     }
 }
 
-/// Nobody wants the stream any more, or the provider is gone.
+/// The stream or the provider was dropped.
 struct StreamDropped;

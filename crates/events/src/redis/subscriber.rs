@@ -1,5 +1,5 @@
-//! The task that holds the connection for subscriptions: asks the broker for channels, comes back after a
-//! loss, announces gaps.
+//! The task that holds the connection for subscriptions: it subscribes to channels, reconnects after a loss, and
+//! announces gaps.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,27 +17,27 @@ use super::subscriptions::{SubscribeBatch, SubscriptionTable, split_patterns};
 use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
 use crate::{ErrorKind, EventStream, ProviderState, ProviderStats};
 
-/// SubscriptionTable named in one command, so that no command and no answer to it is large.
+/// The maximum number of channels in one command, which limits the size of commands and responses.
 const CHANNELS_PER_COMMAND: usize = 512;
 
-/// What is subscribed to.
+/// The kind of channels that a connection subscribes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SubscriberKind {
-    /// SubscriptionTable and patterns of the whole server or cluster. Its connection is that of the provider, as far as
-    /// state is told.
+    /// Channels and patterns of the whole server or cluster. This connection determines the reported state of the
+    /// provider.
     Ordinary,
-    /// SubscriptionTable of one node of a cluster.
+    /// Sharded channels of one node of a cluster.
     Sharded,
 }
 
-/// A stream that waits for the broker's word.
+/// A stream that waits for the broker's confirmation.
 struct UnconfirmedSubscription {
     confirmed_by: u64,
     reply: oneshot::Sender<Result<EventStream, String>>,
     stream: EventStream,
 }
 
-/// A batch and what became of it: the channels that the broker refuses, with its words.
+/// A batch and its result: the channels that the broker refuses, with its words.
 type BatchResult = (SubscribeBatch, RedisResult<Vec<(Arc<str>, String)>>);
 
 pub(super) struct Subscriber {
@@ -47,9 +47,9 @@ pub(super) struct Subscriber {
     stats: Arc<ProviderStats>,
     state: watch::Sender<ConnectionState<()>>,
     commands: mpsc::Receiver<SubscribeCommand>,
-    /// Shared with the connection's reader, which fills the streams.
+    /// The table of subscriptions. It is shared with the connection's reader, which delivers events to the streams.
     channels: Arc<Mutex<SubscriptionTable>>,
-    /// Resolve to the number of a stream that was dropped.
+    /// Futures that resolve to the id of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
     connections: u64,
 }
@@ -78,7 +78,7 @@ impl Subscriber {
         }
     }
 
-    /// Until the provider is dropped.
+    /// Runs until the provider is dropped.
     pub(super) async fn run(mut self) {
         while let Some(attempt) = self.connect().await {
             let lost = match attempt {
@@ -96,7 +96,7 @@ impl Subscriber {
         lock(&self.channels).end_all();
     }
 
-    /// One attempt. Answers commands meanwhile. `None`: the provider was dropped.
+    /// Makes one attempt, and rejects commands meanwhile. Returns `None` if the provider was dropped.
     async fn connect(&mut self) -> Option<Result<RedisConnection, Box<str>>> {
         let channels = Arc::clone(&self.channels);
         let pushed = move |info: PushInfo| {
@@ -117,8 +117,7 @@ impl Subscriber {
         }
     }
 
-    /// Works with the connection until it is lost. It counts as connected when all channels that were
-    /// wanted before are in force again.
+    /// Serves the connection until it is lost. It counts as connected when all earlier channels are in force again.
     async fn serve(&mut self, mut connection: RedisConnection) -> ServeEnd {
         let multiplexed = connection.multiplexed.clone();
         let mut unconfirmed: VecDeque<UnconfirmedSubscription> = VecDeque::new();
@@ -151,8 +150,8 @@ impl Subscriber {
                 };
                 tokio::select! {
                     reason = &mut connection_lost => break ServeEnd::ConnectionLost(reason),
-                    // What the server says of itself is taken for an answer by the library, so that answers
-                    // cannot be told apart any more.
+                    // The library takes an unrequested message of the server for a response, so that responses cannot
+                    // be told apart any more.
                     () = moved.notified() => break ServeEnd::ConnectionLost("a slot has moved".into()),
                     (asked, result) = confirmation => {
                         batch = None;
@@ -169,7 +168,7 @@ impl Subscriber {
                 }
             }
         };
-        // What it has read goes out before the gap, and nothing after.
+        // Events that were read are delivered before the gap, and none after it.
         connection.close().await;
         if let ServeEnd::ConnectionLost(_) = &lost {
             self.on_disconnected(is_up);
@@ -190,7 +189,7 @@ impl Subscriber {
         self.dropped.push(opened.gone.map(move |()| id).boxed());
         let (confirmed_by, stream) = (opened.confirmed_by, opened.stream);
         if confirmed_by == 0 {
-            // Nobody there to take it: the stream is dropped with the message, and closed.
+            // If the requester is gone, the stream is dropped with the message, and thereby closed.
             let _ = reply.send(Ok(stream));
         } else {
             unconfirmed.push_back(UnconfirmedSubscription { confirmed_by, reply, stream });
@@ -211,7 +210,7 @@ impl Subscriber {
         }
         let number = channels.on_confirmed(batch);
         drop(channels);
-        // Not in the order of their batches: one may have joined a batch that was on its way.
+        // Streams are not in the order of their batches, because one may have joined a batch that was already sent.
         let (confirmed, waiting) = std::mem::take(unconfirmed)
             .into_iter()
             .partition::<VecDeque<_>, _>(|stream| stream.confirmed_by <= number);
@@ -250,11 +249,11 @@ impl Subscriber {
 }
 
 fn lock(channels: &Mutex<SubscriptionTable>) -> MutexGuard<'_, SubscriptionTable> {
-    // No code that can panic runs while the lock is held; if one ever did, the table would still be whole.
+    // No code that can panic runs while the lock is held. Even if it did, the table would be consistent.
     channels.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks the broker for a batch. The error means that the connection is of no use any more.
+/// Sends a batch to the broker. The error means that the connection cannot be used any more.
 async fn request_batch(
     connection: MultiplexedConnection,
     kind: SubscriberKind,
@@ -274,7 +273,7 @@ async fn send_batch(
             SubscriberKind::Ordinary => unsubscribe(connection.clone(), names).await?,
             SubscriberKind::Sharded => {
                 for result in send_each(connection, "SUNSUBSCRIBE", names).await {
-                    // A slot that has moved was left with it.
+                    // If a slot has moved, its channels were already unsubscribed.
                     result.or_else(|error| if is_refusal(&error) { Ok(()) } else { Err(error) })?;
                 }
             }
@@ -285,7 +284,8 @@ async fn send_batch(
         let results = match kind {
             SubscriberKind::Ordinary => match subscribe(connection.clone(), names).await {
                 Err(error) if is_refusal(&error) => {
-                    // One channel that the user may not read fails the whole command: each on its own then.
+                    // One channel that the user may not read fails the whole command, so each is subscribed to on its
+                    // own.
                     let mut results = Vec::with_capacity(names.len());
                     for name in names {
                         let name = std::slice::from_ref(name);
@@ -298,7 +298,7 @@ async fn send_batch(
                     continue;
                 }
             },
-            // One command takes channels of one slot only.
+            // One command accepts only channels of one slot.
             SubscriberKind::Sharded => send_each(connection, "SSUBSCRIBE", names).await,
         };
         for (name, result) in names.iter().zip(results) {
@@ -313,7 +313,7 @@ async fn send_batch(
     Ok(refused)
 }
 
-/// A command for each of the names, all on their way at once.
+/// Sends a command for each of the names, all at once.
 async fn send_each(
     connection: &MultiplexedConnection,
     command: &str,

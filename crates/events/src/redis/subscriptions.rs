@@ -1,6 +1,6 @@
-//! Who listens to what: the streams, the channels and patterns they want, and which of those the broker has
-//! been asked for. Events go from the connection's reader straight into the streams' bounded queues, so that
-//! nothing waits in between and nothing can grow there. No I/O.
+//! The table of Pub/Sub subscriptions: streams, their channels and patterns, and the state of each at the broker.
+//! Events go from the connection's reader directly into the bounded queues of the streams, so that nothing waits in
+//! between and nothing can accumulate there. The table does no I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use super::channel_name::is_pattern;
 use crate::event_queue::{EventSender, SendOutcome};
 use crate::{Event, EventStream, ProviderStats, Start, StreamEnd, Wanted};
 
-/// The first word of the error by which a node of a cluster says that another node has the slot.
+/// The first word of the error by which a node of a cluster reports that another node has the slot.
 pub(super) const MOVED: &str = "MOVED";
 
-/// What the broker has been asked for one channel or pattern.
+/// The state of a subscription to one channel or pattern at the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SubscribeState {
-    /// Nothing yet; the next batch asks.
+    /// The subscription is not requested yet. The next batch contains it.
     NotRequested,
-    /// The batch that is on its way.
+    /// The batch that is being processed contains the subscription.
     Requested,
-    /// The broker has confirmed it.
+    /// The broker has confirmed the subscription.
     Confirmed,
 }
 
@@ -35,12 +35,12 @@ struct ChannelSubscription {
 #[derive(Debug)]
 struct PubSubStream {
     sender: EventSender,
-    /// The latest event has found room; those that do not make one gap together.
+    /// True if the latest event was queued. Events in a row that do not fit make one gap together.
     is_gapless: bool,
     channels: Vec<Arc<str>>,
 }
 
-/// What to ask of the broker next, in this order.
+/// The next request to the broker, in this order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct SubscribeBatch {
     pub(super) unsubscribe: Vec<Arc<str>>,
@@ -51,9 +51,9 @@ pub(super) struct SubscribeBatch {
 pub(super) struct OpenedStream {
     pub(super) id: u64,
     pub(super) stream: EventStream,
-    /// Resolves when it is dropped.
+    /// Resolves when the stream is dropped.
     pub(super) gone: futures_util::future::BoxFuture<'static, ()>,
-    /// With which batch all its channels are in force, counted from 1; 0: they are.
+    /// The number of the batch with which all channels of the stream are in force, from 1; 0 if they are already.
     pub(super) confirmed_by: u64,
 }
 
@@ -61,16 +61,16 @@ pub(super) struct OpenedStream {
 pub(super) struct SubscriptionTable {
     queue_events: usize,
     stats: Arc<ProviderStats>,
-    /// By name, or by pattern as subscribed to: no name is both.
+    /// The subscriptions by channel or by pattern. No name is both.
     channels: HashMap<Arc<str>, ChannelSubscription>,
     streams: HashMap<u64, PubSubStream>,
     next_stream: u64,
-    /// SubscribeState for and no longer wanted.
+    /// Channels that were requested and have no streams any more.
     unwanted: Vec<Arc<str>>,
-    /// Some channel is [`SubscribeState::NotRequested`].
+    /// True if some channel is [`SubscribeState::NotRequested`].
     has_new: bool,
     batches: u64,
-    /// A slot has left this node.
+    /// Notified when a slot has left this node.
     moved: Arc<Notify>,
 }
 
@@ -89,12 +89,12 @@ impl SubscriptionTable {
         }
     }
 
-    /// Notified when a slot has left this node, with its channels.
+    /// Returns the signal that a slot has left this node, with its channels.
     pub(super) fn moved(&self) -> Arc<Notify> {
         Arc::clone(&self.moved)
     }
 
-    /// A stream over `topics`. Pub/Sub has no past: one that begins in it begins with a gap.
+    /// Opens a stream over `topics`. Pub/Sub has no past, so a stream that begins in the past begins with a gap.
     pub(super) fn open(&mut self, Wanted { topics, start, .. }: Wanted) -> OpenedStream {
         let id = self.next_stream;
         self.next_stream += 1;
@@ -108,7 +108,7 @@ impl SubscriptionTable {
         let mut confirmed_by = 0;
         let mut channels: Vec<Arc<str>> = Vec::with_capacity(topics.len());
         for topic in topics {
-            // A channel named twice is heard once.
+            // A channel that is named twice delivers each event once.
             if channels.iter().any(|name| **name == *topic) {
                 continue;
             }
@@ -133,17 +133,17 @@ impl SubscriptionTable {
         OpenedStream { id, stream, gone, confirmed_by }
     }
 
-    /// The stream was dropped.
+    /// Closes a stream that was dropped.
     pub(super) fn close(&mut self, id: u64) {
         if let Some(stream) = self.streams.remove(&id) {
             self.leave_channels(id, &stream.channels);
         }
     }
 
-    /// The broker refuses that channel: ends the streams that want it.
+    /// Ends the streams of a channel that the broker refuses.
     pub(super) fn end_refused(&mut self, name: &str, reason: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
-        // There is nothing to unsubscribe.
+        // This prevents unsubscribing from a channel that is not subscribed to.
         channel.state = SubscribeState::NotRequested;
         for id in channel.streams.clone() {
             let Some(stream) = self.streams.remove(&id) else { continue };
@@ -166,8 +166,8 @@ impl SubscriptionTable {
         }
     }
 
-    /// What to ask next, all that has come up since the last batch in one; `None` if there is nothing.
-    /// One batch at a time: the one before has been confirmed.
+    /// Returns all changes since the last batch, or `None` if there are none. Only one batch is processed at a time, so
+    /// the last one must have been confirmed.
     pub(super) fn next_batch(&mut self) -> Option<SubscribeBatch> {
         if !self.has_new && self.unwanted.is_empty() {
             return None;
@@ -186,7 +186,7 @@ impl SubscriptionTable {
         Some(SubscribeBatch { unsubscribe, subscribe })
     }
 
-    /// The broker has confirmed the last batch. Returns its number.
+    /// Marks the last batch as confirmed by the broker. Returns its number.
     pub(super) fn on_confirmed(&mut self, batch: &SubscribeBatch) -> u64 {
         for name in &batch.subscribe {
             if let Some(channel) = self.channels.get_mut(name)
@@ -198,8 +198,8 @@ impl SubscriptionTable {
         self.batches
     }
 
-    /// The connection is gone: everything has to be asked for anew, and every stream may have missed
-    /// something. Returns the number of streams.
+    /// Announces a gap to every stream after a loss of the connection, and marks all channels as not requested. Returns
+    /// the number of streams.
     pub(super) fn on_lost(&mut self) -> usize {
         self.unwanted.clear();
         self.has_new = !self.channels.is_empty();
@@ -207,7 +207,7 @@ impl SubscriptionTable {
             channel.state = SubscribeState::NotRequested;
         }
         for stream in self.streams.values_mut() {
-            // An attempt to come back that fails half-way loses nothing more.
+            // A failed attempt to reconnect loses nothing more, so it makes no second gap.
             if stream.sender.announce_gap() {
                 ProviderStats::add(&self.stats.gaps, 1);
             }
@@ -223,7 +223,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// What the broker pushed, beside answers. Never waits.
+    /// Handles a push of the broker, which is no response to a command. Never waits.
     // hot path: once per event and subscription; its budget is the number of streams.
     pub(super) fn dispatch_push(&mut self, info: PushInfo) {
         let mut data = info.data.into_iter();
@@ -235,7 +235,7 @@ impl SubscriptionTable {
             PushKind::Message | PushKind::SMessage => (next(), None, next()),
             PushKind::PMessage => (next(), next(), next()),
             PushKind::SUnsubscribe => {
-                // Said unasked: another node has the slot now.
+                // This push was not requested: another node has the slot now.
                 if let Some(name) = next()
                     && let Ok(name) = std::str::from_utf8(&name)
                     && self
@@ -261,7 +261,7 @@ impl SubscriptionTable {
         let event = Arc::new(Event::new(topic, payload));
         for id in &channel.streams {
             let Some(stream) = self.streams.get_mut(id) else { continue };
-            // A stream that is gone is closed by the connection's task.
+            // A stream that was dropped is closed by the connection's task.
             if matches!(stream.sender.try_send(Arc::clone(&event)), SendOutcome::Dropped { .. }) {
                 ProviderStats::add(&self.stats.dropped, 1);
                 if std::mem::take(&mut stream.is_gapless) {
@@ -274,7 +274,7 @@ impl SubscriptionTable {
     }
 }
 
-/// SubscriptionTable apart from patterns, since each have a command of their own.
+/// Separates channels from patterns, because each has a command of its own.
 pub(super) fn split_patterns(names: &[Arc<str>]) -> (Vec<&str>, Vec<&str>) {
     let (patterns, channels) = names.iter().map(|name| &**name).partition(|name| is_pattern(name));
     (channels, patterns)
@@ -299,7 +299,7 @@ mod tests {
         channels.dispatch_push(PushInfo { kind, data });
     }
 
-    /// `-a -b +c`: what a batch asks for, sorted.
+    /// Returns the changes in a batch as sorted words, such as `+c -a -b`.
     fn next_words(channels: &mut SubscriptionTable) -> (String, Option<SubscribeBatch>) {
         let batch = channels.next_batch();
         let mut words: Vec<String> = Vec::new();

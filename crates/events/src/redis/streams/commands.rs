@@ -1,4 +1,4 @@
-//! What is asked of the server about streams, and how its answers are read. Holds no state.
+//! The commands for Redis Streams, and the parsing of their responses. This module holds no state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,19 +15,20 @@ use super::stream_table::{CatchUpRead, KeyRead, KeyStart};
 use crate::Start;
 use crate::redis::connection::{error_text, is_refusal};
 
-/// Questions on their way at a time: enough to fill a round trip, few enough that answers stay small.
+/// The maximum number of commands that are sent at once: enough to fill a round trip, few enough to keep responses
+/// small.
 const CONCURRENT_QUERIES_MAX: usize = 64;
 
-/// How long to wait before asking once more to wake a read that had not begun to wait.
+/// The pause before another attempt to wake a read that had not begun to wait.
 const WAKE_AGAIN: Duration = Duration::from_millis(1);
 
-/// Why a stream cannot be opened.
+/// The reason why a stream cannot be opened.
 pub(super) enum OpenFailure {
-    /// What follows the position is stored no more.
+    /// The entries behind the position are not stored any more.
     Gone,
-    /// The broker refuses, with its words.
+    /// The broker refuses, with these words.
     Refused(String),
-    /// The connection is of no use any more.
+    /// The connection cannot be used any more.
     Lost(Box<str>),
 }
 
@@ -41,8 +42,8 @@ impl From<RedisError> for OpenFailure {
     }
 }
 
-/// Is it the key that the broker refuses (its type, the permissions), and not the server that cannot serve now
-/// or serves other keys?
+/// True if the broker refuses the key (its type, or the permissions). False if the server cannot serve at present, or
+/// serves other keys.
 pub(super) fn is_about_the_key(error: &RedisError) -> bool {
     let is_about_the_server = |code| {
         matches!(
@@ -61,7 +62,7 @@ pub(super) fn is_about_the_key(error: &RedisError) -> bool {
     is_refusal(error) && !error.code().is_some_and(is_about_the_server)
 }
 
-/// Asks one thing.
+/// Sends one command and returns its response.
 async fn query(connection: &MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
     match connection.clone().send_packed_command(&command).await? {
         Value::ServerError(error) => Err(error.into()),
@@ -69,7 +70,7 @@ async fn query(connection: &MultiplexedConnection, command: Cmd) -> RedisResult<
     }
 }
 
-/// Asks the same of each, some at a time; answers are in the order of the items.
+/// Queries each of the items, a limited number at a time. The results are in the order of the items.
 async fn query_each<'a, T: 'a, A, F: Future<Output = RedisResult<A>>>(
     items: &'a [T],
     asked: impl Fn(&'a T) -> F,
@@ -81,7 +82,7 @@ async fn query_each<'a, T: 'a, A, F: Future<Output = RedisResult<A>>>(
     Ok(answers)
 }
 
-/// How a stream is; one that does not exist is empty.
+/// Returns the state of a stream. A stream that does not exist is empty.
 pub(super) async fn stream_info(
     connection: &MultiplexedConnection,
     key: &str,
@@ -110,7 +111,8 @@ async fn read_range(
     Ok(StreamEntry::read_all(query(connection, command).await?))
 }
 
-/// The number by which the server knows that connection, if it tells and lets us wake it.
+/// Returns the id by which the server knows the blocked connection, if it reports the id and allows waking the
+/// connection.
 pub(super) async fn wakeable_client_id(
     blocked: &MultiplexedConnection,
     connection: &MultiplexedConnection,
@@ -118,14 +120,14 @@ pub(super) async fn wakeable_client_id(
     let mut command = redis::cmd("CLIENT");
     command.arg("ID");
     let Ok(Value::Int(number)) = query(blocked, command).await else { return None };
-    // It does not wait yet, so that nothing is woken; what counts is that it may be asked.
+    // The connection does not wait yet, so nothing is woken. Only the permission matters here.
     let mut command = redis::cmd("CLIENT");
     command.arg("UNBLOCK").arg(number);
     query(connection, command).await.ok().map(|_| number.unsigned_abs())
 }
 
-/// Ends the wait of the blocked read on that connection. It may not wait yet, so that this goes on until it has
-/// been woken, or until it is dropped because the read has ended by itself.
+/// Ends the wait of the blocked read on that connection. The read may not have begun to wait, so this repeats until the
+/// read was woken. It is dropped if the read ends by itself.
 pub(super) async fn wake_blocked_read(
     connection: MultiplexedConnection,
     number: u64,
@@ -140,7 +142,7 @@ pub(super) async fn wake_blocked_read(
     }
 }
 
-/// Waits until one of the keys has something new, and reads it. `count` entries of each at most.
+/// Waits until one of the keys has new entries, and reads at most `count` of each key.
 pub(super) async fn read_blocked(
     blocked: MultiplexedConnection,
     connection: MultiplexedConnection,
@@ -165,7 +167,7 @@ pub(super) async fn read_blocked(
         Some(KeyRead { key, from: *from, entries, gap_after: None })
     });
     let mut reads: Vec<_> = reads.collect();
-    // Trimming may have overtaken the reader. While the entry it has read last is there, it has not.
+    // Entries may have been trimmed before they were read. That is not so if the entry that was read last still exists.
     let gap_after = query_each(&reads, |read| async {
         let is_there = read.from != EntryId::ZERO
             && !read_range(&connection, &read.key, read.from, &read.from.to_string(), 1)
@@ -180,7 +182,7 @@ pub(super) async fn read_blocked(
     Ok(reads)
 }
 
-/// Where the stream starts now, if something after `from` may be missing.
+/// Returns the id after which the stream begins now, if entries behind `from` may be missing.
 async fn find_gap(
     connection: &MultiplexedConnection,
     key: &str,
@@ -190,12 +192,12 @@ async fn find_gap(
     Ok((!state.is_whole_after(from)).then(|| state.begins_after()))
 }
 
-/// Reads what follows in one key, for one stream.
+/// Reads the next entries of one key for one stream.
 pub(super) async fn read_catch_up(
     connection: MultiplexedConnection,
     request: &CatchUpRead,
 ) -> RedisResult<KeyRead> {
-    // Together with the entry that was read last: if it is there, nothing after it was trimmed.
+    // The entry that was read last is read again: if it exists, nothing behind it was trimmed.
     let mut entries =
         read_range(&connection, &request.key, request.from, "+", request.count + 1).await?;
     let gap_after = if entries.first().is_some_and(|entry| entry.id == request.from) {
@@ -207,7 +209,7 @@ pub(super) async fn read_catch_up(
     Ok(KeyRead { key: Arc::clone(&request.key), from: request.from, entries, gap_after })
 }
 
-/// How each of the keys is. Those that the broker refuses are apart, with its words.
+/// Returns the state of each of the keys, or the broker's words for a key that it refuses.
 pub(super) async fn stream_infos(
     connection: &MultiplexedConnection,
     keys: &[Arc<str>],
@@ -224,7 +226,7 @@ pub(super) async fn stream_infos(
     .await
 }
 
-/// Where a stream over these keys starts.
+/// Returns where a stream begins in each of these keys.
 pub(super) async fn key_starts(
     connection: MultiplexedConnection,
     keys: &[(u32, Arc<str>)],
@@ -249,7 +251,7 @@ pub(super) async fn key_starts(
     let newest = stream_infos.iter().filter_map(|state| state.last.as_ref()).map(|it| it.id).max();
     let mut starts = Vec::with_capacity(keys.len());
     for (((number, _), mut state), next_from) in keys.iter().zip(stream_infos).zip(next_from) {
-        // The latest of all: the others begin with what comes.
+        // `Last` means the latest entry of all keys. The other keys begin with their next entry.
         let start = match start {
             Start::Last if state.last.as_ref().map(|it| it.id) != newest => &Start::New,
             start => start,
@@ -265,7 +267,7 @@ pub(super) async fn key_starts(
     Ok(starts)
 }
 
-/// The first millisecond that is not before that time.
+/// Returns the first millisecond that is not before that time.
 fn whole_ms_of(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

@@ -1,7 +1,7 @@
-//! Entries of a stream: what in them is the payload, and what travels beside it.
+//! Entries of a stream, and their conversion to events and from messages.
 //!
-//! An entry is a list of fields. The field `data` holds the payload, `key` the key; all others are headers. An
-//! entry without `data` was written by someone who knows nothing of that: it is one JSON object of texts.
+//! An entry is a list of fields. The field `data` is the payload and `key` is the key; all others are headers. An entry
+//! without `data` was not written by a router: its payload is a JSON object of all fields as strings.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use redis::{Cmd, Value};
 use super::entry_id::EntryId;
 use crate::{Event, Headers, Message};
 
-/// The field that holds the payload.
+/// The field that contains the payload.
 const DATA: &str = "data";
 
-/// The field that holds the key.
+/// The field that contains the key.
 const KEY: &str = "key";
 
-/// One entry as read.
+/// An entry as read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct StreamEntry {
     pub(super) id: EntryId,
-    /// Names and values in the order in which they were written.
+    /// The names and values in the order in which they were written.
     fields: Vec<(Vec<u8>, Bytes)>,
 }
 
@@ -40,7 +40,7 @@ impl StreamEntry {
         Some(Self { id, fields: read })
     }
 
-    /// Reads a list of entries; what is none is left out.
+    /// Reads a list of entries. Invalid ones are left out.
     pub(super) fn read_all(value: Value) -> Vec<Self> {
         match value {
             Value::Array(entries) => entries.into_iter().filter_map(Self::read).collect(),
@@ -48,12 +48,12 @@ impl StreamEntry {
         }
     }
 
-    /// About as much as it takes.
+    /// Returns the approximate size of the entry in bytes.
     pub(super) fn byte_size(&self) -> usize {
         self.fields.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// The event that it is; its mark is up to who knows the lane.
+    /// Converts the entry to an event without an offset. The caller adds the offset, because it knows the partition.
     pub(super) fn into_event(self, topic: &Arc<str>) -> Event {
         let published = self.id.time();
         let (mut data, mut key, mut headers) = (None, None, Headers::new());
@@ -77,7 +77,7 @@ impl StreamEntry {
     }
 }
 
-/// The bytes of any kind of text.
+/// Returns the bytes of a text in any of its forms.
 pub(super) fn text(value: Value) -> Option<Vec<u8>> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
@@ -88,7 +88,7 @@ pub(super) fn text(value: Value) -> Option<Vec<u8>> {
     }
 }
 
-/// `{"name": "value", …}`; of a name that comes twice the last one counts.
+/// Returns `{"name": "value", …}`. If a name occurs twice, the last value counts.
 fn as_object(fields: &[(Vec<u8>, Bytes)]) -> Bytes {
     let last = |at: usize| fields[at + 1..].iter().all(|(name, _)| *name != fields[at].0);
     let object: serde_json::Map<_, _> = fields
@@ -103,7 +103,7 @@ fn as_object(fields: &[(Vec<u8>, Bytes)]) -> Bytes {
     serde_json::Value::Object(object).to_string().into()
 }
 
-/// `XADD`: the message at the end of its stream, of which about `max_len` entries are kept.
+/// Returns `XADD`, which adds the message to the end of its stream and keeps about `max_len` entries.
 pub(in crate::redis) fn add_command(message: &Message, max_len: u64) -> Cmd {
     let mut command = redis::cmd("XADD");
     command.arg(&*message.topic);
@@ -115,7 +115,7 @@ pub(in crate::redis) fn add_command(message: &Message, max_len: u64) -> Cmd {
         command.arg(KEY).arg(&**key);
     }
     for (name, value) in &message.headers {
-        // A header of that name would be taken for what it is not.
+        // A header of that name would be mistaken for the payload or the key.
         if ![DATA, KEY].contains(&&**name) {
             command.arg(&**name).arg(&**value);
         }

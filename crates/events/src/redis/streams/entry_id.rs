@@ -1,11 +1,11 @@
-//! Numbers of stream entries, `<ms>-<sequence>`, and the marks that they are.
+//! Ids of stream entries, `<ms>-<sequence>`, and their conversion to offsets.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::Mark;
 
-/// Where an entry stands in its stream.
+/// The id of an entry in its stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(super) struct EntryId {
     pub(super) ms: u64,
@@ -13,10 +13,10 @@ pub(super) struct EntryId {
 }
 
 impl EntryId {
-    /// Before all entries: no entry has this number.
+    /// The id before all entries. No entry has it.
     pub(super) const ZERO: Self = Self { ms: 0, sequence: 0 };
 
-    /// The first number of a millisecond.
+    /// Returns the first id of a millisecond.
     pub(super) fn of_ms(ms: u64) -> Self {
         Self { ms, sequence: 0 }
     }
@@ -26,7 +26,7 @@ impl EntryId {
         Some(Self { ms: ms.parse().ok()?, sequence: sequence.parse().ok()? })
     }
 
-    /// The number right before.
+    /// Returns the id right before this one.
     pub(super) fn before(self) -> Self {
         match (self.ms, self.sequence) {
             (0, 0) => Self::ZERO,
@@ -43,7 +43,7 @@ impl EntryId {
         Self { ms: mark.offset, sequence: mark.part }
     }
 
-    /// When the server took the entry, if it chose the number (who gives numbers by hand means something else).
+    /// Returns the time at which the server stored the entry. It is meaningless if the publisher chose the id itself.
     pub(super) fn time(self) -> Option<SystemTime> {
         SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(self.ms))
     }

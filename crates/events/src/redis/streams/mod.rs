@@ -1,10 +1,10 @@
-//! Redis Streams: topics that the broker stores. A lane is a key, numbered in the order of the names; a mark is
-//! the number of an entry. Who reads goes on after a number, so that a lost connection loses nothing, and a
-//! subscription that is slow is waited for: what it has not read stays at the broker.
+//! Redis Streams: topics that the broker stores. A partition is a key, numbered in the order of the names; an offset is
+//! the id of an entry. A reader continues after an id, so a lost connection loses nothing. A slow subscription is
+//! waited for: entries that it has not read stay at the broker.
 //!
-//! Streams are trimmed by those who write to them. Whatever was trimmed before it was read is told as a gap, or
-//! refused as [`SourceError::Gone`] where somebody asks for what follows a position; `state` has the rule.
-//! A key that does not exist is an empty stream, and one that is deleted becomes one: subscriptions wait for it.
+//! Publishers trim streams. If entries were trimmed before they were read, the stream receives a gap, or, if it was to
+//! begin after a position, is refused as [`SourceError::Gone`]; the rule is in [`stream_info`]. A key that does not
+//! exist is an empty stream, and a key that is deleted becomes one: subscriptions wait for its entries.
 
 mod commands;
 mod entry;
@@ -28,32 +28,32 @@ use crate::{EventStream, SourceError, Start, Wanted};
 pub(super) use entry::add_command;
 use reader::{OpenError, OpenStreamCommand, RedisStreamReader};
 
-/// In a cluster one read waits for keys of one slot only, so that each slot takes two connections. Keys that belong
-/// together share one by a tag in braces: `{orders}.7`.
+/// The maximum number of slots that are read in a cluster. One read waits only for keys of one slot, so each slot needs
+/// two connections. Keys share a slot if they have the same tag in braces: `{orders}.7`.
 const SLOTS_MAX: usize = 64;
 
-/// The reader of one server, or of one slot of a cluster, as those see it who want a stream.
+/// A handle to the reader of one server, or of one slot of a cluster.
 #[derive(Clone, Debug)]
 struct ReaderHandle {
     state: watch::Receiver<ConnectionState<()>>,
     commands: mpsc::Sender<OpenStreamCommand>,
-    /// Held by each stream of the reader, and by whoever commands one.
+    /// Held by each stream of the reader, and by each command that opens one.
     in_use: Arc<()>,
 }
 
-/// The streams of a provider. Nothing is connected before the first is wanted.
+/// The Redis Streams of a provider. No connection is made before the first stream is opened.
 pub(super) struct Streams {
     dialers: DialerFactory,
     cluster: Option<Arc<Cluster>>,
     queue_events: usize,
-    /// Carries the connections, whoever asks for the first stream.
+    /// Runs the readers, independently of the task that opens the first stream.
     runtime: runtime::Handle,
-    /// By slot; outside of a cluster there is one reader for all.
+    /// The readers by slot. Outside of a cluster there is one reader for all keys.
     readers: Mutex<HashMap<u16, ReaderHandle>>,
 }
 
 impl Streams {
-    /// Must be called inside a Tokio runtime.
+    /// Makes the state without connecting. Must be called inside a Tokio runtime.
     pub(super) fn new(
         dialers: DialerFactory,
         cluster: Option<Arc<Cluster>>,
@@ -68,7 +68,7 @@ impl Streams {
         provider: &str,
         wanted: Wanted,
     ) -> Result<EventStream, SourceError> {
-        // Lanes are the keys in order: the same whoever asks for them.
+        // Partitions are numbered in the order of keys, so that every request for the same keys gets the same numbers.
         let keys: BTreeSet<Box<str>> = wanted.topics.into_iter().collect();
         let mut slots: BTreeMap<u16, Vec<(u32, Arc<str>)>> = BTreeMap::new();
         for (number, key) in (0..).zip(keys) {
@@ -86,7 +86,7 @@ impl Streams {
         Ok(merge_streams(parts, wanted.start == Start::Last, &self.runtime))
     }
 
-    /// A stream over keys of one slot.
+    /// Opens a stream over keys of one slot.
     async fn open_part(
         &self,
         provider: &str,
@@ -117,15 +117,15 @@ impl Streams {
         })
     }
 
-    /// The reader of that slot; `None` if there are too many.
+    /// Returns the reader of that slot and starts it if needed. Returns `None` if there are too many.
     fn reader_of(&self, slot: u16) -> Option<ReaderHandle> {
-        // No code that can panic runs while the lock is held; if one ever did, the map would still be whole.
+        // No code that can panic runs while the lock is held. Even if it did, the map would be consistent.
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = readers.get(&slot) {
             return Some(reader.clone());
         }
         if readers.len() >= SLOTS_MAX {
-            // Whoever ends here has no stream: what ends it is that nobody can ask for one any more.
+            // A reader without streams ends when its handle is dropped.
             readers.retain(|_, reader| Arc::strong_count(&reader.in_use) > 1);
         }
         if readers.len() >= SLOTS_MAX {

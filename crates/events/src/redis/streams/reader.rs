@@ -1,5 +1,5 @@
-//! The task that reads streams: one connection on which a read of all wanted keys waits, shared by all who want
-//! them, and one on which everything else is asked, also to wake the first when more is wanted.
+//! The task that reads streams. It has two connections: one on which a blocking read waits for all requested keys,
+//! shared by all streams, and one for all other commands, which also wakes the first when a stream needs more keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,37 +18,37 @@ use crate::redis::connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, err
 use crate::redis::dialer::Dialer;
 use crate::{ErrorKind, EventStream, ProviderStats, Start};
 
-/// How long a read waits before it is asked anew, which shows that the server is still there.
+/// The time for which a read waits before it is sent again, which shows that the server is still there.
 const READ_WAIT: Duration = Duration::from_secs(5);
 
-/// The same where the server does not let reads be woken: then whoever subscribes to another key waits that long
-/// for its first event.
+/// The same time for servers that do not allow waking reads. A stream of another key then waits that long for its first
+/// event.
 const READ_WAIT_UNWAKEABLE: Duration = Duration::from_millis(100);
 
-/// Bytes of entries in one result, about: what a reader holds at a time.
+/// The approximate bytes of entries in one response, which a reader holds at a time.
 const READ_BYTES: usize = 4 * 1024 * 1024;
 
-/// Pieces and openings on their way at a time.
+/// The maximum number of catch-up reads and openings that are processed at a time.
 const CONCURRENT_QUERIES_MAX: usize = 32;
 
-/// A stream to be opened.
+/// The command to open a stream.
 pub(in crate::redis) struct OpenStreamCommand {
-    /// Keys and the numbers of their keys.
+    /// The keys with their partition numbers.
     pub(in crate::redis) keys: Vec<(u32, Arc<str>)>,
     pub(in crate::redis) start: Start,
     pub(in crate::redis) reply: oneshot::Sender<Result<EventStream, OpenError>>,
-    /// Held as long as the stream is there.
+    /// Held as long as the stream exists.
     pub(in crate::redis) in_use: Arc<()>,
 }
 
-/// Why it was not opened.
+/// The reason why a stream was not opened.
 pub(in crate::redis) enum OpenError {
     Unavailable(String),
     Refused(String),
     Gone,
 }
 
-/// What was asked beside the blocked read.
+/// The result of a query on the second connection.
 enum QueryResult {
     Opened(OpenStreamCommand, Result<Vec<KeyStart>, OpenFailure>),
     CatchUp(CatchUpRead, RedisResult<KeyRead>),
@@ -61,11 +61,11 @@ pub(in crate::redis) struct RedisStreamReader {
     state: watch::Sender<ConnectionState<()>>,
     commands_in: mpsc::Receiver<OpenStreamCommand>,
     table: StreamTable,
-    /// Resolve to the number of a stream that was dropped.
+    /// Futures that resolve to the id of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
-    /// Resolve to the number of a stream that has room again.
+    /// Futures that resolve to the id of a stream that has room again.
     full: FuturesUnordered<BoxFuture<'static, u64>>,
-    /// Of the largest entry lately.
+    /// The size of the largest recent entry.
     entry_bytes: usize,
     connections: u64,
 }
@@ -94,7 +94,7 @@ impl RedisStreamReader {
         }
     }
 
-    /// Until the provider is dropped.
+    /// Runs until the provider is dropped.
     pub(in crate::redis) async fn run(mut self) {
         while let Some(attempt) = self.connect().await {
             let lost = match attempt {
@@ -112,7 +112,8 @@ impl RedisStreamReader {
         self.table.end_all();
     }
 
-    /// One attempt to make both connections. Answers requests meanwhile. `None`: the provider was dropped.
+    /// Makes one attempt to open both connections, and rejects commands meanwhile. Returns `None` if the provider was
+    /// dropped.
     async fn connect(&mut self) -> Option<Result<(RedisConnection, RedisConnection), Box<str>>> {
         let connecting = async {
             let asking = self.dialer.connect(NO_PUSHES).await?;
@@ -133,7 +134,7 @@ impl RedisStreamReader {
         }
     }
 
-    /// Works with the connections until one is lost.
+    /// Serves the connections until one is lost.
     async fn serve(&mut self, mut asking: RedisConnection, reading: RedisConnection) -> ServeEnd {
         let lost = match self.check_keys(&asking.multiplexed).await {
             Ok(()) => {
@@ -154,7 +155,7 @@ impl RedisStreamReader {
         lost
     }
 
-    /// Are all keys still as they were read?
+    /// Checks after a reconnect that the keys still have the entries behind the positions of all streams.
     async fn check_keys(&mut self, connection: &MultiplexedConnection) -> RedisResult<()> {
         for (key, state) in commands::stream_infos(connection, &self.table.keys()).await? {
             match state {
@@ -181,7 +182,7 @@ impl RedisStreamReader {
         blocked: MultiplexedConnection,
     ) -> ServeEnd {
         let connection = asking.multiplexed.clone();
-        // Not all servers tell, and not all users may ask.
+        // Not all servers report the id, and not all users may query it.
         let number = commands::wakeable_client_id(&blocked, &connection).await;
         let wait = if number.is_some() { READ_WAIT } else { READ_WAIT_UNWAKEABLE };
         let mut reading: Option<BoxFuture<'static, RedisResult<Vec<KeyRead>>>> = None;
@@ -241,7 +242,7 @@ impl RedisStreamReader {
                     }
                 }
                 result = wait_for(&mut waking) => {
-                    // Once is enough for this read.
+                    // Waking this read once is enough.
                     waking = Some(std::future::pending().boxed());
                     if let Err(error) = result {
                         return ServeEnd::ConnectionLost(error_text(&error).into());
@@ -278,7 +279,7 @@ impl RedisStreamReader {
             QueryResult::Opened(open, Ok(starts)) => {
                 let (id, stream, gone) = self.table.open(open.keys, starts, open.in_use);
                 self.dropped.push(gone.map(move |()| id).boxed());
-                // Nobody there to take it: the stream is dropped with the message, and closed.
+                // If the requester is gone, the stream is dropped with the message, and thereby closed.
                 let _ = open.reply.send(Ok(stream));
             }
             QueryResult::Opened(open, Err(failure)) => {
@@ -304,7 +305,8 @@ impl RedisStreamReader {
         Ok(())
     }
 
-    /// A read failed: because of its keys, and then those who want them hear of it, or because of the server.
+    /// Handles a failed read. If the broker refuses some of the keys, ends their streams; otherwise returns the reason
+    /// why the connection cannot be used.
     async fn on_read_error(
         &mut self,
         connection: &MultiplexedConnection,
@@ -322,7 +324,7 @@ impl RedisStreamReader {
                 refused += 1;
             }
         }
-        // None of the keys is to blame: as if the connection were lost, which waits before it tries again.
+        // If no key is refused, the failure counts as a lost connection, so that the next attempt is delayed.
         if refused == 0 { Err(reason) } else { Ok(()) }
     }
 
@@ -332,7 +334,7 @@ impl RedisStreamReader {
         tracing::warn!(provider = %self.provider, key, reason, streams, "the broker refuses a stream");
     }
 
-    /// How many entries of each of so many keys to read at once.
+    /// Returns the number of entries of each key to read at once, for that number of keys.
     fn entries_per_read(&self, keys: usize) -> usize {
         (READ_BYTES / keys.max(1) / self.entry_bytes.max(1)).clamp(1, ENTRIES_PER_READ)
     }
@@ -344,7 +346,7 @@ impl RedisStreamReader {
     }
 }
 
-/// What it resolves to, if there is one.
+/// Waits for the future, or forever if there is none.
 async fn wait_for<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     match future {
         Some(future) => future.await,

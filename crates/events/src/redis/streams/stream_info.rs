@@ -1,5 +1,5 @@
-//! What the server says of a stream as a whole (`XINFO STREAM`), and what that means for a reader: where it
-//! begins, and whether what follows its position is still there.
+//! The state of a stream as a whole (`XINFO STREAM`), and the conclusions for a reader: where it begins, and whether
+//! the entries behind its position still exist.
 
 use redis::Value;
 
@@ -7,17 +7,17 @@ use super::entry::{StreamEntry, text};
 use super::entry_id::EntryId;
 use crate::Start;
 
-/// A stream as it is. One that does not exist is empty and never had an entry.
+/// The state of a stream. A stream that does not exist is empty and never had an entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct StreamInfo {
-    /// The highest number that was ever given.
+    /// The highest id that was ever assigned.
     pub(super) latest: EntryId,
     length: u64,
-    /// Entries that were ever added; servers before Redis 7 do not count them.
+    /// The number of entries that were ever added. Servers before Redis 7 do not count them.
     added: Option<u64>,
-    /// The oldest that is there.
+    /// The oldest entry that exists.
     pub(super) first: Option<EntryId>,
-    /// The newest that is there.
+    /// The newest entry that exists.
     pub(super) last: Option<StreamEntry>,
 }
 
@@ -41,26 +41,26 @@ impl StreamInfo {
         Some(state)
     }
 
-    /// Is everything there that was ever added after `read`? Streams are trimmed at their beginning, so while
-    /// an entry at or before `read` is there, nothing after it was trimmed. Where that cannot be told, no.
+    /// True if every entry that was ever added after `read` still exists. Streams are trimmed at their beginning, so
+    /// while an entry at or before `read` exists, nothing after it was trimmed. False if this is unknown.
     pub(super) fn is_whole_after(&self, read: EntryId) -> bool {
         match self.first {
             _ if read > self.latest => false,
             Some(first) if first <= read || first.before() == read => true,
-            // Nothing was there when it was read: then all that was ever added must be there.
+            // The stream was empty when it was read, so every entry that was ever added must still exist.
             _ if read == EntryId::ZERO => self.added.is_none_or(|added| added == self.length),
             Some(_) => false,
             None => read == self.latest,
         }
     }
 
-    /// Before everything that is there.
+    /// Returns the id right before all existing entries.
     pub(super) fn begins_after(&self) -> EntryId {
         self.first.map_or(self.latest, EntryId::before)
     }
 
-    /// After which number a stream begins that starts there. `next_from` is the first entry of the time or
-    /// number that `start` names. `None`: what follows the position is gone.
+    /// Returns the id after which a stream with that start begins. `next_from` is the first entry at the time or id
+    /// that `start` names. Returns `None` if entries behind the position are gone.
     pub(super) fn start_after(
         &self,
         start: &Start,
@@ -101,7 +101,7 @@ mod tests {
         Value::Array(vec![bulk(id), Value::Array(vec![bulk("data"), bulk("{}")])])
     }
 
-    /// A stream of `length` entries of `added`, the first and the last of which are these.
+    /// Returns a stream with `length` of `added` entries, of which these are the first and the last.
     fn stream(first: &str, last: &str, length: i64, added: Option<i64>) -> StreamInfo {
         let or_nil = |id: &str| if id.is_empty() { Value::Nil } else { entry(id) };
         let mut pairs = vec![

@@ -1,8 +1,8 @@
-//! Who reads which keys, and how far each has come. No I/O.
+//! The table of streams: which stream reads which keys, and up to which entry. It does no I/O.
 //!
-//! A lane is one key of one stream. A live lane gets what the shared blocked read brings; one that is behind
-//! (it begins in the past, or its stream was full) is read on its own, in pieces that fit, until it has caught
-//! up. Nothing is ever dropped here: the broker keeps what does not fit.
+//! A cursor is the position of one stream in one key. A live cursor gets the entries of the shared blocking read. A
+//! cursor that begins in the past, or whose stream was full, catches up: its key is read for this stream alone, in
+//! parts that fit into the queue. No entry is ever dropped here, because the broker keeps those that do not fit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,43 +15,44 @@ use super::stream_info::StreamInfo;
 use crate::event_queue::{EventSender, SendOutcome};
 use crate::{EventStream, ProviderStats, StreamEnd};
 
-/// Entries of one key in one answer, at most: enough to outrun any publisher, and bounded again in bytes.
+/// The maximum number of entries of one key in one response: enough to read faster than any publisher writes. The bytes
+/// are limited separately.
 pub(super) const ENTRIES_PER_READ: usize = 512;
 
-/// An event, and a gap before it.
+/// The capacity for an event and a gap before it.
 const CAPACITY_NEEDED: usize = 2;
 
-/// The fewest events that a queue has room for, so that the announcements of a gap always fit.
+/// The minimum size of a queue, so that the announcement of a gap always fits.
 const QUEUE_EVENTS_MIN: usize = 8;
 
-/// Where a lane begins.
+/// The beginning of a stream in one key.
 #[derive(Debug)]
 pub(super) struct KeyStart {
-    /// What was read of it already.
+    /// The id up to which the key counts as read.
     pub(super) read: EntryId,
-    /// Is there something after that?
+    /// True if there are entries after that id.
     pub(super) is_behind: bool,
-    /// What comes before everything else.
+    /// The entry to deliver before all others.
     pub(super) first: Option<StreamEntry>,
 }
 
-/// What was read of a key.
+/// The result of reading a key.
 #[derive(Debug)]
 pub(super) struct KeyRead {
     pub(super) key: Arc<str>,
-    /// After which number.
+    /// The id after which the key was read.
     pub(super) from: EntryId,
-    /// In order.
+    /// The entries in order.
     pub(super) entries: Vec<StreamEntry>,
-    /// Something that followed `from` may be missing; then this is where the stream begins now.
+    /// The id after which the stream begins now, if entries behind `from` may be missing.
     pub(super) gap_after: Option<EntryId>,
 }
 
-/// A request of a key to be read for one stream alone.
+/// A read of one key for one stream alone.
 #[derive(Clone, Debug)]
 pub(super) struct CatchUpRead {
     pub(super) stream: u64,
-    lane: usize,
+    cursor: usize,
     pub(super) key: Arc<str>,
     pub(super) from: EntryId,
     pub(super) count: usize,
@@ -74,12 +75,12 @@ struct KeyCursor {
 #[derive(Debug)]
 struct TableStream {
     sender: EventSender,
-    lanes: Vec<KeyCursor>,
-    /// A request for it is on its way: one at a time, so that together they fit.
+    cursors: Vec<KeyCursor>,
+    /// True while a catch-up read for this stream is processed. There is one at a time, so that its entries fit.
     is_reading: bool,
-    /// Somebody waits for its reader to make room.
+    /// True while a future waits for room in the queue.
     awaits_capacity: bool,
-    /// Says that this reader is needed.
+    /// Shows that the reader is needed.
     _in_use: Arc<()>,
 }
 
@@ -88,14 +89,14 @@ pub(super) struct StreamTable {
     queue_events: usize,
     stats: Arc<ProviderStats>,
     streams: HashMap<u64, TableStream>,
-    /// Who wants a key.
+    /// The streams of each key.
     keys: HashMap<Arc<str>, Vec<u64>>,
     next_stream: u64,
-    /// What the blocked read asks for now.
+    /// The keys of the current live read, with the id after which each is read.
     live_read: HashMap<Arc<str>, EntryId>,
-    /// It asks for too little.
+    /// True if the current live read lacks keys or entries that some stream needs.
     wants_more: bool,
-    /// Streams that may have a lane behind. May hold some that are gone.
+    /// Streams that may have a cursor to catch up. It may contain streams that were dropped.
     behind: Vec<u64>,
 }
 
@@ -113,51 +114,51 @@ impl StreamTable {
         }
     }
 
-    /// A stream over these keys. Returns its number, and a future that resolves when it is dropped.
+    /// Opens a stream over these keys. Returns its id, and a future that resolves when it is dropped.
     pub(super) fn open(
         &mut self,
-        lanes: Vec<(u32, Arc<str>)>,
+        cursors: Vec<(u32, Arc<str>)>,
         begins: Vec<KeyStart>,
         in_use: Arc<()>,
     ) -> (u64, EventStream, BoxFuture<'static, ()>) {
         let id = self.next_stream;
         self.next_stream += 1;
-        // What is said at the beginning has room of its own.
-        let (mut sender, stream) = EventSender::new(self.queue_events + 2 * lanes.len());
-        sender.set_counts(self.stats.stream_counts(lanes.iter().map(|(_, key)| &**key)));
-        for ((number, _), begin) in lanes.iter().zip(&begins) {
+        // The messages at the beginning have capacity of their own.
+        let (mut sender, stream) = EventSender::new(self.queue_events + 2 * cursors.len());
+        sender.set_counts(self.stats.stream_counts(cursors.iter().map(|(_, key)| &**key)));
+        for ((number, _), begin) in cursors.iter().zip(&begins) {
             if begin.read != EntryId::ZERO {
                 sender.try_send_progress(begin.read.mark(*number));
             }
         }
-        let mut open = Vec::with_capacity(lanes.len());
-        for ((number, key), begin) in lanes.into_iter().zip(begins) {
+        let mut open = Vec::with_capacity(cursors.len());
+        for ((number, key), begin) in cursors.into_iter().zip(begins) {
             let key = match self.keys.get_key_value(&key) {
                 Some((key, _)) => Arc::clone(key),
                 None => key,
             };
             self.keys.entry(Arc::clone(&key)).or_default().push(id);
-            let mut lane = KeyCursor { key, number, read: begin.read, mode: ReadMode::Live };
+            let mut cursor = KeyCursor { key, number, read: begin.read, mode: ReadMode::Live };
             if let Some(entry) = begin.first {
-                lane.read = entry.id;
-                sender.try_send(entry.into_event(&lane.key).at(lane.read.mark(number)));
+                cursor.read = entry.id;
+                sender.try_send(entry.into_event(&cursor.key).at(cursor.read.mark(number)));
                 ProviderStats::add(&self.stats.received, 1);
             }
             if begin.is_behind {
-                lane.mode = ReadMode::CatchingUp;
+                cursor.mode = ReadMode::CatchingUp;
             } else {
-                report_lag(&sender, &lane);
-                self.wants_more |= !covers(&self.live_read, &lane);
+                report_lag(&sender, &cursor);
+                self.wants_more |= !covers(&self.live_read, &cursor);
             }
-            open.push(lane);
+            open.push(cursor);
         }
-        if open.iter().any(|lane| lane.mode == ReadMode::CatchingUp) {
+        if open.iter().any(|cursor| cursor.mode == ReadMode::CatchingUp) {
             self.behind.push(id);
         }
         let gone = Box::pin(sender.closed());
         let opened = TableStream {
             sender,
-            lanes: open,
+            cursors: open,
             is_reading: false,
             awaits_capacity: false,
             _in_use: in_use,
@@ -167,7 +168,7 @@ impl StreamTable {
         (id, stream, gone)
     }
 
-    /// The stream was dropped.
+    /// Closes a stream that was dropped.
     pub(super) fn close(&mut self, id: u64) {
         drop(self.remove(id));
     }
@@ -175,18 +176,18 @@ impl StreamTable {
     fn remove(&mut self, id: u64) -> Option<TableStream> {
         let stream = self.streams.remove(&id)?;
         ProviderStats::subtract(&self.stats.streams, 1);
-        for lane in &stream.lanes {
-            if let Some(listeners) = self.keys.get_mut(&lane.key) {
+        for cursor in &stream.cursors {
+            if let Some(listeners) = self.keys.get_mut(&cursor.key) {
                 listeners.retain(|&listener| listener != id);
                 if listeners.is_empty() {
-                    self.keys.remove(&lane.key);
+                    self.keys.remove(&cursor.key);
                 }
             }
         }
         Some(stream)
     }
 
-    /// Ends the streams that want that key. Returns how many.
+    /// Ends the streams of a key that the broker refuses. Returns their number.
     pub(super) fn end_refused(&mut self, key: &str, reason: &str) -> usize {
         let listeners = self.keys.get(key).cloned().unwrap_or_default();
         let ended = listeners.into_iter().filter_map(|id| self.remove(id));
@@ -202,59 +203,60 @@ impl StreamTable {
         }
     }
 
-    /// All keys that somebody wants.
+    /// Returns all keys that some stream reads.
     pub(super) fn keys(&self) -> Vec<Arc<str>> {
         self.keys.keys().cloned().collect()
     }
 
-    /// What the blocked read is to ask for: each key that has live lanes, after what the last of them has read.
+    /// Returns the keys for the next live read: each key with live cursors, after the lowest position of these cursors.
     pub(super) fn start_live_read(&mut self) -> Vec<(Arc<str>, EntryId)> {
         self.wants_more = false;
         self.live_read.clear();
-        for lane in self.streams.values().flat_map(|stream| &stream.lanes) {
-            if lane.mode == ReadMode::Live {
-                let from = self.live_read.entry(Arc::clone(&lane.key)).or_insert(lane.read);
-                *from = lane.read.min(*from);
+        for cursor in self.streams.values().flat_map(|stream| &stream.cursors) {
+            if cursor.mode == ReadMode::Live {
+                let from = self.live_read.entry(Arc::clone(&cursor.key)).or_insert(cursor.read);
+                *from = cursor.read.min(*from);
             }
         }
         self.live_read.iter().map(|(key, from)| (Arc::clone(key), *from)).collect()
     }
 
-    /// The blocked read has ended.
+    /// Notes that the live read has ended.
     pub(super) fn stop_live_read(&mut self) {
         self.live_read.clear();
         self.wants_more = true;
     }
 
-    /// Should the blocked read be woken, because it asks for less than is wanted?
+    /// True if the live read should be woken, because it lacks keys or entries that some stream needs.
     pub(super) fn wants_more(&self) -> bool {
         self.wants_more
     }
 
-    /// Delivers the entries of one key that the blocked read has returned. A lane that became live behind the start of
-    /// this read waits for the next one, which begins at the lane's position: the entries between the two are not in
+    /// Delivers the entries of one key that the live read has returned. A cursor that became live behind the start of
+    /// this read waits for the next one, which begins at the cursor's position: the entries between the two are not in
     /// this read.
-    // hot path: once per event and stream; its budget is the number of streams that want the key.
+    // hot path: once per event and stream; its budget is the number of streams that read the key.
     pub(super) fn on_live_read(&mut self, read: &KeyRead) {
         let Some(listeners) = self.keys.get(&read.key) else { return };
         ProviderStats::add(&self.stats.received, read.entries.len() as u64);
         for &id in listeners {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            let TableStream { sender, lanes, .. } = stream;
-            let lanes = lanes.iter_mut();
-            let follows = |lane: &KeyCursor| read.from <= lane.read && lane.mode == ReadMode::Live;
-            for lane in lanes.filter(|it| it.key == read.key && follows(it)) {
-                deliver(sender, lane, read, &self.stats);
-                report_lag(sender, lane);
-                if lane.mode == ReadMode::CatchingUp {
+            let TableStream { sender, cursors, .. } = stream;
+            let cursors = cursors.iter_mut();
+            let follows =
+                |cursor: &KeyCursor| read.from <= cursor.read && cursor.mode == ReadMode::Live;
+            for cursor in cursors.filter(|it| it.key == read.key && follows(it)) {
+                deliver(sender, cursor, read, &self.stats);
+                report_lag(sender, cursor);
+                if cursor.mode == ReadMode::CatchingUp {
                     self.behind.push(id);
                 }
             }
         }
     }
 
-    /// The next request to be read for a stream alone, if one of those that are behind has room for it; and futures
-    /// that resolve to the numbers of those that have none, when they have.
+    /// Returns the next catch-up read, for a stream that is behind and has room. Adds a future to `full` for each
+    /// stream without room, which resolves to its id when it has room.
     pub(super) fn next_catch_up_read(
         &mut self,
         count_max: usize,
@@ -265,12 +267,13 @@ impl StreamTable {
             if stream.is_reading || stream.awaits_capacity {
                 continue;
             }
-            let lane = stream.lanes.iter().position(|lane| lane.mode == ReadMode::CatchingUp);
-            let Some(lane) = lane else { continue };
+            let cursor =
+                stream.cursors.iter().position(|cursor| cursor.mode == ReadMode::CatchingUp);
+            let Some(cursor) = cursor else { continue };
             let room = stream.sender.capacity();
             if room < CAPACITY_NEEDED {
                 stream.awaits_capacity = true;
-                // Half of the queue, so that a reader who takes one at a time does not cause a read for each.
+                // Waiting for half of the queue avoids one read for each event that a slow subscriber takes.
                 let room = stream.sender.wait_for_capacity(self.queue_events / 2);
                 full.push(Box::pin(async move {
                     room.await;
@@ -279,11 +282,11 @@ impl StreamTable {
                 continue;
             }
             stream.is_reading = true;
-            let KeyCursor { key, read, .. } = &stream.lanes[lane];
+            let KeyCursor { key, read, .. } = &stream.cursors[cursor];
             let count = (room - 1).min(count_max).max(1);
             return Some(CatchUpRead {
                 stream: id,
-                lane,
+                cursor,
                 key: Arc::clone(key),
                 from: *read,
                 count,
@@ -292,7 +295,7 @@ impl StreamTable {
         None
     }
 
-    /// The stream has room again, or is gone.
+    /// Marks a stream that has room again, or was dropped.
     pub(super) fn on_capacity(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.awaits_capacity = false;
@@ -300,29 +303,29 @@ impl StreamTable {
         }
     }
 
-    /// What a request has brought.
+    /// Delivers the entries of a catch-up read.
     pub(super) fn on_catch_up_read(&mut self, request: &CatchUpRead, read: &KeyRead) {
         let Some(stream) = self.streams.get_mut(&request.stream) else { return };
         stream.is_reading = false;
         ProviderStats::add(&self.stats.received, read.entries.len() as u64);
-        let TableStream { sender, lanes, .. } = stream;
-        let Some(lane) = lanes.get_mut(request.lane) else { return };
-        if lane.mode == ReadMode::CatchingUp && lane.read == request.from {
-            lane.mode = ReadMode::Live;
-            deliver(sender, lane, read, &self.stats);
-            // There may be more, or what there is begins elsewhere.
+        let TableStream { sender, cursors, .. } = stream;
+        let Some(cursor) = cursors.get_mut(request.cursor) else { return };
+        if cursor.mode == ReadMode::CatchingUp && cursor.read == request.from {
+            cursor.mode = ReadMode::Live;
+            deliver(sender, cursor, read, &self.stats);
+            // There may be more entries, or the stream begins elsewhere.
             if read.entries.len() >= request.count || read.gap_after.is_some() {
-                lane.mode = ReadMode::CatchingUp;
+                cursor.mode = ReadMode::CatchingUp;
             }
-            report_lag(sender, lane);
-            if lane.mode == ReadMode::Live {
-                self.wants_more |= !covers(&self.live_read, lane);
+            report_lag(sender, cursor);
+            if cursor.mode == ReadMode::Live {
+                self.wants_more |= !covers(&self.live_read, cursor);
             }
         }
         self.behind.push(request.stream);
     }
 
-    /// The connection is gone and with it what was on its way.
+    /// Repeats the catch-up reads that were lost with the connection.
     pub(super) fn on_lost(&mut self) {
         self.live_read.clear();
         for (id, stream) in &mut self.streams {
@@ -332,17 +335,17 @@ impl StreamTable {
         }
     }
 
-    /// How a key is after a reconnect: those who cannot go on where they were hear of a gap.
+    /// Applies the state of a key after a reconnect. Streams that cannot continue at their position receive a gap.
     pub(super) fn check_key(&mut self, key: &Arc<str>, state: &StreamInfo) {
         let Some(listeners) = self.keys.get(key) else { return };
         for &id in listeners {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            let TableStream { sender, lanes, .. } = stream;
-            for lane in lanes.iter_mut().filter(|lane| lane.key == *key) {
-                if !state.is_whole_after(lane.read) {
+            let TableStream { sender, cursors, .. } = stream;
+            for cursor in cursors.iter_mut().filter(|cursor| cursor.key == *key) {
+                if !state.is_whole_after(cursor.read) {
                     announce_gap(sender, &self.stats);
-                    lane.read = state.begins_after();
-                    lane.mode = ReadMode::CatchingUp;
+                    cursor.read = state.begins_after();
+                    cursor.mode = ReadMode::CatchingUp;
                     self.behind.push(id);
                 }
             }
@@ -350,9 +353,9 @@ impl StreamTable {
     }
 }
 
-/// Does the blocked read ask for what that lane needs?
-fn covers(live_read: &HashMap<Arc<str>, EntryId>, lane: &KeyCursor) -> bool {
-    live_read.get(&lane.key).is_some_and(|from| *from <= lane.read)
+/// True if the live read includes the entries that this cursor needs.
+fn covers(live_read: &HashMap<Arc<str>, EntryId>, cursor: &KeyCursor) -> bool {
+    live_read.get(&cursor.key).is_some_and(|from| *from <= cursor.read)
 }
 
 fn announce_gap(sender: &mut EventSender, stats: &ProviderStats) {
@@ -361,37 +364,42 @@ fn announce_gap(sender: &mut EventSender, stats: &ProviderStats) {
     }
 }
 
-/// How many entries there are behind a position is not known; how old the latest one is that was read, is.
-fn report_lag(sender: &EventSender, lane: &KeyCursor) {
-    let read = match lane.mode {
+/// Reports the age of the latest entry that was read. The number of entries behind a position is not known.
+fn report_lag(sender: &EventSender, cursor: &KeyCursor) {
+    let read = match cursor.mode {
         ReadMode::Live => None,
-        ReadMode::CatchingUp => lane.read.time(),
+        ReadMode::CatchingUp => cursor.read.time(),
     };
-    sender.counts().set_topic_lag_time(&lane.key, read);
+    sender.counts().set_topic_lag_time(&cursor.key, read);
 }
 
-/// Hands on what the lane has not had. Where the queue is full, the lane falls behind.
-fn deliver(sender: &mut EventSender, lane: &mut KeyCursor, read: &KeyRead, stats: &ProviderStats) {
+/// Delivers the entries that the cursor has not had. If the queue is full, the cursor falls behind.
+fn deliver(
+    sender: &mut EventSender,
+    cursor: &mut KeyCursor,
+    read: &KeyRead,
+    stats: &ProviderStats,
+) {
     let first = read.entries.first().map(|entry| entry.id);
     if let Some(begins_after) = read.gap_after
-        && first.is_none_or(|first| first > lane.read)
+        && first.is_none_or(|first| first > cursor.read)
     {
         announce_gap(sender, stats);
-        // What was read before the broker said where it begins counts too.
-        lane.read = first.map_or(begins_after, |first| begins_after.min(first.before()));
+        // Entries that were read before the broker reported where the stream begins count, too.
+        cursor.read = first.map_or(begins_after, |first| begins_after.min(first.before()));
     }
-    let new = read.entries.partition_point(|entry| entry.id <= lane.read);
+    let new = read.entries.partition_point(|entry| entry.id <= cursor.read);
     for entry in &read.entries[new..] {
         if sender.capacity() < CAPACITY_NEEDED {
-            lane.mode = ReadMode::CatchingUp;
+            cursor.mode = ReadMode::CatchingUp;
             return;
         }
-        let event = entry.clone().into_event(&lane.key).at(entry.id.mark(lane.number));
+        let event = entry.clone().into_event(&cursor.key).at(entry.id.mark(cursor.number));
         match sender.try_send(event) {
-            SendOutcome::Queued => lane.read = entry.id,
-            // Whoever dropped the stream is noticed by the reader's task.
+            SendOutcome::Queued => cursor.read = entry.id,
+            // The reader's task notices streams that were dropped.
             SendOutcome::Dropped { .. } | SendOutcome::Closed => {
-                lane.mode = ReadMode::CatchingUp;
+                cursor.mode = ReadMode::CatchingUp;
                 return;
             }
         }
@@ -426,7 +434,7 @@ mod tests {
         StreamTable::new(QUEUE_EVENTS_MIN, Arc::default())
     }
 
-    /// A stream over `a` that has read up to there.
+    /// Opens a stream over `a` that has read up to that id.
     fn open(table: &mut StreamTable, read: u64, is_behind: bool) -> EventStream {
         let begins = vec![KeyStart { read: id(read), is_behind, first: None }];
         table.open(vec![(0, "a".into())], begins, Arc::default()).1
@@ -472,14 +480,14 @@ mod tests {
         let mut live = open(&mut table, 3, false);
         let mut slow = open(&mut table, 1, true);
         let request = table.next_catch_up_read(ENTRIES_PER_READ, &mut Vec::new()).unwrap();
-        // The broker answers the request, stores 4 and 5, and answers the shared read, which arrives first.
+        // The broker responds to the catch-up read, stores 4 and 5, and responds to the live read, which arrives first.
         let answer = read("a", 1, 2..=3);
         table.start_live_read();
         table.on_live_read(&read("a", 3, 4..=5));
         table.stop_live_read();
         assert_eq!(table.start_live_read(), [("a".into(), id(5))]);
         table.on_catch_up_read(&request, &answer);
-        // A stream that was opened at the latest entry before 4 is in the same place.
+        // A stream that was opened at the latest entry before 4 has the same position.
         let mut new = open(&mut table, 3, false);
         assert!(table.wants_more(), "what is asked for begins too late");
         // The read ends by itself before it can be woken.
