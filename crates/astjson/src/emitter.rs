@@ -65,23 +65,6 @@ impl<'a> Run<'a> {
         followed
     }
 
-    /// Lets the run grow over a token, if just `between` stands in the text between them. Returns
-    /// whether it does.
-    // Hot path: some twenty instructions.
-    #[inline(always)]
-    pub(crate) fn goes_on(&mut self, between: &[u8], node: Node) -> bool {
-        let quote = usize::from(node.is(Tag::String));
-        let start = node.a as usize - quote;
-        if self.waiting != 0 || node.text() != self.text || start != self.end + between.len() {
-            return false;
-        }
-        let goes_on = self.source.get(self.end..start).is_some_and(|next| equal(next, between));
-        if goes_on {
-            self.end = node.a as usize + node.b as usize + quote;
-        }
-        goes_on
-    }
-
     /// Whether the text goes on after the run with what is pending.
     #[inline(always)]
     fn punctuation_is_next(&self) -> bool {
@@ -196,26 +179,5 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
         }
         // A later token may follow this one in the text all the same; but then it begins a run.
         (run.start, run.pending, run.waiting) = (run.end, 0, 0);
-    }
-}
-
-/// What has been put out, to take back what follows.
-pub(crate) struct Mark<'a> {
-    length: usize,
-    run: Run<'a>,
-}
-
-impl<'a> Emitter<'a, Vec<u8>> {
-    /// Remembers what has been put out so far.
-    #[inline(always)]
-    pub(crate) fn mark(&self, run: &Run<'a>) -> Mark<'a> {
-        Mark { length: self.out.len(), run: *run }
-    }
-
-    /// Takes back what was put out since `mark` was made.
-    #[cold]
-    pub(crate) fn go_back(&mut self, mark: Mark<'a>) -> Run<'a> {
-        self.out.truncate(mark.length);
-        mark.run
     }
 }

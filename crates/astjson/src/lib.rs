@@ -39,8 +39,6 @@ mod parse;
 mod parser;
 mod print;
 mod print_pretty;
-mod project;
-mod projection;
 mod read;
 mod scan;
 mod shape;
@@ -59,14 +57,6 @@ pub use error::{MergeError, ParseError, ParseErrorKind};
 pub use node::{Kind, NodeId};
 pub use outline::{outline_elements, outline_members};
 pub use print::Sink;
-pub use project::{
-    LeafCheck, PROJECTION_ERRORS_MAX, ProjectionError, ProjectionErrorKind, Projector,
-    ResultPathSegment,
-};
-pub use projection::{
-    Accepts, FieldSource, PROJECTION_DEPTH_MAX, Projected, ProjectedField, ProjectedObject,
-    Projection, ProjectionTooDeep,
-};
 pub use read::{Elements, Members, PathSegment, Slots};
 pub use shape::{
     LinkedObject, ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec,

@@ -3,10 +3,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
-use astjson::{
-    Accepts, Document, FieldSource, NodeId, Projected, ProjectedField, ProjectedObject, Projection,
-    Projector, Shape, ShapeSpec,
-};
+use astjson::{Document, NodeId, Shape, ShapeSpec};
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -126,65 +123,11 @@ impl Shapes {
     }
 }
 
-fn leaf(key: &str, nullable: bool, accepts: Accepts) -> ProjectedField {
-    field(key, Projected::Leaf { nullable, accepts })
-}
-
-fn field(key: &str, value: Projected) -> ProjectedField {
-    ProjectedField { key: key.into(), source: FieldSource::Member(key.into()), value }
-}
-
-fn object(nullable: bool, fields: Vec<ProjectedField>) -> Projected {
-    Projected::Object { nullable, object: ProjectedObject { fields, alternatives: Vec::new() } }
-}
-
-fn list(of: Projected) -> Projected {
-    Projected::List { nullable: true, of: Box::new(of) }
-}
-
-/// What is printed in the end: everything but the type names.
-pub fn projection() -> Projection {
-    let user = object(
-        true,
-        vec![
-            leaf("id", false, Accepts::StringOrInteger),
-            leaf("username", true, Accepts::String),
-            leaf("name", true, Accepts::String),
-            leaf("birthDate", true, Accepts::String),
-        ],
-    );
-    let review = object(
-        true,
-        vec![
-            leaf("id", false, Accepts::StringOrInteger),
-            leaf("body", true, Accepts::String),
-            leaf("rating", true, Accepts::Integer32),
-            field("author", user),
-        ],
-    );
-    let product = object(
-        true,
-        vec![
-            leaf("upc", false, Accepts::String),
-            leaf("name", true, Accepts::String),
-            leaf("price", true, Accepts::Number),
-            leaf("weight", true, Accepts::Integer32),
-            leaf("inStock", true, Accepts::Boolean),
-            leaf("shippingEstimate", true, Accepts::Integer32),
-            field("reviews", list(review)),
-        ],
-    );
-    let data = object(true, vec![field("topProducts", list(product))]);
-    Projection::new(&object(false, vec![field("data", data)])).unwrap()
-}
-
 /// Everything that the pipeline keeps between runs.
 pub struct Pipeline {
     answers: [Bytes; 4],
     shapes: Shapes,
-    projection: Projection,
     document: Document,
-    projector: Projector,
     targets: Vec<NodeId>,
     pub out: Vec<u8>,
 }
@@ -194,17 +137,15 @@ impl Pipeline {
         Pipeline {
             answers: answers.bytes(),
             shapes: Shapes::new(),
-            projection: projection(),
             document: Document::new(),
-            projector: Projector::new(),
             targets: Vec::new(),
             out: Vec::new(),
         }
     }
 
-    /// Parses four answers, merges three of them at list paths by position, projects, prints.
+    /// Parses four answers, merges three of them at list paths by position, prints.
     pub fn run(&mut self) {
-        let Pipeline { answers, shapes, projection, document, projector, targets, out } = self;
+        let Pipeline { answers, shapes, document, targets, out } = self;
         document.reset();
         let root = document.parse_shaped(answers[0].clone(), &shapes.0[0]).unwrap();
         let paths: [&[&str]; 3] = [
@@ -224,8 +165,7 @@ impl Pipeline {
             }
         }
         out.clear();
-        projector.project(document, Some(root), projection, &(), out);
-        assert_eq!(projector.errors(), []);
+        document.print(root, out);
     }
 }
 
