@@ -7,10 +7,10 @@ use astjson::{Document, NodeId, Shape, ShapeSpec};
 use bytes::Bytes;
 use serde_json::Value;
 
-/// A products and reviews answer: short strings, small numbers.
-pub const DENSE: &str = include_str!("../../tests/data/answers/dense.json");
-/// The answer of the federation benchmark: long strings.
-pub const TEXT: &str = include_str!("../../tests/data/answers/expected_response.json");
+/// A response of products and reviews: short strings, small numbers.
+pub const DENSE: &str = include_str!("../../tests/data/responses/dense.json");
+/// The response of the federation benchmark: long strings.
+pub const TEXT: &str = include_str!("../../tests/data/responses/text.json");
 
 /// One product of the dense document with its reviews, about 1 kB.
 pub fn small() -> String {
@@ -28,16 +28,16 @@ const INVENTORY: [&str; 2] = ["inStock", "shippingEstimate"];
 const REVIEW: [&str; 4] = ["__typename", "id", "body", "rating"];
 const USER: [&str; 3] = ["username", "name", "birthDate"];
 
-/// The four answers that subgraphs would give for the dense document.
-pub struct Answers {
+/// The four responses of subgraphs that together make the dense document.
+pub struct SubgraphResponses {
     pub products: String,
     pub inventory: String,
     pub reviews: String,
     pub users: String,
 }
 
-impl Answers {
-    pub fn new() -> Answers {
+impl SubgraphResponses {
+    pub fn new() -> SubgraphResponses {
         let dense: Value = serde_json::from_str(DENSE).unwrap();
         let products = dense["data"]["topProducts"].as_array().unwrap();
         let pick = |value: &Value, keys: &[&str]| {
@@ -60,7 +60,7 @@ impl Answers {
         let entities =
             |elements: Vec<String>| format!("{{\"data\":{{\"_entities\":[{}]}}}}", list(elements));
         let object = |members: String| format!("{{{members}}}");
-        Answers {
+        SubgraphResponses {
             products: format!(
                 "{{\"data\":{{\"topProducts\":[{}]}}}}",
                 list(products.iter().map(|p| object(pick(p, &PRODUCT))).collect())
@@ -104,8 +104,8 @@ pub fn dense_shape() -> Shape {
     Shape::new(&ShapeSpec::object([("data", data)]))
 }
 
-/// The shapes of the four answers. Each entity has all slots of its place in the result, so that
-/// merging goes slot by slot.
+/// The shapes of the four responses. Each entity has all slots of its place in the result, so that
+/// it is merged slot by slot.
 pub struct Shapes([Shape; 4]);
 
 impl Shapes {
@@ -123,9 +123,9 @@ impl Shapes {
     }
 }
 
-/// Everything that the pipeline keeps between runs.
+/// The state that the pipeline keeps between runs.
 pub struct Pipeline {
-    answers: [Bytes; 4],
+    responses: [Bytes; 4],
     shapes: Shapes,
     document: Document,
     targets: Vec<NodeId>,
@@ -133,9 +133,9 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    pub fn new(answers: &Answers) -> Pipeline {
+    pub fn new(responses: &SubgraphResponses) -> Pipeline {
         Pipeline {
-            answers: answers.bytes(),
+            responses: responses.bytes(),
             shapes: Shapes::new(),
             document: Document::new(),
             targets: Vec::new(),
@@ -143,19 +143,20 @@ impl Pipeline {
         }
     }
 
-    /// Parses four answers, merges three of them at list paths by position, prints.
+    /// Parses four responses, merges three of them at list paths by position, prints.
     pub fn run(&mut self) {
-        let Pipeline { answers, shapes, document, targets, out } = self;
+        let Pipeline { responses, shapes, document, targets, out } = self;
         document.reset();
-        let root = document.parse_shaped(answers[0].clone(), &shapes.0[0]).unwrap();
+        let root = document.parse_shaped(responses[0].clone(), &shapes.0[0]).unwrap();
         let paths: [&[&str]; 3] = [
             &["data", "topProducts"],
             &["data", "topProducts"],
             &["data", "topProducts", "reviews", "author"],
         ];
         for (i, path) in paths.iter().enumerate() {
-            let answer = document.parse_shaped(answers[i + 1].clone(), &shapes.0[i + 1]).unwrap();
-            let data = document.get(answer, "data").unwrap();
+            let response =
+                document.parse_shaped(responses[i + 1].clone(), &shapes.0[i + 1]).unwrap();
+            let data = document.get(response, "data").unwrap();
             let entities = document.get(data, "_entities").unwrap();
             targets.clear();
             document.select_into(root, path, targets);
@@ -172,7 +173,7 @@ impl Pipeline {
 /// Four small objects that are merged into one and printed.
 pub const MICRO: [&str; 4] =
     [r#"{"a":1}"#, r#"{"b":{}}"#, r#"{"b":{"c":{}}}"#, r#"{"b":{"c":{"d":true}}}"#];
-/// What comes of them.
+/// The result of printing them.
 pub const MICRO_RESULT: &[u8] = br#"{"a":1,"b":{"c":{"d":true}}}"#;
 
 /// Parses the four, merges them and prints the result.

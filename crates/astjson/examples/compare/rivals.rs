@@ -1,16 +1,16 @@
-//! The same jobs for other parsers, each done the way its makers would have it.
+//! The same jobs for other parsers, each written as its documentation recommends.
 
-use crate::cases::Answers;
+use crate::cases::SubgraphResponses;
 
 /// A tree of another library.
 pub(crate) trait Rival: Sized {
     const NAME: &'static str;
 
-    /// Text as the parser wants it: simd-json writes into its input.
+    /// Parses a text, which is mutable because simd-json writes into its input.
     fn parse(text: &mut [u8]) -> Self;
-    /// How the parser takes its text for the next round.
+    /// Restores the text for the next round.
     fn refresh(text: &mut Vec<u8>, from: &str) {
-        // Most parsers leave their text alone; then this is nothing.
+        // Most parsers do not change their text and need no restoring.
         let _ = (text, from);
     }
     fn print(&self, out: &mut Vec<u8>);
@@ -22,17 +22,17 @@ pub(crate) trait Rival: Sized {
     fn absorb(&mut self, other: Self);
 }
 
-/// The pipeline: parse four answers, merge three at list paths by position, print.
+/// The pipeline: parses four responses, merges three at list paths by position, prints.
 pub(crate) fn pipeline<R: Rival>(texts: &mut [Vec<u8>; 4], out: &mut Vec<u8>) {
     let [products, inventory, reviews, users] = texts;
     let mut root = R::parse(products);
     let entities = |text| {
-        let mut answer = R::parse(text);
-        let entities = answer.member_mut("data").and_then(|data| data.member_mut("_entities"));
+        let mut response = R::parse(text);
+        let entities = response.member_mut("data").and_then(|data| data.member_mut("_entities"));
         entities.map(R::take_elements).unwrap_or_default()
     };
-    for answer in [entities(inventory), entities(reviews)] {
-        for (target, entity) in products_of(&mut root).iter_mut().zip(answer) {
+    for response in [entities(inventory), entities(reviews)] {
+        for (target, entity) in products_of(&mut root).iter_mut().zip(response) {
             target.absorb(entity);
         }
     }
@@ -54,9 +54,9 @@ fn products_of<R: Rival>(root: &mut R) -> &mut [R] {
     products.and_then(R::elements_mut).unwrap_or_default()
 }
 
-/// The texts of the pipeline, as parsers write into them.
-pub(crate) fn texts(answers: &Answers) -> [Vec<u8>; 4] {
-    answers.all().map(|text| text.as_bytes().to_vec())
+/// The texts of the pipeline in mutable buffers.
+pub(crate) fn texts(responses: &SubgraphResponses) -> [Vec<u8>; 4] {
+    responses.all().map(|text| text.as_bytes().to_vec())
 }
 
 impl Rival for serde_json::Value {

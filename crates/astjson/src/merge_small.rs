@@ -1,45 +1,46 @@
-//! Merging small objects, which is what nearly all are: their keys are compared one by one, where
-//! they are. The object that is merged into gets a table only if its own members change.
+//! Merges small objects, which are nearly all of them: their keys are compared one by one, in
+//! place. The target gets a table only if its own members change.
 
 use crate::document::Document;
-use crate::merge::{Level, Pending};
 use crate::node::{ESCAPED, Node, NodeId, REPEATS, SLOTS, TABLE};
+use crate::pending::{MergeLevel, Pending};
 use crate::read::Key;
-use crate::text::position;
+use crate::text::to_position;
 use crate::token::KEY_HEAD_BYTES;
 
-/// Members that two objects may have together.
-const FEW: u32 = 8;
+/// Maximum number of members that two small objects have together.
+const SMALL_MEMBERS_MAX: u32 = 8;
 
-/// Words of the table that a small object gets: their number, and room for so many members.
-const TABLE_WORDS: usize = 1 + 2 * FEW as usize;
+/// Words of the table of a small object: the number of words, and room for the members.
+const TABLE_WORDS: usize = 1 + 2 * SMALL_MEMBERS_MAX as usize;
 
-/// Such a table.
+/// The empty table of a small object.
 const EMPTY: [u32; TABLE_WORDS] = {
     let mut words = [0; TABLE_WORDS];
     words[0] = TABLE_WORDS as u32 - 1;
     words
 };
 
-/// A place among the members of an object.
+/// A position among the members of an object.
 #[derive(Clone, Copy)]
-struct Walk {
-    /// The next key node, or a place in `links`.
+struct MemberWalk {
+    /// The next key node, or a position in `links`.
     at: u32,
     in_table: bool,
     left: u32,
 }
 
 impl Document {
-    /// Merges an object of one member, follows that down as long as it is such an object too, and
-    /// returns what is left to merge. (What answers wrap around the rest, `data` for example.)
+    /// Merges an object of one member and descends as long as the next object has one member too.
+    /// Returns the pair that is left to merge. Responses wrap their content in such objects, for
+    /// example `data`.
     // Hot path: `cargo bench -p astjson -- micro`; some 100 instructions a level.
     #[inline(always)]
-    pub(crate) fn merge_lone(
+    pub(crate) fn merge_single_members(
         &mut self,
         mut target: NodeId,
         mut source: NodeId,
-        mut level: Level,
+        mut level: MergeLevel,
     ) -> Option<Pending> {
         'level: loop {
             let rest = Some(Pending { target, source, level });
@@ -53,7 +54,7 @@ impl Document {
                 || !right.is_object_without(SLOTS | TABLE)
                 || right.b != 1
                 || target == source
-                || !(in_table && count <= FEW || count <= 1)
+                || !(in_table && count <= SMALL_MEMBERS_MAX || count <= 1)
                 || level.is_too_deep()
             {
                 return rest;
@@ -87,7 +88,7 @@ impl Document {
         }
     }
 
-    /// Links a member behind the one, if any, that an object in line has.
+    /// Links a member after the only member, if any, of an in-line object.
     #[inline(always)]
     fn add_second(&mut self, object: NodeId, count: u32, key: u32, value: NodeId) {
         let table = self.links.len();
@@ -98,17 +99,21 @@ impl Document {
         self.links.extend_from_slice(&words);
         if let Some(node) = self.nodes.get_mut(object.0 as usize) {
             node.meta |= TABLE;
-            (node.a, node.b) = (position(table), count + 1);
+            (node.a, node.b) = (to_position(table), count + 1);
         }
     }
 
-    /// Merges two objects if they are small, not in slots, and hold no key twice. Returns whether it
-    /// did. What is inside both is left pending.
+    /// Merges two objects if they are small, not in slots, and hold no key twice. Returns false if
+    /// they are not. Members that are objects in both are left pending.
     // Hot path: `cargo bench -p astjson -- micro`.
-    pub(crate) fn merge_few(&mut self, pair: Pending, pending: &mut Vec<Pending>) -> bool {
+    pub(crate) fn merge_small_objects(
+        &mut self,
+        pair: Pending,
+        pending: &mut Vec<Pending>,
+    ) -> bool {
         let (target, source) = (self.resolve(pair.target), self.resolve(pair.source));
         let (left, right) = (self.stored(target.0), self.stored(source.0));
-        if left.b.saturating_add(right.b) > FEW
+        if left.b.saturating_add(right.b) > SMALL_MEMBERS_MAX
             || (left.meta | right.meta) & (SLOTS | REPEATS) != 0
             || self.may_repeat(target, left)
             || self.may_repeat(source, right)
@@ -116,9 +121,9 @@ impl Document {
             return false;
         }
         let mut new = walk(source, right);
-        while let Some([key, value]) = self.step(&mut new) {
+        while let Some([key, value]) = self.next_small_member(&mut new) {
             let value = self.resolve(NodeId(value));
-            let Some((place, own)) = self.find(target, key) else {
+            let Some((place, own)) = self.find_small_member(target, key) else {
                 self.add_member(target, key, value);
                 continue;
             };
@@ -139,24 +144,24 @@ impl Document {
         true
     }
 
-    /// Whether an object in line may hold a key twice. May say yes in error, never no.
+    /// True if an in-line object may hold a key twice. May return true in error, never false.
     #[inline(always)]
     fn may_repeat(&self, object: NodeId, node: Node) -> bool {
         if node.b < 2 || node.has(TABLE) {
             return false;
         }
         let (mut members, mut seen) = (walk(object, node), 0);
-        while let Some([key, _]) = self.step(&mut members) {
-            if self.see(&mut seen, Key::Node(key)) {
+        while let Some([key, _]) = self.next_small_member(&mut members) {
+            if self.note_key(&mut seen, Key::Node(key)) {
                 return true;
             }
         }
         false
     }
 
-    /// The next member: ids of its key and value.
+    /// Returns the ids of the key and value of the next member.
     #[inline(always)]
-    fn step(&self, walk: &mut Walk) -> Option<[u32; 2]> {
+    fn next_small_member(&self, walk: &mut MemberWalk) -> Option<[u32; 2]> {
         walk.left = walk.left.checked_sub(1)?;
         if walk.in_table {
             let member = self.links.get(walk.at as usize..)?.first_chunk().copied();
@@ -168,12 +173,12 @@ impl Document {
         Some([key, key + 1])
     }
 
-    /// The member with the same key: which it is, and its value.
+    /// Finds the member with the same key: its index, and its value.
     #[inline(always)]
-    fn find(&self, object: NodeId, wanted: u32) -> Option<(usize, u32)> {
+    fn find_small_member(&self, object: NodeId, wanted: u32) -> Option<(usize, u32)> {
         let mut members = walk(object, self.stored(object.0));
         let mut place = 0;
-        while let Some([key, value]) = self.step(&mut members) {
+        while let Some([key, value]) = self.next_small_member(&mut members) {
             if self.same_key(key, wanted) {
                 return Some((place, value));
             }
@@ -182,7 +187,7 @@ impl Document {
         None
     }
 
-    /// Links a member that a small object does not have.
+    /// Links a member that a small object lacks.
     #[inline(always)]
     fn add_member(&mut self, object: NodeId, key: u32, value: NodeId) {
         let node = self.stored(object.0);
@@ -199,7 +204,7 @@ impl Document {
         }
     }
 
-    /// Gives a small object in line a table.
+    /// Gives a small in-line object a table.
     #[inline(always)]
     fn give_table(&mut self, object: NodeId) {
         let node = self.stored(object.0);
@@ -207,10 +212,10 @@ impl Document {
             return;
         }
         let table = self.links.len();
-        // Of a fixed size, it is written without a call.
+        // With a fixed size the compiler writes the table without a call.
         self.links.extend_from_slice(&EMPTY);
         let (mut members, mut at) = (walk(object, node), table + 1);
-        while let Some(member) = self.step(&mut members) {
+        while let Some(member) = self.next_small_member(&mut members) {
             if let Some(pair) = self.links.get_mut(at..at + 2) {
                 pair.copy_from_slice(&member);
             }
@@ -218,18 +223,18 @@ impl Document {
         }
         if let Some(node) = self.nodes.get_mut(object.0 as usize) {
             node.meta |= TABLE;
-            node.a = position(table);
+            node.a = to_position(table);
         }
     }
 
-    /// Whether two key nodes are the same key.
+    /// True if two key nodes have the same key.
     #[inline(always)]
     fn same_key(&self, left: u32, right: u32) -> bool {
         let (l, r) = (self.stored(left), self.stored(right));
         if (l.meta | r.meta) & ESCAPED != 0 {
             return self.keys_equal(Key::Node(left), Key::Node(right));
         }
-        // What stands behind a shorter key does not count.
+        // Bytes after a shorter key do not count.
         let beyond = 8 * (KEY_HEAD_BYTES as u32).saturating_sub(l.b);
         if l.b != r.b || u64::from(l.end ^ r.end) << 32 << beyond != 0 {
             return false;
@@ -239,8 +244,8 @@ impl Document {
 }
 
 #[inline(always)]
-fn walk(object: NodeId, node: Node) -> Walk {
+fn walk(object: NodeId, node: Node) -> MemberWalk {
     let in_table = node.has(TABLE);
     let at = if in_table { node.a } else { object.0 } + 1;
-    Walk { at, in_table, left: node.b }
+    MemberWalk { at, in_table, left: node.b }
 }

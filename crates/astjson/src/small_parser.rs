@@ -1,14 +1,14 @@
-//! Small texts: objects of a few plain members, as services send them in passing. They are at
-//! their end before it pays to look at many bytes at a time, so they are read byte by byte;
-//! whatever is not plain is left to the loop in `parser`.
+//! Parses small texts: objects of a few plain members, as services often send. They end before
+//! reading many bytes at a time pays, so they are read byte by byte. Texts that are not plain are
+//! left to the other parsers.
 
 use crate::node::{Node, Tag};
 use crate::token::{key_node, string_node};
 
-/// Largest text that is tried.
-pub(crate) const SMALL_BYTES_MAX: usize = 64;
+/// Maximum size of a text that this parser tries.
+pub(crate) const SMALL_TEXT_BYTES_MAX: usize = 64;
 
-/// Whether a byte simply goes on a string of ASCII.
+/// True for bytes that may be part of an ASCII string as they are.
 const PLAIN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = b' ';
@@ -19,13 +19,13 @@ const PLAIN: [bool; 256] = {
     table
 };
 
-/// Objects that may be open.
+/// Maximum number of open objects.
 const OPEN_MAX: usize = 8;
 
-/// Reads a text that is an object of ASCII without space, escapes, arrays and fractions. Returns
-/// nothing if it is something else, or no JSON at all; `nodes` may then have grown.
+/// Parses a text that is an object of ASCII without space, escapes, arrays and fractions. Returns
+/// `None` for other texts, and for invalid ones; `nodes` may then have grown.
 // Hot path: `cargo bench -p astjson -- micro`; some fifteen instructions a byte.
-pub(crate) fn read_small(
+pub(crate) fn parse_small(
     text: &[u8],
     number: u32,
     depth_max: u32,
@@ -108,7 +108,7 @@ fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// A literal, or an integer of the form that most have. Returns what it is and the position after
+/// Reads a literal, or an integer in its most common form. Returns its tag and the position after
 /// it.
 #[inline(always)]
 fn word(text: &[u8], at: usize, first: u8) -> Option<(Tag, usize)> {
@@ -121,7 +121,8 @@ fn word(text: &[u8], at: usize, first: u8) -> Option<(Tag, usize)> {
             while text.get(end)?.is_ascii_digit() {
                 end += 1;
             }
-            // A fraction or an exponent is not followed by what follows a value.
+            // A fraction or an exponent is refused later, because only punctuation may follow a
+            // value.
             Some((Tag::Number, end))
         }
         _ => None,
@@ -133,17 +134,17 @@ mod tests {
     use super::*;
     use crate::document::Document;
 
-    /// The nodes that the small loop makes of a text, and those that the loop for all texts makes.
+    /// The nodes that this parser makes of a text, and those that the generic parser makes.
     fn read_both(text: &str, depth_max: u32) -> (Option<Vec<Node>>, Option<Vec<Node>>) {
         let mut nodes = Vec::new();
-        let small = read_small(text.as_bytes(), 1, depth_max, &mut nodes).map(|()| nodes);
+        let small = parse_small(text.as_bytes(), 1, depth_max, &mut nodes).map(|()| nodes);
         let mut document = Document::with_depth_limit(depth_max);
         let general = document.read(text.as_bytes(), 1, None).ok().map(|()| document.nodes);
         (small, general)
     }
 
     #[test]
-    fn what_is_read_is_read_as_by_the_loop_for_all_texts() {
+    fn reads_plain_texts_as_the_generic_parser_does() {
         for text in [
             "{}",
             "1",
@@ -158,7 +159,7 @@ mod tests {
             r#"{"a":1,"a":2}"#,
             r#"{"a":{"a":{"a":{"a":{"a":{"a":{"a":{}}}}}}}}"#,
         ] {
-            // A scalar alone ends where a number may go on, so numbers are left.
+            // A number alone is left, because it ends where it could continue.
             let (small, general) = read_both(text, 8);
             assert!(general.is_some(), "{text}");
             assert_eq!(small, if text == "1" { None } else { general }, "{text}");
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plain_is_left() {
+    fn leaves_texts_that_are_not_plain() {
         for text in [
             "[]",
             "{} ",
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn refuses_invalid_texts() {
         for text in [
             "",
             "{",
@@ -214,7 +215,7 @@ mod tests {
         ] {
             assert_eq!(read_both(text, 512), (None, None), "{text}");
         }
-        // Three are open at once.
+        // Three objects are open at once.
         let deep = r#"{"a":{"b":{}}}"#;
         assert_eq!(read_both(deep, 2), (None, None));
         assert!(read_both(deep, 3).0.is_some());

@@ -1,31 +1,31 @@
-//! The careful reader: walks a text byte by byte, strictly after RFC 8259, and tells exactly what
-//! is wrong and where. It makes no nodes. The parser asks it to explain a text that it refused;
-//! tests hold the two against each other.
+//! The validating parser: reads a text byte by byte, strictly by RFC 8259, and reports the exact
+//! error and its offset. It makes no nodes. The other parsers use it to explain a text that they
+//! refused; tests compare them with it.
 
-use crate::error::{ParseError, ParseErrorKind as Wrong};
+use crate::error::{ParseError, ParseErrorKind};
 
-/// Checks a whole text. `depth_limit` is in arrays and objects open at once.
+/// Checks a whole text. `depth_limit` is the number of arrays and objects open at once.
 pub(crate) fn check(text: &str, depth_limit: u32) -> Result<(), ParseError> {
-    let mut reader = Reader { text: text.as_bytes(), at: 0 };
+    let mut reader = Validator { text: text.as_bytes(), at: 0 };
     reader.document(depth_limit).map_err(|kind| ParseError { kind, offset: reader.at })
 }
 
-struct Reader<'a> {
+struct Validator<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
-    fn document(&mut self, depth_limit: u32) -> Result<(), Wrong> {
-        // Which containers are open: objects are true. One entry per level, so the limit bounds it.
+impl Validator<'_> {
+    fn document(&mut self, depth_limit: u32) -> Result<(), ParseErrorKind> {
+        // The open containers: true for objects. One entry per level, so the limit bounds it.
         let mut open: Vec<bool> = Vec::new();
         loop {
-            // A value.
+            // A value begins here.
             self.space();
             match self.peek() {
                 Some(opener @ (b'{' | b'[')) => {
                     if open.len() >= depth_limit as usize {
-                        return Err(Wrong::TooDeep);
+                        return Err(ParseErrorKind::TooDeep);
                     }
                     self.at += 1;
                     self.space();
@@ -45,16 +45,16 @@ impl Reader<'_> {
                 Some(b't') => self.word(b"true")?,
                 Some(b'f') => self.word(b"false")?,
                 Some(b'n') => self.word(b"null")?,
-                Some(_) => return Err(Wrong::ExpectedValue),
-                None => return Err(Wrong::UnexpectedEnd),
+                Some(_) => return Err(ParseErrorKind::ExpectedValue),
+                None => return Err(ParseErrorKind::UnexpectedEnd),
             }
-            // What follows it.
+            // A value ended here.
             loop {
                 self.space();
                 match (open.last(), self.peek()) {
                     (None, None) => return Ok(()),
-                    (None, Some(_)) => return Err(Wrong::TrailingCharacters),
-                    (Some(_), None) => return Err(Wrong::UnexpectedEnd),
+                    (None, Some(_)) => return Err(ParseErrorKind::TrailingCharacters),
+                    (Some(_), None) => return Err(ParseErrorKind::UnexpectedEnd),
                     (Some(&object), Some(b',')) => {
                         self.at += 1;
                         if object {
@@ -66,7 +66,7 @@ impl Reader<'_> {
                         self.at += 1;
                         open.pop();
                     }
-                    _ => return Err(Wrong::ExpectedCommaOrEnd),
+                    _ => return Err(ParseErrorKind::ExpectedCommaOrEnd),
                 }
             }
         }
@@ -82,69 +82,69 @@ impl Reader<'_> {
         }
     }
 
-    /// A key and its colon.
-    fn key(&mut self) -> Result<(), Wrong> {
+    /// Reads a key and its colon.
+    fn key(&mut self) -> Result<(), ParseErrorKind> {
         self.space();
         match self.peek() {
             Some(b'"') => self.string()?,
-            Some(_) => return Err(Wrong::ExpectedKey),
-            None => return Err(Wrong::UnexpectedEnd),
+            Some(_) => return Err(ParseErrorKind::ExpectedKey),
+            None => return Err(ParseErrorKind::UnexpectedEnd),
         }
         self.space();
         match self.peek() {
             Some(b':') => self.at += 1,
-            Some(_) => return Err(Wrong::ExpectedColon),
-            None => return Err(Wrong::UnexpectedEnd),
+            Some(_) => return Err(ParseErrorKind::ExpectedColon),
+            None => return Err(ParseErrorKind::UnexpectedEnd),
         }
         Ok(())
     }
 
-    fn word(&mut self, word: &[u8]) -> Result<(), Wrong> {
+    fn word(&mut self, word: &[u8]) -> Result<(), ParseErrorKind> {
         for &byte in word {
             match self.peek() {
                 Some(found) if found == byte => self.at += 1,
-                Some(_) => return Err(Wrong::ExpectedValue),
-                None => return Err(Wrong::UnexpectedEnd),
+                Some(_) => return Err(ParseErrorKind::ExpectedValue),
+                None => return Err(ParseErrorKind::UnexpectedEnd),
             }
         }
         Ok(())
     }
 
-    fn string(&mut self) -> Result<(), Wrong> {
+    fn string(&mut self) -> Result<(), ParseErrorKind> {
         self.at += 1;
         loop {
             match self.peek() {
-                None => return Err(Wrong::UnexpectedEnd),
+                None => return Err(ParseErrorKind::UnexpectedEnd),
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(());
                 }
-                Some(0..=0x1f) => return Err(Wrong::ControlCharacter),
+                Some(0..=0x1f) => return Err(ParseErrorKind::ControlCharacter),
                 Some(b'\\') => self.escape()?,
                 Some(_) => self.at += 1,
             }
         }
     }
 
-    fn escape(&mut self) -> Result<(), Wrong> {
+    fn escape(&mut self) -> Result<(), ParseErrorKind> {
         match escape_length(&self.text[self.at..]) {
             Some(length) => {
                 self.at += length;
                 Ok(())
             }
-            None => Err(Wrong::InvalidEscape),
+            None => Err(ParseErrorKind::InvalidEscape),
         }
     }
 
-    fn number(&mut self) -> Result<(), Wrong> {
+    fn number(&mut self) -> Result<(), ParseErrorKind> {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
         match self.peek() {
             Some(b'0') => self.at += 1,
             Some(b'1'..=b'9') => self.digits()?,
-            Some(_) => return Err(Wrong::InvalidNumber),
-            None => return Err(Wrong::UnexpectedEnd),
+            Some(_) => return Err(ParseErrorKind::InvalidNumber),
+            None => return Err(ParseErrorKind::UnexpectedEnd),
         }
         if self.peek() == Some(b'.') {
             self.at += 1;
@@ -158,27 +158,29 @@ impl Reader<'_> {
             self.digits()?;
         }
         match self.peek() {
-            Some(b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') => Err(Wrong::InvalidNumber),
+            Some(b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') => {
+                Err(ParseErrorKind::InvalidNumber)
+            }
             _ => Ok(()),
         }
     }
 
-    /// One digit or more.
-    fn digits(&mut self) -> Result<(), Wrong> {
+    /// Reads one digit or more.
+    fn digits(&mut self) -> Result<(), ParseErrorKind> {
         let start = self.at;
         while let Some(b'0'..=b'9') = self.peek() {
             self.at += 1;
         }
         match self.peek() {
             _ if self.at > start => Ok(()),
-            Some(_) => Err(Wrong::InvalidNumber),
-            None => Err(Wrong::UnexpectedEnd),
+            Some(_) => Err(ParseErrorKind::InvalidNumber),
+            None => Err(ParseErrorKind::UnexpectedEnd),
         }
     }
 }
 
-/// Length of the escape at the start of `text`, which begins with a backslash; `None` if it is not
-/// one of section 7. Surrogates need not come in pairs: the grammar allows them alone.
+/// Length of the escape at the start of `text`, which begins with a backslash; `None` if section 7
+/// does not define it. Surrogates need not come in pairs: the grammar allows lone ones.
 pub(crate) fn escape_length(text: &[u8]) -> Option<usize> {
     match text.get(1)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
@@ -192,29 +194,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_name_the_fault_and_its_place() {
+    fn errors_name_the_kind_and_the_offset() {
         for (text, kind, offset) in [
-            ("", Wrong::UnexpectedEnd, 0),
-            ("  ", Wrong::UnexpectedEnd, 2),
-            ("nul", Wrong::UnexpectedEnd, 3),
-            ("nuls", Wrong::ExpectedValue, 3),
-            ("[1,]", Wrong::ExpectedValue, 3),
-            ("[1 2]", Wrong::ExpectedCommaOrEnd, 3),
-            ("[1}", Wrong::ExpectedCommaOrEnd, 2),
-            ("{\"a\" 1}", Wrong::ExpectedColon, 5),
-            ("{a:1}", Wrong::ExpectedKey, 1),
-            ("{\"a\":1,}", Wrong::ExpectedKey, 7),
-            ("{} x", Wrong::TrailingCharacters, 3),
-            ("[-]", Wrong::InvalidNumber, 2),
-            ("[01]", Wrong::InvalidNumber, 2),
-            ("[1.]", Wrong::InvalidNumber, 3),
-            ("[1e+]", Wrong::InvalidNumber, 4),
-            ("1.", Wrong::UnexpectedEnd, 2),
-            ("\"a\\x\"", Wrong::InvalidEscape, 2),
-            ("\"a\\u12g4\"", Wrong::InvalidEscape, 2),
-            ("\"a\nb\"", Wrong::ControlCharacter, 2),
-            ("\"abc", Wrong::UnexpectedEnd, 4),
-            ("[[[[]]]]", Wrong::TooDeep, 3),
+            ("", ParseErrorKind::UnexpectedEnd, 0),
+            ("  ", ParseErrorKind::UnexpectedEnd, 2),
+            ("nul", ParseErrorKind::UnexpectedEnd, 3),
+            ("nuls", ParseErrorKind::ExpectedValue, 3),
+            ("[1,]", ParseErrorKind::ExpectedValue, 3),
+            ("[1 2]", ParseErrorKind::ExpectedCommaOrEnd, 3),
+            ("[1}", ParseErrorKind::ExpectedCommaOrEnd, 2),
+            ("{\"a\" 1}", ParseErrorKind::ExpectedColon, 5),
+            ("{a:1}", ParseErrorKind::ExpectedKey, 1),
+            ("{\"a\":1,}", ParseErrorKind::ExpectedKey, 7),
+            ("{} x", ParseErrorKind::TrailingCharacters, 3),
+            ("[-]", ParseErrorKind::InvalidNumber, 2),
+            ("[01]", ParseErrorKind::InvalidNumber, 2),
+            ("[1.]", ParseErrorKind::InvalidNumber, 3),
+            ("[1e+]", ParseErrorKind::InvalidNumber, 4),
+            ("1.", ParseErrorKind::UnexpectedEnd, 2),
+            ("\"a\\x\"", ParseErrorKind::InvalidEscape, 2),
+            ("\"a\\u12g4\"", ParseErrorKind::InvalidEscape, 2),
+            ("\"a\nb\"", ParseErrorKind::ControlCharacter, 2),
+            ("\"abc", ParseErrorKind::UnexpectedEnd, 4),
+            ("[[[[]]]]", ParseErrorKind::TooDeep, 3),
         ] {
             assert_eq!(check(text, 3), Err(ParseError { kind, offset }), "{text}");
         }

@@ -1,14 +1,14 @@
-//! What the two parsers have in common: [`general`](crate::general), and [`shaped`](crate::shaped)
-//! for texts of which a shape is known. Both are one pass, without recursion.
+//! State that the two parsers share: [`generic_parser`](crate::generic_parser) and, for texts with
+//! a known shape, [`shaped_parser`](crate::shaped_parser). Both are one pass, without recursion.
 //!
-//! What surrounds the open container is kept in its own node while it is open: `end` names the
-//! container around it, `b` is how far that one is. So there is no stack, and nothing to allocate.
+//! While a container is open, its own node holds the state of the container around it: `end` is the
+//! node of that container, and `b` its progress. So there is no stack, and nothing to allocate.
 
+use crate::lookahead::Lookahead;
 use crate::node::TABLE;
 use crate::scan::{BLOCK_BYTES, Refused, Scan};
-use crate::text::position;
+use crate::text::to_position;
 use crate::token::{byte, skip_space, string};
-use crate::window::Window;
 use crate::writer::{Cursor, Writer};
 
 /// A slot or link without a value.
@@ -17,13 +17,13 @@ pub(crate) const ABSENT: u32 = u32::MAX;
 /// No container is open.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Where fewer bytes are left, nothing is read by runs.
+/// Minimum number of bytes left for reading members by runs.
 pub(crate) const RUN_BYTES_MIN: usize = 4 * BLOCK_BYTES;
 
-/// What is looked at from the beginning of a value on.
+/// Bytes looked at from the beginning of a value on.
 pub(crate) const WORD_BYTES: usize = 9;
 
-/// What a parser works on, and what it seldom touches.
+/// The text and the buffers of a parser, which it seldom touches.
 pub(crate) struct Context<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) number: u32,
@@ -31,26 +31,27 @@ pub(crate) struct Context<'a> {
     pub(crate) links: &'a mut Vec<u32>,
 }
 
-/// How far a parser has come. Handed over by value: what is never lent can stay in registers.
+/// The progress of a parser. It is passed by value: a value that is never borrowed can stay in
+/// registers.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ParsePosition {
     pub(crate) at: u32,
-    /// Arrays and objects that may still be opened inside each other.
+    /// The number of arrays and objects that may still be opened inside each other.
     pub(crate) depth_left: u32,
     pub(crate) cursor: Cursor,
-    pub(crate) window: Window,
+    pub(crate) lookahead: Lookahead,
 }
 
-/// The container that is open.
+/// The kind of the open container.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inside {
-    /// None: the value is the whole text.
+pub(crate) enum OpenKind {
+    /// No container: the value is the whole text.
     Nothing,
     Array,
     Object,
 }
 
-/// Where a run of members ended.
+/// The point at which a run of members ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// Before a member.
@@ -61,7 +62,7 @@ pub(crate) enum Stop {
     After,
 }
 
-/// Reads a key, space before it allowed. Returns the positions of its quotes, and whether it holds
+/// Reads a key, leading space allowed. Returns the positions of its quotes, and true if it holds
 /// escapes.
 #[inline(always)]
 pub(crate) fn key<S: Scan>(scan: S, text: &[u8], mut at: u32) -> Result<(u32, u32, bool), Refused> {
@@ -75,7 +76,7 @@ pub(crate) fn key<S: Scan>(scan: S, text: &[u8], mut at: u32) -> Result<(u32, u3
     Ok((at, close, escaped))
 }
 
-/// Gives an array whose elements are not all single nodes a table of them.
+/// Gives an array a table of its elements, because some are more than one node.
 #[inline(never)]
 pub(crate) fn list_elements(mut cursor: Cursor, links: &mut Vec<u32>, array: u32, count: u32) {
     let table = links.len();
@@ -89,5 +90,5 @@ pub(crate) fn list_elements(mut cursor: Cursor, links: &mut Vec<u32>, array: u32
     }));
     let array = cursor.node(array);
     array.meta |= TABLE;
-    array.a = position(table);
+    array.a = to_position(table);
 }

@@ -1,54 +1,54 @@
-//! Runs of members as most texts have them: scalars and objects, written without space and escapes.
-//! This small loop reads them and calls nothing, so that all it works on stays in registers;
-//! whatever else comes up is left to the loop in `general`, which goes on from where it stopped.
+//! Parses runs of members without a shape: scalars and objects, written without space and escapes.
+//! This small loop covers most of a text and calls nothing, so that its state stays in registers.
+//! Everything else is left to the loop in `generic_parser`, which continues where this one stopped.
 
 use crate::node::{Node, Tag};
-use crate::parser::{Inside, NONE, Place, Stop, WORD_BYTES, list_elements};
+use crate::parser_state::{NONE, OpenKind, ParsePosition, Stop, WORD_BYTES, list_elements};
 use crate::scan::{Job, Scan, chunk};
 use crate::token::{KEY_HEAD_BYTES, key_node, plain_word, string_node};
 
-/// What is looked at from the closing quote of a key on: that, the colon, the value.
+/// Bytes looked at from the closing quote of a key on: that quote, the colon, the value.
 const COLON_BYTES: usize = 2 + WORD_BYTES;
 
-/// What is looked at from the last byte of a value on: that, two bytes of punctuation, the quote of
-/// the next key, and what a node holds of that.
+/// Bytes looked at from the last byte of a value on: that byte, two bytes of punctuation, the quote
+/// of the next key, and the part of that key that its node holds.
 const AFTER_BYTES: usize = 4 + KEY_HEAD_BYTES;
 
 /// Reads members of an object, of the objects in it, and of those that follow it in a list.
-pub(crate) struct Members<'a> {
+pub(crate) struct ReadMembers<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) number: u32,
     pub(crate) links: &'a mut Vec<u32>,
-    pub(crate) place: Place,
-    /// The object that is open, and its members so far.
+    pub(crate) position: ParsePosition,
+    /// The open object, and the number of its members so far.
     pub(crate) parent: u32,
     pub(crate) count: u32,
 }
 
-/// How far a run has come.
-pub(crate) struct Ran {
-    pub(crate) place: Place,
+/// Result of a run: the position that it reached, and the state there.
+pub(crate) struct ObjectRun {
+    pub(crate) position: ParsePosition,
     pub(crate) stop: Stop,
-    /// What is open now.
+    /// The container that is open now.
     pub(crate) parent: u32,
-    pub(crate) inside: Inside,
+    pub(crate) inside: OpenKind,
     pub(crate) count: u32,
 }
 
-impl Job for Members<'_> {
-    type Made = Ran;
+impl Job for ReadMembers<'_> {
+    type Output = ObjectRun;
 
     // Hot path: some 80 instructions a member.
     #[inline(always)]
-    fn run<S: Scan>(self, scan: S) -> Ran {
-        let Members { text, number, links, place, mut parent, mut count } = self;
-        let Place { mut at, mut depth_left, mut cursor, mut window } = place;
-        let (mut stop, mut inside) = (Stop::Member, Inside::Object);
-        // The key begins behind a quote at `at`.
+    fn run<S: Scan>(self, scan: S) -> ObjectRun {
+        let ReadMembers { text, number, links, position, mut parent, mut count } = self;
+        let ParsePosition { mut at, mut depth_left, mut cursor, mut lookahead } = position;
+        let (mut stop, mut inside) = (Stop::Member, OpenKind::Object);
+        // The key begins after a quote at `at`.
         let begun = chunk::<{ 1 + KEY_HEAD_BYTES }>(text, at).filter(|begun| begun[0] == b'"');
         let mut head: Option<&[u8; KEY_HEAD_BYTES]> = begun.and_then(|begun| begun.last_chunk());
         'member: while let Some(key) = head {
-            let Some(close) = window.stop(scan, text, at + 1) else { break };
+            let Some(close) = lookahead.stop(scan, text, at + 1) else { break };
             let Some(colon) = chunk::<COLON_BYTES>(text, close) else { break };
             if colon[..2] != *b"\":" {
                 break;
@@ -57,10 +57,10 @@ impl Job for Members<'_> {
             let key_node = key_node(number, false, at, close, key);
             let begin = close + 2;
             let mut after = if colon[2] == b'"' {
-                let Some(last) = window.stop(scan, text, begin + 1) else { break };
+                let Some(last) = lookahead.stop(scan, text, begin + 1) else { break };
                 let Some(after) = chunk::<AFTER_BYTES>(text, last) else { break };
                 let value = string_node(number, false, begin, last, index + 1);
-                // It may be an escape that stops it.
+                // The string may be stopped by an escape.
                 if after[0] != b'"' || !cursor.push_into_room([key_node, value]) {
                     break;
                 }
@@ -115,7 +115,7 @@ impl Job for Members<'_> {
                 depth_left += 1;
                 at += 1;
                 if parent == NONE {
-                    inside = Inside::Nothing;
+                    inside = OpenKind::Nothing;
                     break 'member;
                 }
                 after = beyond;
@@ -131,30 +131,30 @@ impl Job for Members<'_> {
                     head = after[4..].first_chunk();
                     continue 'member;
                 }
-                inside = Inside::Array;
+                inside = OpenKind::Array;
                 let beyond = chunk::<AFTER_BYTES>(text, at);
                 let (b']', Some(beyond)) = (after[1], beyond) else { break 'member };
-                // The last element, at least, is more than one node.
+                // At least the last element is more than one node.
                 let (array, elements) = (parent, count + 1);
                 (parent, count) = cursor.close(array, elements);
                 list_elements(cursor, links, array, elements);
                 depth_left += 1;
                 at += 1;
                 if parent == NONE {
-                    inside = Inside::Nothing;
+                    inside = OpenKind::Nothing;
                     break 'member;
                 }
                 if cursor.node(parent).is(Tag::Array) {
                     break 'member;
                 }
-                inside = Inside::Object;
+                inside = OpenKind::Object;
                 after = beyond;
             }
             stop = Stop::Member;
             at += 1;
             head = after[3..].first_chunk();
         }
-        let place = Place { at, depth_left, cursor, window };
-        Ran { place, stop, parent, inside, count }
+        let position = ParsePosition { at, depth_left, cursor, lookahead };
+        ObjectRun { position, stop, parent, inside, count }
     }
 }

@@ -1,40 +1,43 @@
-//! Parsing a text of which nothing is known.
+//! Parses a text without a shape.
 
-use crate::members::Members;
 use crate::node::{Node, Tag};
-use crate::parser::{Context, Inside, NONE, Place, RUN_BYTES_MIN, Stop, key, list_elements};
+use crate::object_parser::ReadMembers;
+use crate::parser_state::{
+    Context, NONE, OpenKind, ParsePosition, RUN_BYTES_MIN, Stop, key, list_elements,
+};
 use crate::scan::{Job, Refused, Scan, chunk};
 use crate::token::{byte, colon, key_node, scalar, skip_space};
 
-/// Reads the value at a place, space before it allowed. Makes the place after it.
-pub(crate) struct ReadGeneral<'c, 'a> {
+/// Reads the value at a position, leading space allowed. Returns the position after it.
+pub(crate) struct ReadGeneric<'c, 'a> {
     pub(crate) context: &'c mut Context<'a>,
-    pub(crate) place: Place,
+    pub(crate) position: ParsePosition,
 }
 
-impl Job for ReadGeneral<'_, '_> {
-    type Made = Result<Place, Refused>;
+impl Job for ReadGeneric<'_, '_> {
+    type Output = Result<ParsePosition, Refused>;
 
-    // Hot path: most of a text is read by `members`; here it is about what that leaves.
+    // Hot path: most of a text is read by `object_parser`; this loop reads the rest.
     #[inline(always)]
-    fn run<S: Scan>(self, scan: S) -> Result<Place, Refused> {
-        let ReadGeneral { context, place } = self;
+    fn run<S: Scan>(self, scan: S) -> Result<ParsePosition, Refused> {
+        let ReadGeneric { context, position } = self;
         let (text, number) = (context.text, context.number);
-        let Place { mut at, mut depth_left, mut cursor, mut window } = place;
-        let mut inside = Inside::Nothing;
+        let ParsePosition { mut at, mut depth_left, mut cursor, mut lookahead } = position;
+        let mut inside = OpenKind::Nothing;
         let mut parent = NONE;
         // Elements of the array, or members of the object.
         let mut count = 0u32;
         'next: loop {
             // A value, or a member, comes next.
             'value: {
-                if inside == Inside::Object {
+                if inside == OpenKind::Object {
                     let mut stop = Stop::Member;
                     if text.len().saturating_sub(at as usize) >= RUN_BYTES_MIN {
-                        let place = Place { at, depth_left, cursor, window };
+                        let position = ParsePosition { at, depth_left, cursor, lookahead };
                         let links = &mut *context.links;
-                        let ran = Members { text, number, links, place, parent, count }.run(scan);
-                        Place { at, depth_left, cursor, window } = ran.place;
+                        let ran =
+                            ReadMembers { text, number, links, position, parent, count }.run(scan);
+                        ParsePosition { at, depth_left, cursor, lookahead } = ran.position;
                         (parent, count, inside, stop) =
                             (ran.parent, ran.count, ran.inside, ran.stop);
                         if stop == Stop::After {
@@ -74,7 +77,7 @@ impl Job for ReadGeneral<'_, '_> {
                     at = skip_space(text, at);
                     inner = byte(text, at);
                 }
-                // `]` and `}` stand two after `[` and `{` in ASCII.
+                // In ASCII, `]` and `}` are two above `[` and `{`.
                 if inner == first + 2 {
                     at += 1;
                     let closed = cursor.node(index);
@@ -83,19 +86,21 @@ impl Job for ReadGeneral<'_, '_> {
                 }
                 depth_left -= 1;
                 (parent, count) = (index, 0);
-                inside = if is_object { Inside::Object } else { Inside::Array };
+                inside = if is_object { OpenKind::Object } else { OpenKind::Array };
                 continue 'next;
             }
             loop {
                 // A value ends here.
                 let mut after = byte(text, at);
                 let closer = match inside {
-                    Inside::Nothing => return Ok(Place { at, depth_left, cursor, window }),
-                    Inside::Array => {
+                    OpenKind::Nothing => {
+                        return Ok(ParsePosition { at, depth_left, cursor, lookahead });
+                    }
+                    OpenKind::Array => {
                         count += 1;
                         b']'
                     }
-                    Inside::Object => b'}',
+                    OpenKind::Object => b'}',
                 };
                 if after <= b' ' {
                     at = skip_space(text, at);
@@ -110,14 +115,14 @@ impl Job for ReadGeneral<'_, '_> {
                 }
                 let (array, elements) = (parent, count);
                 (parent, count) = cursor.close(parent, count);
-                if inside == Inside::Array && cursor.next() - array - 1 != elements {
+                if inside == OpenKind::Array && cursor.next() - array - 1 != elements {
                     list_elements(cursor, context.links, array, elements);
                 }
                 depth_left += 1;
                 inside = match parent {
-                    NONE => Inside::Nothing,
-                    _ if cursor.node(parent).is(Tag::Array) => Inside::Array,
-                    _ => Inside::Object,
+                    NONE => OpenKind::Nothing,
+                    _ if cursor.node(parent).is(Tag::Array) => OpenKind::Array,
+                    _ => OpenKind::Object,
                 };
             }
         }

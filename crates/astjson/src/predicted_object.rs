@@ -1,62 +1,63 @@
-//! Runs of members as most texts have them, in the order of a shape: scalars and objects, written
-//! without space and escapes. This small loop reads them and calls nothing, so that all it works on
-//! stays in registers; whatever else comes up is left to the loop in `shaped`, which goes on from
-//! where it stopped.
+//! Parses runs of members in the order that a shape predicts: scalars and objects, written without
+//! space and escapes. This small loop covers most of a text and calls nothing, so that its state
+//! stays in registers. Everything else is left to the loop in `shaped_parser`, which continues
+//! where this one stopped.
 
 use crate::node::{Node, SLOTS, Tag};
-use crate::parser::{Inside, NONE, Place, Stop, WORD_BYTES};
+use crate::parser_state::{NONE, OpenKind, ParsePosition, Stop, WORD_BYTES};
 use crate::scan::{HEAD_BYTES, Job, Scan, chunk};
 use crate::shape::ShapeTree;
 use crate::token::{plain_word, string_node};
 
-/// What is looked at from the last byte of a value on: that, two bytes of punctuation, and the next
-/// key.
+/// Bytes looked at from the last byte of a value on: that byte, two bytes of punctuation, and the
+/// next key.
 const AFTER_BYTES: usize = 3 + HEAD_BYTES;
 
-/// Reads members of an object in slots, of the objects in it, and of those that follow it in a list.
-pub(crate) struct Follow<'a> {
+/// Reads members of an object in slots, of the objects in it, and of those that follow it in a
+/// list.
+pub(crate) struct ReadPredicted<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) number: u32,
-    pub(crate) place: Place,
+    pub(crate) position: ParsePosition,
     pub(crate) tree: &'a ShapeTree,
     pub(crate) base: u32,
-    /// Those that are not taken have no value yet.
+    /// Links of the document. Those that are not taken have no value yet.
     pub(crate) links: &'a mut [u32],
     pub(crate) links_taken: u32,
-    /// The object that is open, and the head of the key that is expected first.
+    /// The open object, and the head of the key that is expected first.
     pub(crate) parent: u32,
     pub(crate) head: u32,
 }
 
-/// How far a run has come.
-pub(crate) struct Ran {
-    pub(crate) place: Place,
+/// Result of a run: the position that it reached, and the state there.
+pub(crate) struct PredictedRun {
+    pub(crate) position: ParsePosition,
     pub(crate) stop: Stop,
     pub(crate) links_taken: u32,
-    /// What is open now.
+    /// The container that is open now.
     pub(crate) parent: u32,
-    pub(crate) inside: Inside,
-    /// The head of the expected key, or the elements of the array so far.
-    pub(crate) come: u32,
+    pub(crate) inside: OpenKind,
+    /// The head of the expected key, or the number of elements of the array so far.
+    pub(crate) progress: u32,
 }
 
-impl Job for Follow<'_> {
-    type Made = Ran;
+impl Job for ReadPredicted<'_> {
+    type Output = PredictedRun;
 
     // Hot path: `cargo bench -p astjson -- shape`; 70 to 80 instructions a member, 100 an object.
     #[inline(always)]
-    fn run<S: Scan>(self, scan: S) -> Ran {
-        let Follow { text, number, place, tree, base, links, mut links_taken, .. } = self;
-        let Follow { mut parent, head: mut come, .. } = self;
-        let Place { mut at, mut depth_left, mut cursor, mut window } = place;
-        let (mut stop, mut inside) = (Stop::Member, Inside::Object);
+    fn run<S: Scan>(self, scan: S) -> PredictedRun {
+        let ReadPredicted { text, number, position, tree, base, links, mut links_taken, .. } = self;
+        let ReadPredicted { mut parent, head: mut progress, .. } = self;
+        let ParsePosition { mut at, mut depth_left, mut cursor, mut lookahead } = position;
+        let (mut stop, mut inside) = (Stop::Member, OpenKind::Object);
         let (heads, outlines) = (&tree.heads[..], &tree.outlines[..]);
-        let mut link = match heads.get(come as usize) {
+        let mut link = match heads.get(progress as usize) {
             Some(head) => cursor.node(parent).a + head.slot,
             None => 0,
         };
         let mut key = chunk::<HEAD_BYTES>(text, at);
-        'member: while let Some(head) = heads.get(come as usize) {
+        'member: while let Some(head) = heads.get(progress as usize) {
             match key {
                 Some(key) if scan.begins_with(key, &head.key) => {}
                 _ => break,
@@ -64,14 +65,14 @@ impl Job for Follow<'_> {
             let begin = at + head.key.length;
             let index = cursor.next();
             let Some(look) = chunk::<WORD_BYTES>(text, begin) else { break };
-            // If the value is not read here, that is what the other loop does first.
+            // If the value is not read here, the other loop sets the same link first.
             let Some(slot) = links.get_mut(link as usize) else { break };
             *slot = index;
             let mut after = if look[0] == b'"' {
-                let Some(last) = window.stop(scan, text, begin + 1) else { break };
+                let Some(last) = lookahead.stop(scan, text, begin + 1) else { break };
                 let Some(after) = chunk::<AFTER_BYTES>(text, last) else { break };
                 let value = string_node(number, false, begin, last, index);
-                // It may be an escape that stops it.
+                // The string may be stopped by an escape.
                 if after[0] != b'"' || !cursor.push_into_room([value]) {
                     break;
                 }
@@ -85,11 +86,12 @@ impl Job for Follow<'_> {
                     break;
                 }
                 let shape = base + head.object;
-                let object = Node::new(Tag::Object, SLOTS, shape, links_taken, come + 1, parent);
+                let object =
+                    Node::new(Tag::Object, SLOTS, shape, links_taken, progress + 1, parent);
                 if !cursor.push_into_room([object]) {
                     break;
                 }
-                (parent, come, link) = (index, outline.first, links_taken);
+                (parent, progress, link) = (index, outline.first, links_taken);
                 links_taken += outline.links;
                 depth_left -= 1;
                 at += 1;
@@ -109,7 +111,7 @@ impl Job for Follow<'_> {
                 at = begin + length;
                 after
             };
-            come += 1;
+            progress += 1;
             link += 1;
             while after[1] != b',' {
                 stop = Stop::After;
@@ -118,36 +120,37 @@ impl Job for Follow<'_> {
                 }
                 let Some(beyond) = chunk::<AFTER_BYTES>(text, at) else { break 'member };
                 let end = cursor.next();
-                (parent, come) = cursor.close(parent, 0);
+                (parent, progress) = cursor.close(parent, 0);
                 depth_left += 1;
                 at += 1;
                 if parent == NONE {
-                    inside = Inside::Nothing;
+                    inside = OpenKind::Nothing;
                     break 'member;
                 }
                 after = beyond;
                 let outer = *cursor.node(parent);
                 if !outer.is(Tag::Array) {
-                    let Some(head) = heads.get(come as usize) else { break 'member };
+                    let Some(head) = heads.get(progress as usize) else { break 'member };
                     link = outer.a + head.slot;
                     continue;
                 }
                 // Most often another object follows.
-                inside = Inside::Array;
+                inside = OpenKind::Array;
                 let Some(outline) = outlines.get(outer.a as usize) else { break 'member };
                 let room = links.len() - links_taken as usize;
                 if after[1..4] != *b",{\"" || outline.links as usize > room {
                     break 'member;
                 }
                 let shape = base + outer.a;
-                let sibling = Node::new(Tag::Object, SLOTS, shape, links_taken, come + 1, parent);
+                let sibling =
+                    Node::new(Tag::Object, SLOTS, shape, links_taken, progress + 1, parent);
                 if !cursor.push_into_room([sibling]) {
                     break 'member;
                 }
-                (parent, come, link) = (end, outline.first, links_taken);
+                (parent, progress, link) = (end, outline.first, links_taken);
                 links_taken += outline.links;
                 depth_left -= 1;
-                inside = Inside::Object;
+                inside = OpenKind::Object;
                 at += 2;
                 stop = Stop::Member;
                 key = after[3..].first_chunk();
@@ -157,7 +160,7 @@ impl Job for Follow<'_> {
             at += 1;
             key = after[2..].first_chunk();
         }
-        let place = Place { at, depth_left, cursor, window };
-        Ran { place, stop, links_taken, parent, inside, come }
+        let position = ParsePosition { at, depth_left, cursor, lookahead };
+        PredictedRun { position, stop, links_taken, parent, inside, progress }
     }
 }
