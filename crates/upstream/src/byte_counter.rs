@@ -1,4 +1,4 @@
-//! A byte stream that counts what passes, and holds what an open connection holds.
+//! A byte stream that counts the bytes, and holds the permit of an open connection.
 
 use std::io;
 use std::pin::Pin;
@@ -13,16 +13,16 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::UpstreamStats;
 use crate::stats::OwnedGauge;
 
-/// See the module.
-pub(crate) struct Counted {
+/// A byte stream that counts the bytes, and holds the permit of an open connection.
+pub(crate) struct CountedStream {
     stream: Stream,
     stats: Arc<UpstreamStats>,
     _open: OwnedGauge,
-    /// Given back when the socket closes, and not earlier.
+    /// Returned when the socket closes, and not earlier.
     _permit: OwnedSemaphorePermit,
 }
 
-impl Counted {
+impl CountedStream {
     pub(crate) fn new(
         stream: Stream,
         stats: &Arc<UpstreamStats>,
@@ -36,7 +36,7 @@ impl Counted {
         }
     }
 
-    /// See [`Stream::unread`].
+    /// The state of the receive buffer. See [`Stream::unread`].
     pub(crate) fn unread(&self) -> Unread {
         self.stream.unread()
     }
@@ -49,7 +49,7 @@ impl Counted {
     }
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -65,7 +65,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -2,7 +2,7 @@
 
 use execute::{FetchError, LocalFuture, Subgraph, SubgraphAnswer, SubgraphRequest};
 
-/// Refuses every request: event subgraphs have brokers behind them and no server.
+/// Refuses every request: subgraphs of events have brokers behind them and no server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoServer;
 

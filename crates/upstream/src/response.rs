@@ -1,4 +1,4 @@
-//! Reading the answer of a subgraph: is it one, how large is it, is it compressed.
+//! Reads the response of a subgraph: checks its type and its size, and expands it.
 
 use std::time::Duration;
 
@@ -9,30 +9,31 @@ use http::{Response, response};
 use http_body_util::BodyExt;
 use hyper::body::Body;
 
-use crate::retry::{Failure, Sent};
+use crate::retry::{FailedAttempt, SentState};
 use crate::{content_type, decode};
 
-/// Bytes of a body that nobody needs, read all the same so that the connection can be used again.
-/// More than that costs more than a new connection.
+/// Maximum size of an unneeded body that is read so that the connection can be used again. Reading
+/// more costs more than a new connection.
 const UNWANTED_BODY_BYTES_MAX: u64 = 64 * 1024;
 
-/// Time for that.
+/// Time for reading an unneeded body.
 const UNWANTED_BODY_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// Time for the body of a failed response that may hold GraphQL errors.
 const FAILURE_BODY_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Room made ahead for a body of announced length. A server may announce what it never sends.
+/// Memory reserved for a body of announced length. A server may announce bytes that it never sends.
 const BODY_ROOM_BYTES_MAX: u64 = 1024 * 1024;
 
-/// An answer, or why there is none; and whether its connection has been read to the end of it.
-pub(crate) struct Received {
-    pub(crate) answer: Result<SubgraphAnswer, Failure>,
-    pub(crate) is_drained: bool,
+/// A response or the reason of its absence, and true if the connection has been read to the end of
+/// it.
+pub(crate) struct ReceivedResponse {
+    pub(crate) response: Result<SubgraphAnswer, FailedAttempt>,
+    pub(crate) is_read_to_end: bool,
 }
 
-/// Reads a response whose body, compressed and expanded, has at most `limit` bytes.
-pub(crate) async fn receive<B>(response: Response<B>, limit: u64) -> Received
+/// Reads a response. Its body may have at most `limit` bytes, compressed and expanded.
+pub(crate) async fn receive<B>(response: Response<B>, limit: u64) -> ReceivedResponse
 where
     B: Body<Data = Bytes, Error = FetchError> + Unpin,
 {
@@ -46,37 +47,40 @@ where
             let is_json = content_type::is_json(&head.headers);
             let time = if is_json { FAILURE_BODY_TIME_MAX } else { UNWANTED_BODY_TIME_MAX };
             let body = drain(body, announced, time).await;
-            let is_drained = body.is_some();
+            let is_read_to_end = body.is_some();
             let body = if is_json { body } else { None };
             let error = with_body(error, body, &head.headers).await;
             let asks_for_a_pause = asks_for_a_pause(&head.headers);
-            let failure = Failure { error, sent: Sent::Answered, asks_for_a_pause };
-            return Received { answer: Err(failure), is_drained };
+            let failure = FailedAttempt { error, sent: SentState::Answered, asks_for_a_pause };
+            return ReceivedResponse { response: Err(failure), is_read_to_end };
         }
     };
     if announced.is_some_and(|it| it > limit) {
         let error = FetchError::TooLarge { limit };
-        return Received { answer: Err(error.into()), is_drained: false };
+        return ReceivedResponse { response: Err(error.into()), is_read_to_end: false };
     }
     let body = match read(body, announced, limit).await {
         Ok(body) => body,
-        Err(error) => return Received { answer: Err(error.into()), is_drained: false },
+        Err(error) => {
+            return ReceivedResponse { response: Err(error.into()), is_read_to_end: false };
+        }
     };
     let body = match codings.is_empty() {
         true => Ok(body),
         false => decode::expand(body, codings, limit).await,
     };
     let response::Parts { status, headers, .. } = head;
-    let answer = body.map(|body| SubgraphAnswer { status, headers, body });
-    Received { answer: answer.map_err(Failure::from), is_drained: true }
+    let response = body.map(|body| SubgraphAnswer { status, headers, body });
+    ReceivedResponse { response: response.map_err(FailedAttempt::from), is_read_to_end: true }
 }
 
-/// `retry-after: 0` asks for none. A time of day is taken for a pause: we would not wait until it comes.
+/// True if the server asks for a pause. `retry-after: 0` does not. A time of day counts as a pause:
+/// it is too far away to wait for.
 fn asks_for_a_pause(headers: &HeaderMap) -> bool {
     headers.get(RETRY_AFTER).is_some_and(|value| value.as_bytes() != b"0")
 }
 
-/// Reads the body of a failed response. `None`: it is too long for that, or does not end in time.
+/// Reads the body of a failed response. `None` if it is too long, or does not end in time.
 async fn drain<B>(body: B, announced: Option<u64>, time: Duration) -> Option<Bytes>
 where
     B: Body<Data = Bytes, Error = FetchError> + Unpin,
@@ -88,7 +92,7 @@ where
     tokio::time::timeout(time, reading).await.ok()?.ok()
 }
 
-/// Adds the expanded body to an error that is about a status.
+/// Adds the expanded body to an error about a status.
 async fn with_body(error: FetchError, body: Option<Bytes>, headers: &HeaderMap) -> FetchError {
     let FetchError::Status { status, content_type, .. } = error else { return error };
     let expanded = match (body, decode::codings(headers)) {
@@ -115,7 +119,7 @@ where
         if length > limit {
             return Err(FetchError::TooLarge { limit });
         }
-        // Most answers come in one piece and are never copied.
+        // Most responses come in one piece and are never copied.
         if first.is_empty() && rest.is_empty() {
             if body.is_end_stream() {
                 return Ok(data);

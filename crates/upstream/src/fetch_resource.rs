@@ -1,4 +1,5 @@
-//! One GET, for what a router reads from elsewhere now and then: a connection of its own, closed after it.
+//! Sends single GET requests for resources that a router reads occasionally, each on a connection
+//! of its own.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::TargetError;
 use crate::connection::{connect, describe};
 use crate::target::Target;
 
-/// Who asks.
+/// The value of `user-agent`.
 const AGENT: &str = concat!("starling/", env!("CARGO_PKG_VERSION"));
 
 /// A resource that is read by HTTP/1.1.
@@ -28,7 +29,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// What is at `url`. `tls` is needed for https only.
+    /// Creates the resource at `url`. `tls` is needed for https only.
     ///
     /// # Errors
     /// See [`TargetError`].
@@ -42,7 +43,7 @@ impl Resource {
         Ok(Self { target: Target::parse(url, tls)?, accept, body_bytes_max, timeout })
     }
 
-    /// Reads it. Any status but 200 is an error; redirections are not followed.
+    /// Reads the resource. Any status but 200 is an error; redirections are not followed.
     ///
     /// # Errors
     /// See [`FetchError`].
@@ -61,16 +62,16 @@ impl Resource {
         headers.insert(HOST, self.target.host.clone());
         headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        let answer = async {
-            let answer = sender.send_request(request).await.map_err(|error| describe(&error))?;
-            if answer.status() != StatusCode::OK {
+        let response = async {
+            let response = sender.send_request(request).await.map_err(|error| describe(&error))?;
+            if response.status() != StatusCode::OK {
                 return Err(FetchError::Status {
-                    status: answer.status(),
+                    status: response.status(),
                     content_type: None,
                     body: None,
                 });
             }
-            let body = Limited::new(answer.into_body(), self.body_bytes_max).collect().await;
+            let body = Limited::new(response.into_body(), self.body_bytes_max).collect().await;
             match body {
                 Ok(body) => Ok(body.to_bytes()),
                 Err(error) if error.is::<LengthLimitError>() => {
@@ -82,15 +83,15 @@ impl Resource {
                 }),
             }
         };
-        tokio::pin!(answer);
-        // The connection is driven by whoever waits for the answer, and ends with them.
+        tokio::pin!(response);
+        // The task that waits for the response drives the connection, which ends with it.
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             biased;
-            answer = &mut answer => answer,
+            response = &mut response => response,
             ended = &mut connection => match ended {
-                // What was read before the end is with the answer already.
-                Ok(()) => answer.await,
+                // The bytes read before the end belong to the response already.
+                Ok(()) => response.await,
                 Err(error) => Err(describe(&error)),
             },
         }

@@ -1,5 +1,5 @@
-//! What the whole process shares about one subgraph: counters, bounds on connections, the circuit
-//! breaker, the retry budget. It outlives reloads as long as the subgraph stays what it is.
+//! State of one subgraph that the whole process shares: counters, limits on connections, the
+//! circuit breaker, the retry budget. It survives reloads that do not change the subgraph.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,39 +11,40 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::breaker::Breaker;
 use crate::log_throttle::LogThrottle;
-use crate::retry::Budget;
+use crate::retry::RetryBudget;
 use crate::reuse::ReuseGuard;
 use crate::stats::Wait;
 use crate::{UpstreamSettings, UpstreamStats};
 
-/// Requests on one HTTP/2 connection at a time: the least that servers are asked to allow (RFC 9113,
-/// section 6.5.2), and what many do.
+/// Maximum number of requests on one HTTP/2 connection at a time: the minimum that RFC 9113 asks
+/// servers to allow (section 6.5.2), and the limit of many servers.
 pub(crate) const STREAMS_MAX: usize = 100;
 
-/// See the module.
+/// State of one subgraph, shared by all workers.
 #[derive(Debug)]
-pub(crate) struct Standing {
-    /// Names the connections that belong to it: see `pool`.
+pub(crate) struct SubgraphState {
+    /// Identifies the connections of this subgraph in `pool`.
     pub(crate) pool: PoolId,
     pub(crate) stats: Arc<UpstreamStats>,
     pub(crate) limits: Limits,
     pub(crate) breaker: Option<Breaker>,
-    pub(crate) budget: Budget,
-    /// The last TLS handshake agreed on HTTP/2.
+    pub(crate) budget: RetryBudget,
+    /// True if the last TLS handshake agreed on HTTP/2.
     pub(crate) agreed_http2: AtomicBool,
-    /// Whether HTTP/1.1 connections may carry several requests.
+    /// Decides whether HTTP/1.1 connections may carry several requests.
     pub(crate) reuse: Arc<ReuseGuard>,
-    /// How often failed requests are logged.
+    /// Limits the log lines about failed requests.
     pub(crate) failure_log: LogThrottle,
-    /// How often errors are logged that the subgraph reported and that clients do not see.
+    /// Limits the log lines about errors that the subgraph reported and that are hidden from
+    /// clients.
     pub(crate) reported_log: LogThrottle,
 }
 
-/// Identity of one subgraph's connections in the pools of all cores.
+/// Identifies the connections of one subgraph in the pools of all workers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PoolId(u64);
 
-impl Standing {
+impl SubgraphState {
     pub(crate) fn new(
         subgraph: &str,
         settings: &UpstreamSettings,
@@ -57,7 +58,7 @@ impl Standing {
             stats,
             limits: Limits::new(settings),
             breaker: settings.breaker.clone().map(|it| Breaker::new(it, now)),
-            budget: Budget::new(&settings.retry, now),
+            budget: RetryBudget::new(&settings.retry, now),
             agreed_http2: AtomicBool::new(false),
             failure_log: LogThrottle::default(),
             reported_log: LogThrottle::default(),
@@ -65,16 +66,17 @@ impl Standing {
     }
 }
 
-/// Bounds on connections. Two semaphores, both fair: who has a turn needs at most one connection (of
-/// HTTP/1.1), and there are as many turns as connections. So who waits for a connection to open waits
-/// only for one that is idle on another core, which is told to close it.
+/// Limits on connections, made of fair semaphores. A request with an exchange permit needs at most
+/// one HTTP/1.1 connection, and there are as many permits as connections. So a request that waits
+/// for a connection to open only waits for one that is idle on another worker, and that worker is
+/// asked to close it.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    turns: Semaphore,
+    exchanges: Semaphore,
     streams: Semaphore,
     open: Arc<Semaphore>,
     waiting_max: usize,
-    /// How many wait for a connection to be closed somewhere.
+    /// The number of requests that wait for a connection of another worker to be closed.
     wanted: AtomicUsize,
     wanting: Notify,
 }
@@ -83,7 +85,7 @@ impl Limits {
     fn new(settings: &UpstreamSettings) -> Self {
         let connections = settings.max_connections.clamp(1, Semaphore::MAX_PERMITS / STREAMS_MAX);
         Self {
-            turns: Semaphore::new(connections),
+            exchanges: Semaphore::new(connections),
             streams: Semaphore::new(connections * STREAMS_MAX),
             open: Arc::new(Semaphore::new(connections)),
             waiting_max: settings.max_waiting,
@@ -92,23 +94,23 @@ impl Limits {
         }
     }
 
-    /// Waits until one more request may be in flight.
-    pub(crate) async fn turn(
+    /// Waits for the permit to have one more request in flight.
+    pub(crate) async fn acquire(
         &self,
         speaks_http2: bool,
         stats: &UpstreamStats,
     ) -> Result<SemaphorePermit<'_>, FetchError> {
-        let turns = if speaks_http2 { &self.streams } else { &self.turns };
-        if let Ok(turn) = turns.try_acquire() {
-            return Ok(turn);
+        let exchanges = if speaks_http2 { &self.streams } else { &self.exchanges };
+        if let Ok(permit) = exchanges.try_acquire() {
+            return Ok(permit);
         }
         let _wait = self.wait(stats)?;
         // The semaphore is never closed, here and below.
-        turns.acquire().await.map_err(|_| FetchError::Overloaded)
+        exchanges.acquire().await.map_err(|_| FetchError::Overloaded)
     }
 
-    /// Waits until one more connection may be open.
-    pub(crate) async fn open(
+    /// Waits for the permit to have one more connection open.
+    pub(crate) async fn acquire_connection(
         &self,
         stats: &UpstreamStats,
     ) -> Result<OwnedSemaphorePermit, FetchError> {
@@ -116,7 +118,7 @@ impl Limits {
             return Ok(permit);
         }
         let _wait = self.wait(stats)?;
-        let _want = Want::new(&self.wanted);
+        let _want = WantedConnection::new(&self.wanted);
         self.wanting.notify_waiters();
         Arc::clone(&self.open).acquire_owned().await.map_err(|_| FetchError::Overloaded)
     }
@@ -129,28 +131,28 @@ impl Limits {
         Ok(wait)
     }
 
-    /// How many idle connections others could use.
+    /// The number of idle connections that other workers could use.
     pub(crate) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// Ends when one more is wanted than when this was called.
+    /// Completes when the number of wanted connections has grown since this call.
     pub(crate) fn wanting(&self) -> Notified<'_> {
         self.wanting.notified()
     }
 }
 
-/// Someone waits for a connection to be closed.
-struct Want<'a>(&'a AtomicUsize);
+/// Counts a request that waits for a connection to be closed.
+struct WantedConnection<'a>(&'a AtomicUsize);
 
-impl<'a> Want<'a> {
+impl<'a> WantedConnection<'a> {
     fn new(wanted: &'a AtomicUsize) -> Self {
         wanted.fetch_add(1, Ordering::AcqRel);
         Self(wanted)
     }
 }
 
-impl Drop for Want<'_> {
+impl Drop for WantedConnection<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

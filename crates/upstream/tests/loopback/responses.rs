@@ -1,4 +1,4 @@
-//! What counts as an answer: sizes, times, types, codings.
+//! Checks of responses: sizes, times, types, codings.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,11 @@ use execute::{FetchError, Subgraph, SubgraphAnswer, SubgraphRequest};
 use http::StatusCode;
 use upstream::UpstreamSettings;
 
-use crate::scripted::{Server, Step, answer, fetch, local, no_retries, raw, read, response};
+use crate::scripted::{
+    Server, Step, fetch, local, no_retries, ordinary_response, raw, read, response,
+};
 
-/// Asks a server that does this one thing.
+/// Sends a request to a server that does one step.
 async fn ask(step: Step) -> Result<SubgraphAnswer, FetchError> {
     ask_with(step, no_retries()).await
 }
@@ -21,7 +23,7 @@ async fn ask_with(step: Step, settings: UpstreamSettings) -> Result<SubgraphAnsw
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_in_time_is_given_up() {
+async fn a_server_that_does_not_respond_in_time_is_given_up() {
     let timeout = Duration::from_millis(40);
     let settings = UpstreamSettings { timeout, ..no_retries() };
     assert_eq!(ask_with(Step::Hang, settings).await.unwrap_err(), FetchError::Timeout(timeout));
@@ -55,14 +57,14 @@ async fn the_deadline_of_the_request_counts_too() {
 }
 
 #[tokio::test]
-async fn an_answer_over_the_limit_is_refused_by_its_announcement() {
+async fn a_response_over_the_limit_is_refused_by_its_announced_length() {
     let settings = UpstreamSettings { max_response_size: 15, ..no_retries() };
-    let result = ask_with(answer(), settings).await;
+    let result = ask_with(ordinary_response(), settings).await;
     assert_eq!(result.unwrap_err(), FetchError::TooLarge { limit: 15 });
 }
 
 #[tokio::test]
-async fn an_answer_over_the_limit_is_refused_while_it_comes() {
+async fn a_response_over_the_limit_is_refused_while_it_arrives() {
     let chunk = "a".repeat(1000);
     let chunked = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{}",
@@ -76,21 +78,21 @@ async fn an_answer_over_the_limit_is_refused_while_it_comes() {
 }
 
 #[tokio::test]
-async fn an_answer_in_many_pieces_is_put_together() {
+async fn a_response_in_many_pieces_is_combined() {
     let pieces: String = (0..50).map(|index| format!("5\r\n[{index:03}]\r\n")).collect();
     let chunked = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n\
          {pieces}0\r\n\r\n"
     );
-    let answer = ask(raw(&chunked)).await.unwrap();
+    let response = ask(raw(&chunked)).await.unwrap();
     let expected: String = (0..50).map(|index| format!("[{index:03}]")).collect();
-    assert_eq!(answer.body, expected.as_bytes());
+    assert_eq!(response.body, expected.as_bytes());
 }
 
 #[tokio::test]
-async fn html_is_no_answer_and_the_connection_lives_on() {
+async fn html_is_no_graphql_response_and_the_connection_stays_open() {
     let html = response("502 Bad Gateway", "text/html; charset=utf-8", "<h1>Bad Gateway</h1>");
-    let server = Server::start(vec![vec![html, answer()]]).await;
+    let server = Server::start(vec![vec![html, ordinary_response()]]).await;
     let upstream = server.upstream(no_retries());
     local(async {
         assert_eq!(
@@ -108,7 +110,7 @@ async fn html_is_no_answer_and_the_connection_lives_on() {
 }
 
 #[tokio::test]
-async fn a_graphql_answer_counts_whatever_its_status_and_other_json_with_success_only() {
+async fn a_graphql_response_counts_with_any_status_and_other_json_with_success_only() {
     let body = "{\"errors\":[{\"message\":\"down\"}]}";
     for (status, content_type, counts) in [
         ("500 Internal Server Error", "application/graphql-response+json", true),
@@ -117,9 +119,9 @@ async fn a_graphql_answer_counts_whatever_its_status_and_other_json_with_success
         ("500 Internal Server Error", "application/json", false),
         ("401 Unauthorized", "application/json", false),
     ] {
-        let answer = ask(response(status, content_type, body)).await;
-        match answer {
-            Ok(answer) => assert_eq!((counts, &*answer.body), (true, body.as_bytes())),
+        let response = ask(response(status, content_type, body)).await;
+        match response {
+            Ok(response) => assert_eq!((counts, &*response.body), (true, body.as_bytes())),
             Err(FetchError::Status { .. }) => assert!(!counts, "{status} {content_type}"),
             Err(other) => panic!("{status} {content_type}: {other}"),
         }
@@ -127,11 +129,11 @@ async fn a_graphql_answer_counts_whatever_its_status_and_other_json_with_success
 }
 
 #[tokio::test]
-async fn a_failed_response_keeps_a_json_body_and_the_connection_lives_on() {
+async fn a_failed_response_keeps_a_json_body_and_the_connection_stays_open() {
     let body = "{\"errors\":[{\"message\":\"token expired\"}]}";
     for status in ["400 Bad Request", "401 Unauthorized", "500 Internal Server Error"] {
         let failed = response(status, "application/json; charset=utf-8", body);
-        let server = Server::start(vec![vec![failed, answer()]]).await;
+        let server = Server::start(vec![vec![failed, ordinary_response()]]).await;
         let upstream = server.upstream(no_retries());
         local(async {
             match fetch(&upstream).await.unwrap_err() {
@@ -155,14 +157,14 @@ async fn a_failed_response_whose_json_body_is_too_long_is_a_status_alone() {
 }
 
 #[tokio::test]
-async fn a_truncated_body_is_no_answer() {
+async fn a_truncated_body_is_refused() {
     let truncated =
         raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"da");
     assert!(matches!(ask(truncated).await.unwrap_err(), FetchError::Closed(_)));
 }
 
 #[tokio::test]
-async fn garbage_instead_of_a_status_line_is_no_answer() {
+async fn garbage_instead_of_a_status_line_is_refused() {
     for garbage in ["SSH-2.0-OpenSSH_9.6\r\n", "HTTP/9.9 hello\r\n\r\n", "\u{0}\u{1}\u{2}\r\n\r\n"]
     {
         let error = ask(raw(garbage)).await.unwrap_err();
@@ -180,7 +182,7 @@ async fn a_head_without_end_is_refused() {
 /// Long enough that compressing it pays.
 const TEXT: [u8; 2000] = [b' '; 2000];
 
-/// An answer of `text`, compressed.
+/// A response of `text`, compressed.
 fn gzipped(text: &[u8]) -> Step {
     let body = coding::compress(coding::Coding::Gzip, text).unwrap();
     let head = format!(
@@ -188,11 +190,11 @@ fn gzipped(text: &[u8]) -> Step {
          content-length: {}\r\n\r\n",
         body.len()
     );
-    Step::Answer([head.as_bytes(), &body].concat().into())
+    Step::Respond([head.as_bytes(), &body].concat().into())
 }
 
 #[tokio::test]
-async fn compressed_answers_are_read_and_asked_for_where_that_is_configured() {
+async fn compressed_responses_are_read_and_requested_only_if_configured() {
     let server = Server::start(vec![vec![gzipped(&TEXT), gzipped(&TEXT)]]).await;
     let upstream = server.upstream(UpstreamSettings { compression: true, ..no_retries() });
     local(async {
@@ -207,7 +209,7 @@ async fn compressed_answers_are_read_and_asked_for_where_that_is_configured() {
 }
 
 #[tokio::test]
-async fn a_small_answer_that_expands_over_the_limit_is_refused() {
+async fn a_small_response_that_expands_over_the_limit_is_refused() {
     let limit = 1 << 16;
     let settings = UpstreamSettings { max_response_size: limit, ..no_retries() };
     let bomb = gzipped(&vec![b' '; 4 << 20]);
@@ -216,10 +218,10 @@ async fn a_small_answer_that_expands_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn a_coding_that_nobody_knows_is_named_as_the_problem() {
+async fn an_unknown_coding_is_named_in_the_error() {
     let coded = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: lzma\r\n\
                  content-length: 2\r\n\r\n{}";
     let error = ask(raw(coded)).await.unwrap_err();
-    let expected = "the answer has a content coding other than zstd, br, gzip, deflate";
+    let expected = "the response has a content coding other than zstd, br, gzip, deflate";
     assert_eq!(error.to_string(), expected);
 }
