@@ -1,11 +1,12 @@
-//! Literals become variables, so that operations that differ only in literals share one plan, and so that what
-//! subgraphs are asked differs in variables only.
+//! Replaces literals by variables, so that operations that differ only in literals share one plan,
+//! and requests to subgraphs differ in variables only.
 //!
-//! Comes after validation. Literals in directives stay, for they decide what is selected. An argument that
-//! mentions variables keeps its form, and what is constant inside of it is lifted. Equal literals of one type
-//! become one variable: whether two arguments are equal may matter to a plan.
+//! Runs after validation. Literals in directives stay, because they decide which fields are
+//! selected. An argument that contains variables keeps its form, and the constants inside of it are
+//! extracted. Equal literals of one type become one variable, because a plan may depend on the
+//! equality of two arguments.
 //!
-//! Only for queries and mutations: the literals of a subscription name its topics.
+//! Applies to queries and mutations only: the literals of a subscription name its topics.
 
 use std::collections::HashMap;
 
@@ -17,13 +18,13 @@ use plan::{
 
 use crate::input_types::InputTypes;
 
-/// Variables that are added at most; what comes after stays as it is. Together with those of the client they
-/// are numbered by 16 bits.
-const LIFTED_MAX: usize = 4_096;
+/// Maximum number of variables that are added; further literals stay. Together with those of the
+/// client they are numbered by 16 bits.
+const EXTRACTED_MAX: usize = 4_096;
 
-/// Replaces the literals of `operation`. Returns their values as JSON text: those of the variables that were
-/// added behind the client's own.
-pub(crate) fn lift(
+/// Replaces the literals of `operation`. Returns their values as JSON text: those of the variables
+/// that were added after the client's own.
+pub(crate) fn extract_literals(
     graph: &Supergraph,
     types: &InputTypes,
     operation: &mut Operation,
@@ -31,7 +32,7 @@ pub(crate) fn lift(
     if operation.kind == OperationKind::Subscription {
         return Vec::new();
     }
-    let mut lifting = Lifting {
+    let mut extraction = LiteralExtraction {
         graph,
         types,
         variables: std::mem::take(&mut operation.variables),
@@ -39,24 +40,24 @@ pub(crate) fn lift(
         known: HashMap::new(),
         names: 0,
     };
-    lifting.selection_set(&mut operation.selection_set);
-    operation.variables = lifting.variables;
-    lifting.values
+    extraction.selection_set(&mut operation.selection_set);
+    operation.variables = extraction.variables;
+    extraction.values
 }
 
-struct Lifting<'a> {
+struct LiteralExtraction<'a> {
     graph: &'a Supergraph,
     types: &'a InputTypes,
-    /// The client's, then ours.
+    /// The variables of the client, then the added ones.
     variables: Vec<Variable>,
     values: Vec<Option<Box<str>>>,
-    /// By type and JSON text.
+    /// Added variables by type and JSON text.
     known: HashMap<(Box<str>, Box<str>), VariableId>,
-    /// How many names were tried.
+    /// The number of names that were tried.
     names: usize,
 }
 
-impl Lifting<'_> {
+impl LiteralExtraction<'_> {
     // Recursion is bounded by the depth of operations.
     fn selection_set(&mut self, set: &mut SelectionSet) {
         for item in &mut set.items {
@@ -80,12 +81,13 @@ impl Lifting<'_> {
         }
     }
 
-    /// `ty`: as GraphQL text.
+    /// Replaces the constants of a value. `ty` is GraphQL text.
     // Recursion is bounded by the depth that the parser of operations allows.
     fn value(&mut self, value: &mut Value, ty: &str) {
         let named = ty.trim_matches(['[', ']', '!']);
         if is_constant(value) {
-            // A subgraph may read the literals of a custom scalar in its own way; plain ones are safe.
+            // A subgraph may read the literals of a custom scalar in its own way; plain ones are
+            // safe.
             let is_plain = !matches!(value, Value::Enum(_) | Value::List(_) | Value::Object(_));
             if !self.types.is_custom(named) || is_plain {
                 self.replace(value, ty);
@@ -116,7 +118,7 @@ impl Lifting<'_> {
     fn replace(&mut self, value: &mut Value, ty: &str) {
         let mut text = Vec::new();
         execute::print_value(value, &Variables::default(), &mut text);
-        // What is printed is text.
+        // Printed values are valid UTF-8.
         let Ok(text) = String::from_utf8(text) else { return };
         let key = (Box::from(ty), Box::from(text));
         if let Some(&id) = self.known.get(&key) {
@@ -124,7 +126,7 @@ impl Lifting<'_> {
             return;
         }
         let Ok(number) = u16::try_from(self.variables.len()) else { return };
-        if self.values.len() >= LIFTED_MAX {
+        if self.values.len() >= EXTRACTED_MAX {
             return;
         }
         let name = self.free_name();
@@ -138,7 +140,7 @@ impl Lifting<'_> {
         loop {
             let name = format!("_{}", self.names);
             self.names += 1;
-            // Ours are told apart by their numbers.
+            // The added variables have different numbers.
             let clients = &self.variables[..self.variables.len() - self.values.len()];
             if clients.iter().all(|variable| *variable.name != *name) {
                 return name.into();

@@ -1,5 +1,5 @@
-//! The preparation of one operation, from its text to [`Prepared`]. Everything here computes on the calling thread; the
-//! plans of equal operations are shared.
+//! The pipeline of preparing one operation, from its text to [`Prepared`]. It computes on the
+//! calling thread; equal operations share their plans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,38 +17,38 @@ use quick_cache::sync::Cache;
 use crate::coerce::VariableTypes;
 use crate::compact_text;
 use crate::error::{Limit, PrepareError, Problem, problems, shortened};
+use crate::field_merging::{self, MergeStop};
 use crate::identity::{self, operation_id};
 use crate::input_types::InputTypes;
 use crate::introspection::{Introspection, SchemaFacts};
 use crate::introspection_size;
 use crate::lexical::count_tokens;
-use crate::lifting;
 use crate::limits::{self, NESTING_MAX};
-use crate::merging;
+use crate::literal_extraction;
 use crate::normalise::normalise;
-use crate::plans::{Planned, Plans};
+use crate::plan_cache::{PlanCache, SharedPlan};
 use crate::prepared::Prepared;
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
-use crate::usages;
+use crate::variable_usage;
 
-/// Ignored tokens (white space, commas, comments) that the parser may read for each that counts.
-/// Documents that people and programs lay out have one or two; without a bound a document of nothing
-/// but commas would cost a hundred times its size.
+/// Maximum number of ignored tokens (white space, commas, comments) that the parser reads for each
+/// token that counts. Documents written by people and programs have one or two; without a bound, a
+/// document of only commas would cost a hundred times its size.
 const IGNORED_TOKENS_MAX: usize = 4;
 
-/// Sets of override labels whose graphs are kept. A graph is some megabytes; five labels that are
-/// decided independently make 32 sets.
+/// Number of sets of override labels whose graphs are kept. A graph is some megabytes; five labels
+/// that are decided independently make 32 sets.
 const VARIANTS_MAX: usize = 32;
 
-/// The material for preparing operations of one supergraph.
+/// The pipeline that prepares operations of one supergraph.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct Pipeline {
     pub(crate) graph: Arc<Supergraph>,
     graph_id: u64,
     pub(crate) schema: Arc<SchemaFacts>,
     settings: PrepareSettings,
-    plans: Plans,
+    plans: PlanCache,
     stats: Arc<PrepareStats>,
     /// The graph without override labels.
     plain: Arc<Variant>,
@@ -56,11 +56,11 @@ pub(crate) struct Work {
     variants: Cache<OverrideLabels, Arc<Variant>>,
 }
 
-/// The graph while a set of override labels is on.
+/// The graph for one set of override labels.
 #[derive(Debug)]
 struct Variant {
     graph: Arc<Supergraph>,
-    /// Checks plans.
+    /// Checks the plans of this graph.
     #[cfg(debug_assertions)]
     soundness: soundness::Checker,
 }
@@ -75,9 +75,9 @@ impl Variant {
     }
 }
 
-/// An operation before it is planned.
+/// An operation before it is shared_plan.
 #[derive(Debug)]
-pub(crate) struct Understood {
+pub(crate) struct NormalisedText {
     pub(crate) operation: plan::Operation,
     pub(crate) operation_id: u128,
     pub(crate) variables: VariableTypes,
@@ -86,7 +86,7 @@ pub(crate) struct Understood {
     besides: String,
 }
 
-impl Work {
+impl Pipeline {
     pub(crate) fn new(
         graph: Arc<Supergraph>,
         graph_id: u64,
@@ -98,15 +98,15 @@ impl Work {
             input_types: InputTypes::of(&schema),
             implementers: schema.implementers_map(),
             introspection_values_max: introspection_size::values_max(&schema),
-            introspection_kept: Arc::default(),
+            introspection_cached: Arc::default(),
             schema,
         });
         let plain = Arc::new(Variant::new(Arc::clone(&graph)));
-        let (plans, variants) = (Plans::default(), Cache::new(VARIANTS_MAX));
+        let (plans, variants) = (PlanCache::default(), Cache::new(VARIANTS_MAX));
         Self { graph, graph_id, schema, settings, plans, stats, plain, variants }
     }
 
-    /// The graph while these labels are on.
+    /// Returns the graph for these labels.
     fn variant(&self, labels: OverrideLabels) -> Arc<Variant> {
         if labels.is_empty() {
             return Arc::clone(&self.plain);
@@ -128,36 +128,37 @@ impl Work {
         name: Option<&str>,
         labels: OverrideLabels,
     ) -> Result<Prepared, PrepareError> {
-        let understood = self.understand(query, name)?;
-        let planned = Arc::new(self.planned(&understood.operation, labels)?);
-        Ok(self.prepared(query, understood, labels, &planned, Vec::new()))
+        let normalised = self.normalise_text(query, name)?;
+        let shared_plan = Arc::new(self.shared_plan(&normalised.operation, labels)?);
+        Ok(self.prepared(query, normalised, labels, &shared_plan, Vec::new()))
     }
 
-    /// Prepares a text with its literals lifted and the plan of all operations that differ in literals only. True: that
-    /// plan existed.
+    /// Prepares a text with its literals extracted, and the plan of all operations that differ in
+    /// literals only. The flag is true if that plan existed.
     pub(crate) fn prepare_shared(
         &self,
         query: &[u8],
         name: Option<&str>,
         labels: OverrideLabels,
     ) -> Result<(Prepared, bool), PrepareError> {
-        let mut understood = self.understand(query, name)?;
-        let operation = &mut understood.operation;
-        let lifted = lifting::lift(&self.graph, &self.schema.input_types, operation);
-        if !lifted.is_empty() {
-            understood.operation_id = operation_id(self.graph_id, operation, &understood.besides);
+        let mut normalised = self.normalise_text(query, name)?;
+        let operation = &mut normalised.operation;
+        let extracted =
+            literal_extraction::extract_literals(&self.graph, &self.schema.input_types, operation);
+        if !extracted.is_empty() {
+            normalised.operation_id = operation_id(self.graph_id, operation, &normalised.besides);
         }
-        let identity = identity::with_labels(understood.operation_id, labels);
-        let plan = || self.planned(&understood.operation, labels);
-        let (planned, was_planned) = self.plans.get(identity, plan)?;
-        Ok((self.prepared(query, understood, labels, &planned, lifted), was_planned))
+        let identity = identity::with_labels(normalised.operation_id, labels);
+        let plan = || self.shared_plan(&normalised.operation, labels);
+        let (shared_plan, was_planned) = self.plans.get_or_make(identity, plan)?;
+        Ok((self.prepared(query, normalised, labels, &shared_plan, extracted), was_planned))
     }
 
-    fn planned(
+    fn shared_plan(
         &self,
         operation: &plan::Operation,
         labels: OverrideLabels,
-    ) -> Result<Planned, PrepareError> {
+    ) -> Result<SharedPlan, PrepareError> {
         let variant = self.variant(labels);
         let plan = self.plan(&variant.graph, operation)?;
         #[cfg(debug_assertions)]
@@ -165,10 +166,11 @@ impl Work {
             PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
         })?;
         let state = self.state(operation, &plan, &variant)?.map(Arc::new);
-        Ok(Planned { executable: Arc::new(Executable::new(Arc::new(plan))), state })
+        Ok(SharedPlan { executable: Arc::new(Executable::new(Arc::new(plan))), state })
     }
 
-    /// How the current state of a subscription is asked for. `None`: its field has none.
+    /// Makes the plan that fetches the current state of a subscription. `None` if its field has
+    /// none.
     fn state(
         &self,
         operation: &plan::Operation,
@@ -182,14 +184,15 @@ impl Work {
                 (operation.as_query(&variant.graph, *field), Arc::clone(&variant.graph))
             }
             Initial::Entity { subgraph, keys, .. } => {
-                // Some milliseconds for a large graph, once for each operation.
+                // This takes some milliseconds for a large graph, once for each operation.
                 let graph = variant.graph.with_keys_alone(event.field, *subgraph, keys);
                 (operation.clone(), Arc::new(graph))
             }
         };
         let mut plan = match self.plan(&graph, &asked) {
             Ok(plan) => plan,
-            // Events may bring values that no subgraph can fetch: such a stream is served without a state.
+            // Events may bring values that no subgraph can fetch: such a stream is served without a
+            // state.
             Err(PrepareError::Plan(error)) => {
                 return Ok(Some(StatePlan::nobody(error.to_string())));
             }
@@ -221,12 +224,12 @@ impl Work {
     fn prepared(
         &self,
         query: &[u8],
-        understood: Understood,
+        normalised: NormalisedText,
         labels: OverrideLabels,
-        planned: &Arc<Planned>,
-        lifted: Vec<Option<Box<str>>>,
+        shared_plan: &Arc<SharedPlan>,
+        extracted: Vec<Option<Box<str>>>,
     ) -> Prepared {
-        let Understood { operation, operation_id, variables, introspection, .. } = understood;
+        let NormalisedText { operation, operation_id, variables, introspection, .. } = normalised;
         Prepared {
             operation_id: identity::with_labels(operation_id, labels),
             query: match operation.kind {
@@ -235,17 +238,17 @@ impl Work {
             },
             name: operation.name.clone(),
             kind: operation.kind,
-            // The plan of a state is another one of the same size.
+            // The plan of a state is another plan of the same size.
             weight: weight(query, &operation, introspection.is_some())
-                * (1 + u64::from(planned.state.is_some())),
+                * (1 + u64::from(shared_plan.state.is_some())),
             operation,
-            plan: Arc::clone(planned.executable.plan()),
-            executable: Arc::clone(&planned.executable),
-            state: planned.state.clone(),
+            plan: Arc::clone(shared_plan.executable.plan()),
+            executable: Arc::clone(&shared_plan.executable),
+            state: shared_plan.state.clone(),
             is_slow: false,
             uses: AtomicU32::new(0),
-            _planned: Arc::clone(planned),
-            lifted,
+            _planned: Arc::clone(shared_plan),
+            extracted,
             variables,
             introspection,
             schema: Arc::clone(&self.schema),
@@ -268,17 +271,18 @@ impl Work {
         plan.map_err(PrepareError::Plan)
     }
 
-    /// Everything up to the plan.
-    pub(crate) fn understand(
+    /// Parses, validates and normalises a text: all stages before the plan.
+    pub(crate) fn normalise_text(
         &self,
         query: &[u8],
         name: Option<&str>,
-    ) -> Result<Understood, PrepareError> {
+    ) -> Result<NormalisedText, PrepareError> {
         let types = &self.schema.input_types;
         let document = self.validate(&self.parse(query)?)?;
         let chosen =
             document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
-        let never_null = usages::check(&document, &self.schema.schema, types, Some(chosen))?;
+        let never_null =
+            variable_usage::check_variables(&document, &self.schema.schema, types, Some(chosen))?;
         let variables = VariableTypes::of(chosen, types, &never_null)
             .map_err(|problem| PrepareError::Validation(vec![problem]))?;
         let mut operation = normalise(&self.graph, types, &document, chosen)?;
@@ -293,16 +297,17 @@ impl Work {
         let introspects = introspects(&operation);
         if introspects {
             self.allow_introspection(&document, chosen)?;
-            // The normalised form has no introspection: only the text says what is selected of the schema.
+            // The normalised form has no introspection: only the text contains the selections on
+            // the schema.
             besides.push_str(&String::from_utf8_lossy(query));
         }
         let operation_id = operation_id(self.graph_id, &operation, &besides);
         let introspection =
             introspects.then(|| Introspection::new(&self.schema, document, name.map(Into::into)));
-        Ok(Understood { operation, operation_id, variables, introspection, besides })
+        Ok(NormalisedText { operation, operation_id, variables, introspection, besides })
     }
 
-    /// The syntax tree, within the limits.
+    /// Parses the syntax tree, within the limits.
     fn parse(&self, query: &[u8]) -> Result<ast::Document, PrepareError> {
         let limits = &self.settings.limits;
         let text = std::str::from_utf8(query).map_err(|error| {
@@ -325,13 +330,13 @@ impl Work {
                 let maximum = limits.depth.min(NESTING_MAX);
                 PrepareError::Limit { limit: Limit::Depth, maximum }
             } else {
-                // After the first the parser mostly complains about the consequences.
+                // After the first error the parser mostly reports consequences of it.
                 let mut problems = problems(&invalid.errors);
                 problems.truncate(1);
                 PrepareError::Syntax(problems)
             }
         })?;
-        limits::check(&document, limits)?;
+        limits::check_limits(&document, limits)?;
         Ok(document)
     }
 
@@ -342,9 +347,9 @@ impl Work {
         let schema = &self.schema.schema;
         let maximum = self.settings.limits.selections;
         let guard = |document: &ExecutableDocument| {
-            merging::check(document, schema, maximum).map_err(|stop| match stop {
-                merging::Stop::Budget => PrepareError::Limit { limit: Limit::Selections, maximum },
-                merging::Stop::Conflict(problem) => PrepareError::Validation(vec![problem]),
+            field_merging::check_merging(document, schema, maximum).map_err(|stop| match stop {
+                MergeStop::Budget => PrepareError::Limit { limit: Limit::Selections, maximum },
+                MergeStop::Conflict(problem) => PrepareError::Validation(vec![problem]),
             })
         };
         let invalid = |invalid: WithErrors<ExecutableDocument>| {
@@ -357,7 +362,7 @@ impl Work {
             }
             Err(partial) => {
                 guard(&partial.partial)?;
-                // Reports the other mistakes, too.
+                // This also reports the other errors.
                 document.to_executable_validate(schema).map_err(invalid)
             }
         }
@@ -377,7 +382,7 @@ impl Work {
             .map_err(|error| refused(error.message().to_string()))?;
         let max = self.schema.introspection_values_max;
         if !introspection_size::fits(&self.schema, document, &operation.selection_set, max) {
-            return Err(refused(format!("introspection asks for more than {max} values")));
+            return Err(refused(format!("introspection selects more than {max} values")));
         }
         Ok(())
     }
@@ -389,9 +394,9 @@ fn introspects(operation: &plan::Operation) -> bool {
     })
 }
 
-/// An estimate of the bytes that a prepared operation takes.
+/// Estimates the size of a prepared operation in bytes.
 fn weight(query: &[u8], operation: &plan::Operation, introspects: bool) -> u64 {
-    /// The parts that do not grow, and the entry of the cache.
+    /// The parts of constant size, and the cache entry.
     const BASE: usize = 8_192;
     /// A selection in the normalised operation, its plan, and its shape.
     const SELECTION: usize = 512;
@@ -404,15 +409,15 @@ fn weight(query: &[u8], operation: &plan::Operation, introspects: bool) -> u64 {
         });
         below.sum()
     }
-    // The cache and the operation have a copy each.
+    // The cache and the operation have one copy each.
     let text = query.len() * if introspects { CHARACTER } else { 2 };
     (BASE + text + SELECTION * selections(&operation.selection_set)) as u64
 }
 
 fn unknown_operation(document: &ExecutableDocument, name: Option<&str>) -> PrepareError {
-    /// Names shown in the message.
+    /// Number of names in the message.
     const SHOWN: usize = 10;
-    /// Characters of a name.
+    /// Maximum number of characters of a name in the message.
     const NAME_MAX: usize = 100;
     let names = document.operations.named.keys().take(SHOWN);
     let names: Vec<_> = names.map(|name| shortened(name.to_string(), NAME_MAX)).collect();
@@ -427,7 +432,7 @@ fn unknown_operation(document: &ExecutableDocument, name: Option<&str>) -> Prepa
         }
         None if document.operations.is_empty() => "the document has no operation".to_owned(),
         None => format!(
-            "the document has several operations ({}); say which by `operationName`",
+            "the document has several operations ({}); choose one with `operationName`",
             names.join(", ")
         ),
     })

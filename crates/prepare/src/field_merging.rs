@@ -1,9 +1,9 @@
-//! Guards the validation of field merging (GraphQL specification, section 5.3.2).
+//! Bounds the validation of field merging (GraphQL specification, section 5.3.2).
 //!
-//! Validation merges what is selected on an interface with what each object type selects beside it,
-//! at every level anew: three types and fifteen levels make 14 million selection sets of a document of
-//! 1 kB. Here the same walk runs first, against a budget. It also finds arguments whose lists differ in
-//! length only, which validation takes for equal.
+//! Validation merges the selections on an interface with those of each object type beside it, at
+//! every level again: three types and fifteen levels make 14 million selection sets of a document
+//! of 1 kB. This module does the same walk first, within a budget. It also finds arguments whose
+//! lists differ in length only, which validation takes for equal.
 
 use apollo_compiler::Schema;
 use apollo_compiler::ast::Value;
@@ -14,22 +14,23 @@ use apollo_compiler::{Name, Node};
 
 use crate::error::Problem;
 
-/// Why the walk ended early.
-pub(crate) enum Stop {
-    /// More work than the budget allows.
+/// Reason why the walk ended early.
+pub(crate) enum MergeStop {
+    /// The work exceeds the budget.
     Budget,
     /// Two fields that cannot be merged.
     Conflict(Problem),
 }
 
-/// Walks all operations of a document, which need not be valid, but has no circles of fragments and is
-/// of bounded depth ([`crate::limits`]). `budget` is the number of fields that may be visited.
-pub(crate) fn check(
+/// Checks all operations of a document. The document need not be valid, but has no cycles of
+/// fragments and is of bounded depth ([`crate::limits`]). `budget` is the number of fields that may
+/// be visited.
+pub(crate) fn check_merging(
     document: &ExecutableDocument,
     schema: &Schema,
     budget: usize,
-) -> Result<(), Stop> {
-    let mut merge = Merge { document, schema, budget };
+) -> Result<(), MergeStop> {
+    let mut merge = MergeCheck { document, schema, budget };
     for operation in document.operations.iter() {
         let fields = merge.fields(std::iter::once(&operation.selection_set));
         merge.level(&fields)?;
@@ -37,23 +38,23 @@ pub(crate) fn check(
     Ok(())
 }
 
-struct Merge<'a> {
+struct MergeCheck<'a> {
     document: &'a ExecutableDocument,
     schema: &'a Schema,
     budget: usize,
 }
 
-/// A field and the type that it is selected on.
-type Selected<'a> = (&'a Name, &'a Node<Field>);
+/// A field, and the type that it is selected on.
+type SelectedField<'a> = (&'a Name, &'a Node<Field>);
 
-impl<'a> Merge<'a> {
-    fn charge(&mut self, cost: usize) -> Result<(), Stop> {
-        self.budget = self.budget.checked_sub(cost).ok_or(Stop::Budget)?;
+impl<'a> MergeCheck<'a> {
+    fn charge(&mut self, cost: usize) -> Result<(), MergeStop> {
+        self.budget = self.budget.checked_sub(cost).ok_or(MergeStop::Budget)?;
         Ok(())
     }
 
-    /// The fields of selection sets with their fragments, each fragment once.
-    fn fields(&self, sets: impl Iterator<Item = &'a SelectionSet>) -> Vec<Selected<'a>> {
+    /// Collects the fields of selection sets with their fragments, each fragment once.
+    fn fields(&self, sets: impl Iterator<Item = &'a SelectionSet>) -> Vec<SelectedField<'a>> {
         let mut fields = Vec::new();
         let mut seen = HashSet::default();
         let mut sets: Vec<_> = sets.collect();
@@ -75,15 +76,15 @@ impl<'a> Merge<'a> {
         fields
     }
 
-    fn level(&mut self, fields: &[Selected<'a>]) -> Result<(), Stop> {
+    fn level(&mut self, fields: &[SelectedField<'a>]) -> Result<(), MergeStop> {
         self.charge(fields.len())?;
-        let mut by_key: IndexMap<&Name, Vec<Selected<'a>>> = IndexMap::default();
+        let mut by_key: IndexMap<&Name, Vec<SelectedField<'a>>> = IndexMap::default();
         for &(ty, field) in fields {
             by_key.entry(field.response_key()).or_default().push((ty, field));
         }
         for fields in by_key.into_values() {
             let mut on_abstract = Vec::new();
-            let mut on_object: IndexMap<&Name, Vec<Selected<'a>>> = IndexMap::default();
+            let mut on_object: IndexMap<&Name, Vec<SelectedField<'a>>> = IndexMap::default();
             for (ty, field) in fields {
                 match self.schema.types.get(ty) {
                     Some(ExtendedType::Object(_)) => {
@@ -104,8 +105,8 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Fields that end up as one.
-    fn group(&mut self, fields: &[Selected<'a>]) -> Result<(), Stop> {
+    /// Checks fields that are merged into one.
+    fn group(&mut self, fields: &[SelectedField<'a>]) -> Result<(), MergeStop> {
         if let Some(((_, first), rest)) = fields.split_first() {
             for (_, field) in rest {
                 self.compare(first, field)?;
@@ -116,7 +117,7 @@ impl<'a> Merge<'a> {
         if below.is_empty() { Ok(()) } else { self.level(&below) }
     }
 
-    fn compare(&mut self, first: &Node<Field>, other: &Node<Field>) -> Result<(), Stop> {
+    fn compare(&mut self, first: &Node<Field>, other: &Node<Field>) -> Result<(), MergeStop> {
         if first.ptr_eq(other) || first.name != other.name {
             return Ok(());
         }
@@ -125,7 +126,7 @@ impl<'a> Merge<'a> {
             if let Some(same) = same
                 && self.lists_differ_in_length(&argument.value, &same.value)?
             {
-                return Err(Stop::Conflict(Problem::at(
+                return Err(MergeStop::Conflict(Problem::at(
                     format!(
                         "cannot merge two fields `{}`: argument `{}` has different values; use an alias",
                         first.response_key(),
@@ -139,7 +140,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    fn lists_differ_in_length(&mut self, left: &Value, right: &Value) -> Result<bool, Stop> {
+    fn lists_differ_in_length(&mut self, left: &Value, right: &Value) -> Result<bool, MergeStop> {
         self.charge(1)?;
         match (left, right) {
             (Value::List(left), Value::List(right)) => {

@@ -1,22 +1,23 @@
-//! How long something took, counted in buckets that a scrape can read at any time.
+//! Histograms of durations, in buckets that a scrape can read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the buckets in microseconds: from a small operation to one that exhausts its budget.
+/// Upper bounds of the buckets in microseconds: from a small operation to one that exhausts its
+/// budget.
 pub const BUCKETS_MICROS: [u64; 10] =
     [250, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_000_000];
 
-/// A histogram.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Durations {
-    /// One more than there are bounds: the last has none.
+    /// Counts of the buckets: one more than there are bounds, because the last has none.
     counts: [AtomicU64; BUCKETS_MICROS.len() + 1],
     micros: AtomicU64,
 }
 
 impl Durations {
-    /// Counts one.
+    /// Adds one observation.
     pub fn add(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BUCKETS_MICROS.partition_point(|&bound| bound < micros);
@@ -24,12 +25,13 @@ impl Durations {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// How many there were in each bucket, those of smaller ones left out; the last is above all bounds.
+    /// The number of observations in each bucket, without those of smaller buckets; the last is
+    /// above all bounds.
     pub fn counts(&self) -> impl Iterator<Item = u64> {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// How long all took together.
+    /// The sum of all observations.
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.micros.load(Ordering::Relaxed))
     }

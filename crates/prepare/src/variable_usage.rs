@@ -1,7 +1,7 @@
-//! What the operations of a valid document do with values, variables and directives, beyond what
-//! `apollo-compiler` checks: variables inside lists, input objects and custom scalars (GraphQL
-//! specification, section 5.8), repeated members (5.6.3), `@oneOf`, the nesting of literals, and directives
-//! that the router would have to obey and cannot.
+//! Checks values, variables and directives of valid documents beyond the checks of
+//! `apollo-compiler`: variables inside lists, input objects and custom scalars (GraphQL
+//! specification, section 5.8), repeated members (5.6.3), `@oneOf`, the nesting of literals, and
+//! directives that the router would have to execute and cannot.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +13,12 @@ use crate::PrepareError;
 use crate::error::{PROBLEMS_MAX, Problem};
 use crate::input_types::{INPUT_DEPTH_MAX, InputTypes};
 
-/// Checks all operations of `document`. Yields the variables of `chosen` that may be absent, because they
-/// have a default, but never null, because they stand where null is not allowed.
+/// Checks all operations of `document`. Returns the variables of `chosen` that may be absent,
+/// because they have a default, but never null, because they are used where null is not allowed.
 ///
 /// # Errors
 /// [`PrepareError::Validation`], or [`PrepareError::Plan`] for directives that are not supported.
-pub(crate) fn check<'a>(
+pub(crate) fn check_variables<'a>(
     document: &'a ExecutableDocument,
     schema: &'a Schema,
     types: &'a InputTypes,
@@ -27,7 +27,7 @@ pub(crate) fn check<'a>(
     let mut never_null = HashSet::new();
     let mut problems = Vec::new();
     for operation in document.operations.iter() {
-        let mut usages = Usages {
+        let mut check = UsageCheck {
             document,
             schema,
             types,
@@ -37,52 +37,52 @@ pub(crate) fn check<'a>(
             unsupported: None,
             problems: &mut problems,
         };
-        usages.operation(operation);
-        if let Some(directive) = usages.unsupported {
+        check.operation(operation);
+        if let Some(directive) = check.unsupported {
             return Err(PrepareError::Plan(plan::PlanError::NotSupported(format!(
                 "directive `@{directive}` is not supported in operations"
             ))));
         }
         if chosen.is_some_and(|chosen| std::ptr::eq(&**operation, chosen)) {
-            never_null = usages.never_null;
+            never_null = check.never_null;
         }
     }
     problems.truncate(PROBLEMS_MAX);
     if problems.is_empty() { Ok(never_null) } else { Err(PrepareError::Validation(problems)) }
 }
 
-struct Usages<'a, 'p> {
+struct UsageCheck<'a, 'p> {
     document: &'a ExecutableDocument,
     schema: &'a Schema,
     types: &'a InputTypes,
     variables: HashMap<&'a str, &'a Node<VariableDefinition>>,
-    /// Seen already.
+    /// Visited fragments.
     fragments: HashSet<&'a str>,
     never_null: HashSet<&'a str>,
     unsupported: Option<&'a str>,
     problems: &'p mut Vec<Problem>,
 }
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Clone, Copy)]
-struct Place<'a> {
-    /// Of the argument or member.
+struct ValueContext<'a> {
+    /// The name of the argument or member.
     name: &'a str,
-    /// `None` inside custom scalars: anything goes.
+    /// `None` inside custom scalars, where any value is valid.
     ty: Option<&'a Type>,
-    /// Has the argument or member a default of its own?
+    /// True if the argument or member has a default of its own.
     has_default: bool,
     depth: usize,
 }
 
-impl<'a> Usages<'a, '_> {
+impl<'a> UsageCheck<'a, '_> {
     fn operation(&mut self, operation: &'a Operation) {
         self.directives(&operation.directives);
         for variable in &operation.variables {
             self.directives(&variable.directives);
             if let Some(default) = &variable.default_value {
                 let (name, ty) = (variable.name.as_str(), Some(&*variable.ty));
-                self.value(default, Place { name, ty, has_default: false, depth: 0 });
+                self.value(default, ValueContext { name, ty, has_default: false, depth: 0 });
             }
         }
         self.selection_set(&operation.selection_set);
@@ -127,40 +127,40 @@ impl<'a> Usages<'a, '_> {
     ) {
         for argument in arguments {
             let definition = definitions.iter().find(|it| it.name == argument.name);
-            let place = Place {
+            let context = ValueContext {
                 name: argument.name.as_str(),
                 ty: definition.map(|it| &*it.ty),
                 has_default: definition.is_some_and(|it| it.default_value.is_some()),
                 depth: 0,
             };
-            self.value(&argument.value, place);
+            self.value(&argument.value, context);
         }
     }
 
-    fn value(&mut self, value: &'a Node<Value>, place: Place<'a>) {
-        if place.depth > INPUT_DEPTH_MAX {
+    fn value(&mut self, value: &'a Node<Value>, context: ValueContext<'a>) {
+        if context.depth > INPUT_DEPTH_MAX {
             let message = format!(
                 "the value of `{}` is nested deeper than {INPUT_DEPTH_MAX} levels",
-                place.name
+                context.name
             );
             return self.problem(message, value);
         }
-        let below = Place { depth: place.depth + 1, has_default: false, ..place };
-        let item = match place.ty {
+        let below = ValueContext { depth: context.depth + 1, has_default: false, ..context };
+        let item = match context.ty {
             Some(Type::List(item) | Type::NonNullList(item)) => Some(&**item),
             _ => None,
         };
         match &**value {
-            Value::Variable(name) => self.variable(name, value, place),
+            Value::Variable(name) => self.variable(name, value, context),
             Value::List(items) => {
                 for it in items {
-                    self.value(it, Place { ty: item, ..below });
+                    self.value(it, ValueContext { ty: item, ..below });
                 }
             }
             Value::Null => {}
-            // A single value stands for a list of one.
-            _ if item.is_some() => self.value(value, Place { ty: item, ..below }),
-            Value::Object(members) => self.object(value, members, place),
+            // A single value is a list of one.
+            _ if item.is_some() => self.value(value, ValueContext { ty: item, ..below }),
+            Value::Object(members) => self.object(value, members, context),
             _ => {}
         }
     }
@@ -169,24 +169,24 @@ impl<'a> Usages<'a, '_> {
         &mut self,
         object: &'a Node<Value>,
         members: &'a [(Name, Node<Value>)],
-        place: Place<'a>,
+        context: ValueContext<'a>,
     ) {
         let mut seen = HashSet::with_capacity(members.len());
         for (key, value) in members {
             if !seen.insert(key.as_str()) {
-                self.problem(format!("member `{key}` stands twice in one input object"), value);
+                self.problem(format!("member `{key}` is given twice in one input object"), value);
             }
         }
-        let ty = place.ty.map(|ty| ty.inner_named_type().as_str());
+        let ty = context.ty.map(|ty| ty.inner_named_type().as_str());
         for (key, value) in members {
             let field = ty.and_then(|ty| self.types.field(ty, key));
-            let place = Place {
+            let context = ValueContext {
                 name: key.as_str(),
                 ty: field.map(|it| &*it.ty),
                 has_default: field.is_some_and(|it| it.default.is_some()),
-                depth: place.depth + 1,
+                depth: context.depth + 1,
             };
-            self.value(value, place);
+            self.value(value, context);
         }
         let Some(ty) = ty.filter(|ty| self.types.is_one_of(ty)) else { return };
         let fits = match members {
@@ -207,18 +207,19 @@ impl<'a> Usages<'a, '_> {
         }
     }
 
-    /// "All Variable Usages Are Allowed", section 5.8.5, and "All Variable Uses Defined", 5.8.3.
-    fn variable(&mut self, name: &'a Name, value: &Node<Value>, place: Place<'a>) {
+    /// Checks "All Variable UsageCheck Are Allowed", section 5.8.5, and "All Variable Uses Defined",
+    /// 5.8.3.
+    fn variable(&mut self, name: &'a Name, value: &Node<Value>, context: ValueContext<'a>) {
         let Some(&variable) = self.variables.get(name.as_str()) else {
             return self.problem(format!("variable `${name}` is not defined"), value);
         };
-        let Some(expected) = place.ty else { return };
+        let Some(expected) = context.ty else { return };
         let has_default = variable.default_value.as_ref().is_some_and(|it| !it.is_null());
         let is_allowed = if expected.is_non_null() && !variable.ty.is_non_null() {
-            if has_default && !place.has_default {
+            if has_default && !context.has_default {
                 self.never_null.insert(name.as_str());
             }
-            (has_default || place.has_default)
+            (has_default || context.has_default)
                 && variable.ty.is_assignable_to(&expected.clone().nullable())
         } else {
             variable.ty.is_assignable_to(expected)
@@ -226,7 +227,7 @@ impl<'a> Usages<'a, '_> {
         if !is_allowed {
             let message = format!(
                 "variable `${name}` of type `{}` cannot be used for `{}` expecting type `{expected}`",
-                variable.ty, place.name
+                variable.ty, context.name
             );
             self.problem(message, value);
         }
