@@ -1,4 +1,4 @@
-//! A subgraph's answer: is it one, and what does it say.
+//! Reads the response of a subgraph: checks its form, and extracts data and errors.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::bounds::ERROR_EXTENSIONS_BYTES_MAX;
 use crate::document_pool::PooledDocument;
 use crate::{ErrorCode, GraphqlError};
 
-/// A well-formed answer.
+/// A well-formed response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// `data`, an object, if it is there and not null.
@@ -19,7 +19,8 @@ pub(crate) struct Answer {
     pub(crate) errors: Vec<NodeId>,
 }
 
-/// Reads a body that should look like `shape`. `Err` says what is wrong with it, to go after "subgraph "x" …".
+/// Reads a body with the layout `shape`. `Err` describes the problem, to continue the sentence
+/// "subgraph "x" …".
 pub(crate) fn read(
     document: &mut PooledDocument,
     status: StatusCode,
@@ -65,9 +66,10 @@ pub(crate) fn read(
     Ok(Answer { data, errors })
 }
 
-/// The elements of `errors` in the body of a response with a status of failure; empty unless the body is a
-/// well-formed GraphQL response with errors. `application/json` may come from anything between the router and the
-/// subgraph, so each element must have the one member that the specification requires, a message.
+/// Returns the elements of `errors` in the body of a response with a status of failure; empty
+/// unless the body is a well-formed GraphQL response with errors. `application/json` may come from
+/// anything between the router and the subgraph, so each element must have the one member that the
+/// specification requires, a message.
 pub(crate) fn failure_errors(document: &mut PooledDocument, body: Bytes) -> Vec<NodeId> {
     let Ok(root) = document.parse(body) else { return Vec::new() };
     if document.kind(root) != Kind::Object {
@@ -82,8 +84,8 @@ pub(crate) fn failure_errors(document: &mut PooledDocument, body: Bytes) -> Vec<
     if errors.iter().all(has_message) { errors } else { Vec::new() }
 }
 
-/// One element of `errors`, still without a place. Of its `extensions` only `code` and the members named in
-/// `allowed` are taken: others may hold stack traces and queries.
+/// Converts one element of `errors`, without its path. Of its `extensions` only `code` and the
+/// members named in `allowed` are taken: others may hold stack traces and queries.
 pub(crate) fn error_of(
     document: &Document,
     node: NodeId,
@@ -133,7 +135,8 @@ fn object_member(document: &Document, node: NodeId, key: &str) -> Option<NodeId>
     (document.kind(member) == Kind::Object).then_some(member)
 }
 
-/// The members that may pass, as a JSON object's text; `None` if there are none. Over the bound only the code is left.
+/// Returns the members that are passed on, as a JSON object's text; `None` if there are none. Over
+/// the bound only the code is left.
 fn allowed_extensions(
     document: &Document,
     extensions: NodeId,
@@ -142,7 +145,8 @@ fn allowed_extensions(
     let is_allowed = |key: &str| key == "code" || allowed.iter().any(|it| **it == *key);
     let print = |passes: &dyn Fn(&str) -> bool| {
         let mut out = Vec::new();
-        // A code is a word; anything else under that name may be as long and telling as the rest.
+        // A code is a word; any other value under that name may be as long and revealing as the
+        // rest.
         let is_code = |value| matches!(document.kind(value), Kind::String | Kind::Number);
         let members = document.members(extensions);
         for (key, value) in

@@ -1,5 +1,6 @@
-//! From keys of the data tree to paths of the client's answer: which response keys lead to an
-//! object, and to a place inside it. Only errors need this, so it is worked out when one comes.
+//! Converts keys of the data tree to paths of the client's response: the response keys that lead to
+//! an object, and to a place inside it. Only errors need this, so it is computed when an error
+//! occurs.
 
 use astjson::{Document, Kind, NodeId};
 use plan::{
@@ -10,22 +11,23 @@ use plan::{
 use crate::PathSegment;
 use crate::bounds::ERROR_PLACE_VISITS_MAX;
 
-/// Requirements that require one another are followed so far; what is further away is taken to be of use.
+/// Maximum depth to which requirements of requirements are followed; anything further away counts
+/// as needed.
 const REQUIREMENTS_MAX: u32 = 16;
 
-/// A position in the shape of the client's answer.
+/// A position in the shape of the client's response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Position<'a> {
     /// An object.
     Object(&'a ObjectShape),
-    /// A list with such elements.
+    /// A list with elements of this shape.
     List(&'a ValueShape),
-    /// A leaf, or something that the client did not ask for.
+    /// A leaf, or a value that the client did not select.
     End,
 }
 
 impl<'a> Position<'a> {
-    /// The root of the answer.
+    /// The root of the response.
     pub(crate) fn root(shape: &'a Shape) -> Self {
         Self::object(shape, shape.root.0)
     }
@@ -42,8 +44,8 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// The response key that shows `data_key` of an object here, and where that leads. The
-    /// object's own type chooses where it is known.
+    /// Returns the response key that shows `data_key` of an object here, and the position below it.
+    /// The type of the object selects the variant if it is known.
     fn below(
         self,
         shape: &'a Shape,
@@ -59,7 +61,7 @@ impl<'a> Position<'a> {
     }
 }
 
-/// What an object may be: of the type that it says, or of any.
+/// Returns the possible variants of an object: that of its `__typename`, or all.
 fn variants<'a>(
     here: &'a ObjectShape,
     document: &Document,
@@ -72,21 +74,21 @@ fn variants<'a>(
         .filter(move |variant| typename.is_none_or(|it| document.str_eq(it, &variant.type_name)))
 }
 
-/// A place in the client's answer.
+/// A place in the client's response.
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'a> {
     /// The object's node in the tree.
     pub(crate) node: NodeId,
-    /// Response keys and indices from the root. It ends early where the tree holds what the
-    /// client did not ask for.
+    /// Response keys and indices from the root. The path ends early at a value that the client did
+    /// not select.
     pub(crate) path: Vec<PathSegment>,
-    /// Keys in the tree and indices from there on to the object.
+    /// Keys of the tree and indices from the end of `path` to the object.
     pub(crate) beyond: Vec<PathSegment>,
-    /// Where in the shape the path has led.
+    /// The position in the shape at the end of `path`.
     pub(crate) position: Position<'a>,
 }
 
-/// Finds up to `limit` places that `path` leads to and whose node is `wanted`.
+/// Returns up to `limit` places at the end of `path` whose node is `wanted`.
 pub(crate) fn places<'a>(
     document: &Document,
     shape: &'a Shape,
@@ -144,7 +146,7 @@ impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
         }
     }
 
-    // Recursion is bounded by the number of steps and by how deep a parsed answer nests lists.
+    // Recursion is bounded by the number of steps and by the nesting of lists in a parsed response.
     fn value(&mut self, node: NodeId, position: Position<'a>, step: &'a PathStep, at: usize) {
         if self.found.len() >= self.limit || self.visits_left == 0 {
             return;
@@ -177,7 +179,7 @@ impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
     }
 }
 
-/// Is the object's `__typename` one of `types`? No types: any object will do.
+/// True if the object's `__typename` is one of `types`, or if `types` is empty.
 pub(crate) fn has_type(document: &Document, object: NodeId, types: &[Box<str>]) -> bool {
     types.is_empty()
         || document
@@ -185,8 +187,9 @@ pub(crate) fn has_type(document: &Document, object: NodeId, types: &[Box<str>]) 
             .is_some_and(|name| types.iter().any(|it| document.str_eq(name, it)))
 }
 
-/// Extends the path of a place by the segments of a subgraph's own error path. Where the client's answer has no
-/// such place the path ends, and keys and indices of the tree go on from there, as far as there is a tree.
+/// Extends the path of a place by the segments of an error path from a subgraph. If the client's
+/// response has no such place, the path ends, and keys and indices of the tree continue from there,
+/// as far as the tree reaches.
 pub(crate) fn extend(
     document: &Document,
     shape: &Shape,
@@ -229,19 +232,19 @@ pub(crate) fn extend(
     (path, beyond)
 }
 
-/// Where a path leaves the client's answer.
+/// The point at which a path leaves the client's response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Outside {
-    /// So many segments lead to the last object that is in the answer.
+    /// The number of segments that lead to the last object in the response.
     pub(crate) inside: usize,
-    /// What failed is null, and nothing of the answer is made of it.
+    /// True if the failed value is null, and no part of the response depends on it.
     pub(crate) is_aside: bool,
 }
 
-/// Is `path` a path of the client's answer? Asked when the tree is complete: errors come earlier, before it
-/// is known what the objects of an interface object are, and from fields that only requests need; `beyond` leads
-/// on to them from the end of the path, by keys of the tree and indices. `None`: it is a path of the
-/// answer, or ends in a null.
+/// Checks if `path` is a path of the client's response. Called when the tree is complete: errors
+/// come earlier, before the types of the objects of an interface object are known, and from fields
+/// that only requests need; `beyond` continues to those from the end of the path, by keys of the
+/// tree and indices. `None` if it is a path of the response, or ends in a null.
 pub(crate) fn outside(
     document: &Document,
     plan: &Plan,
@@ -253,7 +256,8 @@ pub(crate) fn outside(
     let mut position = Position::root(shape);
     let mut node = root;
     let mut trail: Vec<Step<'_>> = Vec::new();
-    // Where the path leaves the answer, and whether there is anything in the tree.
+    // The number of segments inside of the response, and true if the tree has a value at the next
+    // one.
     let mut left: Option<(usize, bool)> = None;
     for (at, segment) in path.iter().enumerate() {
         let below = match (segment, position) {
@@ -322,12 +326,12 @@ pub(crate) fn outside(
     Some(Outside { inside, is_aside: is_there && !sent.contains(&trail) })
 }
 
-/// Does any of them hold? None at all: always.
+/// True if one of the conditions holds, or if there are none.
 pub(crate) fn any_holds(any_of: &[Condition], variables: &Variables) -> bool {
     any_of.is_empty() || any_of.iter().any(|condition| condition.holds(variables))
 }
 
-/// The members of a representation below those that these steps lead along.
+/// Returns the members of a representation below those on the path of these steps.
 fn members_at<'a>(
     mut members: &'a [RepresentationField],
     steps: &[Step<'_>],
@@ -342,15 +346,16 @@ fn members_at<'a>(
 #[derive(Clone, Copy)]
 struct Step<'a> {
     data_key: &'a str,
-    /// What stands there, within lists the element that the path goes on with; none where the tree ends.
+    /// The value; within lists, the element on the path. `None` where the tree ends.
     value: Option<NodeId>,
-    /// What the answer shows of it, or would show if the path had not left the answer.
+    /// The position in the response, or the one that it would have if the path had not left the
+    /// response.
     position: Position<'a>,
-    /// Is it in the answer?
+    /// True if it is in the response.
     is_shown: bool,
 }
 
-/// What the requests of an execution are sent.
+/// Decides which values the requests of an execution send.
 #[derive(Clone, Copy)]
 struct Sent<'a> {
     document: &'a Document,
@@ -360,7 +365,7 @@ struct Sent<'a> {
 }
 
 impl<'a> Sent<'a> {
-    /// Is what stands at the end of this path through the tree part of what some request is sent?
+    /// True if some request sends the value at the end of this path through the tree.
     fn contains(self, trail: &[Step<'_>]) -> bool {
         self.batches().any(|batch| {
             batch.targets.iter().any(|target| {
@@ -370,7 +375,8 @@ impl<'a> Sent<'a> {
         })
     }
 
-    /// Is it part of what represents the object at the end of `above`, for something that is of use?
+    /// True if it is part of the representation of the object at the end of `above`, for a value
+    /// that is needed.
     fn is_sent(self, batch: &EntityBatch, above: &[Step<'_>], below: &[Step<'_>]) -> bool {
         let is_member =
             |fields: &[RepresentationField]| self.is_member(fields, above, below, |_| true);
@@ -380,7 +386,7 @@ impl<'a> Sent<'a> {
         }
         let needs_it = |requirement: &&Requirement| is_member(&requirement.fields);
         let mut needing = batch.requirements.iter().filter(needs_it).peekable();
-        // Without the keys there is no answer at all.
+        // Without the keys there is no response at all.
         if needing.peek().is_none() || self.is_member(members, above, below, |field| field.key) {
             let added = |data_key: &str| batch.data_keys.iter().any(|it| **it == *data_key);
             return self.is_of_use(&added, above, REQUIREMENTS_MAX);
@@ -389,7 +395,7 @@ impl<'a> Sent<'a> {
         self.is_of_use(&added, above, REQUIREMENTS_MAX)
     }
 
-    /// Those that are asked under these variables.
+    /// The batches that are fetched with these variables.
     fn batches(self) -> impl Iterator<Item = &'a EntityBatch> {
         let wanted = move |any_of: &[Condition]| any_holds(any_of, self.variables);
         let fetches = self.plan.fetches.iter().filter(move |fetch| wanted(&fetch.any_of));
@@ -397,8 +403,8 @@ impl<'a> Sent<'a> {
         batches.filter(move |batch| wanted(&batch.any_of))
     }
 
-    /// The steps to the objects that a target leads to and those below; `None`: they are elsewhere, or below
-    /// objects of other types.
+    /// Splits the trail into the steps to the objects of a target and those below. `None` if the
+    /// target is elsewhere, or its objects have other types.
     fn split<'t>(
         self,
         steps: &[PathStep],
@@ -415,14 +421,15 @@ impl<'a> Sent<'a> {
         steps.iter().zip(trail).all(leads_there)
     }
 
-    /// May that be an object of one of `types`?
+    /// True if the value may be an object of one of `types`.
     fn may_be(self, value: Option<NodeId>, types: &[Box<str>]) -> bool {
         value.is_none_or(|value| {
             self.document.kind(value) != Kind::Object || has_type(self.document, value, types)
         })
     }
 
-    /// Do members of what represents the object at the end of `above` lead along `below`, to one that is `wanted`?
+    /// True if members of the representation of the object at the end of `above` lead along `below`
+    /// to one that is `wanted`.
     fn is_member(
         self,
         fields: &[RepresentationField],
@@ -442,8 +449,10 @@ impl<'a> Sent<'a> {
         })
     }
 
-    /// Is anything of what `adds` knows of the object at the end of `above` shown, or sent on for something that is of
-    /// use, over so many requests? Interface objects are asked for what only one of the types has, and nobody misses it in the others.
+    /// True if a value that `adds` selects of the object at the end of `above` is in the response,
+    /// or is sent in a request for a value that is needed, over up to `requests` requests.
+    /// Interface objects are fetched with fields that only one of the types has, and errors for the
+    /// other types do not matter.
     fn is_of_use(self, adds: &dyn Fn(&str) -> bool, above: &[Step<'_>], requests: u32) -> bool {
         let (object, position, is_shown) = match above.last() {
             Some(step) => (step.value, step.position, step.is_shown),
@@ -461,7 +470,8 @@ impl<'a> Sent<'a> {
             || self.batches().any(|next| self.needs(next, above, adds, requests))
     }
 
-    /// Does a batch need something that `adds` knows of the object at the end of `above`, for something that is of use?
+    /// True if a batch needs a value that `adds` selects of the object at the end of `above`, for a
+    /// value that is needed.
     fn needs(
         self,
         next: &EntityBatch,
@@ -481,7 +491,7 @@ impl<'a> Sent<'a> {
                 return adds(&step.data_key);
             }
             let (above, below) = above.split_at(target.steps.len());
-            // What a context reads is rare enough to take it for anything.
+            // Contexts are rare, so any value that one may read counts as needed.
             let Some(members) = members_at(&next.representation.fields, below) else {
                 return !next.context.is_empty();
             };
@@ -501,7 +511,7 @@ impl<'a> Sent<'a> {
         })
     }
 
-    /// Is it read for the context of a batch?
+    /// True if the context of a batch reads it.
     fn is_read(self, batch: &EntityBatch, target: &Path, trail: &[Step<'_>]) -> bool {
         let mut sources = batch.context.iter().flat_map(|variable| &variable.sources);
         sources.any(|source| {

@@ -1,5 +1,5 @@
-//! What execution needs to know beside plan and variables: who stands behind each subgraph, which
-//! headers go along, until when.
+//! The context of an execution beside plan and variables: the subgraphs, the forwarded headers, the
+//! deadline.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::{Claims, Disclosure, GraphqlError, Sharing, Trace};
 
-/// A future that stays on its core: request state need not be `Send`.
+/// A future that stays on its worker: request state need not be `Send`.
 pub type LocalFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// One immutable loaded graph with everything that serves it. A reload makes a new one; requests
+/// One immutable loaded graph with everything that serves it. A reload creates a new one; requests
 /// and subscriptions hold theirs by `Arc`.
 pub struct Generation {
     /// Counts loads from 1.
@@ -22,16 +22,16 @@ pub struct Generation {
     pub graph_id: u64,
     /// The model.
     pub graph: Arc<Supergraph>,
-    /// By [`SubgraphId`]. Event subgraphs have a stand-in that refuses.
+    /// The subgraphs by [`SubgraphId`]. Event subgraphs have a stand-in that refuses requests.
     pub subgraphs: Vec<Arc<dyn Subgraph>>,
-    /// Publishes and asks for the root fields of event subgraphs.
+    /// Publishes and sends requests for the root fields of event subgraphs.
     pub publisher: Arc<dyn Publisher>,
-    /// What clients get to see of subgraphs beside the data.
+    /// The errors and headers of subgraphs that clients see beside the data.
     pub disclosure: Disclosure,
 }
 
 impl Generation {
-    /// Who answers for a subgraph.
+    /// Returns the client of a subgraph.
     pub fn subgraph(&self, id: SubgraphId) -> &dyn Subgraph {
         &*self.subgraphs[usize::from(id.0)]
     }
@@ -43,34 +43,35 @@ impl std::fmt::Debug for Generation {
     }
 }
 
-/// What travels with one operation.
+/// The context of one operation.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
-    /// The graph that answers.
+    /// The graph that executes the operation.
     pub generation: Arc<Generation>,
     /// Headers to send to subgraphs.
     pub headers: Arc<ForwardedHeaders>,
-    /// When everything must be done.
+    /// The deadline of the whole operation.
     pub deadline: Instant,
-    /// With whom it shares requests to subgraphs; `None`: with nobody.
+    /// The state through which it shares requests to subgraphs; `None` if it shares none.
     pub sharing: Option<Arc<Sharing>>,
-    /// Who wants to know what is fetched.
+    /// The trace that records its fetches, if one was requested.
     pub trace: Option<Arc<Trace>>,
-    /// What the client's token says, for fields of event subgraphs that depend on it.
+    /// The claims of the client's token, for fields of event subgraphs that depend on them.
     pub claims: Option<Claims>,
 }
 
 /// The headers that the configuration forwards, rendered once per request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ForwardedHeaders {
-    /// For every subgraph without rules of its own, sorted by name.
+    /// The headers for every subgraph without rules of its own, sorted by name.
     pub all: Vec<(HeaderName, HeaderValue)>,
-    /// For subgraphs with rules of their own (those of `all` are merged in already), sorted by name.
+    /// The headers for subgraphs with rules of their own (those of `all` are included), sorted by
+    /// name.
     pub by_subgraph: Vec<(SubgraphId, Vec<(HeaderName, HeaderValue)>)>,
 }
 
 impl ForwardedHeaders {
-    /// What goes to `subgraph`.
+    /// Returns the headers for `subgraph`.
     pub fn of(&self, subgraph: SubgraphId) -> &[(HeaderName, HeaderValue)] {
         self.by_subgraph
             .iter()
@@ -79,36 +80,38 @@ impl ForwardedHeaders {
     }
 }
 
-/// Who answers for a subgraph. Implemented by `upstream` over HTTP and by tests.
+/// The client of a subgraph. Implemented by `upstream` over HTTP, and by tests.
 pub trait Subgraph: Send + Sync {
-    /// Sends one request and waits for the whole answer. Never retries a mutation.
+    /// Sends one request and waits for the whole response. Never retries a mutation.
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>>;
 
-    /// Told when a request with several aliases failed as a whole and is repeated in parts. For those
-    /// who count.
+    /// Notes that a request with several aliases failed as a whole and is repeated in parts, for
+    /// the metrics.
     fn note_taken_apart(&self) {}
 
-    /// Notes that a response cannot be used, for the log. `problem` goes after "subgraph "x" …".
+    /// Notes that a response cannot be used, for the log. `problem` continues the sentence
+    /// "subgraph "x" …".
     fn note_unusable_response(&self, _problem: &str) {}
 
-    /// Notes the errors of a response with messages that clients do not see, for the log. Called once per response.
+    /// Notes the errors of a response with messages that clients do not see, for the log. Called
+    /// once per response.
     fn note_hidden_errors(&self, _errors: &HiddenErrors<'_>) {}
 }
 
-/// The errors of one response of a subgraph that hides its messages from clients. They are for the log, the only place
-/// that shows them.
+/// The errors of one response of a subgraph whose messages are hidden from clients. The log is the
+/// only place that shows them.
 #[derive(Clone, Debug)]
 pub struct HiddenErrors<'a> {
-    /// How many there are.
+    /// The number of errors.
     pub count: usize,
-    /// The message of the first one, cut to a bound.
+    /// The message of the first error, cut to a bound.
     pub message: &'a str,
-    /// The code of the first one, if it has one.
+    /// The code of the first error, if it has one.
     pub code: Option<&'a str>,
-    /// The `extensions` of the first one as JSON text, if it has any; cut to a bound.
+    /// The `extensions` of the first error as JSON text, if it has any; cut to a bound.
     pub extensions: Option<&'a str>,
 }
 
@@ -117,18 +120,18 @@ pub struct HiddenErrors<'a> {
 pub struct SubgraphRequest<'a> {
     /// The JSON body: `{"query":…,"variables":…}`.
     pub body: Bytes,
-    /// Is it a mutation? Those are never repeated or shared.
+    /// True for a mutation, which is never repeated or shared.
     pub is_mutation: bool,
-    /// To send along.
+    /// Headers to send.
     pub headers: &'a [(HeaderName, HeaderValue)],
-    /// When the answer must be there. The subgraph's own timeout may end it earlier.
+    /// The deadline of the response. The subgraph's own timeout may end it earlier.
     pub deadline: Instant,
 }
 
-/// A subgraph's answer whose body looks like JSON; execution parses it.
+/// The response of a subgraph, with a body that looks like JSON; execution parses it.
 #[derive(Clone, Debug)]
 pub struct SubgraphAnswer {
-    /// HTTP status. Other than 2xx is fine as long as the body is a GraphQL answer.
+    /// The HTTP status. A status other than 2xx is valid if the body is a GraphQL response.
     pub status: StatusCode,
     /// Headers that response rules or cache policies may read.
     pub headers: HeaderMap,
@@ -136,35 +139,36 @@ pub struct SubgraphAnswer {
     pub body: Bytes,
 }
 
-/// Why a subgraph gave no answer.
+/// Reason why a subgraph sent no usable response.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No connection.
+    /// No connection could be opened.
     #[error("connection failed: {0}")]
     Connect(String),
-    /// The connection broke before the answer was complete.
+    /// The connection broke before the response was complete.
     #[error("connection closed before the answer was complete: {0}")]
     Closed(String),
-    /// Not in time.
+    /// The response did not come in time.
     #[error("no answer within {0:?}")]
     Timeout(std::time::Duration),
-    /// The body is over the limit.
+    /// The body exceeds the limit.
     #[error("answer larger than {limit} bytes")]
     TooLarge {
-        /// `traffic.max_response_size`
+        /// The limit: `traffic.max_response_size`.
         limit: u64,
     },
-    /// The status says failure and the body is no GraphQL answer.
+    /// The status is one of failure and the body is no GraphQL response.
     #[error("HTTP status {status}{}", content_type.as_deref().map(|it| format!(", content type {it}")).unwrap_or_default())]
     Status {
         /// HTTP status.
         status: StatusCode,
-        /// What the body claims to be.
+        /// The content type of the body.
         content_type: Option<String>,
-        /// The body, if it claims to be JSON: it may hold GraphQL errors that say more than the status.
+        /// The body, if its content type is JSON: it may hold GraphQL errors that explain more than
+        /// the status.
         body: Option<Bytes>,
     },
-    /// What came is not an HTTP answer that can be read.
+    /// The response is not valid HTTP.
     #[error("{0}")]
     Protocol(String),
     /// Too many requests wait for a connection.
@@ -185,31 +189,35 @@ fn in_a_moment(pause: std::time::Duration) -> String {
     }
 }
 
-/// What a root field of an event subgraph sends.
+/// A request for a root field of an event subgraph.
 #[derive(Clone, Debug)]
 pub struct EventRequest<'a> {
     /// The field; its directive names provider and topic.
     pub field: FieldId,
-    /// All of its arguments: a JSON object's text.
+    /// All of its arguments: the text of a JSON object.
     pub arguments: Bytes,
-    /// What is forwarded to the event subgraph. A trace context among them goes along.
+    /// The headers that are forwarded to the event subgraph. A trace context among them is sent
+    /// too.
     pub headers: &'a [(HeaderName, HeaderValue)],
-    /// What the client's token says.
+    /// The claims of the client's token.
     pub claims: Option<&'a Claims>,
-    /// When the operation must be done.
+    /// The deadline of the operation.
     pub deadline: Instant,
 }
 
-/// Publishes and asks for the root fields of event subgraphs. Implemented where providers are known.
+/// Publishes and sends requests for the root fields of event subgraphs. Implemented where providers
+/// are known.
 pub trait Publisher: Send + Sync {
-    /// Publishes. `Ok(false)`: the broker refused or is away; it has been logged. `Err`: the client may not, the field is not bound
-    /// to a topic that can be published to, or its template cannot be rendered.
+    /// Publishes an event. `Ok(false)` means that the broker refused it or is not reachable, which
+    /// has been logged. `Err` means that the client is not allowed to, that the field is not bound
+    /// to a topic that can be published to, or that its template cannot be rendered.
     fn publish<'a>(
         &'a self,
         request: EventRequest<'a>,
     ) -> LocalFuture<'a, Result<bool, GraphqlError>>;
 
-    /// Publishes and waits for an answer: JSON text of the field's value, as it came.
+    /// Publishes a request and waits for its response: the JSON text of the field's value,
+    /// unchanged.
     fn request<'a>(
         &'a self,
         request: EventRequest<'a>,

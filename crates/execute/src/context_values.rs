@@ -1,5 +1,5 @@
-//! Values that arguments read from objects further up (`@fromContext`): the objects of a batch, parted
-//! by them. Objects for which they differ are asked for in requests of their own.
+//! Values that arguments read from objects further up (`@fromContext`): divides the objects of a
+//! batch by them. Objects for which they differ are fetched in requests of their own.
 
 use astjson::{Document, Kind, NodeId};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -17,7 +17,7 @@ pub(crate) struct Part {
     pub(crate) objects: HashSet<NodeId>,
 }
 
-/// Parts the objects of a batch, in the order of the tree.
+/// Divides the objects of a batch, in the order of the tree.
 pub(crate) fn parts(
     document: &Document,
     root: NodeId,
@@ -58,7 +58,7 @@ impl Walk<'_> {
         }
     }
 
-    // Recursion is bounded by the length of the path and by how deep a parsed answer may nest.
+    // Recursion is bounded by the length of the path and by the nesting of a parsed response.
     fn value(
         &mut self,
         value: NodeId,
@@ -85,7 +85,7 @@ impl Walk<'_> {
     }
 
     fn found(&mut self, object: NodeId) -> Result<(), CollectError> {
-        // The plan sees to it that objects below different values are different objects.
+        // The plan ensures that objects below different values are different objects.
         if !self.seen.insert(object) {
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// `None`: the object above is none that the source is about.
+    /// Returns the value of a source, or `None` if the source does not apply to the object.
     fn value_of(&self, source: &ContextSource) -> Option<NodeId> {
         let object = *self.trail.get(source.steps as usize)?;
         if !has_type(self.document, object, &source.types) {
@@ -125,7 +125,7 @@ impl Walk<'_> {
         for data_key in &source.data_keys {
             match self.document.kind(value) {
                 Kind::Object => value = self.document.get(value, data_key)?,
-                // A null on the way is the value.
+                // A null on the path is the value.
                 _ => break,
             }
         }

@@ -1,4 +1,4 @@
-//! What clients get to see of subgraphs beside the data: their errors, and headers of their answers.
+//! The errors and headers of subgraphs that clients see beside the data.
 
 use std::sync::Arc;
 
@@ -7,37 +7,38 @@ use http::HeaderMap;
 
 use crate::{ErrorCode, GraphqlError};
 
-/// The parts of subgraph responses that one generation discloses beside the data. By default: the message and the code
-/// of every error, no header.
+/// The parts of subgraph responses that one generation discloses beside the data. By default these
+/// are the message and the code of every error, and no header.
 #[derive(Clone, Default)]
 pub struct Disclosure {
-    /// Subgraphs with error messages that clients do not see: a fixed text replaces them. Codes always pass.
+    /// Subgraphs whose error messages are hidden from clients: a fixed text replaces them. Codes
+    /// are always passed on.
     pub hidden_errors: Vec<SubgraphId>,
     /// Members of a subgraph error's `extensions` that reach clients, beside `code`.
     pub error_extensions: Vec<Box<str>>,
     /// True if an error with a replaced message names its subgraph.
     pub names_subgraphs: bool,
-    /// Which headers of answers reach the client.
+    /// The rules for headers of responses that reach the client.
     pub headers: Option<Arc<dyn AnswerHeaders>>,
-    /// Subgraphs whose answers may carry what is meant for one client only, such as a cookie. No two
+    /// Subgraphs whose responses may carry values for one client only, such as a cookie. No two
     /// clients may share them.
     pub personal: Vec<SubgraphId>,
 }
 
-/// Rules for the headers of subgraphs' answers. Implemented where the configuration is known.
+/// Rules for the headers of subgraphs' responses. Implemented where the configuration is known.
 pub trait AnswerHeaders: Send + Sync {
-    /// Adds what of `answer`, the headers of one answer of `subgraph`, reaches the client. Called in the
-    /// order of the plan, not of the answers' arrival.
+    /// Adds the parts of `answer`, the headers of one response of `subgraph`, that reach the
+    /// client. Called in the order of the plan, not of the responses' arrival.
     fn collect(&self, subgraph: SubgraphId, answer: &HeaderMap, collected: &mut HeaderMap);
 }
 
 impl Disclosure {
-    /// True if the messages of this subgraph's errors are kept from clients.
+    /// True if the messages of this subgraph's errors are hidden from clients.
     pub fn hides_errors(&self, subgraph: SubgraphId) -> bool {
         self.hidden_errors.contains(&subgraph)
     }
 
-    /// May several clients get one answer of this subgraph?
+    /// True if several clients may share a response of this subgraph.
     pub fn may_share(&self, subgraph: SubgraphId) -> bool {
         !self.personal.contains(&subgraph)
     }
@@ -55,7 +56,7 @@ impl std::fmt::Debug for Disclosure {
     }
 }
 
-/// The error with a fixed message in place of its own. The code, the path and the extensions that may pass
+/// Replaces the message of an error by a fixed one. The code, the path and the allowed extensions
 /// stay; the name of the subgraph stays only if `subgraph` repeats it.
 pub(crate) fn mask(error: GraphqlError, subgraph: Option<&str>, is_mutation: bool) -> GraphqlError {
     let named = |before: &str, after: &str| match subgraph {
@@ -71,7 +72,7 @@ pub(crate) fn mask(error: GraphqlError, subgraph: Option<&str>, is_mutation: boo
             None => "A request to a subgraph failed.".to_owned(),
         },
     };
-    // The client must know this whatever is hidden: repeating the request may repeat its effect.
+    // The client must know this in any case: repeating the request may repeat its effect.
     if error.code == ErrorCode::Timeout && is_mutation {
         message.push_str(" The mutation may have taken effect.");
     }

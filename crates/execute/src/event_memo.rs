@@ -1,9 +1,10 @@
-//! What subgraphs have answered while one event is resolved, by all groups that it concerns. Ten thousand groups that
-//! differ in what a subgraph does not see ask it once.
+//! Caches the responses of subgraphs while one event is resolved, for all groups that it concerns.
+//! Ten thousand groups that differ in properties that a subgraph does not see send it one request.
 //!
-//! A memo begins with its event and ends when the last group is done with it, so nobody gets an answer that is older
-//! than the event. Beside the request in flight it keeps the answer: groups are resolved a thousand at a time. The
-//! bytes that all memos keep together are bounded; what is over that is shared while it is in flight, and not after.
+//! A cache begins with its event and ends when the last group has finished, so no group gets a
+//! response that is older than the event. It keeps the response after the request has ended,
+//! because groups are resolved a thousand at a time. The bytes of all caches together are bounded;
+//! responses beyond the bound are shared while they are in flight, and not after.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,13 +15,14 @@ use tokio::sync::OnceCell;
 use crate::sharing::QueryKey;
 use crate::{FetchError, SubgraphAnswer};
 
-/// Different requests that one event may cause and have shared; more are sent without.
+/// Maximum number of different requests of one event that are shared; further ones are sent
+/// without.
 const REQUESTS_MAX: usize = 65_536;
 
-/// What a request costs beside its body and answer.
+/// Size of a request in the cache beside its body and response.
 const REQUEST_BYTES: usize = 256;
 
-/// Bytes that memos may keep together. Memos hold it by `Arc`.
+/// The bytes that all caches may hold together. Caches hold it by `Arc`.
 #[derive(Debug)]
 pub struct MemoRoom {
     max: usize,
@@ -28,12 +30,12 @@ pub struct MemoRoom {
 }
 
 impl MemoRoom {
-    /// Room for so many bytes.
+    /// Creates room for `max` bytes.
     pub fn new(max: usize) -> Self {
         Self { max, used: AtomicUsize::new(0) }
     }
 
-    /// How many bytes are kept.
+    /// The number of bytes in use.
     pub fn used(&self) -> usize {
         self.used.load(Relaxed)
     }
@@ -46,7 +48,7 @@ impl MemoRoom {
 
 type Answer = Result<SubgraphAnswer, FetchError>;
 
-/// See the module.
+/// The cache of one event.
 #[derive(Debug)]
 pub struct EventMemo {
     answers: Mutex<HashMap<QueryKey, Arc<OnceCell<Answer>>, foldhash::fast::RandomState>>,
@@ -55,12 +57,13 @@ pub struct EventMemo {
 }
 
 impl EventMemo {
-    /// An empty one.
+    /// Creates an empty cache.
     pub fn new(room: Arc<MemoRoom>) -> Self {
         Self { answers: Mutex::default(), kept: AtomicUsize::new(0), room }
     }
 
-    /// The answer to a request, from whoever asks first. If that one breaks off, the next one asks again.
+    /// Returns the response to a request, sent by the first caller. If that caller is cancelled,
+    /// the next one sends it again.
     pub(crate) async fn answer<F: Future<Output = Answer>>(
         &self,
         key: QueryKey,
@@ -79,7 +82,7 @@ impl EventMemo {
         answer
     }
 
-    /// Has nobody asked for this? Whoever asks next is told that somebody has.
+    /// True if the request is new; it is registered then, so that later calls return false.
     pub(crate) fn is_first(&self, key: &QueryKey) -> bool {
         let mut answers = self.lock();
         if answers.contains_key(key) {
@@ -109,7 +112,8 @@ impl EventMemo {
         }
     }
 
-    /// A map is whole at any time, so a poisoned lock holds a sound one.
+    /// Locks the cache. A map is consistent at any time, so the map behind a poisoned lock is
+    /// sound.
     fn lock(
         &self,
     ) -> MutexGuard<'_, HashMap<QueryKey, Arc<OnceCell<Answer>>, foldhash::fast::RandomState>> {
@@ -135,7 +139,7 @@ mod tests {
 
     fn key(body: &'static str, user: &str) -> QueryKey {
         let header = (http::header::AUTHORIZATION, http::HeaderValue::from_str(user).unwrap());
-        // Only subgraph 1 is told who it is.
+        // Only subgraph 1 receives the identity.
         let by_subgraph = vec![(SubgraphId(1), vec![header])];
         let headers = Arc::new(ForwardedHeaders { all: Vec::new(), by_subgraph });
         let subgraph = SubgraphId(u16::from(body.starts_with("private")));

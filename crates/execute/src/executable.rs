@@ -1,5 +1,6 @@
-//! A plan with everything that stays the same between its executions: escaped request texts,
-//! who waits for whom, what answers look like, which objects may share what a subgraph answered.
+//! A plan with everything that is constant between its executions: escaped request texts,
+//! dependencies between fetches, the layout of responses, and the objects that may share values of
+//! a response.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -15,71 +16,72 @@ use crate::projection::Printing;
 use crate::root_keys::root_keys;
 use crate::target_tree::TargetTree;
 
-/// Room for the first payload of an operation.
+/// Initial capacity of the first payload of an operation.
 const PAYLOAD_BYTES_GUESS: usize = 1024;
 
-/// A plan made ready to be executed any number of times. Build it once per plan and keep it
-/// beside the plan; building costs a few microseconds per fetch.
+/// A plan that can be executed any number of times. It is built once per plan and kept beside the
+/// plan; building takes a few microseconds per fetch.
 #[derive(Debug)]
 pub struct Executable {
     plan: Arc<Plan>,
     pub(crate) fetches: Vec<CompiledFetch>,
     pub(crate) printing: Printing,
-    /// Length of the payload printed last: the room to make for the next one.
+    /// Length of the last payload: the capacity for the next one.
     pub(crate) payload_bytes: AtomicUsize,
 }
 
-/// What is constant about one fetch. Same index as in [`Plan::fetches`].
+/// The constants of one fetch, with the same index as in [`Plan::fetches`].
 #[derive(Debug)]
 pub(crate) struct CompiledFetch {
     /// The fetches that wait for this one.
     pub(crate) dependents: Vec<u32>,
-    /// How many fetches this one waits for.
+    /// The number of fetches that this one waits for.
     pub(crate) dependencies: u32,
     /// The request body up to and with the opening brace of `variables`.
     pub(crate) head: Vec<u8>,
     /// The whole request body, for root fetches without variables.
     pub(crate) constant_body: Bytes,
-    /// Root fetches: the keys of the answer's `data`, as the operation's text names them.
+    /// For root fetches: the keys of the response's `data`, as the text of the operation names
+    /// them.
     pub(crate) root_keys: Vec<Box<str>>,
-    /// Root fields below others: how to get to the objects.
+    /// For root fields below others: the path to the objects.
     pub(crate) below: Option<CompiledBelow>,
-    /// Entity fetches: by batch.
+    /// For entity fetches: the constants of each batch.
     pub(crate) batches: Vec<CompiledBatch>,
-    /// What the answer looks like.
+    /// The layout of the response.
     pub(crate) answer: Shape,
 }
 
-/// What is constant about the objects that root fields below others are for.
+/// The constants of the objects that root fields below others are for.
 #[derive(Debug)]
 pub(crate) struct CompiledBelow {
     pub(crate) target: CompiledTarget,
-    /// See [`CompiledBatch::one_each`].
+    /// True if no two objects may share values. See [`CompiledBatch::one_each`].
     pub(crate) one_each: bool,
-    /// What one of them looks like.
+    /// The layout of one object.
     pub(crate) object: Shape,
 }
 
-/// What is constant about one entity batch.
+/// The constants of one entity batch.
 #[derive(Debug)]
 pub(crate) struct CompiledBatch {
-    /// By target path.
+    /// The constants of each target path.
     pub(crate) targets: Vec<CompiledTarget>,
-    /// Are there several groups among the targets?
+    /// True if there are several groups among the targets.
     pub(crate) several_groups: bool,
-    /// May no two objects share values, because what stands below depends on what stands above
-    /// (`@fromContext`)?
+    /// True if no two objects may share values, because values further down depend on values
+    /// further up (`@fromContext`).
     pub(crate) one_each: bool,
-    /// How an object of the batch is represented.
+    /// The representation of an object of the batch.
     pub(crate) representation: CompiledRepresentation,
-    /// What one entity looks like.
+    /// The layout of one entity.
     pub(crate) entity: Shape,
-    /// Where its entities may be known from.
+    /// The places where its entities may be known.
     pub(crate) sources: Vec<Source>,
 }
 
 impl Executable {
-    /// Prepares `plan`.
+    /// Compiles `plan`.
     pub fn new(plan: Arc<Plan>) -> Self {
         let mut expected = Expected::new(&plan);
         let answers: Vec<usize> = plan
@@ -108,7 +110,7 @@ impl Executable {
                 fetch.depends_on.iter().map(|id| id.0 as usize).collect();
             waits_for.sort_unstable();
             waits_for.dedup();
-            // A plan is topologically sorted; anything else could only wait for ever.
+            // A plan is topologically sorted; any other dependency would wait for ever.
             waits_for.retain(|&dependency| dependency < index);
             fetches[index].dependencies = waits_for.len() as u32;
             for dependency in waits_for {
@@ -119,7 +121,7 @@ impl Executable {
         Self { plan, fetches, printing, payload_bytes: AtomicUsize::new(PAYLOAD_BYTES_GUESS) }
     }
 
-    /// The plan behind it.
+    /// The plan itself.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
@@ -213,14 +215,14 @@ pub(crate) fn head(operation: &SubgraphOperation) -> Vec<u8> {
     head
 }
 
-/// The steps that follow `path` in `longer`, if it leads through the same keys first.
+/// Returns the steps after `path` in `longer`, if `longer` begins with the same keys.
 fn beyond<'a>(path: &Path, longer: &'a Path) -> Option<&'a [PathStep]> {
     let (first, rest) = longer.steps.split_at_checked(path.steps.len())?;
     let same = first.iter().zip(&path.steps).all(|(left, right)| left.data_key == right.data_key);
     (same && !rest.is_empty()).then_some(rest)
 }
 
-/// Does anything below `path` read from an object at or above its end?
+/// True if a target below `path` reads a value from an object at or above the end of `path`.
 fn is_read_through(plan: &Plan, path: &Path) -> bool {
     let batches = plan.fetches.iter().flat_map(|fetch| fetch.kind.batches());
     batches.filter(|batch| !batch.context.is_empty()).any(|batch| {

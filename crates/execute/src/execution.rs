@@ -1,5 +1,5 @@
-//! One execution from its start to the printed payload: which fetch runs when. What a fetch
-//! sends, what becomes of its answer and what of its failure have modules of their own below.
+//! One execution from its start to the printed payload: it decides when each fetch runs. Modules
+//! below write requests, and handle responses and failures.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -37,15 +37,16 @@ pub(crate) mod together;
 
 use batching::Sent;
 
-/// Executes an operation: runs its fetches, merges what they answer, and prints the payload.
+/// Executes an operation: runs its fetches, merges their responses, and prints the payload.
 ///
 /// - `introspection`: JSON text of an object that holds the values of the operation's `__schema`
 ///   and `__type` fields by data key.
 /// - `seed`: the event, for subscriptions.
-/// - `context`: of the generation that the plan was made for; the plan's ids mean nothing elsewhere.
+/// - `context`: its generation must be the one that the plan was made for, because ids of the plan
+///   have no meaning elsewhere.
 ///
-/// Never fails: whatever goes wrong is in the payload. Must run on a tokio runtime with timers.
-/// Dropping the future cancels what is in flight.
+/// Never fails: all errors are in the payload. Must run on a tokio runtime with timers. Dropping
+/// the future cancels the requests in flight.
 pub async fn execute(
     executable: &Executable,
     variables: &Variables,
@@ -76,21 +77,22 @@ pub(crate) struct Execution<'a> {
     errors: ErrorList,
     states: Vec<State>,
     waits_for: Vec<u32>,
-    /// Every request, in the order sent.
+    /// All requests, in the order sent.
     sent: Vec<Sent>,
-    /// By fetch: how many of its requests are not answered.
+    /// The number of requests without a response, by fetch.
     open: Vec<u32>,
     representations_left: u32,
-    /// By fetch and request of it: headers of the answer, where rules may want some of them.
+    /// Headers of the responses, by fetch and request, if there are rules that may read them.
     answer_headers: Vec<((usize, usize), HeaderMap)>,
-    /// The object at the root is an entity of which only the keys are known: does it exist?
+    /// True if the object at the root is an entity of which only the keys are known, so that its
+    /// existence must be found out.
     pub(crate) watches_entity: bool,
-    /// How many subgraphs said that it does, and how many that it does not.
+    /// The number of subgraphs that know the entity, and of those that do not.
     known_to: u32,
     unknown_to: u32,
 }
 
-/// What a request in flight waits for.
+/// A request in flight.
 enum Call<'a> {
     Subgraph { body: Bytes, is_mutation: bool },
     Publish { event: &'a EventField, arguments: Bytes },
@@ -98,7 +100,7 @@ enum Call<'a> {
 }
 
 impl Call<'_> {
-    /// The request that sends `body` for `operation`.
+    /// Creates the request that sends `body` for `operation`.
     fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
         Self::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
     }
@@ -168,7 +170,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Puts introspection and the event into the tree. `false`: there is nothing to fetch for.
+    /// Adds introspection and the event to the tree. Returns false if nothing needs to be fetched.
     pub(crate) fn plant(&mut self, introspection: Option<Bytes>, seed: Seed) -> bool {
         if let Some(text) = introspection {
             match self.document.parse(text) {
@@ -203,7 +205,7 @@ impl<'a> Execution<'a> {
                 let graph = &self.context.generation.graph;
                 event::complete(&mut self.document, graph, plan, field, payload).map(|()| payload)
             }),
-            // A subgraph's event is as good as any other answer of it.
+            // An event of a subgraph is a response like any other.
             SubscriptionRoot::Upstream { .. } => parsed,
         };
         match checked {
@@ -265,12 +267,12 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// The fetches that wait for no other.
+    /// The fetches that depend on no other.
     fn ready_at_first(&self) -> VecDeque<usize> {
         (0..self.waits_for.len()).filter(|&index| self.waits_for[index] == 0).collect()
     }
 
-    /// Starts a fetch, whose requests are in `calls` then. One without any is done.
+    /// Starts a fetch and adds its requests to `calls`. A fetch without requests is complete.
     fn begin(
         &mut self,
         index: usize,
@@ -286,8 +288,8 @@ impl<'a> Execution<'a> {
         self.open[index] = calls.len() as u32;
     }
 
-    /// Takes in what came of a request. What must be asked again is in `calls` then; without any, and if it was the
-    /// last one, its fetch is done.
+    /// Handles the outcome of a request. Requests to repeat are added to `calls`. If there are none
+    /// and it was the last one, its fetch is complete.
     fn answered(
         &mut self,
         request: usize,
@@ -303,7 +305,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Marks a fetch as done; the fetches that waited for it only are ready.
+    /// Marks a fetch as complete. Fetches that waited only for it become ready.
     fn complete(&mut self, index: usize, ready: &mut VecDeque<usize>) {
         self.states[index] = State::Done;
         for &dependent in &self.executable.fetches[index].dependents {
@@ -315,8 +317,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// What of the answers' headers reaches the client. In the order of the plan: which subgraph
-    /// answers first is chance.
+    /// The headers of responses that reach the client, in the order of the plan: the order of
+    /// arrival is random.
     fn disclosed_headers(&mut self) -> Option<Arc<HeaderMap>> {
         let rules = self.context.generation.disclosure.headers.as_ref()?;
         let mut collected = HeaderMap::new();
@@ -332,8 +334,8 @@ impl<'a> Execution<'a> {
         client_path::any_holds(&fetch.any_of, self.variables)
     }
 
-    /// As [`Self::finish`], for the one root field of a current state. `None`: there is no such thing, and the field must not
-    /// be null.
+    /// Like [`Self::finish`], for the one root field of a current state. `None` if there is no
+    /// state, and the field must not be null.
     pub(crate) fn finish_state(mut self) -> Option<Payload> {
         if let Some(field) = self.root_fields().first()
             && self.errors.is_empty()
@@ -351,12 +353,12 @@ impl<'a> Execution<'a> {
         Some(self.finish())
     }
 
-    /// Checks and prints what is in the tree.
+    /// Checks and prints the tree.
     fn finish(mut self) -> Payload {
         let headers = self.disclosed_headers();
         let plan = &**self.executable.plan();
-        // Growing to a large payload step by step would copy it twice over, and leave as much memory behind. What
-        // is printed seldom is more than what was read.
+        // Growing to a large payload step by step would copy it twice, and leave as much memory
+        // behind. The payload is seldom larger than the responses.
         let last = self.executable.payload_bytes.load(Ordering::Relaxed);
         let read = self.document.text_bytes();
         let room = if read > PAYLOAD_ROOM_BYTES_MAX {

@@ -1,10 +1,9 @@
-//! What the data tree will hold, worked out once per plan: which members each object can have,
-//! whoever brings them. Answers are parsed straight into slots for these members; what nobody
-//! will ask for gets no nodes.
+//! The layout of the data tree, computed once per plan: the members that each object can have, from
+//! all subgraphs. Responses are parsed into slots for these members; other members get no nodes.
 //!
-//! An object of the response shape is one kind of object in the tree, wherever it stands. Places
-//! that one entity batch leads to are one kind too, so that the objects of an answer and those
-//! that asked for them have the same slots.
+//! An object of the response shape is one kind of object in the tree, wherever it occurs. Places
+//! that one entity batch leads to are one kind too, so that the objects of a response and those
+//! that requested them have the same slots.
 
 use astjson::{LinkedObject, Shape};
 use plan::{
@@ -16,9 +15,9 @@ const TYPENAME: &str = "__typename";
 /// The kinds of objects of a data tree.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// By kind; those that became another kind are empty.
+    /// The kinds; those that were merged into another kind are empty.
     kinds: Vec<Kind>,
-    /// Objects behind the kinds: the outermost ones of answers.
+    /// Objects after the kinds: the outermost ones of responses.
     envelopes: Vec<LinkedObject>,
 }
 
@@ -28,21 +27,21 @@ type KindId = usize;
 #[derive(Debug, Default)]
 struct Kind {
     fields: Vec<(Box<str>, Member)>,
-    /// The kind that this one has become.
+    /// The kind that this one was merged into.
     became: Option<KindId>,
 }
 
-/// What is expected of a member.
+/// The layout of a member.
 #[derive(Clone, Copy, Debug)]
 enum Member {
-    /// A leaf, or something that is needed whole.
+    /// A leaf, or a value that is needed whole.
     Whole,
     /// An object, or lists of them.
     Object(KindId),
 }
 
 impl Expected {
-    /// What `plan` will read.
+    /// Computes the layout for everything that `plan` reads.
     pub(crate) fn new(plan: &Plan) -> Self {
         let kinds = plan.shape.objects.iter().map(|_| Kind::default()).collect();
         let mut expected = Self { kinds, envelopes: Vec::new() };
@@ -69,7 +68,7 @@ impl Expected {
         for batch in plan.fetches.iter().flat_map(|fetch| fetch.kind.batches()) {
             let mut common = None;
             for target in &batch.targets {
-                // Also of targets below what is needed whole: the values stand above them.
+                // Also for targets below a value that is needed whole: the values are above them.
                 for source in batch.context.iter().flat_map(|variable| &variable.sources) {
                     expected.read(root, target, source);
                 }
@@ -109,7 +108,7 @@ impl Expected {
         self.kinds.len() - 1
     }
 
-    /// Adds a member to a kind. Where one is known and both are objects, these become one kind.
+    /// Adds a member to a kind. If it exists and both are objects, their kinds are merged.
     fn add(&mut self, kind: KindId, key: &str, member: Member) {
         let kind = self.find(kind);
         let known = self.kinds[kind].fields.iter_mut().find(|(own, _)| **own == *key);
@@ -124,7 +123,7 @@ impl Expected {
         }
     }
 
-    /// Makes two kinds one.
+    /// Merges two kinds.
     fn unite(&mut self, left: KindId, right: KindId) {
         // Each round leaves one kind less, so this ends.
         let mut pending = vec![(left, right)];
@@ -148,7 +147,7 @@ impl Expected {
         }
     }
 
-    /// The kind of the member `key`, which an object must be.
+    /// Returns the kind of the member `key`, which must be an object.
     fn below(&mut self, kind: KindId, key: &str) -> Option<KindId> {
         let kind = self.find(kind);
         if let Some((_, member)) = self.kinds[kind].fields.iter().find(|(own, _)| **own == *key) {
@@ -162,7 +161,8 @@ impl Expected {
         Some(below)
     }
 
-    /// The kind of the objects at the end of `path`. `None`: it leads into what is needed whole.
+    /// Returns the kind of the objects at the end of `path`. `None` if the path leads into a value
+    /// that is needed whole.
     fn walk(&mut self, root: KindId, path: &Path) -> Option<KindId> {
         let mut kind = root;
         for step in &path.steps {
@@ -174,7 +174,7 @@ impl Expected {
         Some(kind)
     }
 
-    /// Adds what is read from an object on the way of `target`.
+    /// Adds the members that a context reads from an object on the path of `target`.
     fn read(&mut self, root: KindId, target: &Path, source: &ContextSource) {
         let steps = target.steps.iter().take(source.steps as usize).cloned().collect();
         let Some(mut kind) = self.walk(root, &Path { steps }) else { return };
@@ -191,7 +191,7 @@ impl Expected {
         self.add(kind, last, Member::Whole);
     }
 
-    /// Adds what representations of an object are made of.
+    /// Adds the members that representations of an object consist of.
     fn need(&mut self, kind: KindId, fields: &[RepresentationField]) {
         for field in fields {
             if !field.types.is_empty() {
@@ -205,12 +205,12 @@ impl Expected {
         }
     }
 
-    /// The kind of the objects that a batch is about.
+    /// Returns the kind of the objects of a batch.
     pub(crate) fn target(&self, plan: &Plan, batch: &EntityBatch) -> Option<KindId> {
         batch.targets.iter().find_map(|path| self.kind_at(plan, path))
     }
 
-    /// The kind of the objects at the end of `path`.
+    /// Returns the kind of the objects at the end of `path`.
     pub(crate) fn kind_at(&self, plan: &Plan, path: &Path) -> Option<KindId> {
         let mut kind = plan.shape.root.0 as usize;
         for step in &path.steps {
@@ -227,19 +227,20 @@ impl Expected {
         })
     }
 
-    /// Expects the answer of a root fetch; returns its place in [`Expected::shape`].
+    /// Adds the response of a root fetch; returns its index in [`ResponseLayout::shape`].
     pub(crate) fn root_answer(&mut self, plan: &Plan) -> usize {
         let root = self.find(plan.shape.root.0 as usize);
         self.answer(root)
     }
 
-    /// Expects the answer of a fetch of root fields below others; returns its place in [`Expected::shape`].
+    /// Adds the response of a fetch of root fields below others; returns its index in
+    /// [`ResponseLayout::shape`].
     pub(crate) fn root_below_answer(&mut self, plan: &Plan, target: &Path) -> usize {
         let data = self.kind_at(plan, target);
         self.answer_of(data)
     }
 
-    /// Expects the answer of an entity fetch; returns its place in [`Expected::shape`].
+    /// Adds the response of an entity fetch; returns its index in [`ResponseLayout::shape`].
     pub(crate) fn entity_answer(&mut self, plan: &Plan, batches: &[EntityBatch]) -> usize {
         let fields = batches.iter().map(|batch| (batch.data_key.clone(), self.target(plan, batch)));
         let data = LinkedObject { fields: fields.collect() };
@@ -257,7 +258,7 @@ impl Expected {
         self.kinds.len() + self.envelopes.len() - 1
     }
 
-    /// All kinds and answers.
+    /// Returns the shape of all kinds and responses.
     pub(crate) fn shape(&self) -> Shape {
         let kinds = self.kinds.iter().map(|kind| LinkedObject {
             fields: kind
@@ -272,7 +273,7 @@ impl Expected {
         Shape::linked(&kinds.chain(self.envelopes.iter().cloned()).collect::<Vec<_>>())
     }
 
-    /// A way to look up slots, from a kind of object on.
+    /// Returns a cursor for looking up slots, from a kind of object on.
     pub(crate) fn cursor(&self, kind: Option<usize>) -> Cursor<'_> {
         Cursor { expected: self, kind: kind.filter(|&kind| kind < self.kinds.len()) }
     }
@@ -286,7 +287,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The slot of a member. Zero, where there is none: slots are hints.
+    /// Returns the slot of a member, or zero if there is none: slots are hints.
     pub(crate) fn slot(self, key: &str) -> usize {
         self.known_slot(key).unwrap_or(0)
     }
@@ -296,7 +297,8 @@ impl<'a> Cursor<'a> {
         self.expected.kinds[kind].fields.iter().position(|(own, _)| **own == *key)
     }
 
-    /// As [`Cursor::number`], if there are slots for all these members; otherwise the number of no object.
+    /// Like [`LayoutCursor::number`], but the number of no object if one of these members has no
+    /// slot.
     pub(crate) fn number_with<'k>(self, keys: impl IntoIterator<Item = &'k str>) -> usize {
         match keys.into_iter().all(|key| self.known_slot(key).is_some()) {
             true => self.number(),
@@ -304,12 +306,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The place of the kind in [`Expected::shape`].
+    /// Returns the index of the kind in [`ResponseLayout::shape`].
     pub(crate) fn number(self) -> usize {
         self.kind.map_or(usize::MAX, |kind| self.expected.find(kind))
     }
 
-    /// The objects that a member leads to.
+    /// Returns the objects that a member leads to.
     pub(crate) fn below(self, key: &str) -> Cursor<'a> {
         Cursor { kind: self.kind.and_then(|kind| self.expected.member_kind(kind, key)), ..self }
     }

@@ -1,13 +1,18 @@
-//! A plan and variables become a payload: fetch, merge, repair nulls, print.
+//! Executes a plan with variables and prints the payload: fetches, merges, propagates nulls,
+//! prints.
 //!
-//! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`]
-//! and brokers through [`Publisher`].
+//! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`] and
+//! brokers through [`Publisher`].
 //!
-//! The way of a request: an [`Executable`] (plan, constant texts, what answers look like) and an
-//! arena from the thread's pool → `execution` starts every fetch whose inputs are there →
-//! `representations` writes what an entity fetch asks → `answer` reads what comes back into the
-//! slots that `expected` has worked out and merges it into one tree → `projection` walks the
-//! response shape over the tree, repairs nulls and prints.
+//! The path of a request:
+//!
+//! 1. An [`Executable`] (plan, constant texts, layout of the responses) and an arena from the
+//!    thread's pool.
+//! 2. `execution` starts every fetch whose inputs are complete.
+//! 3. `representations` writes the representations of an entity fetch.
+//! 4. `response` reads what a subgraph sent into the slots that `response_layout` has computed, and
+//!    merges it into one tree.
+//! 5. `projection` walks the response shape over the tree, propagates nulls and prints.
 
 mod answer;
 mod argument_text;
@@ -61,7 +66,7 @@ pub use sharing::{Epoch, Sharing, SubgraphFlights};
 pub use state::{StatePlan, state};
 pub use trace::{FetchTrace, Trace};
 
-/// Where an execution starts from.
+/// The values that an execution starts from.
 #[derive(Clone, Debug, Default)]
 pub enum Seed {
     /// An empty tree: queries and mutations.
@@ -69,6 +74,6 @@ pub enum Seed {
     Nothing,
     /// An event of a subscription: JSON text of the value of the root field.
     Event(bytes::Bytes),
-    /// An event that is none: what is wrong with it, to go after "The event ".
+    /// An invalid event: the problem, to continue the sentence "The event …".
     BadEvent(String),
 }

@@ -1,13 +1,13 @@
-//! Entities that a request knows already: what a subgraph has said about an entity at one place is not asked
-//! again at another.
+//! Reuses entities within a request: fields of an entity that a subgraph has sent for one place are
+//! not fetched again for another.
 //!
-//! Worked out once per plan. A batch may take its entities from a place if an earlier fetch of the same subgraph
-//! selects there, on objects of the same type, the key members and every field of the batch under the same name
-//! with the same arguments. Only leaves are taken, and only texts are copied: values below would be merged into
-//! by later fetches, each place in its own way. Whether the values are really there shows at run time; what is
-//! missing or null is asked for as ever.
+//! The places are computed once per plan. A batch may take its entities from a place if an earlier
+//! fetch of the same subgraph selects there, on objects of the same type, the key members and every
+//! field of the batch under the same name with the same arguments. Only leaves are taken, and only
+//! texts are copied: objects would be merged into by later fetches, differently at each place.
+//! Whether the values exist is known at run time; missing values and nulls are fetched as usual.
 //!
-//! Not for mutations: between two of them the same entity may change.
+//! Not used for mutations: the same entity may change between two of them.
 
 use plan::{
     EntityBatch, Fetch, FetchKind, ObjectShape, OperationKind, Path, PathStep, Plan,
@@ -19,7 +19,8 @@ use crate::expected::Expected;
 use crate::selections::{Selections, selections};
 use crate::target_tree::TargetTree;
 
-/// Places looked at for one batch. More of them hold what the first ones hold already, as a rule.
+/// Maximum number of places for one batch. Further places mostly have the same entities as the
+/// first ones.
 const SOURCES_MAX: usize = 4;
 
 /// A place where the entities of a batch may be known.
@@ -27,24 +28,24 @@ const SOURCES_MAX: usize = 4;
 pub(crate) struct Source {
     pub(crate) path: Path,
     pub(crate) target: CompiledTarget,
-    /// How an object of this place is represented to the batch's subgraph.
+    /// The representation of an object of this place for the batch's subgraph.
     pub(crate) representation: Representation,
     pub(crate) compiled: CompiledRepresentation,
-    /// What the batch asks for.
+    /// The values that the batch needs.
     pub(crate) values: Vec<SourceValue>,
 }
 
-/// One value that a batch asks for, at a place where it is known.
+/// One value that a batch needs, at a place where it is known.
 #[derive(Debug)]
 pub(crate) struct SourceValue {
     /// Key in the data tree at the place.
     pub(crate) data_key: Box<str>,
     pub(crate) slot: usize,
-    /// Comma, key in the batch's answer, and colon.
+    /// Comma, key in the batch's response, and colon.
     pub(crate) printed_key: Box<[u8]>,
 }
 
-/// The places where the entities of a batch of fetch `number` may be known.
+/// Returns the places where the entities of a batch of fetch `number` may be known.
 pub(crate) fn sources(
     plan: &Plan,
     expected: &Expected,
@@ -53,7 +54,7 @@ pub(crate) fn sources(
     batch: &EntityBatch,
 ) -> Vec<Source> {
     let mut found = Vec::new();
-    // Arguments that objects further up decide may differ from place to place.
+    // Arguments that depend on objects further up may differ from place to place.
     if plan.fetches.iter().any(changes_something) || !batch.context.is_empty() {
         return found;
     }
@@ -79,23 +80,23 @@ fn changes_something(fetch: &Fetch) -> bool {
     match &fetch.kind {
         FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
         FetchKind::Entities { .. } | FetchKind::RootBelow { .. } => false,
-        // Whoever answers a request may do more than that; in doubt nothing is taken from elsewhere.
+        // A responder may have other effects; in doubt nothing is reused.
         FetchKind::Publish(_) | FetchKind::Request(_) => true,
     }
 }
 
-/// What a batch asks for, if it can be taken from elsewhere.
+/// The values that a batch needs, if they can be taken from elsewhere.
 struct Wanted<'a> {
     type_name: &'a str,
-    /// Name of each key member.
+    /// The names of the key members.
     keys: Vec<&'a str>,
-    /// Key, name and arguments.
+    /// Key, name and arguments of each field.
     fields: Vec<(&'a str, &'a str, &'a str)>,
 }
 
 fn wanted_of<'a>(operation: &Selections<'a>, batch: &'a EntityBatch) -> Option<Wanted<'a>> {
     let type_name = batch.representation.typename.as_deref()?;
-    // What is required decides the value too, and it may differ from place to place.
+    // Required fields influence the value too, and they may differ from place to place.
     let plain = |it: &RepresentationField| it.key && it.fields.is_empty() && it.types.is_empty();
     if !batch.representation.fields.iter().all(plain) {
         return None;
@@ -113,7 +114,7 @@ fn wanted_of<'a>(operation: &Selections<'a>, batch: &'a EntityBatch) -> Option<W
         return None;
     }
     let field = |field: &crate::selections::Field<'a>| {
-        // Variables are named for each operation anew.
+        // Variables are named differently in each operation.
         let same_everywhere = !field.is_conditional && !field.arguments.contains('$');
         let is_leaf = field.below.is_empty();
         (same_everywhere && is_leaf).then_some((field.key, field.name, field.arguments))
@@ -123,7 +124,7 @@ fn wanted_of<'a>(operation: &Selections<'a>, batch: &'a EntityBatch) -> Option<W
     Some(Wanted { type_name, keys, fields })
 }
 
-/// The fetches that are over when this one begins.
+/// Returns the fetches that are complete when this one begins.
 fn before(plan: &Plan, number: usize) -> Vec<usize> {
     let mut is_before = vec![false; number];
     let mut pending = vec![number];
@@ -138,17 +139,17 @@ fn before(plan: &Plan, number: usize) -> Vec<usize> {
     (0..number).filter(|&earlier| is_before[earlier]).collect()
 }
 
-/// A place as it was found: keys by the name of what is wanted.
+/// A place that was found: keys by the name of the needed value.
 struct Place {
     path: Path,
     type_name: Box<str>,
     /// Name and key of each key member.
     keys: Vec<(Box<str>, Box<str>)>,
-    /// Key there and key wanted of each value.
+    /// Key at the place and needed key of each value.
     values: Vec<(Box<str>, Box<str>)>,
 }
 
-/// Every place of `fetch` where all that is wanted is selected.
+/// Finds every place of `fetch` that selects all needed values.
 fn places(plan: &Plan, fetch: &Fetch, wanted: &Wanted<'_>, found: &mut dyn FnMut(Place)) {
     let operation = match &fetch.kind {
         FetchKind::Root(operation) | FetchKind::Entities { operation, .. } => operation,
@@ -171,7 +172,7 @@ fn places(plan: &Plan, fetch: &Fetch, wanted: &Wanted<'_>, found: &mut dyn FnMut
     }
 }
 
-/// Looks for places from an object on, which is of one object type.
+/// Searches places from an object on, which is of one object type.
 fn look(
     plan: &Plan,
     object: &ObjectShape,
@@ -211,7 +212,7 @@ fn look(
     }
 }
 
-/// The objects at the end of a path, if all on the way are of one object type each.
+/// Returns the objects at the end of a path, if all on the path are of one object type each.
 fn object_at<'a>(plan: &'a Plan, path: &Path) -> Option<&'a ObjectShape> {
     let mut object = plan.shape.objects.get(plan.shape.root.0 as usize)?;
     for step in &path.steps {
@@ -223,7 +224,8 @@ fn object_at<'a>(plan: &'a Plan, path: &Path) -> Option<&'a ObjectShape> {
     Some(object)
 }
 
-/// The objects that a member leads to, if they and those that have it are of one object type each.
+/// Returns the objects that a member leads to, if they and those that have it are of one object
+/// type each.
 fn member_object<'a>(plan: &'a Plan, object: &ObjectShape, key: &str) -> Option<&'a ObjectShape> {
     let [variant] = &object.variants[..] else { return None };
     let field = variant.fields.iter().find(|field| *field.data_key == *key)?;

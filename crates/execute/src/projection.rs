@@ -1,6 +1,6 @@
-//! The final pass: response shape and data tree are walked together, values are checked, nulls
-//! move up to the nearest nullable parent (GraphQL specification, section 6.4.4), and the answer is
-//! printed into one buffer.
+//! The final pass: walks the response shape and the data tree together, checks values, propagates
+//! nulls to the nearest nullable parent (GraphQL specification, section 6.4.4), and prints the
+//! response into one buffer.
 
 use std::borrow::Cow;
 
@@ -14,16 +14,16 @@ use crate::error_list::ErrorList;
 use crate::expected::Expected;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
-/// Why a value was not printed. What was printed of it must be truncated away.
+/// Reason why a value was not printed. The caller must truncate the text that was printed of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
-    /// It is null, and the error is recorded.
+    /// The value is null, and the error is recorded.
     Null,
-    /// The answer is over [`PAYLOAD_BYTES_MAX`].
+    /// The response exceeds [`PAYLOAD_BYTES_MAX`].
     TooLarge,
 }
 
-/// What is constant about printing the objects of a shape; same indices as there.
+/// The constants of printing the objects of a shape, with the same indices.
 #[derive(Debug)]
 pub(crate) struct Printing {
     expected: astjson::Shape,
@@ -32,35 +32,36 @@ pub(crate) struct Printing {
 
 #[derive(Debug)]
 struct PrintedObject {
-    /// Which objects of the expected shape these are.
+    /// The number of these objects in the layout.
     number: usize,
-    /// Where the objects keep their `__typename`. Slots are hints.
+    /// The slot of the `__typename` of the objects. Slots are hints.
     typename_slot: usize,
-    /// By variant and field.
+    /// The fields, by variant.
     variants: Vec<Vec<PrintedField>>,
 }
 
 #[derive(Debug)]
 struct PrintedField {
-    /// Where the value is kept.
+    /// The slot of the value.
     slot: usize,
     /// Comma, response key and colon.
     key: Box<[u8]>,
     plain: Plain,
 }
 
-/// Fields that are always shown, and of which most values are printed as they came: all that most of an answer needs.
+/// The kind of values that are printed unchanged, for fields that are always shown. Most fields of
+/// a response have one.
 #[derive(Clone, Copy, Debug)]
 enum Plain {
-    /// A string is.
+    /// Strings are printed unchanged.
     String,
-    /// An integer is, if it is short enough to have 32 bits.
+    /// Integers are, if they are short enough to have 32 bits.
     Int,
-    /// A number is.
+    /// Numbers are.
     Float,
     /// `true` and `false` are.
     Boolean,
-    /// None is, without a closer look.
+    /// All values need a check.
     No,
 }
 
@@ -90,11 +91,11 @@ impl Plain {
     }
 }
 
-/// So many characters of an integer always fit into 32 bits.
+/// Number of characters with which an integer always fits 32 bits.
 const SURE_INT: usize = 9;
 
 impl Printing {
-    /// Prepares printing of `shape`.
+    /// Compiles the printing of `shape`.
     pub(crate) fn new(shape: &Shape, expected: &Expected, slots: astjson::Shape) -> Self {
         let objects = shape.objects.iter().enumerate().map(|(kind, object)| {
             let objects = expected.cursor(Some(kind));
@@ -117,7 +118,7 @@ impl Printing {
     }
 }
 
-/// Prints the value of `data`. `Err(Stop::Null)`: it is null as a whole.
+/// Prints the value of `data`. `Err(Stop::Null)` means that it is null as a whole.
 pub(crate) fn print_data(
     document: &Document,
     root: NodeId,
@@ -138,7 +139,8 @@ enum Step<'a> {
     Index(u32),
 }
 
-/// A place in the answer, as a list of steps from its end to the root: nobody looks at it unless there is an error.
+/// A place in the response, as a list of steps from its end to the root: it is only read if there
+/// is an error.
 #[derive(Clone, Copy)]
 struct Place<'p> {
     above: Option<&'p Place<'p>>,
@@ -158,7 +160,7 @@ impl Place<'_> {
     }
 }
 
-/// Do the errors recorded so far account for nulls here?
+/// The explanation of nulls here by the errors recorded so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Explained {
     /// In the root object: its keys are looked up one by one.
@@ -177,8 +179,8 @@ struct Projection<'a, 'r> {
 }
 
 impl<'a> Projection<'a, '_> {
-    // Recursion is bounded by the depth of the operation (limited when it is prepared) and the
-    // list nesting of the schema's types: the walk follows the shape, not the data.
+    // Recursion is bounded by the depth of the operation (limited when it is prepared) and the list
+    // nesting of the schema's types: the walk follows the shape, not the data.
     fn object(
         &mut self,
         id: ObjectShapeId,
@@ -202,7 +204,7 @@ impl<'a> Projection<'a, '_> {
         self.out.push(b'{');
         let mut first = true;
         for (index, printed) in printed.iter().enumerate() {
-            // Hot path: most fields end here, and only what is constant about printing is looked at.
+            // Hot path: most fields end here, and only the constants of printing are read.
             if let Some(slots) = slots
                 && let Some(value) = slots.get(printed.slot)
             {
@@ -257,7 +259,8 @@ impl<'a> Projection<'a, '_> {
         let variant = name
             .and_then(|name| variants.find(|(it, _)| self.document.str_eq(name, &it.type_name)));
         variant.ok_or_else(|| {
-            // Whoever was asked what an interface object stands for has failed, and that is known.
+            // The subgraph that knows the type of an interface object has failed, and an error says
+            // so.
             if name.is_none() && explained == Explained::Yes {
                 return Stop::Null;
             }
@@ -269,7 +272,7 @@ impl<'a> Projection<'a, '_> {
         })
     }
 
-    // Hot path: once for each value of an answer; `cargo bench -p execute` says what it costs.
+    // Hot path: once for each value of a response; `cargo bench -p execute` measures it.
     fn value(
         &mut self,
         at: &At<'a>,
@@ -391,7 +394,7 @@ impl<'a> Projection<'a, '_> {
         Err(self.wrong_kind(at, expected, node, place))
     }
 
-    /// Scalars go out as they came in.
+    /// Prints a scalar unchanged.
     fn raw(&mut self, text: &str) -> Result<(), Stop> {
         self.out.extend_from_slice(text.as_bytes());
         Ok(())
@@ -413,7 +416,7 @@ impl<'a> Projection<'a, '_> {
 
     #[cold]
     fn wrong_kind(&mut self, at: &At<'_>, expected: &str, node: NodeId, place: &Place<'_>) -> Stop {
-        // What came is named, not shown: it may be anything.
+        // The message contains the kind of the value, not the value, which may be anything.
         let got = match self.document.kind(node) {
             Kind::Null => "null",
             Kind::Bool => "a boolean",
@@ -461,11 +464,12 @@ impl<'a> Projection<'a, '_> {
             return;
         }
         let error = GraphqlError::new(code, message()).at(Place::path(place));
-        // These come last, in the order of the answer.
+        // These errors come last, in the order of the response.
         self.errors.push(u32::MAX, error);
     }
 
-    /// Has an error been recorded for this place, or for one below it from where a null came up?
+    /// True if an error has been recorded for this place, or for one below it from which a null was
+    /// propagated.
     fn error_at_or_below(&self, place: &Place<'_>) -> bool {
         let mut kept = self.errors.kept().peekable();
         if kept.peek().is_none() {
@@ -476,7 +480,7 @@ impl<'a> Projection<'a, '_> {
     }
 }
 
-/// The field being printed.
+/// The field that is being printed.
 #[derive(Clone, Copy)]
 struct At<'a> {
     variant: &'a Variant,
@@ -489,8 +493,8 @@ fn is_integer_text(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The text of an `Int`: integers as they came, `3.0` and `3e0` as `3` (section 3.5.1 lets a
-/// service coerce where nothing is lost). `None`: no integer of 32 bits.
+/// Returns the text of an `Int`: integers unchanged, `3.0` and `3e0` as `3` (section 3.5.1 allows
+/// coercion without loss). `None` if it is no integer of 32 bits.
 fn int_text(text: &str) -> Option<Cow<'_, str>> {
     if is_integer_text(text) {
         if text.len() <= SURE_INT {

@@ -1,5 +1,5 @@
-//! What a subgraph operation selects, read from its text: execution compares what two fetches of one plan ask
-//! the same subgraph about the same entity.
+//! Parses the selections of a subgraph operation: execution compares the selections of two fetches
+//! of one plan on the same entity.
 
 use crate::tokens::{Token, Tokens};
 
@@ -16,38 +16,40 @@ pub(crate) struct Field<'a> {
     /// Its alias, or its name.
     pub(crate) key: &'a str,
     pub(crate) name: &'a str,
-    /// As written, with the parentheses; empty: none.
+    /// The arguments as written, with the parentheses; empty if there are none.
     pub(crate) arguments: &'a str,
-    /// Does it have directives?
+    /// True if it has directives.
     pub(crate) is_conditional: bool,
-    /// Empty: a leaf.
+    /// The selections below; empty for a leaf.
     pub(crate) below: Selections<'a>,
 }
 
 /// An inline fragment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fragment<'a> {
-    /// Its type; empty: none.
+    /// The type; empty if there is none.
     pub(crate) on: &'a str,
-    /// Does it have directives?
+    /// True if it has directives.
     pub(crate) is_conditional: bool,
     pub(crate) below: Selections<'a>,
 }
 
 impl Selections<'_> {
-    /// Does it select nothing?
+    /// True if it selects nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.fields.is_empty() && self.fragments.is_empty()
     }
 }
 
-/// Selection sets nest no deeper than operations may, which preparing bounds; what is deeper is not looked at.
+/// Maximum nesting of selection sets. Operations, which preparing bounds, nest less; deeper ones
+/// are not compared.
 const DEPTH_MAX: u32 = 600;
 
-/// The root selection set of `text`. None: it is not as the planner writes it.
+/// Returns the root selection set of `text`. `None` if it is not in the form that the planner
+/// writes.
 pub(crate) fn selections(text: &str) -> Option<Selections<'_>> {
     let mut reader = Reader { text, tokens: Tokens::new(text), peeked: None };
-    // Up to the root selection set; variable definitions hold braces only inside parentheses.
+    // Skips to the root selection set; variable definitions have braces only inside parentheses.
     loop {
         match reader.next()? {
             Token::Mark(b'(') => reader.skip_arguments(),
@@ -60,7 +62,7 @@ pub(crate) fn selections(text: &str) -> Option<Selections<'_>> {
 struct Reader<'a> {
     text: &'a str,
     tokens: Tokens<'a>,
-    /// The next token, and where it begins or what is ignored before it.
+    /// The next token, and the position at which it, or ignored text before it, begins.
     peeked: Option<(Token<'a>, usize)>,
 }
 
@@ -99,7 +101,7 @@ impl<'a> Reader<'a> {
         self.tokens.skip_to_close(b'(', b')');
     }
 
-    /// After the opening brace.
+    /// Reads a selection set after its opening brace.
     fn set(&mut self, depth: u32) -> Option<Selections<'a>> {
         if depth > DEPTH_MAX {
             return None;
@@ -158,7 +160,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// Written out again, with `@` where there are directives.
+    /// Prints selections, with `@` for directives.
     fn show(set: &Selections<'_>) -> String {
         let mut out = String::from("{");
         for field in &set.fields {

@@ -1,10 +1,11 @@
-//! Identical queries to subgraphs in flight at the same time are sent once.
+//! Sends identical queries to subgraphs that are in flight at the same time only once.
 //!
-//! Two are identical if they go to the same subgraph of the same generation with the same body and the same
-//! headers; users that a subgraph can tell apart never share. Mutations are never shared, and what begins after
-//! a mutation has ended is never given an answer from before: see [`Epoch`].
+//! Two queries are identical if they go to the same subgraph of the same generation with the same
+//! body and the same headers; clients that a subgraph can distinguish never share. Mutations are
+//! never shared, and an operation that begins after a mutation has ended never gets a response from
+//! before: see [`Epoch`].
 //!
-//! Sharing whole operations stands above this crate; it uses the same [`Epoch`].
+//! Whole operations are shared above this crate, with the same [`Epoch`].
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -19,14 +20,15 @@ use crate::{
     SubgraphRequest,
 };
 
-/// What operations share: all of a process, or all that resolve one event. Outlives generations.
+/// State that operations share: those of a whole process, or those that resolve one event. Outlives
+/// generations.
 #[derive(Debug, Default)]
 pub struct Sharing {
     /// Counts mutations.
     pub epoch: Epoch,
-    /// Queries to subgraphs in flight; `None`: each operation sends its own.
+    /// Queries to subgraphs in flight; `None` if each operation sends its own.
     pub subgraph_queries: Option<SubgraphFlights>,
-    /// What was answered for the event that they resolve; then nothing else is shared.
+    /// Responses for the event that the operations resolve. If set, nothing else is shared.
     pub event: Option<EventMemo>,
 }
 
@@ -35,30 +37,31 @@ pub struct Sharing {
 pub struct SubgraphFlights(Arc<Flights<QueryKey, Result<SubgraphAnswer, FetchError>>>);
 
 impl SubgraphFlights {
-    /// Counters.
+    /// The counters of the shared queries.
     pub fn stats(&self) -> &flights::FlightStats {
         self.0.stats()
     }
 }
 
-/// How many mutations have ended. It is a part of every key, so that a client that mutates and then asks never
-/// gets the answer to a question that was asked before.
+/// The number of mutations that have ended. It is a part of every key, so that a client that sends
+/// a mutation and then a query never gets the response to an earlier query.
 #[derive(Debug, Default)]
 pub struct Epoch(AtomicU64);
 
 impl Epoch {
-    /// The epoch now.
+    /// Returns the current epoch.
     pub fn now(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Something may have changed at a subgraph.
+    /// Advances the epoch, because data may have changed at a subgraph.
     fn advance(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// Advances the epoch when the change is over, also when nobody waits for its end: it may have happened.
+/// Advances the epoch when a change is over, also if its request was cancelled: the change may have
+/// happened.
 pub(crate) struct Changing<'a>(Option<&'a Epoch>);
 
 impl Drop for Changing<'_> {
@@ -69,12 +72,12 @@ impl Drop for Changing<'_> {
     }
 }
 
-/// To be held while a mutation or a publication is under way.
+/// Returns a guard that must be held during a mutation or a publication.
 pub(crate) fn changing(context: &RequestContext) -> Changing<'_> {
     Changing(context.sharing.as_deref().map(|sharing| &sharing.epoch))
 }
 
-/// One request to a subgraph, shared if it may be, and traced for whoever wants to know.
+/// Sends one request to a subgraph, shared if that is allowed, and traced if requested.
 pub(crate) async fn fetch(
     context: &RequestContext,
     subgraph: SubgraphId,
@@ -139,20 +142,21 @@ async fn share(
     (generation.subgraph(subgraph).fetch(request).await, None)
 }
 
-/// What is remembered of the event that is being resolved, as far as that subgraph is concerned.
+/// The cache of responses for the event that is being resolved, if responses of that subgraph may
+/// be shared.
 fn memo(context: &RequestContext, subgraph: SubgraphId) -> Option<&EventMemo> {
     let memo = context.sharing.as_deref()?.event.as_ref()?;
     context.generation.disclosure.may_share(subgraph).then_some(memo)
 }
 
-/// As what an event's query is remembered.
+/// The key of a query in the cache of an event.
 fn key_for_event(context: &RequestContext, subgraph: SubgraphId, body: Bytes) -> QueryKey {
-    // Nothing changes for an event.
+    // Mutations do not affect the responses for an event.
     let (epoch, generation) = (0, context.generation.number);
     QueryKey { epoch, generation, subgraph, body, headers: Arc::clone(&context.headers) }
 }
 
-/// The answer to a query that an event causes: the one that another group has got, or `fetch`'s.
+/// Returns the response to a query that an event causes: that of another group, or that of `fetch`.
 pub(crate) async fn for_event<F: Future<Output = Result<SubgraphAnswer, FetchError>>>(
     context: &RequestContext,
     subgraph: SubgraphId,
@@ -165,7 +169,8 @@ pub(crate) async fn for_event<F: Future<Output = Result<SubgraphAnswer, FetchErr
     }
 }
 
-/// Is nobody else asking this for the event? Whoever is told so should, by [`for_event`], since the others wait for it.
+/// True if no other group sends this request for the event. The caller must then send it by
+/// [`fetch_for_event`], because the others wait for it.
 pub(crate) fn is_first_for_event(
     context: &RequestContext,
     subgraph: SubgraphId,
@@ -175,14 +180,14 @@ pub(crate) fn is_first_for_event(
         .is_none_or(|memo| memo.is_first(&key_for_event(context, subgraph, body.clone())))
 }
 
-/// What makes two queries one.
+/// The identity of a query.
 #[derive(Clone, Debug)]
 pub(crate) struct QueryKey {
     pub(crate) epoch: u64,
     pub(crate) generation: u64,
     pub(crate) subgraph: SubgraphId,
     pub(crate) body: Bytes,
-    /// Of all subgraphs; only what goes to this one counts.
+    /// The headers for all subgraphs; only those for this one count.
     pub(crate) headers: Arc<ForwardedHeaders>,
 }
 

@@ -1,4 +1,5 @@
-//! The current state of a subscription's field: asked for when somebody subscribes, and shaped as the events that follow.
+//! The current state of a subscription's field: fetched when a client subscribes, with the shape of
+//! the events that follow.
 
 use bytes::Bytes;
 use plan::Variables;
@@ -7,7 +8,7 @@ use crate::argument_text::print_value;
 use crate::execution::Execution;
 use crate::{ErrorCode, Executable, GraphqlError, Payload, RequestContext, Seed};
 
-/// How the current state is asked for.
+/// The plan that fetches the current state.
 #[derive(Debug)]
 pub struct StatePlan {
     source: StateSource,
@@ -15,35 +16,36 @@ pub struct StatePlan {
 
 #[derive(Debug)]
 enum StateSource {
-    /// A query whose answer it is.
+    /// A query whose response is the state.
     Query(Executable),
-    /// What joins an event of which nothing is known but the entity's keys.
+    /// The plan of an event of which only the keys of the entity are known.
     Entity { executable: Executable, type_name: Box<str>, keys: Vec<Box<str>> },
-    /// Nobody can be asked for what the client selects; why.
+    /// No plan exists for the selection of the client; the reason.
     Nobody(String),
 }
 
 impl StatePlan {
-    /// The answer to a query with one root field.
+    /// A plan that executes a query with one root field.
     pub fn query(executable: Executable) -> Self {
         Self { source: StateSource::Query(executable) }
     }
 
-    /// An entity of that type; `executable` is of an event, of which it needs `keys`, the names of arguments.
+    /// A plan that fetches an entity of type `type_name`. `executable` is that of an event; `keys`
+    /// are the names of the arguments that it needs.
     pub fn entity(executable: Executable, type_name: Box<str>, keys: Vec<Box<str>>) -> Self {
         Self { source: StateSource::Entity { executable, type_name, keys } }
     }
 
-    /// There is none for this operation, for that reason.
+    /// No plan for this operation, for this reason.
     pub fn nobody(reason: String) -> Self {
         Self { source: StateSource::Nobody(reason) }
     }
 }
 
-/// Asks for the current state. `arguments` are those of the subscription's root field.
+/// Fetches the current state. `arguments` are those of the subscription's root field.
 ///
-/// What does not exist is null, and `None` where the field must not be null: then there is nothing to tell. What goes wrong is in
-/// the payload, as everywhere.
+/// An entity that does not exist is null. If the field must not be null, the result is `None`:
+/// there is no state to send. Errors are in the payload, as everywhere.
 pub async fn state(
     plan: &StatePlan,
     arguments: &[(Box<str>, plan::Value)],

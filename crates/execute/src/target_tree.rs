@@ -1,15 +1,15 @@
-//! The target paths of a plan's entity batches as one tree: which of them lead through which. Built
-//! once per plan, so that a plan with thousands of targets is compiled in linear time.
+//! The target paths of a plan's entity batches as one tree: it shows which of them lead through
+//! which. Built once per plan, so that a plan with thousands of targets is compiled in linear time.
 
 use foldhash::{HashMap, HashMapExt};
 use plan::{FetchKind, Path, PathStep, Plan};
 
-/// A batch: the numbers of its fetch and of itself in there.
+/// Identifies a batch: the index of its fetch, and its index in the fetch.
 type BatchId = (usize, usize);
 
-/// All target paths, by the keys they lead through.
+/// All target paths, by the keys on them.
 pub(crate) struct TargetTree<'a> {
-    /// The root is the first.
+    /// The nodes; the first is the root.
     nodes: Vec<Node<'a>>,
 }
 
@@ -20,7 +20,7 @@ struct Node<'a> {
     ends: Vec<(BatchId, &'a Path)>,
 }
 
-/// A target beyond a path: its batch, the types it wants where the path ends, and how it goes on.
+/// A target below a path: its batch, the types at the end of the path, and the steps after it.
 type Beyond<'a> = (BatchId, &'a [Box<str>], &'a [PathStep]);
 
 impl<'a> TargetTree<'a> {
@@ -51,8 +51,9 @@ impl<'a> TargetTree<'a> {
         self.nodes[at].ends.push((batch, path));
     }
 
-    /// From this step of `path` on the same object may be met several times, because a target that
-    /// ends before links answers into the tree. `usize::MAX`: nowhere.
+    /// Returns the first step of `path` from which on the same object may occur several times,
+    /// because a target that ends before links responses into the tree. `usize::MAX` if there is
+    /// none.
     pub(crate) fn shared_from(&self, path: &Path) -> usize {
         let mut at = 0;
         for (length, step) in path.steps.iter().enumerate() {
@@ -67,10 +68,10 @@ impl<'a> TargetTree<'a> {
         usize::MAX
     }
 
-    /// Gives targets below which exactly the same batches go on the same way a common number. Only
-    /// those may share values: the same entity may be wanted at two places with different fields
-    /// under one key (`{a: product {reviews {body}} b: product {reviews {body: title}}}`), and what is
-    /// merged into a shared value is seen at both.
+    /// Gives a common number to targets below which exactly the same batches continue in the same
+    /// way. Only those may share values: the same entity may be selected at two places with
+    /// different fields under one key (`{a: product {reviews {body}} b: product {reviews {body:
+    /// title}}}`), and values that are merged into a shared object are seen at both.
     pub(crate) fn groups(&self, targets: &[Path]) -> Vec<u32> {
         if targets.len() < 2 {
             return vec![0; targets.len()];
@@ -83,7 +84,7 @@ impl<'a> TargetTree<'a> {
         numbers.collect()
     }
 
-    /// All targets that lead through `path`, in an order of their own.
+    /// Returns all targets that lead through `path`, in an order of their own.
     fn beyond(&self, path: &Path) -> Vec<Beyond<'a>> {
         let mut found = Vec::new();
         let Some(last) = path.steps.len().checked_sub(1) else { return found };

@@ -1,4 +1,4 @@
-//! Bounds hold, and whatever subgraphs send, the payload is well-formed.
+//! Bounds hold, and the payload is well-formed regardless of the responses of subgraphs.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 mod kit;
@@ -120,7 +120,7 @@ fn one_error_of_an_entity_at_a_thousand_places_is_reported_at_a_few() {
 #[test]
 fn an_answer_that_would_grow_without_end_is_refused() {
     // Ten levels of friends, each a list of ten times the same person: a few hundred nodes in
-    // memory, ten thousand million on paper. Long names, so that the bound is reached soon.
+    // memory, ten thousand million when printed. Long names, so that the bound is reached soon.
     let person = format!("{{\"id\":1,\"n\":\"{}\"}}", "x".repeat(100_000));
     let people = "{\"data\":{\"_entities\":[{\"f\":[PEOPLE]}]}}"
         .replace("PEOPLE", &vec![person; 10].join(","));
@@ -134,7 +134,7 @@ fn an_answer_that_would_grow_without_end_is_refused() {
     let batches: Vec<_> = batches.iter().map(String::as_str).collect();
     let executable = plan(&format!("Query {{ p: P {{ {shape} }} }}"), &batches);
     let (payload, sent) = run(&executable, "{\"data\":{\"p\":{\"id\":1}}}".into(), people);
-    // Each level is asked for once with one representation.
+    // Each level is fetched once, with one representation.
     assert_eq!(sent, 11);
     assert_eq!(
         text(&payload),
@@ -220,7 +220,7 @@ impl Random {
         }
     }
 
-    /// Mostly shaped like an answer, so that the code behind the first checks is reached.
+    /// Mostly a valid response, so that the code behind the first checks is reached.
     fn answer(&mut self) -> String {
         match self.below(8) {
             0 => self.json(5),
@@ -268,7 +268,7 @@ fn whatever_subgraphs_send_the_payload_is_well_formed() {
         let parsed = document.parse(payload.bytes.clone());
         assert!(parsed.is_ok(), "seed {seed}: {one} {two}: {}", text(&payload));
         let root = parsed.unwrap();
-        // A null for the non-null root field is always accounted for.
+        // A null for the non-null root field always has an error.
         let data = document.get(root, "data").unwrap();
         let errors = document.get(root, "errors");
         assert!(!document.is_null(data) || errors.is_some(), "seed {seed}: {one} {two}");

@@ -24,10 +24,10 @@ use plan::{
     SubscriptionRoot, VariableId, Variables,
 };
 
-/// Who answers about an entity what the seed says, whoever else is asked for.
+/// A subgraph whose response about an entity depends on the seed only, not on the other entities.
 struct Oracle {
     seed: u64,
-    /// How much goes wrong, in percent.
+    /// Percentage of responses with a failure.
     trouble: u64,
     requests: AtomicU64,
     taken_apart: AtomicU64,
@@ -45,7 +45,7 @@ impl Oracle {
         })
     }
 
-    /// Below `bound`, and the same for the same question.
+    /// A number below `bound` that depends on the arguments only.
     fn says(&self, about: &[&str], bound: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.seed, about).hash(&mut hasher);
@@ -87,7 +87,7 @@ impl Oracle {
                         item = item.replace('"', "'"),
                     )
                 };
-                // The first few are about everything that is asked for with it.
+                // The first few concern all entities of the request.
                 match (kind * 100).checked_div(self.trouble).unwrap_or(100) {
                     0..3 => return Err(FetchError::TooLarge { limit: 1000 }),
                     3..6 => return Ok((StatusCode::OK, "{\"data\":".into())),
@@ -228,7 +228,7 @@ fn executable(shape: &str, fetches: Vec<Fetch>) -> Executable {
     }))
 }
 
-/// What one fetch, several one after the other, lists, aliases, contexts and root fields below others look like.
+/// One fetch, several in sequence, lists, aliases, contexts and root fields below others.
 fn plans() -> Vec<Executable> {
     let one = || entities(1, &[], "one", &["_entities r at tick as P id!"]);
     let parts = |max| {
@@ -277,7 +277,7 @@ fn seed(random: &mut Random) -> Seed {
     let id = match random.below(12) {
         0 => "null".to_owned(),
         1 => "{\"x\":1}".to_owned(),
-        // Often the same.
+        // Often the same values.
         _ => random.below(5).to_string(),
     };
     let part = |random: &mut Random| match random.below(8) {
@@ -323,7 +323,7 @@ fn context(generation: &Arc<Generation>, sharing: Option<Arc<Sharing>>) -> Reque
     RequestContext {
         generation: Arc::clone(generation),
         headers: Arc::new(ForwardedHeaders::default()),
-        // The clock of these tests goes when everything waits.
+        // The clock of these tests advances when all tasks wait.
         deadline: Instant::now() + Duration::from_secs(60),
         sharing,
         trace: None,
@@ -383,7 +383,7 @@ fn the_payloads_of_a_batch_are_those_of_its_events_one_by_one() {
     assert!(together * 2 < alone && apart > 0, "{together} instead of {alone}, {apart} apart");
 }
 
-/// Events that ask for `P` with these ids.
+/// Events that concern `P` with these ids.
 fn events(ids: impl IntoIterator<Item = u64>) -> Vec<Seed> {
     let event = |id| Seed::Event(format!("{{\"__typename\":\"P\",\"id\":{id}}}").into());
     ids.into_iter().map(event).collect()

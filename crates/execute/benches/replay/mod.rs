@@ -1,5 +1,5 @@
 //! The operation of the federation benchmark: planned as the router plans it, executed against
-//! subgraphs that answer a request for the second time from memory.
+//! subgraphs that replay their responses from memory.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use prepare::{PrepareSettings, Prepared, Preparer};
 const SUPERGRAPH: &str =
     include_str!("../../../../fixtures/federation-benchmark/supergraph.graphql");
 const OPERATION: &str = include_str!("../../../../fixtures/federation-benchmark/operation.graphql");
-/// The answer, compact.
+/// The response, compact.
 pub(crate) const EXPECTED: &str =
     include_str!("../../../../fixtures/federation-benchmark/expected_response.json");
 
@@ -72,7 +72,7 @@ impl Benchmark {
 
 struct Replay {
     subgraph: load::subgraph::Subgraph,
-    /// Requests and their answers.
+    /// Requests and their responses.
     known: Mutex<Vec<(Bytes, Bytes)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What came of a fetch: answers are put into the tree, their errors onto the client's paths.
+//! Merges responses into the tree, and adds their errors at the paths of the client's response.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::representations::Collected;
 use crate::{ErrorCode, FetchError, GraphqlError, PathSegment, event};
 
 impl<'a> Execution<'a> {
-    /// Takes in what came of a request. What must be asked again goes into `calls`.
+    /// Handles the outcome of a request. Requests to repeat are added to `calls`.
     pub(super) fn absorb(
         &mut self,
         request: usize,
@@ -68,7 +68,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// What was answered over a broker is the value of the root field, as an event is.
+    /// Handles the response to a request over a broker, which is the value of the root field, like
+    /// an event.
     fn take_reply(&mut self, index: usize, fetch: &'a Fetch, answer: Bytes) {
         let FetchKind::Request(event) = &fetch.kind else { return };
         let Some(field) = self.root_field(&event.data_key) else { return };
@@ -114,8 +115,9 @@ impl<'a> Execution<'a> {
         self.fail(self.sent[request].fetch, fetch, &collected, code, message);
     }
 
-    /// Takes the errors of a response with a status of failure. Their paths are not used: with such a status nothing
-    /// but the errors themselves can be relied on (GraphQL over HTTP, section 6.4.1), and nothing else was taken.
+    /// Handles the errors of a response with a status of failure. Their paths are not used: with
+    /// such a status nothing but the errors themselves is reliable (GraphQL over HTTP, section
+    /// 6.4.1), and no data was merged.
     fn take_failure(
         &mut self,
         index: usize,
@@ -143,8 +145,8 @@ impl<'a> Execution<'a> {
         match &fetch.kind {
             FetchKind::Publish(_) | FetchKind::Request(_) => {}
             FetchKind::Root(_) => {
-                // Where one side is null and the other is not, the other stays: a subgraph that does
-                // not know a shared value does not take it from one that does.
+                // If one side is null and the other is not, the other stays: a subgraph that does
+                // not know a shared value does not remove it from one that does.
                 if let Some(data) = answer.data
                     && self.document.merge_filling(self.root, data).is_err()
                 {
@@ -168,7 +170,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Links the root fields of an answer into all objects that they are for.
+    /// Links the root fields of a response into all objects that they are for.
     fn fill_below(
         &mut self,
         index: usize,
@@ -192,7 +194,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Each error is one of every object that the root fields are for.
+    /// Adds each error at every object that the root fields are for.
     fn errors_below(
         &mut self,
         index: usize,
@@ -224,7 +226,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Links the entities of an answer into the objects that asked for them.
+    /// Links the entities of a response into the objects that requested them.
     pub(super) fn scatter(
         &mut self,
         index: usize,
@@ -236,7 +238,7 @@ impl<'a> Execution<'a> {
         let FetchKind::Entities { batches, .. } = &fetch.kind else { return };
         let compiled = &self.executable.fetches[index];
         let mut problem: Option<Cow<'static, str>> = None;
-        // By batch: the objects that the problem is about.
+        // The objects that the problem concerns, by batch.
         let mut concerned: Vec<Collected> = Vec::new();
         concerned.resize_with(collected.len(), Collected::default);
         let all = batches.iter().zip(&compiled.batches).zip(collected);
@@ -299,7 +301,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Does that subgraph know the entity at the root?
+    /// Counts if the subgraph knows the entity at the root.
     fn watch(&mut self, batch: &plan::EntityBatch, items: &[NodeId]) {
         if batch.targets.iter().all(|path| path.steps.len() == 1) {
             let is_unknown = items.iter().all(|&item| self.document.is_null(item));
@@ -342,7 +344,7 @@ impl<'a> Execution<'a> {
         let mut is_first = answer.data.is_none();
         for &node in &answer.errors {
             let path = answer::error_path(&self.document, node);
-            // [data key of the batch, index of the representation, …]
+            // The path is [data key of the batch, index of the representation, …].
             let batch = path.first().and_then(|&key| {
                 batches.iter().position(|batch| self.document.str_eq(key, &batch.data_key))
             });
@@ -391,7 +393,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// As [`Self::push_subgraph_error`], where the subgraph said which place it is about.
+    /// Adds an error with a path from the subgraph.
     fn push_placed_error(
         &mut self,
         index: usize,
@@ -404,8 +406,9 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Adds an error without a place. Where the whole fetch failed, the first such error (`is_first`, which this call
-    /// resets) is an error of every place that the fetch is about, the others of the first place only.
+    /// Adds an error without a path. If the whole fetch failed, the first such error (`is_first`,
+    /// which this call resets) is added at every place that the fetch concerns, the others at the
+    /// first place only.
     fn push_unplaced_error(
         &mut self,
         index: usize,
@@ -435,7 +438,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// `None`: there are too many already; it is counted.
+    /// Returns the error, or `None` if there are too many already; it is counted then.
     fn subgraph_error(
         &mut self,
         fetch: &Fetch,
@@ -453,7 +456,8 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// One entity per group of target paths: see [`crate::compiled_objects::CompiledTarget::group`].
+/// Copies of entities, one for each group of target paths: see
+/// [`crate::compiled_objects::CompiledTarget::group`].
 struct Copies {
     first_group: HashMap<NodeId, u32>,
     others: HashMap<(NodeId, u32), NodeId>,
@@ -464,7 +468,7 @@ impl Copies {
         Self { first_group: HashMap::new(), others: HashMap::new() }
     }
 
-    /// The item itself for the group that asks first, a copy for every other.
+    /// Returns the item itself for the group that needs it first, and a copy for every other group.
     fn of(
         &mut self,
         document: &mut PooledDocument,
@@ -478,7 +482,7 @@ impl Copies {
         *self.others.entry((item, group)).or_insert_with(|| {
             let mut text = Vec::new();
             document.print(item, &mut text);
-            // What has just been printed parses again.
+            // Text that was just printed can be parsed again.
             document.parse_shaped(Bytes::from(text), entity).unwrap_or(item)
         })
     }

@@ -1,5 +1,5 @@
-//! Requests for entities that do not go out as one: a list that is too long for one request is cut,
-//! and what failed as a whole under several aliases is asked for once more, each alias alone.
+//! Splits requests for entities. A list that is too long for one request is cut, and a request with
+//! several aliases that failed as a whole is repeated with each alias alone.
 
 use std::ops::Range;
 
@@ -14,39 +14,39 @@ use crate::representations::{Collected, CollectedObject};
 
 /// A request that was sent.
 pub(super) struct Sent {
-    /// Whose.
+    /// The index of its fetch.
     pub(super) fetch: usize,
     /// The objects of each batch; empty if the request is not for entities.
     pub(super) collected: Vec<Collected>,
-    /// What was sent, for requests with several aliases that were not asked again yet.
+    /// The body, for requests with several aliases that have not been repeated yet.
     body: Bytes,
-    /// Its answer is there.
+    /// True if its response has come.
     pub(super) is_answered: bool,
 }
 
 impl Sent {
-    /// A request that is never sent in parts.
+    /// Creates a request that is never repeated in parts.
     pub(super) fn whole(fetch: usize) -> Self {
         Self { fetch, collected: Vec::new(), body: Bytes::new(), is_answered: false }
     }
 
-    /// A request for entities. It can be asked again in parts if its `body` is kept.
+    /// Creates a request for entities. It can be repeated in parts if `body` is not empty.
     pub(super) fn entities(fetch: usize, collected: Vec<Collected>, body: Bytes) -> Self {
         Self { fetch, collected, body, is_answered: false }
     }
 }
 
-/// The variables of a request body: where the lists of representations begin.
+/// The position in a request body at which the lists of representations begin.
 #[derive(Clone, Copy)]
 pub(super) struct Start {
-    /// Bytes in front of the first list's name.
+    /// Number of bytes before the name of the first list.
     pub(super) at: usize,
-    /// What separates the first list from the variables before it.
+    /// The separator between the first list and the variables before it.
     pub(super) separator: &'static [u8],
 }
 
-/// Cuts a request body, written but for its end, into several of at most `max` representations. Each
-/// has all lists; those that have nothing in it are empty.
+/// Cuts a request body, which is complete except for its end, into several of at most `max`
+/// representations. Each body has all lists; those without a representation in it are empty.
 pub(super) fn cut(
     body: &[u8],
     start: Start,
@@ -105,7 +105,7 @@ pub(super) fn cut(
     parts
 }
 
-/// The elements of the JSON list that stands at `list`, which we have written ourselves.
+/// Returns the elements of the JSON list at `list`, which the router has written itself.
 pub(super) fn items_of(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
     let mut items = Vec::new();
     let (mut depth, mut in_string, mut is_escaped) = (0_u32, false, false);
@@ -140,8 +140,8 @@ pub(super) fn items_of(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
     items
 }
 
-/// May a smaller request succeed where this failed? Not where nobody answered, or where the subgraph, or
-/// what stands in front of it, says that it has too much to do.
+/// True if a smaller request may succeed where this one failed. False if the subgraph sent no
+/// response, or if the subgraph or a proxy is overloaded.
 pub(super) fn is_about_the_request(error: &FetchError) -> bool {
     match error {
         FetchError::TooLarge { .. } => true,
@@ -156,7 +156,7 @@ pub(super) fn is_about_the_request(error: &FetchError) -> bool {
     }
 }
 
-/// As [`is_about_the_request`], for an answer with this status.
+/// True if a response with this status says that the subgraph or a proxy is overloaded.
 pub(super) fn is_overload(status: StatusCode) -> bool {
     matches!(
         status,
@@ -168,8 +168,8 @@ pub(super) fn is_overload(status: StatusCode) -> bool {
 }
 
 impl<'a> Execution<'a> {
-    /// Asks once more for what failed as a whole, each alias alone. `false`: there is nothing to take
-    /// apart, or it was taken apart already.
+    /// Repeats a request that failed as a whole, with each alias alone. Returns false if the
+    /// request cannot be split, or was split before.
     pub(super) fn ask_again_alone(
         &mut self,
         request: usize,

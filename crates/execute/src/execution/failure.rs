@@ -1,4 +1,5 @@
-//! Fetches that fail as a whole: one error at each place concerned, up to a bound.
+//! Handles fetches that fail as a whole: adds one error at each place that the fetch concerns, up
+//! to a bound.
 
 use std::borrow::Cow;
 
@@ -15,7 +16,7 @@ use crate::client_path::{self, Position};
 use crate::representations::{CollectError, Collected, Walk};
 use crate::{ErrorCode, GraphqlError, HiddenErrors, PathSegment, answer, disclosure};
 
-/// The places of the client's response that a failed fetch is about.
+/// The places of the client's response that a failed fetch concerns.
 #[derive(Default)]
 struct AffectedPlaces {
     paths: Vec<Vec<PathSegment>>,
@@ -36,7 +37,7 @@ impl<'a> Execution<'a> {
         self.fail_with(index, fetch, collected, error);
     }
 
-    /// Records a response of which a part could be used: one error at the first place concerned.
+    /// Records a response that could be used in part: one error at the first place concerned.
     pub(super) fn bad_part(
         &mut self,
         index: usize,
@@ -49,14 +50,14 @@ impl<'a> Execution<'a> {
         self.fail_with(index, fetch, collected, error);
     }
 
-    /// The error of a response that cannot be used, which is also logged.
+    /// Returns the error of a response that cannot be used, which is also logged.
     fn unusable_response(&self, fetch: &Fetch, problem: &str) -> GraphqlError {
         self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
         let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
         self.failure(fetch, ErrorCode::SubgraphRequestFailed, message)
     }
 
-    /// An error that names the subgraph of a fetch, still without a place.
+    /// Returns an error that names the subgraph of a fetch, without a path.
     fn failure(
         &self,
         fetch: &Fetch,
@@ -119,8 +120,8 @@ impl<'a> Execution<'a> {
         self.explain_objects(collected);
     }
 
-    /// Repeats an error at every place that the fetch is about, so that each null has one. The first place has it
-    /// whatever the bound on such places says.
+    /// Repeats an error at every place that the fetch concerns, so that each null has one. The
+    /// first place has one regardless of the bound on such places.
     pub(super) fn push_at_affected_places(
         &mut self,
         index: usize,
@@ -134,7 +135,7 @@ impl<'a> Execution<'a> {
         self.errors.push_failure(index as u32, error, paths, left_out);
     }
 
-    /// An error as the client may see it.
+    /// Returns an error as the client may see it.
     pub(super) fn disclosed(&self, fetch: &Fetch, error: GraphqlError) -> GraphqlError {
         if !self.is_masked(fetch) {
             return error;
@@ -151,8 +152,8 @@ impl<'a> Execution<'a> {
         disclosure::mask(error, shown, self.is_mutation(fetch))
     }
 
-    /// True if clients do not see the messages of this fetch's errors. Those of publishing and of requests over a
-    /// broker are the router's own and always shown.
+    /// True if clients do not see the messages of this fetch's errors. Errors of publications and
+    /// of requests over a broker are the router's own and always shown.
     fn is_masked(&self, fetch: &Fetch) -> bool {
         match &fetch.kind {
             FetchKind::Publish(_) | FetchKind::Request(_) => false,
@@ -162,7 +163,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Logs the errors that a subgraph reported, whatever of them clients see.
+    /// Logs the errors that a subgraph reported, whether clients see them or not.
     pub(super) fn log_reported(&self, fetch: &Fetch, errors: &[NodeId]) {
         let Some(&first) = errors.first() else { return };
         let document = &self.document;
@@ -177,7 +178,7 @@ impl<'a> Execution<'a> {
                 );
             }
         }
-        // Where clients see the messages, they are for clients to act on.
+        // Clients that see the messages can act on them.
         if !self.is_masked(fetch) {
             return;
         }
@@ -195,7 +196,7 @@ impl<'a> Execution<'a> {
         self.errors.explained_objects.extend(objects.map(|object| object.node));
     }
 
-    /// The first place in the client's response that a fetch is about.
+    /// The first place in the client's response that a fetch concerns.
     pub(super) fn first_place(
         &self,
         index: usize,
@@ -206,7 +207,8 @@ impl<'a> Execution<'a> {
         places.paths.into_iter().next().unwrap_or_default()
     }
 
-    /// Up to `limit` places in the client's response that a fetch is about; one without a path if none is found.
+    /// Up to `limit` places in the client's response that a fetch concerns; one without a path if
+    /// none is found.
     fn affected_places(
         &self,
         index: usize,
@@ -254,7 +256,7 @@ impl<'a> Execution<'a> {
         affected
     }
 
-    /// The root fields of the client's response that a fetch is about.
+    /// The root fields of the client's response that a fetch concerns.
     fn affected_root_fields(&self, index: usize, limit: usize) -> AffectedPlaces {
         let shape = &self.executable.plan().shape;
         let keys = &self.executable.fetches[index].root_keys;
@@ -272,7 +274,8 @@ impl<'a> Execution<'a> {
         AffectedPlaces { paths, left_out: fields.count() }
     }
 
-    /// The deadline has passed: what is in flight or still waits will not be known.
+    /// Ends the execution at the deadline: fetches in flight and those that still wait get an
+    /// error.
     pub(super) fn cut_off(&mut self) {
         let plan = &**self.executable.plan();
         for (index, fetch) in plan.fetches.iter().enumerate() {
@@ -294,7 +297,8 @@ impl<'a> Execution<'a> {
                     }
                 }
                 (State::Waiting, _) if !self.is_wanted(fetch) => {}
-                // What it waited for has its error; here only nulls need no more of them.
+                // The fetch that it waited for has an error; only the nulls of this one need no
+                // further errors.
                 (State::Waiting, FetchKind::Entities { batches, .. }) => {
                     let mut walk = Walk::default();
                     let compiled = &self.executable.fetches[index].batches;

@@ -1,6 +1,7 @@
-//! One request in place of several that differ in the entities they ask about. Their lists of representations become
-//! one without duplicates, and the answer is parted: each gets the text that it would have got alone. An answer that does not
-//! say of everything whom it concerns is not parted, and whoever has sent it asks for each alone.
+//! Combines several requests that differ only in their entities into one. Their lists of
+//! representations become one without duplicates, and the response is split: each request gets the
+//! response that it would have got alone. If a response does not show which request each error
+//! concerns, it is not split, and the caller sends each request alone.
 
 use std::ops::Range;
 
@@ -19,29 +20,30 @@ use crate::document_pool::PooledDocument;
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) body: Bytes,
-    /// Where its lists of representations stand, by batch. None: it has no such lists.
+    /// The positions of its lists of representations, by batch; empty if it has none.
     pub(super) lists: Vec<Range<usize>>,
 }
 
-/// A request for one or several.
+/// A request that replaces one or several requests.
 #[derive(Debug)]
 pub(super) struct Joint {
     pub(super) body: Bytes,
     pub(super) members: Vec<Member>,
-    /// By batch: how many representations it has.
+    /// The number of its representations, by batch.
     counts: Vec<usize>,
 }
 
-/// One of those whom a request is for.
+/// One of the requests that a combined request replaces.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Which of those that were to be joined.
+    /// The index among the requests that were to be combined.
     pub(super) number: usize,
-    /// By batch: which of all representations are its own, in its own order.
+    /// The indices of its own representations among all, in its own order, by batch.
     items: Vec<Vec<usize>>,
 }
 
-/// Joins what can be joined: what is the same but for the lists, up to so many representations, duplicates counted.
+/// Combines requests that are equal except for the lists, up to `representations_max`
+/// representations, with duplicates counted.
 pub(super) fn join(all: &[Own], representations_max: u32) -> Vec<Joint> {
     let mut joining: Vec<Joining<'_>> = Vec::new();
     for (number, own) in all.iter().enumerate() {
@@ -69,7 +71,7 @@ pub(super) fn join(all: &[Own], representations_max: u32) -> Vec<Joint> {
     joining.into_iter().map(Joining::finish).collect()
 }
 
-/// What stands between the lists of a request.
+/// Returns the parts of a request between its lists.
 fn around(own: &Own) -> Vec<&[u8]> {
     let ends = own.lists.iter().map(|list| list.end);
     let starts = own.lists.iter().map(|list| list.start);
@@ -80,9 +82,9 @@ fn around(own: &Own) -> Vec<&[u8]> {
 struct Joining<'a> {
     first: &'a Own,
     members: Vec<Member>,
-    /// By batch.
+    /// Distinct representations, by batch.
     lists: Vec<Distinct<'a>>,
-    /// Representations, and bytes of lists, of all members.
+    /// The number of representations, and of bytes of lists, of all members.
     count: usize,
     bytes: usize,
 }
@@ -141,8 +143,8 @@ impl<'a> Joining<'a> {
 }
 
 impl Joint {
-    /// The answers that its members would have got, in their order. `None`: the answer does not say exactly whom it
-    /// concerns.
+    /// Splits the response into those that its members would have got, in their order. `None` if it
+    /// is not clear which member an error concerns.
     pub(super) fn part(
         &self,
         batches: &[EntityBatch],
@@ -158,7 +160,7 @@ impl Joint {
         for (batch, &count) in batches.iter().zip(&self.counts) {
             let found = member(&document, data, &batch.data_key, Kind::Array);
             let found = found.map(|list| document.elements(list).collect::<Vec<_>>());
-            // Who is asked for nothing may say anything.
+            // The value of a batch without representations does not matter.
             let found = if count == 0 { Vec::new() } else { found? };
             (found.len() == count).then(|| entities.push(found))?;
         }
@@ -179,7 +181,7 @@ impl Joint {
         Some(self.members.iter().map(part).collect())
     }
 
-    /// Do all of them ask the same?
+    /// True if all members are equal.
     pub(super) fn is_one_request(&self) -> bool {
         let is_all = |(items, count): (&Vec<usize>, &usize)| items.iter().copied().eq(0..*count);
         self.members.iter().all(|member| member.items.iter().zip(&self.counts).all(is_all))
@@ -219,7 +221,7 @@ fn member(document: &Document, object: NodeId, key: &str, kind: Kind) -> Option<
     (document.kind(value) == kind).then_some(value)
 }
 
-/// The answer that `member` would have got.
+/// Prints the response that `member` would have got.
 fn print(
     document: &Document,
     batches: &[EntityBatch],
@@ -247,7 +249,8 @@ fn print(
         own.map(|own| (error.batch, own, error.node))
     };
     let mut errors: Vec<_> = errors.iter().filter_map(own).collect();
-    // Most subgraphs tell them in the order in which they were asked, so this is how they would be told alone.
+    // Most subgraphs report errors in the order of the representations, so this is the order of a
+    // response to a single request.
     errors.sort_by_key(|&(batch, own, _)| (batch, own));
     for (index, &(_, own, error)) in errors.iter().enumerate() {
         out.extend_from_slice(if index > 0 { b"," } else { b",\"errors\":[" });

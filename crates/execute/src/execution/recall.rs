@@ -1,4 +1,4 @@
-//! Entities that the request knows already, put where they are wanted: see [`crate::memo`].
+//! Copies entities that the request knows already to other places: see [`crate::entity_reuse`].
 
 use std::collections::hash_map::Entry;
 
@@ -10,12 +10,12 @@ use crate::executable::CompiledBatch;
 use crate::representations::RememberedObject;
 
 impl Execution<'_> {
-    /// Gives `objects` what their batch would have been answered.
+    /// Merges the known values into `objects`, in place of a response of their batch.
     pub(super) fn recall(&mut self, batch: &CompiledBatch, objects: Vec<RememberedObject>) {
         if objects.is_empty() {
             return;
         }
-        // As with answers, one entity for each group of target paths.
+        // One entity for each group of target paths, as for responses.
         let mut items = HashMap::new();
         let mut text = vec![b'['];
         let mut numbers = Vec::with_capacity(objects.len());
@@ -31,7 +31,7 @@ impl Execution<'_> {
                     }
                     text.push(b'{');
                     for (index, value) in source.values.iter().enumerate() {
-                        // It was there when the object was chosen.
+                        // The value was there when the object was chosen.
                         let raw = value.of(&self.document, object.known).unwrap_or("null");
                         text.extend_from_slice(&value.printed_key[usize::from(index == 0)..]);
                         text.extend_from_slice(raw.as_bytes());
@@ -43,7 +43,7 @@ impl Execution<'_> {
             numbers.push(number);
         }
         text.push(b']');
-        // Made of texts that were parsed before, so this parses.
+        // The list consists of texts that were parsed before, so this succeeds.
         let Ok(list) = self.document.parse_shaped(Bytes::from(text), &batch.entity) else { return };
         let entities: Vec<_> = self.document.elements(list).collect();
         for (object, number) in objects.iter().zip(numbers) {

@@ -1,4 +1,4 @@
-//! What a fetch sends: its request body, or the arguments of what it publishes.
+//! Writes the requests of a fetch: request bodies, or the arguments of publications.
 
 use astjson::NodeId;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::context_values;
 use crate::representations::{Collected, CollectedObject, Walk, write_representations};
 
 impl<'a> Execution<'a> {
-    /// Builds the requests of a fetch: mostly one, none if there is nothing to ask.
+    /// Adds the requests of a fetch to `calls`: mostly one, none if there is nothing to fetch.
     pub(super) fn start(
         &mut self,
         index: usize,
@@ -147,14 +147,14 @@ impl<'a> Execution<'a> {
         self.send(Sent::entities(index, collected, kept), call, calls);
     }
 
-    /// Notes a request and hands it on.
+    /// Records a request and adds it to `calls`.
     pub(super) fn send(&mut self, sent: Sent, call: Call<'a>, calls: &mut Vec<(usize, Call<'a>)>) {
         calls.push((self.sent.len(), call));
         self.sent.push(sent);
     }
 
-    /// One request for all objects that share the values which arguments read further up. Such a
-    /// fetch has a single batch.
+    /// Starts a fetch with context arguments: one request for all objects that share the values
+    /// which arguments read further up. Such a fetch has a single batch.
     fn start_parts(
         &mut self,
         index: usize,
@@ -210,8 +210,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Writes the client's variables that the operation declares; returns what separates the next
-    /// member from them.
+    /// Writes the client's variables that the operation declares. Returns the separator for the
+    /// next member.
     pub(super) fn write_variables(
         &self,
         operation: &SubgraphOperation,

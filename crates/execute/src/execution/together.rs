@@ -1,7 +1,8 @@
-//! Several events of one operation, resolved together. Each has an execution of its own, so that nothing of one is in
-//! another's payload; they go through the plan side by side, and what they ask a subgraph for one fetch goes in one
-//! request. A fetch is sent when all executions have come to it: what it depends on is the same for all of them, so none of
-//! them waits for something that waits for it.
+//! Resolves several events of one operation together. Each event has an execution of its own, so
+//! that no payload contains values of another event. The executions go through the plan side by
+//! side, and their requests for one fetch become one request. A fetch is sent when all executions
+//! have reached it: its dependencies are the same for all of them, so no execution waits for one
+//! that waits for it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,11 +24,13 @@ use crate::{
     SubgraphRequest, sharing,
 };
 
-/// Executes an operation for several events at a time. The payloads are those that [`crate::execute`] would yield for
-/// each of them, in their order, if their subgraphs answer about an entity what they would answer if it were asked for
-/// alone. What is known for all of them together, such as that nobody answers, is an error of each.
+/// Executes an operation for several events at once. The payloads are those that [`crate::execute`]
+/// would return for each event, in their order, if the response about an entity does not depend on
+/// the other entities of the request. Failures of a whole request, such as a subgraph that does not
+/// respond, become an error of each event.
 ///
-/// The contexts may differ in who shares requests and in headers; a request for several has the headers of the first of them.
+/// The contexts may differ in sharing and in headers; a combined request has the headers of the
+/// first event in it.
 pub async fn execute_together(
     executable: &Executable,
     variables: &Variables,
@@ -44,16 +47,16 @@ struct Together<'a> {
     executable: &'a Executable,
     contexts: &'a [RequestContext],
     all: Vec<One<'a>>,
-    /// By fetch: how many executions have yet to come to it.
+    /// The number of executions that have not reached a fetch yet, by fetch.
     missing: Vec<usize>,
-    /// By fetch: what those ask that have come to it.
+    /// The requests of the executions that have reached a fetch, by fetch.
     gathered: Vec<Vec<Asked<'a>>>,
 }
 
-/// One event.
+/// The execution of one event.
 struct One<'a> {
     execution: Execution<'a>,
-    /// It has something to fetch for.
+    /// True if there is something to fetch for the event.
     is_running: bool,
     ready: VecDeque<usize>,
 }
@@ -63,13 +66,13 @@ struct Asked<'a> {
     execution: usize,
     request: usize,
     call: Call<'a>,
-    /// See [`Own::lists`].
+    /// The positions of its lists of representations: see [`SingleRequest::lists`].
     lists: Vec<Range<usize>>,
 }
 
 type Answer = Result<SubgraphAnswer, FetchError>;
 
-/// What came of it.
+/// The outcome of a request, with the numbers of its execution and of the request.
 type Answered = (usize, (usize, Outcome));
 
 impl<'a> Together<'a> {
@@ -143,7 +146,7 @@ impl<'a> Together<'a> {
                 let asked = calls.drain(..).map(|(request, call)| {
                     let batches = &one.execution.sent[request].collected;
                     let lists = batches.iter().map(|batch| batch.list.clone());
-                    // There is none for root fields below others.
+                    // Requests for root fields below others have no list.
                     let lists = lists.filter(|list| !list.is_empty()).collect();
                     Asked { execution: number, request, call, lists }
                 });
@@ -152,7 +155,7 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// The fetches that all have come to, and what is asked.
+    /// Takes the requests of the fetches that all executions have reached.
     fn complete_ones(&mut self) -> Vec<(usize, Vec<Asked<'a>>)> {
         let fetches = self.gathered.iter_mut().enumerate();
         let complete = fetches.filter(|(fetch, _)| self.missing[*fetch] == 0);
@@ -160,7 +163,7 @@ impl<'a> Together<'a> {
         complete.filter(|(_, asked)| !asked.is_empty()).collect()
     }
 
-    /// Returns the fetch that it was for, and what it asks again.
+    /// Handles an outcome. Returns the index of its fetch, and the requests to repeat.
     fn answered(
         &mut self,
         number: usize,
@@ -170,13 +173,13 @@ impl<'a> Together<'a> {
         let One { execution, ready, .. } = &mut self.all[number];
         let mut calls = Vec::new();
         execution.answered(request, outcome, ready, &mut calls);
-        // These are about what failed for this one.
+        // These requests concern a failure of this execution only.
         let again = |(request, call)| Asked { execution: number, request, call, lists: Vec::new() };
         (execution.sent[request].fetch, calls.into_iter().map(again).collect())
     }
 }
 
-/// Asks what several executions ask for one fetch.
+/// Sends the requests of several executions for one fetch.
 async fn ask<'a>(
     fetch: &'a Fetch,
     asked: Vec<Asked<'a>>,
@@ -217,14 +220,14 @@ async fn ask<'a>(
             let answers = send(fetch, &joint, alone.collect()).await;
             for ((_, _, sender), answer) in members.into_iter().zip(answers) {
                 if let Some(sender) = sender {
-                    // Who has got it from another group meanwhile does not listen.
+                    // The receiver may have got the response of another group meanwhile.
                     let _ = sender.send(answer);
                 }
             }
         }
     });
     let requests: Vec<_> = requests.collect();
-    // The parts come first: they say to others what is being asked.
+    // The parts come first: they register the requests, so that other groups wait for them.
     join(join_all(parts), join_all(requests)).await.0
 }
 
@@ -232,8 +235,8 @@ fn broken() -> FetchError {
     FetchError::Closed("the request broke off inside the router".into())
 }
 
-/// Sends one request for several, or, where its answer cannot be parted, one for each; `alone` is what each would send.
-/// The answers are in their order.
+/// Sends one request for several, or, if its response cannot be split, one for each; `alone` are
+/// those requests. Returns the responses in their order.
 async fn send(fetch: &Fetch, joint: &Joint, alone: Vec<(&RequestContext, Bytes)>) -> Vec<Answer> {
     let Some((first, _)) = alone.first() else { return Vec::new() };
     let answer = send_one(fetch, first, joint.body.clone()).await;
