@@ -200,12 +200,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_taken() {
+    fn only_selected_claims_are_taken() {
         let paths = [path("sub"), path("a.roles"), path("gone"), path("none"), path("sub")];
         let values = Claims::select(Some(&claims()), &paths);
         assert_eq!(values.paths().count(), 4);
         assert_eq!(values.json(&path("sub")), Some("\"u1\""));
-        assert_eq!(values.json(&path("level")), None, "nobody asked for it");
+        assert_eq!(values.json(&path("level")), None, "it was not selected");
         assert!(!values.knows(&path("level")) && values.knows(&path("none")));
         assert_eq!(values.json(&path("gone")), None);
         let text = |text: &str| ClaimScalar::Text(text.into());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_claims_and_different_ones_are_never_one_text() {
+    fn different_claims_never_have_the_same_canonical_text() {
         let canonical = |text: &str, paths: &[&str]| {
             let claims = Claims::new(text.to_owned().into());
             let paths: Vec<_> = paths.iter().map(|it| path(it)).collect();

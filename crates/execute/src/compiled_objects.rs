@@ -3,7 +3,7 @@
 
 use plan::{Path, Plan, Representation, RepresentationField};
 
-use crate::expected::{Cursor, Expected};
+use crate::response_layout::{LayoutCursor, ResponseLayout};
 
 /// The slots of the member that a step leads through, and of the `__typename` of the object below it.
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +58,8 @@ pub(crate) struct CompiledMember {
 }
 
 /// Returns the slots of the members on `path`, by step.
-pub(crate) fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<StepSlots> {
-    let mut cursor = expected.cursor(Some(plan.shape.root.0 as usize));
+pub(crate) fn step_slots(plan: &Plan, layout: &ResponseLayout, path: &Path) -> Vec<StepSlots> {
+    let mut cursor = layout.cursor(Some(plan.shape.root.0 as usize));
     path.steps
         .iter()
         .map(|step| {
@@ -79,7 +79,7 @@ pub(crate) fn common_steps(before: Option<&Path>, path: &Path) -> usize {
 
 impl CompiledRepresentation {
     /// Compiles the representation of `objects`.
-    pub(crate) fn new(objects: Cursor<'_>, representation: &Representation) -> Self {
+    pub(crate) fn new(objects: LayoutCursor<'_>, representation: &Representation) -> Self {
         let mut opening = Vec::from(b"{\"__typename\":");
         if let Some(name) = &representation.typename {
             // A name needs no escapes.
@@ -95,7 +95,7 @@ impl CompiledRepresentation {
     }
 }
 
-fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
+fn members(objects: LayoutCursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
     let member = |field: &RepresentationField| {
         let below = objects.below(&field.data_key);
         CompiledMember {

@@ -146,13 +146,13 @@ pub enum FetchError {
     #[error("connection failed: {0}")]
     Connect(String),
     /// The connection broke before the response was complete.
-    #[error("connection closed before the answer was complete: {0}")]
+    #[error("connection closed before the response was complete: {0}")]
     Closed(String),
     /// The response did not come in time.
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(std::time::Duration),
     /// The body exceeds the limit.
-    #[error("answer larger than {limit} bytes")]
+    #[error("response larger than {limit} bytes")]
     TooLarge {
         /// The limit: `traffic.max_response_size`.
         limit: u64,

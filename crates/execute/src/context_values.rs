@@ -6,28 +6,28 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use plan::{ContextSource, EntityBatch, PathStep};
 
 use crate::bounds::{CONTEXTS_MAX, TARGET_OBJECTS_MAX};
-use crate::client_path::has_type;
+use crate::error_path::has_type;
 use crate::representations::CollectError;
 
 /// Objects that share all values.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct ContextGroup {
     /// The variables as members of a JSON object, without braces.
     pub(crate) variables: Vec<u8>,
     pub(crate) objects: HashSet<NodeId>,
 }
 
 /// Divides the objects of a batch, in the order of the tree.
-pub(crate) fn parts(
+pub(crate) fn group_by_context(
     document: &Document,
     root: NodeId,
     batch: &EntityBatch,
-) -> Result<Vec<Part>, CollectError> {
-    let mut walk = Walk {
+) -> Result<Vec<ContextGroup>, CollectError> {
+    let mut walk = ContextWalk {
         document,
         batch,
         trail: vec![root],
-        parts: Vec::new(),
+        groups: Vec::new(),
         by_values: HashMap::new(),
         seen: HashSet::new(),
         visits: 0,
@@ -35,21 +35,21 @@ pub(crate) fn parts(
     for target in &batch.targets {
         walk.object(root, &target.steps)?;
     }
-    Ok(walk.parts)
+    Ok(walk.groups)
 }
 
-struct Walk<'a> {
+struct ContextWalk<'a> {
     document: &'a Document,
     batch: &'a EntityBatch,
     /// The objects from the root to here, one for each step.
     trail: Vec<NodeId>,
-    parts: Vec<Part>,
+    groups: Vec<ContextGroup>,
     by_values: HashMap<Vec<u8>, usize>,
     seen: HashSet<NodeId>,
     visits: usize,
 }
 
-impl Walk<'_> {
+impl ContextWalk<'_> {
     fn object(&mut self, object: NodeId, steps: &[PathStep]) -> Result<(), CollectError> {
         let Some((step, rest)) = steps.split_first() else { return self.found(object) };
         match self.document.get(object, &step.data_key) {
@@ -102,16 +102,16 @@ impl Walk<'_> {
                 None => variables.extend_from_slice(b"null"),
             }
         }
-        let part = match self.by_values.get(&variables) {
-            Some(&part) => part,
-            None if self.parts.len() == CONTEXTS_MAX => return Err(CollectError::Contexts),
+        let group = match self.by_values.get(&variables) {
+            Some(&group) => group,
+            None if self.groups.len() == CONTEXTS_MAX => return Err(CollectError::Contexts),
             None => {
-                self.by_values.insert(variables.clone(), self.parts.len());
-                self.parts.push(Part { variables, objects: HashSet::new() });
-                self.parts.len() - 1
+                self.by_values.insert(variables.clone(), self.groups.len());
+                self.groups.push(ContextGroup { variables, objects: HashSet::new() });
+                self.groups.len() - 1
             }
         };
-        self.parts[part].objects.insert(object);
+        self.groups[group].objects.insert(object);
         Ok(())
     }
 

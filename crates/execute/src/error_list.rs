@@ -6,13 +6,13 @@ use astjson::NodeId;
 use foldhash::{HashSet, HashSetExt};
 
 use crate::bounds::{ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX, FAILURE_PLACES_MAX};
-use crate::client_path::Outside;
+use crate::error_path::PathExit;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
 /// Collects errors up to [`ERRORS_MAX`] and counts the rest.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorList {
-    errors: Vec<Recorded>,
+    errors: Vec<RecordedError>,
     left_out: u32,
     /// Number of errors that repeat the failure of a fetch at one of its places.
     failure_places: usize,
@@ -28,19 +28,19 @@ pub(crate) struct ErrorList {
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct RecordedError {
     /// The index of the fetch that it came from.
     fetch: u32,
     error: GraphqlError,
     /// Set if it concerns one place only: the steps to that place from the end of its path.
-    place: Option<Placed>,
+    place: Option<TreePath>,
     /// True if it repeats the failure of its fetch at one of several places.
     is_repeated: bool,
 }
 
 /// Keys of the tree and indices from the end of an error's path to its place; empty if the response
 /// has that place.
-pub(crate) type Placed = Vec<PathSegment>;
+pub(crate) type TreePath = Vec<PathSegment>;
 
 impl ErrorList {
     /// Adds an error of fetch `fetch`; a message that is too long is cut.
@@ -72,7 +72,7 @@ impl ErrorList {
 
     /// Adds an error that a subgraph reports for the place that `error.path` and then `place` lead
     /// to.
-    pub(crate) fn push_placed(&mut self, fetch: u32, error: GraphqlError, place: Placed) {
+    pub(crate) fn push_placed(&mut self, fetch: u32, error: GraphqlError, place: TreePath) {
         self.record(fetch, error, Some(place), false);
     }
 
@@ -80,7 +80,7 @@ impl ErrorList {
         &mut self,
         fetch: u32,
         mut error: GraphqlError,
-        place: Option<Placed>,
+        place: Option<TreePath>,
         is_repeated: bool,
     ) {
         if self.is_full() {
@@ -88,23 +88,23 @@ impl ErrorList {
             return;
         }
         error.message = shortened(error.message);
-        self.errors.push(Recorded { fetch, error, place, is_repeated });
+        self.errors.push(RecordedError { fetch, error, place, is_repeated });
     }
 
     /// Restricts all paths to the client's response: a path that leaves it ends at the last object
     /// inside, and an error for a place that has no effect on the response is removed.
     pub(crate) fn keep_inside(
         &mut self,
-        outside: impl Fn((&[PathSegment], &[PathSegment])) -> Option<Outside>,
+        outside: impl Fn((&[PathSegment], &[PathSegment])) -> Option<PathExit>,
     ) {
         // Places of one failure that are outside of the response may end at one place inside.
         let mut repeated: HashSet<(u32, Cow<'static, str>, Vec<PathSegment>)> = HashSet::new();
-        self.errors.retain_mut(|Recorded { fetch, error, place, is_repeated }| {
+        self.errors.retain_mut(|RecordedError { fetch, error, place, is_repeated }| {
             let beyond = place.as_deref().unwrap_or_default();
             match outside((&error.path, beyond)) {
                 None => {}
-                Some(Outside { is_aside: true, .. }) if place.is_some() => return false,
-                Some(Outside { inside, .. }) => error.path.truncate(inside),
+                Some(PathExit { is_aside: true, .. }) if place.is_some() => return false,
+                Some(PathExit { inside, .. }) => error.path.truncate(inside),
             }
             !*is_repeated || repeated.insert((*fetch, error.message.clone(), error.path.clone()))
         });
@@ -216,7 +216,7 @@ mod tests {
         let path = |index| vec![PathSegment::Key("a".into()), PathSegment::Index(index)];
         list.push_failure(0, error("x"), vec![path(0), path(1)], 0);
         list.push_failure(1, error("x"), vec![path(2)], 0);
-        list.keep_inside(|_| Some(Outside { inside: 1, is_aside: false }));
+        list.keep_inside(|_| Some(PathExit { inside: 1, is_aside: false }));
         assert_eq!(list.into_errors().len(), 2, "one for each fetch");
     }
 

@@ -8,7 +8,7 @@ use plan::{
     Fetch, FetchId, FetchKind, Plan, RepresentationField, ShapeField, ValueKind, ValueShape,
 };
 
-use crate::client_path::has_type;
+use crate::error_path::has_type;
 use crate::event_keys;
 
 /// Checks and completes a payload, the value of the root field `field`. `Err` describes the

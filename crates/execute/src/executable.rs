@@ -10,11 +10,11 @@ use bytes::Bytes;
 use plan::{Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation};
 
 use crate::compiled_objects::{CompiledRepresentation, CompiledTarget, common_steps, step_slots};
-use crate::expected::Expected;
-use crate::memo::{self, Source};
-use crate::projection::Printing;
-use crate::root_keys::root_keys;
-use crate::target_tree::TargetTree;
+use crate::entity_reuse::{self, ReuseSource};
+use crate::path_tree::PathTree;
+use crate::projection::CompiledPrinting;
+use crate::response_layout::ResponseLayout;
+use crate::root_keys::parse_root_keys;
 
 /// Initial capacity of the first payload of an operation.
 const PAYLOAD_BYTES_GUESS: usize = 1024;
@@ -25,7 +25,7 @@ const PAYLOAD_BYTES_GUESS: usize = 1024;
 pub struct Executable {
     plan: Arc<Plan>,
     pub(crate) fetches: Vec<CompiledFetch>,
-    pub(crate) printing: Printing,
+    pub(crate) printing: CompiledPrinting,
     /// Length of the last payload: the capacity for the next one.
     pub(crate) payload_bytes: AtomicUsize,
 }
@@ -49,7 +49,7 @@ pub(crate) struct CompiledFetch {
     /// For entity fetches: the constants of each batch.
     pub(crate) batches: Vec<CompiledBatch>,
     /// The layout of the response.
-    pub(crate) answer: Shape,
+    pub(crate) response: Shape,
 }
 
 /// The constants of the objects that root fields below others are for.
@@ -77,32 +77,34 @@ pub(crate) struct CompiledBatch {
     /// The layout of one entity.
     pub(crate) entity: Shape,
     /// The places where its entities may be known.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<ReuseSource>,
 }
 
 impl Executable {
     /// Compiles `plan`.
     pub fn new(plan: Arc<Plan>) -> Self {
-        let mut expected = Expected::new(&plan);
-        let answers: Vec<usize> = plan
+        let mut layout = ResponseLayout::new(&plan);
+        let responses: Vec<usize> = plan
             .fetches
             .iter()
             .map(|fetch| match &fetch.kind {
-                FetchKind::Root(_) => expected.root_answer(&plan),
-                FetchKind::RootBelow { target, .. } => expected.root_below_answer(&plan, target),
-                FetchKind::Entities { batches, .. } => expected.entity_answer(&plan, batches),
+                FetchKind::Root(_) => layout.add_root_response(&plan),
+                FetchKind::RootBelow { target, .. } => {
+                    layout.add_root_below_response(&plan, target)
+                }
+                FetchKind::Entities { batches, .. } => layout.add_entity_response(&plan, batches),
                 FetchKind::Publish(_) | FetchKind::Request(_) => usize::MAX,
             })
             .collect();
-        let shape = expected.shape();
-        let targets = TargetTree::new(&plan);
+        let shape = layout.shape();
+        let targets = PathTree::new(&plan);
         let mut fetches: Vec<CompiledFetch> = plan
             .fetches
             .iter()
-            .zip(answers)
+            .zip(responses)
             .enumerate()
-            .map(|(number, (fetch, answer))| {
-                compile(&plan, number, fetch, &expected, &targets, &shape, answer)
+            .map(|(number, (fetch, response))| {
+                compile(&plan, number, fetch, &layout, &targets, &shape, response)
             })
             .collect();
         for (index, fetch) in plan.fetches.iter().enumerate() {
@@ -117,7 +119,7 @@ impl Executable {
                 fetches[dependency].dependents.push(index as u32);
             }
         }
-        let printing = Printing::new(&plan.shape, &expected, shape);
+        let printing = CompiledPrinting::new(&plan.shape, &layout, shape);
         Self { plan, fetches, printing, payload_bytes: AtomicUsize::new(PAYLOAD_BYTES_GUESS) }
     }
 
@@ -131,10 +133,10 @@ fn compile(
     plan: &Plan,
     number: usize,
     fetch: &Fetch,
-    expected: &Expected,
-    all_targets: &TargetTree<'_>,
+    layout: &ResponseLayout,
+    all_targets: &PathTree<'_>,
     shape: &Shape,
-    answer: usize,
+    response: usize,
 ) -> CompiledFetch {
     let mut compiled = CompiledFetch {
         dependents: Vec::new(),
@@ -144,23 +146,23 @@ fn compile(
         root_keys: Vec::new(),
         below: None,
         batches: Vec::new(),
-        answer: shape.at(answer),
+        response: shape.at(response),
     };
     match &fetch.kind {
         FetchKind::Root(operation) => {
             compiled.head = head(operation);
             compiled.constant_body = [&compiled.head[..], b"}}"].concat().into();
-            compiled.root_keys = root_keys(&operation.text);
+            compiled.root_keys = parse_root_keys(&operation.text);
         }
         FetchKind::RootBelow { operation, target } => {
             compiled.head = head(operation);
             compiled.below = Some(CompiledBelow {
                 one_each: is_read_through(plan, target),
-                object: shape.at(expected.kind_at(plan, target).unwrap_or(usize::MAX)),
+                object: shape.at(layout.kind_at(plan, target).unwrap_or(usize::MAX)),
                 target: CompiledTarget {
                     shared_from: all_targets.shared_from(target),
                     as_before: 0,
-                    slots: step_slots(plan, expected, target),
+                    slots: step_slots(plan, layout, target),
                     group: 0,
                 },
             });
@@ -171,11 +173,17 @@ fn compile(
                 .iter()
                 .map(|batch| {
                     let groups = all_targets.groups(&batch.targets);
-                    let kind = expected.target(plan, batch);
-                    let objects = expected.cursor(kind);
+                    let kind = layout.target(plan, batch);
+                    let objects = layout.cursor(kind);
                     CompiledBatch {
                         representation: CompiledRepresentation::new(objects, &batch.representation),
-                        sources: memo::sources(plan, expected, all_targets, number, batch),
+                        sources: entity_reuse::reuse_sources(
+                            plan,
+                            layout,
+                            all_targets,
+                            number,
+                            batch,
+                        ),
                         entity: shape.at(kind.unwrap_or(usize::MAX)),
                         several_groups: groups.iter().any(|&group| group != 0),
                         one_each: batch.targets.iter().any(|path| is_read_through(plan, path)),
@@ -187,7 +195,7 @@ fn compile(
                             .map(|(index, (path, group))| CompiledTarget {
                                 shared_from: all_targets.shared_from(path),
                                 as_before: common_steps(batch.targets[..index].last(), path),
-                                slots: step_slots(plan, expected, path),
+                                slots: step_slots(plan, layout, path),
                                 group,
                             })
                             .collect(),

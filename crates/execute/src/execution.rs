@@ -16,26 +16,26 @@ use plan::{
 };
 
 use crate::bounds::{PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX};
-use crate::client_path;
 use crate::document_pool::PooledDocument;
 use crate::error_list::ErrorList;
+use crate::error_path;
 use crate::executable::Executable;
 use crate::print::print_errors;
-use crate::projection::{self, Stop};
+use crate::projection::{self, PrintStop};
 use crate::{
     ErrorCode, EventRequest, FetchError, GraphqlError, PathSegment, Payload, RequestContext, Seed,
     SubgraphAnswer, event, sharing,
 };
 
-mod absorb;
-mod batching;
+mod apply_entity_cache;
+mod batched_fetch;
+pub(crate) mod execute_batch;
 mod failure;
-mod joint;
-mod recall;
-mod request;
-pub(crate) mod together;
+mod merge_response;
+mod request_splitting;
+mod write_requests;
 
-use batching::Sent;
+use request_splitting::SentRequest;
 
 /// Executes an operation: runs its fetches, merges their responses, and prints the payload.
 ///
@@ -55,14 +55,14 @@ pub async fn execute(
     context: &RequestContext,
 ) -> Payload {
     let mut execution = Execution::new(executable, variables, context);
-    if execution.plant(introspection, seed) {
+    if execution.insert_seed(introspection, seed) {
         execution.run().await;
     }
     execution.finish()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum FetchState {
     Waiting,
     InFlight,
     Done,
@@ -75,49 +75,49 @@ pub(crate) struct Execution<'a> {
     document: PooledDocument,
     root: NodeId,
     errors: ErrorList,
-    states: Vec<State>,
+    states: Vec<FetchState>,
     waits_for: Vec<u32>,
     /// All requests, in the order sent.
-    sent: Vec<Sent>,
+    sent: Vec<SentRequest>,
     /// The number of requests without a response, by fetch.
-    open: Vec<u32>,
+    pending_requests: Vec<u32>,
     representations_left: u32,
     /// Headers of the responses, by fetch and request, if there are rules that may read them.
-    answer_headers: Vec<((usize, usize), HeaderMap)>,
+    response_headers: Vec<((usize, usize), HeaderMap)>,
     /// True if the object at the root is an entity of which only the keys are known, so that its
     /// existence must be found out.
-    pub(crate) watches_entity: bool,
+    pub(crate) checks_existence: bool,
     /// The number of subgraphs that know the entity, and of those that do not.
-    known_to: u32,
-    unknown_to: u32,
+    subgraphs_with_entity: u32,
+    subgraphs_without_entity: u32,
 }
 
 /// A request in flight.
-enum Call<'a> {
+enum OutgoingRequest<'a> {
     Subgraph { body: Bytes, is_mutation: bool },
     Publish { event: &'a EventField, arguments: Bytes },
     Request { event: &'a EventField, arguments: Bytes, is_mutation: bool },
 }
 
-impl Call<'_> {
+impl OutgoingRequest<'_> {
     /// Creates the request that sends `body` for `operation`.
     fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
         Self::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
     }
 }
 
-enum Outcome {
-    Answer(Result<SubgraphAnswer, FetchError>),
+enum RequestOutcome {
+    Response(Result<SubgraphAnswer, FetchError>),
     Published(Result<bool, GraphqlError>),
     Requested(Result<Bytes, GraphqlError>),
 }
 
-async fn call<'a>(
+async fn send_request<'a>(
     request: usize,
     fetch: &'a Fetch,
-    call: Call<'a>,
+    call: OutgoingRequest<'a>,
     context: &'a RequestContext,
-) -> (usize, Outcome) {
+) -> (usize, RequestOutcome) {
     let event_request = |event: &EventField, arguments| EventRequest {
         field: event.field,
         arguments,
@@ -127,16 +127,16 @@ async fn call<'a>(
     };
     let publisher = &context.generation.publisher;
     let outcome = match call {
-        Call::Subgraph { body, is_mutation } => {
-            Outcome::Answer(sharing::fetch(context, fetch.subgraph, body, is_mutation).await)
+        OutgoingRequest::Subgraph { body, is_mutation } => RequestOutcome::Response(
+            sharing::fetch(context, fetch.subgraph, body, is_mutation).await,
+        ),
+        OutgoingRequest::Publish { event, arguments } => {
+            let _guard = sharing::guard_epoch(context);
+            RequestOutcome::Published(publisher.publish(event_request(event, arguments)).await)
         }
-        Call::Publish { event, arguments } => {
-            let _changes = sharing::changing(context);
-            Outcome::Published(publisher.publish(event_request(event, arguments)).await)
-        }
-        Call::Request { event, arguments, is_mutation } => {
-            let _changes = is_mutation.then(|| sharing::changing(context));
-            Outcome::Requested(publisher.request(event_request(event, arguments)).await)
+        OutgoingRequest::Request { event, arguments, is_mutation } => {
+            let _guard = is_mutation.then(|| sharing::guard_epoch(context));
+            RequestOutcome::Requested(publisher.request(event_request(event, arguments)).await)
         }
     };
     (request, outcome)
@@ -158,20 +158,20 @@ impl<'a> Execution<'a> {
             document,
             root,
             errors: ErrorList::default(),
-            states: vec![State::Waiting; count],
+            states: vec![FetchState::Waiting; count],
             waits_for: executable.fetches.iter().map(|fetch| fetch.dependencies).collect(),
             sent: Vec::with_capacity(count),
-            open: vec![0; count],
+            pending_requests: vec![0; count],
             representations_left: REPRESENTATIONS_MAX,
-            answer_headers: Vec::new(),
-            watches_entity: false,
-            known_to: 0,
-            unknown_to: 0,
+            response_headers: Vec::new(),
+            checks_existence: false,
+            subgraphs_with_entity: 0,
+            subgraphs_without_entity: 0,
         }
     }
 
     /// Adds introspection and the event to the tree. Returns false if nothing needs to be fetched.
-    pub(crate) fn plant(&mut self, introspection: Option<Bytes>, seed: Seed) -> bool {
+    pub(crate) fn insert_seed(&mut self, introspection: Option<Bytes>, seed: Seed) -> bool {
         if let Some(text) = introspection {
             match self.document.parse(text) {
                 Ok(values) if self.document.kind(values) == Kind::Object => {
@@ -238,29 +238,30 @@ impl<'a> Execution<'a> {
         let executable = self.executable;
         let context = self.context;
         let plan = &**executable.plan();
-        let mut ready = self.ready_at_first();
+        let mut ready = self.initial_fetches();
         let mut in_flight = FuturesUnordered::new();
         let mut calls = Vec::new();
         let mut deadline = pin!(tokio::time::sleep_until(context.deadline.into()));
         loop {
             while let Some(index) = ready.pop_front() {
                 let fetch = &plan.fetches[index];
-                self.begin(index, fetch, &mut ready, &mut calls);
-                in_flight
-                    .extend(calls.drain(..).map(|(request, it)| call(request, fetch, it, context)));
+                self.start_fetch(index, fetch, &mut ready, &mut calls);
+                in_flight.extend(
+                    calls.drain(..).map(|(request, it)| send_request(request, fetch, it, context)),
+                );
             }
             tokio::select! {
                 biased;
-                answered = in_flight.next() => {
-                    let Some((request, outcome)) = answered else { return };
+                finished = in_flight.next() => {
+                    let Some((request, outcome)) = finished else { return };
                     let fetch = &plan.fetches[self.sent[request].fetch];
-                    self.answered(request, outcome, &mut ready, &mut calls);
+                    self.finish_request(request, outcome, &mut ready, &mut calls);
                     in_flight.extend(
-                        calls.drain(..).map(|(request, it)| call(request, fetch, it, context)),
+                        calls.drain(..).map(|(request, it)| send_request(request, fetch, it, context)),
                     );
                 }
                 () = &mut deadline => {
-                    self.cut_off();
+                    self.end_at_deadline();
                     return;
                 }
             }
@@ -268,46 +269,46 @@ impl<'a> Execution<'a> {
     }
 
     /// The fetches that depend on no other.
-    fn ready_at_first(&self) -> VecDeque<usize> {
+    fn initial_fetches(&self) -> VecDeque<usize> {
         (0..self.waits_for.len()).filter(|&index| self.waits_for[index] == 0).collect()
     }
 
     /// Starts a fetch and adds its requests to `calls`. A fetch without requests is complete.
-    fn begin(
+    fn start_fetch(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
         ready: &mut VecDeque<usize>,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
-        self.start(index, fetch, calls);
+        self.write_requests(index, fetch, calls);
         if calls.is_empty() {
-            return self.complete(index, ready);
+            return self.complete_fetch(index, ready);
         }
-        self.states[index] = State::InFlight;
-        self.open[index] = calls.len() as u32;
+        self.states[index] = FetchState::InFlight;
+        self.pending_requests[index] = calls.len() as u32;
     }
 
     /// Handles the outcome of a request. Requests to repeat are added to `calls`. If there are none
     /// and it was the last one, its fetch is complete.
-    fn answered(
+    fn finish_request(
         &mut self,
         request: usize,
-        outcome: Outcome,
+        outcome: RequestOutcome,
         ready: &mut VecDeque<usize>,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
-        self.absorb(request, outcome, calls);
+        self.handle_outcome(request, outcome, calls);
         let index = self.sent[request].fetch;
-        self.open[index] = self.open[index] - 1 + calls.len() as u32;
-        if self.open[index] == 0 {
-            self.complete(index, ready);
+        self.pending_requests[index] = self.pending_requests[index] - 1 + calls.len() as u32;
+        if self.pending_requests[index] == 0 {
+            self.complete_fetch(index, ready);
         }
     }
 
     /// Marks a fetch as complete. Fetches that waited only for it become ready.
-    fn complete(&mut self, index: usize, ready: &mut VecDeque<usize>) {
-        self.states[index] = State::Done;
+    fn complete_fetch(&mut self, index: usize, ready: &mut VecDeque<usize>) {
+        self.states[index] = FetchState::Done;
         for &dependent in &self.executable.fetches[index].dependents {
             let waits_for = &mut self.waits_for[dependent as usize];
             *waits_for -= 1;
@@ -322,8 +323,8 @@ impl<'a> Execution<'a> {
     fn disclosed_headers(&mut self) -> Option<Arc<HeaderMap>> {
         let rules = self.context.generation.disclosure.headers.as_ref()?;
         let mut collected = HeaderMap::new();
-        self.answer_headers.sort_by_key(|(place, _)| *place);
-        for ((index, _), headers) in self.answer_headers.drain(..) {
+        self.response_headers.sort_by_key(|(place, _)| *place);
+        for ((index, _), headers) in self.response_headers.drain(..) {
             let subgraph = self.executable.plan().fetches[index].subgraph;
             rules.collect(subgraph, &headers, &mut collected);
         }
@@ -331,7 +332,7 @@ impl<'a> Execution<'a> {
     }
 
     fn is_wanted(&self, fetch: &Fetch) -> bool {
-        client_path::any_holds(&fetch.any_of, self.variables)
+        error_path::any_holds(&fetch.any_of, self.variables)
     }
 
     /// Like [`Self::finish`], for the one root field of a current state. `None` if there is no
@@ -340,7 +341,7 @@ impl<'a> Execution<'a> {
         if let Some(field) = self.root_fields().first()
             && self.errors.is_empty()
         {
-            if self.unknown_to > 0 && self.known_to == 0 {
+            if self.subgraphs_without_entity > 0 && self.subgraphs_with_entity == 0 {
                 let nothing = self.document.new_null();
                 self.document.set(self.root, &field.data_key, nothing);
             }
@@ -370,7 +371,7 @@ impl<'a> Execution<'a> {
         out.extend_from_slice(b"{\"data\":");
         let mark = out.len();
         self.errors.keep_inside(|path| {
-            client_path::outside(&self.document, plan, self.variables, self.root, path)
+            error_path::find_exit(&self.document, plan, self.variables, self.root, path)
         });
         self.errors.sort();
         let printed = projection::print_data(
@@ -384,14 +385,14 @@ impl<'a> Execution<'a> {
         );
         match printed {
             Ok(()) => {}
-            Err(Stop::Null) => {
+            Err(PrintStop::Null) => {
                 out.truncate(mark);
                 out.extend_from_slice(b"null");
             }
-            Err(Stop::TooLarge) => {
+            Err(PrintStop::TooLarge) => {
                 out = Vec::from(&b"{\"data\":null"[..]);
                 self.errors = ErrorList::default();
-                let message = format!("The answer is larger than {PAYLOAD_BYTES_MAX} bytes.");
+                let message = format!("The response is larger than {PAYLOAD_BYTES_MAX} bytes.");
                 let error = GraphqlError::new(ErrorCode::OperationLimitExceeded, message);
                 self.errors.push(0, error);
             }

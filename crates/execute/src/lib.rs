@@ -14,36 +14,36 @@
 //!    merges it into one tree.
 //! 5. `projection` walks the response shape over the tree, propagates nulls and prints.
 
-mod answer;
 mod argument_text;
 mod bounds;
 mod claims;
 mod client_key;
-mod client_path;
 mod compiled_objects;
 mod context;
 #[allow(dead_code, reason = "called once requests are parted by context")]
 mod context_values;
-mod disclosure;
+mod current_state;
 mod document_pool;
+mod entity_reuse;
 mod error;
 mod error_list;
+mod error_masking;
+mod error_path;
 mod event;
+mod event_fetch_cache;
 mod event_keys;
-mod event_memo;
 mod executable;
 mod execution;
-mod expected;
-mod memo;
+mod path_tree;
 mod payload;
 mod print;
 mod projection;
 mod representations;
+mod response;
+mod response_layout;
 mod root_keys;
 mod selections;
 mod sharing;
-mod state;
-mod target_tree;
 mod tokens;
 mod trace;
 
@@ -54,16 +54,16 @@ pub use context::{
     EventRequest, FetchError, ForwardedHeaders, Generation, HiddenErrors, LocalFuture, Publisher,
     RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
 };
-pub use disclosure::{AnswerHeaders, Disclosure};
+pub use current_state::{StatePlan, state};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
-pub use event_memo::{EventMemo, MemoRoom};
+pub use error_masking::{AnswerHeaders, Disclosure};
+pub use event_fetch_cache::{EventMemo, MemoRoom};
 pub use executable::Executable;
 pub use execution::execute;
-pub use execution::together::execute_together;
+pub use execution::execute_batch::execute_together;
 pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};
-pub use state::{StatePlan, state};
 pub use trace::{FetchTrace, Trace};
 
 /// The values that an execution starts from.

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_added_to_extensions_which_are_made_if_need_be() {
+    fn members_are_added_to_extensions_which_are_created_if_missing() {
         let plain = payload(r#"{"data":{"a":1}}"#, 15);
         let lost = plain.with_extension("lost", "3");
         assert_eq!(lost.bytes, r#"{"data":{"a":1},"extensions":{"lost":3}}"#);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_adds_up() {
+    fn losses_add_up() {
         let plain = payload(r#"{"data":1}"#, 9);
         assert_eq!(plain.missed(), Missed::default());
         assert_eq!(plain.with_missed(Missed::default()), plain);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_is_found_behind_what_was_missed() {
+    fn a_cursor_is_found_after_losses() {
         let plain = payload(r#"{"data":1}"#, 9);
         assert_eq!(plain.cursor(), None);
         let resumable = plain.with_extension("cursor", r#""Abc-_9""#);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_that_are_there_already_stay() {
+    fn existing_extensions_stay() {
         let empty = payload(r#"{"data":null,"extensions":{}}"#, 27);
         let gap = empty.with_extension("gap", "true");
         assert_eq!(gap.bytes, r#"{"data":null,"extensions":{"gap":true}}"#);

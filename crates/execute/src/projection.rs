@@ -11,12 +11,12 @@ use plan::{
 
 use crate::bounds::PAYLOAD_BYTES_MAX;
 use crate::error_list::ErrorList;
-use crate::expected::Expected;
+use crate::response_layout::ResponseLayout;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
 /// Reason why a value was not printed. The caller must truncate the text that was printed of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
+pub(crate) enum PrintStop {
     /// The value is null, and the error is recorded.
     Null,
     /// The response exceeds [`PAYLOAD_BYTES_MAX`].
@@ -25,8 +25,8 @@ pub(crate) enum Stop {
 
 /// The constants of printing the objects of a shape, with the same indices.
 #[derive(Debug)]
-pub(crate) struct Printing {
-    expected: astjson::Shape,
+pub(crate) struct CompiledPrinting {
+    layout: astjson::Shape,
     objects: Vec<PrintedObject>,
 }
 
@@ -46,13 +46,13 @@ struct PrintedField {
     slot: usize,
     /// Comma, response key and colon.
     key: Box<[u8]>,
-    plain: Plain,
+    plain: PlainKind,
 }
 
 /// The kind of values that are printed unchanged, for fields that are always shown. Most fields of
 /// a response have one.
 #[derive(Clone, Copy, Debug)]
-enum Plain {
+enum PlainKind {
     /// Strings are printed unchanged.
     String,
     /// Integers are, if they are short enough to have 32 bits.
@@ -65,7 +65,7 @@ enum Plain {
     No,
 }
 
-impl Plain {
+impl PlainKind {
     fn of(field: &ShapeField) -> Self {
         let is_always_shown = field.any_of.is_empty() && field.unless.is_empty();
         match &field.value.kind {
@@ -83,7 +83,9 @@ impl Plain {
     fn takes(self, kind: Kind, text: &str) -> bool {
         match self {
             Self::String => kind == Kind::String,
-            Self::Int => kind == Kind::Number && text.len() <= SURE_INT && is_integer_text(text),
+            Self::Int => {
+                kind == Kind::Number && text.len() <= SURE_INT_CHARACTERS && is_integer_text(text)
+            }
             Self::Float => kind == Kind::Number,
             Self::Boolean => kind == Kind::Bool,
             Self::No => false,
@@ -92,17 +94,17 @@ impl Plain {
 }
 
 /// Number of characters with which an integer always fits 32 bits.
-const SURE_INT: usize = 9;
+const SURE_INT_CHARACTERS: usize = 9;
 
-impl Printing {
+impl CompiledPrinting {
     /// Compiles the printing of `shape`.
-    pub(crate) fn new(shape: &Shape, expected: &Expected, slots: astjson::Shape) -> Self {
+    pub(crate) fn new(shape: &Shape, layout: &ResponseLayout, slots: astjson::Shape) -> Self {
         let objects = shape.objects.iter().enumerate().map(|(kind, object)| {
-            let objects = expected.cursor(Some(kind));
+            let objects = layout.cursor(Some(kind));
             let field = |field: &ShapeField| PrintedField {
                 slot: objects.slot(&field.data_key),
                 key: [b",\"", field.response_key.as_bytes(), b"\":"].concat().into(),
-                plain: Plain::of(field),
+                plain: PlainKind::of(field),
             };
             PrintedObject {
                 number: objects.number(),
@@ -114,27 +116,27 @@ impl Printing {
                     .collect(),
             }
         });
-        Self { objects: objects.collect(), expected: slots }
+        Self { objects: objects.collect(), layout: slots }
     }
 }
 
-/// Prints the value of `data`. `Err(Stop::Null)` means that it is null as a whole.
+/// Prints the value of `data`. `Err(PrintStop::Null)` means that it is null as a whole.
 pub(crate) fn print_data(
     document: &Document,
     root: NodeId,
     shape: &Shape,
-    printing: &Printing,
+    printing: &CompiledPrinting,
     variables: &Variables,
     errors: &mut ErrorList,
     out: &mut Vec<u8>,
-) -> Result<(), Stop> {
+) -> Result<(), PrintStop> {
     let explained = if errors.explained_all { Explained::Yes } else { Explained::AtRoot };
-    let mut projection = Projection { document, shape, printing, variables, errors, out };
+    let mut projection = ResponsePrinter { document, shape, printing, variables, errors, out };
     projection.object(shape.root, root, explained, None)
 }
 
 #[derive(Clone, Copy)]
-enum Step<'a> {
+enum PrintedStep<'a> {
     Key(&'a str),
     Index(u32),
 }
@@ -142,17 +144,17 @@ enum Step<'a> {
 /// A place in the response, as a list of steps from its end to the root: it is only read if there
 /// is an error.
 #[derive(Clone, Copy)]
-struct Place<'p> {
-    above: Option<&'p Place<'p>>,
-    step: Step<'p>,
+struct PrintedPlace<'p> {
+    above: Option<&'p PrintedPlace<'p>>,
+    step: PrintedStep<'p>,
 }
 
-impl Place<'_> {
+impl PrintedPlace<'_> {
     fn path(place: Option<&Self>) -> Vec<PathSegment> {
         let steps = std::iter::successors(place, |place| place.above);
-        let segment = |place: &Place<'_>| match place.step {
-            Step::Key(key) => PathSegment::Key(key.into()),
-            Step::Index(index) => PathSegment::Index(index),
+        let segment = |place: &PrintedPlace<'_>| match place.step {
+            PrintedStep::Key(key) => PathSegment::Key(key.into()),
+            PrintedStep::Index(index) => PathSegment::Index(index),
         };
         let mut path: Vec<_> = steps.map(segment).collect();
         path.reverse();
@@ -169,16 +171,16 @@ enum Explained {
     Yes,
 }
 
-struct Projection<'a, 'r> {
+struct ResponsePrinter<'a, 'r> {
     document: &'a Document,
     shape: &'a Shape,
-    printing: &'a Printing,
+    printing: &'a CompiledPrinting,
     variables: &'a Variables,
     errors: &'r mut ErrorList,
     out: &'r mut Vec<u8>,
 }
 
-impl<'a> Projection<'a, '_> {
+impl<'a> ResponsePrinter<'a, '_> {
     // Recursion is bounded by the depth of the operation (limited when it is prepared) and the list
     // nesting of the schema's types: the walk follows the shape, not the data.
     fn object(
@@ -186,8 +188,8 @@ impl<'a> Projection<'a, '_> {
         id: ObjectShapeId,
         node: NodeId,
         explained: Explained,
-        above: Option<&Place<'_>>,
-    ) -> Result<(), Stop> {
+        above: Option<&PrintedPlace<'_>>,
+    ) -> Result<(), PrintStop> {
         let index = id.0 as usize;
         let (Some(shape), Some(printed)) =
             (self.shape.objects.get(index), self.printing.objects.get(index))
@@ -195,7 +197,7 @@ impl<'a> Projection<'a, '_> {
             let problem = "the plan has no such shape";
             return Err(self.mismatch(above, ErrorCode::InternalServerError, problem));
         };
-        let slots = self.document.slots(node, &self.printing.expected, printed.number);
+        let slots = self.document.slots(node, &self.printing.layout, printed.number);
         let explained = match explained {
             Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
             other => other,
@@ -234,11 +236,11 @@ impl<'a> Projection<'a, '_> {
                 Some(slots) => slots.get(printed.slot),
                 None => self.document.get(node, &field.data_key),
             };
-            let place = Place { above, step: Step::Key(&field.response_key) };
-            self.value(&At { variant, field, explained }, &field.value, value, &place)?;
+            let place = PrintedPlace { above, step: PrintedStep::Key(&field.response_key) };
+            self.value(&FieldContext { variant, field, explained }, &field.value, value, &place)?;
         }
         self.out.push(b'}');
-        if self.out.len() > PAYLOAD_BYTES_MAX { Err(Stop::TooLarge) } else { Ok(()) }
+        if self.out.len() > PAYLOAD_BYTES_MAX { Err(PrintStop::TooLarge) } else { Ok(()) }
     }
 
     fn variant(
@@ -247,8 +249,8 @@ impl<'a> Projection<'a, '_> {
         printed: &'a PrintedObject,
         node: NodeId,
         explained: Explained,
-        place: Option<&Place<'_>>,
-    ) -> Result<(&'a Variant, &'a [PrintedField]), Stop> {
+        place: Option<&PrintedPlace<'_>>,
+    ) -> Result<(&'a Variant, &'a [PrintedField]), PrintStop> {
         let mut variants = shape.variants.iter().zip(printed.variants.iter().map(|it| &it[..]));
         if !shape.is_abstract {
             return variants.next().ok_or_else(|| {
@@ -262,7 +264,7 @@ impl<'a> Projection<'a, '_> {
             // The subgraph that knows the type of an interface object has failed, and an error says
             // so.
             if name.is_none() && explained == Explained::Yes {
-                return Stop::Null;
+                return PrintStop::Null;
             }
             let problem = match name.and_then(|name| self.document.as_str(name)) {
                 None => format!("an object of type {} came without __typename", shape.type_name),
@@ -275,11 +277,11 @@ impl<'a> Projection<'a, '_> {
     // Hot path: once for each value of a response; `cargo bench -p execute` measures it.
     fn value(
         &mut self,
-        at: &At<'a>,
+        at: &FieldContext<'a>,
         shape: &'a ValueShape,
         node: Option<NodeId>,
-        place: &Place<'_>,
-    ) -> Result<(), Stop> {
+        place: &PrintedPlace<'_>,
+    ) -> Result<(), PrintStop> {
         if matches!(shape.kind, ValueKind::Typename) {
             // A name needs no escapes.
             self.out.push(b'"');
@@ -295,11 +297,11 @@ impl<'a> Projection<'a, '_> {
                 ValueKind::Leaf(leaf) => self.leaf(at, leaf, node, kind, text, place),
                 other => self.non_null(at, other, node, kind, place),
             },
-            _ if shape.nullable => Err(Stop::Null),
+            _ if shape.nullable => Err(PrintStop::Null),
             _ => Err(self.null_violation(at, place)),
         };
         match result {
-            Err(Stop::Null) if shape.nullable => {
+            Err(PrintStop::Null) if shape.nullable => {
                 self.out.truncate(mark);
                 self.out.extend_from_slice(b"null");
                 Ok(())
@@ -310,12 +312,12 @@ impl<'a> Projection<'a, '_> {
 
     fn non_null(
         &mut self,
-        at: &At<'a>,
+        at: &FieldContext<'a>,
         shape: &'a ValueKind,
         node: NodeId,
         kind: Kind,
-        place: &Place<'_>,
-    ) -> Result<(), Stop> {
+        place: &PrintedPlace<'_>,
+    ) -> Result<(), PrintStop> {
         let document = self.document;
         match shape {
             ValueKind::Object(id) => {
@@ -333,7 +335,8 @@ impl<'a> Projection<'a, '_> {
                     if index > 0 {
                         self.out.push(b',');
                     }
-                    let place = Place { above: Some(place), step: Step::Index(index as u32) };
+                    let place =
+                        PrintedPlace { above: Some(place), step: PrintedStep::Index(index as u32) };
                     self.value(at, element_shape, Some(element), &place)?;
                 }
                 self.out.push(b']');
@@ -348,15 +351,15 @@ impl<'a> Projection<'a, '_> {
 
     fn leaf(
         &mut self,
-        at: &At<'a>,
+        at: &FieldContext<'a>,
         leaf: &Leaf,
         node: NodeId,
         kind: Kind,
         raw: &str,
-        place: &Place<'_>,
-    ) -> Result<(), Stop> {
+        place: &PrintedPlace<'_>,
+    ) -> Result<(), PrintStop> {
         let document = self.document;
-        let expected = match leaf {
+        let layout = match leaf {
             Leaf::Int => {
                 if kind == Kind::Number
                     && let Some(text) = int_text(raw)
@@ -391,17 +394,17 @@ impl<'a> Projection<'a, '_> {
                 return Ok(());
             }
         };
-        Err(self.wrong_kind(at, expected, node, place))
+        Err(self.wrong_kind(at, layout, node, place))
     }
 
     /// Prints a scalar unchanged.
-    fn raw(&mut self, text: &str) -> Result<(), Stop> {
+    fn raw(&mut self, text: &str) -> Result<(), PrintStop> {
         self.out.extend_from_slice(text.as_bytes());
         Ok(())
     }
 
     #[cold]
-    fn null_violation(&mut self, at: &At<'_>, place: &Place<'_>) -> Stop {
+    fn null_violation(&mut self, at: &FieldContext<'_>, place: &PrintedPlace<'_>) -> PrintStop {
         if at.explained != Explained::Yes && !self.error_at_or_below(place) {
             self.report(Some(place), ErrorCode::InvalidSubgraphValue, || {
                 format!(
@@ -411,11 +414,17 @@ impl<'a> Projection<'a, '_> {
                 .into()
             });
         }
-        Stop::Null
+        PrintStop::Null
     }
 
     #[cold]
-    fn wrong_kind(&mut self, at: &At<'_>, expected: &str, node: NodeId, place: &Place<'_>) -> Stop {
+    fn wrong_kind(
+        &mut self,
+        at: &FieldContext<'_>,
+        layout: &str,
+        node: NodeId,
+        place: &PrintedPlace<'_>,
+    ) -> PrintStop {
         // The message contains the kind of the value, not the value, which may be anything.
         let got = match self.document.kind(node) {
             Kind::Null => "null",
@@ -425,7 +434,7 @@ impl<'a> Projection<'a, '_> {
             Kind::Array => "a list",
             Kind::Object => "an object",
         };
-        let got = match (self.document.kind(node), expected) {
+        let got = match (self.document.kind(node), layout) {
             (Kind::Number, "an integer of 32 bits" | "a string or an integer") => got,
             (Kind::Number, _) => "a number",
             (Kind::String, "a value of its enum") => got,
@@ -434,28 +443,28 @@ impl<'a> Projection<'a, '_> {
         };
         self.report(Some(place), ErrorCode::InvalidSubgraphValue, || {
             format!(
-                "Field {}.{} must be {expected}, a subgraph sent {got}.",
+                "Field {}.{} must be {layout}, a subgraph sent {got}.",
                 at.variant.type_name, at.field.field_name
             )
             .into()
         });
-        Stop::Null
+        PrintStop::Null
     }
 
     #[cold]
     fn mismatch(
         &mut self,
-        place: Option<&Place<'_>>,
+        place: Option<&PrintedPlace<'_>>,
         code: ErrorCode,
         message: impl Into<Cow<'static, str>>,
-    ) -> Stop {
+    ) -> PrintStop {
         self.report(place, code, || message.into());
-        Stop::Null
+        PrintStop::Null
     }
 
     fn report(
         &mut self,
-        place: Option<&Place<'_>>,
+        place: Option<&PrintedPlace<'_>>,
         code: ErrorCode,
         message: impl FnOnce() -> Cow<'static, str>,
     ) {
@@ -463,26 +472,26 @@ impl<'a> Projection<'a, '_> {
             self.errors.count_left_out();
             return;
         }
-        let error = GraphqlError::new(code, message()).at(Place::path(place));
+        let error = GraphqlError::new(code, message()).at(PrintedPlace::path(place));
         // These errors come last, in the order of the response.
         self.errors.push(u32::MAX, error);
     }
 
     /// True if an error has been recorded for this place, or for one below it from which a null was
     /// propagated.
-    fn error_at_or_below(&self, place: &Place<'_>) -> bool {
+    fn error_at_or_below(&self, place: &PrintedPlace<'_>) -> bool {
         let mut kept = self.errors.kept().peekable();
         if kept.peek().is_none() {
             return false;
         }
-        let path = Place::path(Some(place));
+        let path = PrintedPlace::path(Some(place));
         kept.any(|error| error.path.starts_with(&path))
     }
 }
 
 /// The field that is being printed.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct FieldContext<'a> {
     variant: &'a Variant,
     field: &'a ShapeField,
     explained: Explained,
@@ -497,7 +506,7 @@ fn is_integer_text(text: &str) -> bool {
 /// coercion without loss). `None` if it is no integer of 32 bits.
 fn int_text(text: &str) -> Option<Cow<'_, str>> {
     if is_integer_text(text) {
-        if text.len() <= SURE_INT {
+        if text.len() <= SURE_INT_CHARACTERS {
             return Some(Cow::Borrowed(text));
         }
         return text.parse::<i32>().is_ok().then_some(Cow::Borrowed(text));
@@ -526,8 +535,8 @@ mod tests {
             ("1e300", None),
             ("99999999999999999999999", None),
         ];
-        for (text, expected) in cases {
-            assert_eq!(int_text(text).as_deref(), expected, "{text}");
+        for (text, layout) in cases {
+            assert_eq!(int_text(text).as_deref(), layout, "{text}");
         }
     }
 }

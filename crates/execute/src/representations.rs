@@ -12,12 +12,12 @@ use plan::{EntityBatch, Path, Representation, RepresentationField};
 
 use crate::bounds::{REMEMBERED_MAX, SCRATCH_ENTRIES_MAX, TARGET_OBJECTS_MAX};
 use crate::compiled_objects::{CompiledMember, CompiledRepresentation, CompiledTarget};
+use crate::entity_reuse::{ReuseSource, ReuseValue};
 use crate::executable::CompiledBatch;
-use crate::memo::{Source, SourceValue};
 
 /// The objects of one batch of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Collected {
+pub(crate) struct CollectedBatch {
     /// Every object that was represented, in the order of the tree, path by path.
     pub(crate) objects: Vec<CollectedObject>,
     /// The number of distinct representations that were written.
@@ -77,8 +77,8 @@ pub(crate) fn write_representations(
     only: Option<&HashSet<NodeId>>,
     representations_left: &mut u32,
     out: &mut Vec<u8>,
-) -> Result<Collected, CollectError> {
-    let mut collected = Collected::default();
+) -> Result<CollectedBatch, CollectError> {
+    let mut collected = CollectedBatch::default();
     let Scratch { mut walk, mut known } = SCRATCH.take();
     known.clear();
     for (number, source) in compiled.sources.iter().enumerate() {
@@ -104,18 +104,18 @@ pub(crate) fn write_representations(
                 continue;
             }
             let item = match known.decide(out, start, collected.items) {
-                Decision::Remembered(place) => {
+                RepresentationDecision::Remembered(place) => {
                     out.truncate(mark);
                     let (known, source) = known.places[place as usize];
                     let target = number as u32;
                     collected.remembered.push(RememberedObject { node, known, source, target });
                     continue;
                 }
-                Decision::Duplicate(item) => {
+                RepresentationDecision::Duplicate(item) => {
                     out.truncate(mark);
                     item
                 }
-                Decision::New => {
+                RepresentationDecision::New => {
                     let Some(left) = representations_left.checked_sub(1) else {
                         return Err(CollectError::Representations);
                     };
@@ -139,8 +139,8 @@ pub(crate) fn write_representations(
 /// Working memory of collecting, kept from one call to the next so that nothing is allocated.
 #[derive(Default)]
 struct Scratch {
-    walk: Walk,
-    known: Known,
+    walk: TargetWalk,
+    known: KnownRepresentations,
 }
 
 thread_local! {
@@ -160,7 +160,7 @@ impl Scratch {
 /// The distinct representations of a batch: those in the body, and those of entities that the
 /// request knows.
 #[derive(Default)]
-struct Known {
+struct KnownRepresentations {
     /// The representations by hash. If two different texts have the same hash, the second one takes
     /// the next free number.
     by_hash: HashMap<u64, KnownText>,
@@ -174,20 +174,20 @@ struct Known {
 struct KnownText {
     start: usize,
     len: usize,
-    item: Item,
+    item: EntityOrigin,
 }
 
 /// The origin of an entity.
 #[derive(Clone, Copy)]
-enum Item {
+enum EntityOrigin {
     /// Fetched: the number of its representation in the body.
-    Asked(u32),
-    /// Known: index into [`KnownRepresentations::places`].
+    Fetched(u32),
+    /// KnownRepresentations: index into [`KnownRepresentations::places`].
     Remembered(u32),
 }
 
 /// The treatment of a representation that has just been written.
-enum Decision {
+enum RepresentationDecision {
     /// It is fetched.
     New,
     /// It is fetched already, as this item.
@@ -196,7 +196,7 @@ enum Decision {
     Remembered(u32),
 }
 
-impl Known {
+impl KnownRepresentations {
     fn clear(&mut self) {
         self.by_hash.clear();
         self.remembered.clear();
@@ -205,24 +205,28 @@ impl Known {
 
     /// Decides about a representation: `out` holds it from `start` on. If it is new it becomes
     /// `item`.
-    fn decide(&mut self, out: &[u8], start: usize, item: u32) -> Decision {
+    fn decide(&mut self, out: &[u8], start: usize, item: u32) -> RepresentationDecision {
         let text = &out[start..];
         let mut hash = self.hasher.hash_one(text);
         loop {
             match self.by_hash.entry(hash) {
                 Entry::Vacant(free) => {
-                    free.insert(KnownText { start, len: text.len(), item: Item::Asked(item) });
-                    return Decision::New;
+                    free.insert(KnownText {
+                        start,
+                        len: text.len(),
+                        item: EntityOrigin::Fetched(item),
+                    });
+                    return RepresentationDecision::New;
                 }
                 Entry::Occupied(taken) => {
                     let known = taken.get();
                     let range = known.start..known.start + known.len;
                     match known.item {
-                        Item::Asked(item) if &out[range.clone()] == text => {
-                            return Decision::Duplicate(item);
+                        EntityOrigin::Fetched(item) if &out[range.clone()] == text => {
+                            return RepresentationDecision::Duplicate(item);
                         }
-                        Item::Remembered(place) if &self.remembered[range] == text => {
-                            return Decision::Remembered(place);
+                        EntityOrigin::Remembered(place) if &self.remembered[range] == text => {
+                            return RepresentationDecision::Remembered(place);
                         }
                         _ => hash = hash.wrapping_add(1),
                     }
@@ -237,9 +241,9 @@ impl Known {
         document: &Document,
         root: NodeId,
         shape: &Shape,
-        source: &Source,
+        source: &ReuseSource,
         number: u32,
-        walk: &mut Walk,
+        walk: &mut TargetWalk,
     ) {
         let objects = walk.objects_at(document, root, shape, &source.path, &source.target);
         // If there are too many objects, they are fetched, which ends with the error about the
@@ -261,7 +265,7 @@ impl Known {
             }
             let text = &self.remembered[start..];
             let mut hash = self.hasher.hash_one(text);
-            let item = Item::Remembered(self.places.len() as u32);
+            let item = EntityOrigin::Remembered(self.places.len() as u32);
             loop {
                 match self.by_hash.entry(hash) {
                     Entry::Vacant(free) => {
@@ -283,7 +287,7 @@ impl Known {
     }
 }
 
-impl SourceValue {
+impl ReuseValue {
     /// Returns the text of the value, if it is a scalar and not null.
     pub(crate) fn of<'d>(&self, document: &'d Document, object: NodeId) -> Option<&'d str> {
         let value = document.get_near(object, &self.data_key, self.slot)?;
@@ -297,7 +301,7 @@ impl SourceValue {
 /// Walks target paths. It is reused: it keeps its memory, and the common part of two successive
 /// paths is walked once.
 #[derive(Default)]
-pub(crate) struct Walk {
+pub(crate) struct TargetWalk {
     /// The objects that the last path leads to, by number of steps.
     levels: Vec<Vec<NodeId>>,
     /// The number of steps of that path that have been walked.
@@ -307,7 +311,7 @@ pub(crate) struct Walk {
     step: u32,
 }
 
-impl Walk {
+impl TargetWalk {
     /// Returns the objects that `path`, compiled as `target`, leads to, in the order of the tree.
     /// An object that occurs at several places because responses were linked is returned once.
     /// `shape` is the layout of all responses.

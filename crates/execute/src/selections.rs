@@ -6,13 +6,13 @@ use crate::tokens::{Token, Tokens};
 /// A selection set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Selections<'a> {
-    pub(crate) fields: Vec<Field<'a>>,
-    pub(crate) fragments: Vec<Fragment<'a>>,
+    pub(crate) fields: Vec<SelectedField<'a>>,
+    pub(crate) fragments: Vec<SelectedFragment<'a>>,
 }
 
 /// A field.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Field<'a> {
+pub(crate) struct SelectedField<'a> {
     /// Its alias, or its name.
     pub(crate) key: &'a str,
     pub(crate) name: &'a str,
@@ -26,7 +26,7 @@ pub(crate) struct Field<'a> {
 
 /// An inline fragment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Fragment<'a> {
+pub(crate) struct SelectedFragment<'a> {
     /// The type; empty if there is none.
     pub(crate) on: &'a str,
     /// True if it has directives.
@@ -47,26 +47,26 @@ const DEPTH_MAX: u32 = 600;
 
 /// Returns the root selection set of `text`. `None` if it is not in the form that the planner
 /// writes.
-pub(crate) fn selections(text: &str) -> Option<Selections<'_>> {
-    let mut reader = Reader { text, tokens: Tokens::new(text), peeked: None };
+pub(crate) fn parse_selections(text: &str) -> Option<Selections<'_>> {
+    let mut reader = SelectionReader { text, tokens: Tokens::new(text), peeked: None };
     // Skips to the root selection set; variable definitions have braces only inside parentheses.
     loop {
         match reader.next()? {
             Token::Mark(b'(') => reader.skip_arguments(),
-            Token::Mark(b'{') => return reader.set(0),
+            Token::Mark(b'{') => return reader.read_selections(0),
             _ => {}
         }
     }
 }
 
-struct Reader<'a> {
+struct SelectionReader<'a> {
     text: &'a str,
     tokens: Tokens<'a>,
     /// The next token, and the position at which it, or ignored text before it, begins.
     peeked: Option<(Token<'a>, usize)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SelectionReader<'a> {
     fn next(&mut self) -> Option<Token<'a>> {
         match self.peeked.take() {
             Some((token, _)) => Some(token),
@@ -82,14 +82,14 @@ impl<'a> Reader<'a> {
         self.peeked.as_ref().map(|(token, _)| token)
     }
 
-    fn name(&mut self) -> Option<&'a str> {
+    fn read_name(&mut self) -> Option<&'a str> {
         match self.next()? {
             Token::Name(name) => Some(name),
             Token::Mark(_) => None,
         }
     }
 
-    fn eat(&mut self, mark: u8) -> bool {
+    fn skip_mark(&mut self, mark: u8) -> bool {
         let found = matches!(self.peek(), Some(Token::Mark(it)) if *it == mark);
         if found {
             self.peeked = None;
@@ -102,53 +102,57 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a selection set after its opening brace.
-    fn set(&mut self, depth: u32) -> Option<Selections<'a>> {
+    fn read_selections(&mut self, depth: u32) -> Option<Selections<'a>> {
         if depth > DEPTH_MAX {
             return None;
         }
         let mut set = Selections::default();
-        while !self.eat(b'}') {
-            if self.eat(b'.') {
-                set.fragments.push(self.fragment(depth)?);
+        while !self.skip_mark(b'}') {
+            if self.skip_mark(b'.') {
+                set.fragments.push(self.read_fragment(depth)?);
             } else {
-                set.fields.push(self.field(depth)?);
+                set.fields.push(self.read_field(depth)?);
             }
         }
         Some(set)
     }
 
-    fn field(&mut self, depth: u32) -> Option<Field<'a>> {
-        let key = self.name()?;
-        let name = if self.eat(b':') { self.name()? } else { key };
+    fn read_field(&mut self, depth: u32) -> Option<SelectedField<'a>> {
+        let key = self.read_name()?;
+        let name = if self.skip_mark(b':') { self.read_name()? } else { key };
         self.peek()?;
         let start = self.peeked.as_ref().map_or(0, |(_, start)| *start);
         let mut arguments = "";
-        if self.eat(b'(') {
+        if self.skip_mark(b'(') {
             self.skip_arguments();
             arguments = self.text.get(start..self.tokens.position())?.trim();
         }
-        let is_conditional = self.directives()?;
-        let below = if self.eat(b'{') { self.set(depth + 1)? } else { Selections::default() };
-        Some(Field { key, name, arguments, is_conditional, below })
+        let is_conditional = self.skip_directives()?;
+        let below = if self.skip_mark(b'{') {
+            self.read_selections(depth + 1)?
+        } else {
+            Selections::default()
+        };
+        Some(SelectedField { key, name, arguments, is_conditional, below })
     }
 
-    fn fragment(&mut self, depth: u32) -> Option<Fragment<'a>> {
+    fn read_fragment(&mut self, depth: u32) -> Option<SelectedFragment<'a>> {
         let mut on = "";
         if matches!(self.peek(), Some(Token::Name("on"))) {
             self.next();
-            on = self.name()?;
+            on = self.read_name()?;
         }
-        let is_conditional = self.directives()?;
-        self.eat(b'{').then_some(())?;
-        Some(Fragment { on, is_conditional, below: self.set(depth + 1)? })
+        let is_conditional = self.skip_directives()?;
+        self.skip_mark(b'{').then_some(())?;
+        Some(SelectedFragment { on, is_conditional, below: self.read_selections(depth + 1)? })
     }
 
-    fn directives(&mut self) -> Option<bool> {
+    fn skip_directives(&mut self) -> Option<bool> {
         let mut any = false;
-        while self.eat(b'@') {
+        while self.skip_mark(b'@') {
             any = true;
-            self.name()?;
-            if self.eat(b'(') {
+            self.read_name()?;
+            if self.skip_mark(b'(') {
                 self.skip_arguments();
             }
         }
@@ -178,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_selected_is_read() {
+    fn selections_are_parsed() {
         for (text, expected) in [
             ("{a b}", "{ a:a b:b}"),
             (
@@ -194,7 +198,11 @@ mod tests {
                 "{ _e0:_entities(representations:$r){ ...P{ n:n}}}",
             ),
         ] {
-            assert_eq!(selections(text).map(|set| show(&set)).as_deref(), Some(expected), "{text}");
+            assert_eq!(
+                parse_selections(text).map(|set| show(&set)).as_deref(),
+                Some(expected),
+                "{text}"
+            );
         }
     }
 
@@ -203,8 +211,8 @@ mod tests {
         for text in
             ["", "{", "{a", "{a(", "{a{", "{...", "{a:", "{a@", "{...on", "{é}", "\"", "{{}}"]
         {
-            assert_eq!(selections(text), None, "{text}");
+            assert_eq!(parse_selections(text), None, "{text}");
         }
-        assert_eq!(selections(&"{a".repeat(10_000)), None);
+        assert_eq!(parse_selections(&"{a".repeat(10_000)), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Sends identical queries to subgraphs that are in flight at the same time only once.
 //!
 //! Two queries are identical if they go to the same subgraph of the same generation with the same
-//! body and the same headers; clients that a subgraph can distinguish never share. Mutations are
+//! body and the same headers; clients that a subgraph can distinguish never fetch_or_join. Mutations are
 //! never shared, and an operation that begins after a mutation has ended never gets a response from
 //! before: see [`Epoch`].
 //!
@@ -20,7 +20,7 @@ use crate::{
     SubgraphRequest,
 };
 
-/// State that operations share: those of a whole process, or those that resolve one event. Outlives
+/// State that operations fetch_or_join: those of a whole process, or those that resolve one event. Outlives
 /// generations.
 #[derive(Debug, Default)]
 pub struct Sharing {
@@ -62,9 +62,9 @@ impl Epoch {
 
 /// Advances the epoch when a change is over, also if its request was cancelled: the change may have
 /// happened.
-pub(crate) struct Changing<'a>(Option<&'a Epoch>);
+pub(crate) struct EpochGuard<'a>(Option<&'a Epoch>);
 
-impl Drop for Changing<'_> {
+impl Drop for EpochGuard<'_> {
     fn drop(&mut self) {
         if let Some(epoch) = self.0 {
             epoch.advance();
@@ -73,8 +73,8 @@ impl Drop for Changing<'_> {
 }
 
 /// Returns a guard that must be held during a mutation or a publication.
-pub(crate) fn changing(context: &RequestContext) -> Changing<'_> {
-    Changing(context.sharing.as_deref().map(|sharing| &sharing.epoch))
+pub(crate) fn guard_epoch(context: &RequestContext) -> EpochGuard<'_> {
+    EpochGuard(context.sharing.as_deref().map(|sharing| &sharing.epoch))
 }
 
 /// Sends one request to a subgraph, shared if that is allowed, and traced if requested.
@@ -85,17 +85,17 @@ pub(crate) async fn fetch(
     is_mutation: bool,
 ) -> Result<SubgraphAnswer, FetchError> {
     let Some(trace) = &context.trace else {
-        return share(context, subgraph, body, is_mutation).await.0;
+        return fetch_or_join(context, subgraph, body, is_mutation).await.0;
     };
     let (began, request_bytes) = (trace.now(), body.len());
-    let (answered, role) = share(context, subgraph, body, is_mutation).await;
-    let answer = answered.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
+    let (result, role) = fetch_or_join(context, subgraph, body, is_mutation).await;
+    let response = result.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
     let took = trace.now().saturating_sub(began);
-    trace.record(FetchTrace { subgraph, began, took, request_bytes, answer, role });
-    answered
+    trace.record(FetchTrace { subgraph, began, took, request_bytes, answer: response, role });
+    result
 }
 
-async fn share(
+async fn fetch_or_join(
     context: &RequestContext,
     subgraph: SubgraphId,
     body: Bytes,
@@ -103,11 +103,11 @@ async fn share(
 ) -> (Result<SubgraphAnswer, FetchError>, Option<Role>) {
     let (generation, deadline) = (&context.generation, context.deadline);
     let sharing = context.sharing.as_deref();
-    if !is_mutation && memo(context, subgraph).is_some() {
+    if !is_mutation && event_cache(context, subgraph).is_some() {
         let headers = context.headers.of(subgraph);
         let request = SubgraphRequest { body: body.clone(), is_mutation, headers, deadline };
         let fetch = || generation.subgraph(subgraph).fetch(request);
-        return (for_event(context, subgraph, body, fetch).await, None);
+        return (fetch_for_event(context, subgraph, body, fetch).await, None);
     }
     if let Some(Sharing { epoch, subgraph_queries: Some(flights), .. }) = sharing
         && !is_mutation
@@ -120,7 +120,7 @@ async fn share(
             body: body.clone(),
             headers: Arc::clone(&context.headers),
         };
-        let answered = flights.0.join(key, deadline, || {
+        let result = flights.0.join(key, deadline, || {
             let server = Arc::clone(&generation.subgraphs[usize::from(subgraph.0)]);
             let headers = Arc::clone(&context.headers);
             async move {
@@ -128,15 +128,15 @@ async fn share(
                 server.fetch(SubgraphRequest { body, is_mutation, headers, deadline }).await
             }
         });
-        return match answered.await {
-            Ok((answer, role)) => (answer, Some(role)),
+        return match result.await {
+            Ok((response, role)) => (response, Some(role)),
             Err(Broken) => {
-                let reason = "the request broke off inside the router";
+                let reason = "the request was aborted inside the router";
                 (Err(FetchError::Closed(reason.into())), None)
             }
         };
     }
-    let _changing = is_mutation.then(|| changing(context));
+    let _guard = is_mutation.then(|| guard_epoch(context));
     let headers = context.headers.of(subgraph);
     let request = SubgraphRequest { body, is_mutation, headers, deadline };
     (generation.subgraph(subgraph).fetch(request).await, None)
@@ -144,27 +144,29 @@ async fn share(
 
 /// The cache of responses for the event that is being resolved, if responses of that subgraph may
 /// be shared.
-fn memo(context: &RequestContext, subgraph: SubgraphId) -> Option<&EventMemo> {
-    let memo = context.sharing.as_deref()?.event.as_ref()?;
-    context.generation.disclosure.may_share(subgraph).then_some(memo)
+fn event_cache(context: &RequestContext, subgraph: SubgraphId) -> Option<&EventMemo> {
+    let event_cache = context.sharing.as_deref()?.event.as_ref()?;
+    context.generation.disclosure.may_share(subgraph).then_some(event_cache)
 }
 
 /// The key of a query in the cache of an event.
-fn key_for_event(context: &RequestContext, subgraph: SubgraphId, body: Bytes) -> QueryKey {
+fn event_key(context: &RequestContext, subgraph: SubgraphId, body: Bytes) -> QueryKey {
     // Mutations do not affect the responses for an event.
     let (epoch, generation) = (0, context.generation.number);
     QueryKey { epoch, generation, subgraph, body, headers: Arc::clone(&context.headers) }
 }
 
 /// Returns the response to a query that an event causes: that of another group, or that of `fetch`.
-pub(crate) async fn for_event<F: Future<Output = Result<SubgraphAnswer, FetchError>>>(
+pub(crate) async fn fetch_for_event<F: Future<Output = Result<SubgraphAnswer, FetchError>>>(
     context: &RequestContext,
     subgraph: SubgraphId,
     body: Bytes,
     fetch: impl FnOnce() -> F,
 ) -> Result<SubgraphAnswer, FetchError> {
-    match memo(context, subgraph) {
-        Some(memo) => memo.answer(key_for_event(context, subgraph, body), fetch).await,
+    match event_cache(context, subgraph) {
+        Some(event_cache) => {
+            event_cache.fetch_once(event_key(context, subgraph, body), fetch).await
+        }
         None => fetch().await,
     }
 }
@@ -176,8 +178,8 @@ pub(crate) fn is_first_for_event(
     subgraph: SubgraphId,
     body: &Bytes,
 ) -> bool {
-    memo(context, subgraph)
-        .is_none_or(|memo| memo.is_first(&key_for_event(context, subgraph, body.clone())))
+    event_cache(context, subgraph)
+        .is_none_or(|event_cache| event_cache.is_first(&event_key(context, subgraph, body.clone())))
 }
 
 /// The identity of a query.

@@ -118,7 +118,7 @@ fn one_error_of_an_entity_at_a_thousand_places_is_reported_at_a_few() {
 }
 
 #[test]
-fn an_answer_that_would_grow_without_end_is_refused() {
+fn a_response_that_would_grow_without_bound_is_refused() {
     // Ten levels of friends, each a list of ten times the same person: a few hundred nodes in
     // memory, ten thousand million when printed. Long names, so that the bound is reached soon.
     let person = format!("{{\"id\":1,\"n\":\"{}\"}}", "x".repeat(100_000));
@@ -138,13 +138,13 @@ fn an_answer_that_would_grow_without_end_is_refused() {
     assert_eq!(sent, 11);
     assert_eq!(
         text(&payload),
-        "{\"data\":null,\"errors\":[{\"message\":\"The answer is larger than 134217728 bytes.\",\
+        "{\"data\":null,\"errors\":[{\"message\":\"The response is larger than 134217728 bytes.\",\
          \"extensions\":{\"code\":\"OPERATION_LIMIT_EXCEEDED\"}}]}"
     );
 }
 
 #[test]
-fn deep_answers_are_refused_and_do_not_overflow_the_stack() {
+fn deep_responses_are_refused_and_do_not_overflow_the_stack() {
     let executable = plan("Query { p: Json }", &["_entities r at p.x as P id!"]);
     let deep = |open: &str, close: &str| {
         format!("{{\"data\":{{\"p\":{}1{}}}}}", open.repeat(100_000), close.repeat(100_000))
@@ -221,7 +221,7 @@ impl Random {
     }
 
     /// Mostly a valid response, so that the code behind the first checks is reached.
-    fn answer(&mut self) -> String {
+    fn response(&mut self) -> String {
         match self.below(8) {
             0 => self.json(5),
             1 => {
@@ -249,7 +249,7 @@ impl Random {
 }
 
 #[test]
-fn whatever_subgraphs_send_the_payload_is_well_formed() {
+fn the_payload_is_well_formed_for_any_subgraph_response() {
     let executable = plan(
         "Query { p: [N!] { ...A { id: ID! name: String! maker: M { name: Int } } ...B { id: Int } }
                  q: [[Q]]! { name: Color(A|B) p: Float } }",
@@ -262,7 +262,7 @@ fn whatever_subgraphs_send_the_payload_is_well_formed() {
     let mut document = astjson::Document::new();
     for seed in 1..=3000 {
         let mut random = Random(seed);
-        let (one, two) = (random.answer(), random.answer());
+        let (one, two) = (random.response(), random.response());
         let (payload, _) = run(&executable, one.clone(), two.clone());
         document.reset();
         let parsed = document.parse(payload.bytes.clone());

@@ -11,9 +11,9 @@
 //! - `alone TEXT`: the operation with the last batch only
 //! - `publish FIELD KEY | name=value, …`: values as JSON scalars, `$0` for variables, `E:NAME` for enums
 //! - `request FIELD KEY | name=value, …`: likewise; the publisher's response is the field's value,
-//!   or `!nobody`
+//!   or `!no-responder`
 //! - `variable NAME VALUE`: declared for every fetch; `-` for no value
-//! - `answer SUBGRAPH ["PART OF THE BODY"] REACTION`: JSON, or `!refused`, `!never`, …
+//! - `response SUBGRAPH ["PART OF THE BODY"] REACTION`: JSON, or `!refused`, `!never`, …
 //! - `event KEY TEXT`: executes a subscription whose event has this payload
 //! - `upstream SUBGRAPH | TEXT`: the event comes from a subgraph's subscription
 //! - `introspection TEXT`
@@ -34,7 +34,7 @@ use plan::{
 };
 
 #[test]
-fn every_case_comes_out_as_written() {
+fn every_case_has_its_expected_output() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases");
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -194,7 +194,7 @@ impl Case {
                 let (name, value) = rest.split_once(' ').unwrap();
                 self.variables.push((name.into(), (value != "-").then(|| value.into())));
             }
-            "answer" => {
+            "response" => {
                 let (subgraph, rest) = rest.split_once(' ').unwrap();
                 let (contains, reaction) = match rest.strip_prefix('"') {
                     Some(quoted) => quoted.split_once("\" ").unwrap(),

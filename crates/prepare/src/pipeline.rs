@@ -194,7 +194,7 @@ impl Pipeline {
             // Events may bring values that no subgraph can fetch: such a stream is served without a
             // state.
             Err(PrepareError::Plan(error)) => {
-                return Ok(Some(StatePlan::nobody(error.to_string())));
+                return Ok(Some(StatePlan::unavailable(error.to_string())));
             }
             Err(error) => return Err(error),
         };

@@ -7,14 +7,14 @@ use astjson::NodeId;
 use foldhash::HashSet;
 use plan::{Fetch, FetchKind, OperationKind, Path, ShapeField};
 
-use super::{Execution, State};
+use super::{Execution, FetchState};
 use crate::bounds::{
     CONTEXTS_MAX, ERROR_MESSAGE_BYTES_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
     TARGET_OBJECTS_MAX,
 };
-use crate::client_path::{self, Position};
-use crate::representations::{CollectError, Collected, Walk};
-use crate::{ErrorCode, GraphqlError, HiddenErrors, PathSegment, answer, disclosure};
+use crate::error_path::{self, Position};
+use crate::representations::{CollectError, CollectedBatch, TargetWalk};
+use crate::{ErrorCode, GraphqlError, HiddenErrors, PathSegment, error_masking, response};
 
 /// The places of the client's response that a failed fetch concerns.
 #[derive(Default)]
@@ -26,11 +26,11 @@ struct AffectedPlaces {
 
 impl<'a> Execution<'a> {
     /// Records a response that cannot be used: one error at each place concerned.
-    pub(super) fn bad_answer(
+    pub(super) fn reject_response(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         problem: &str,
     ) {
         let error = self.unusable_response(fetch, problem);
@@ -38,11 +38,11 @@ impl<'a> Execution<'a> {
     }
 
     /// Records a response that could be used in part: one error at the first place concerned.
-    pub(super) fn bad_part(
+    pub(super) fn reject_part(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         problem: &str,
     ) {
         let place = self.first_place(index, fetch, collected);
@@ -69,7 +69,7 @@ impl<'a> Execution<'a> {
         error
     }
 
-    pub(super) fn over_bound(&mut self, index: usize, fetch: &'a Fetch, error: CollectError) {
+    pub(super) fn exceed_bound(&mut self, index: usize, fetch: &'a Fetch, error: CollectError) {
         let message = match error {
             CollectError::Objects => format!(
                 "The operation asks subgraph \"{}\" about more than {TARGET_OBJECTS_MAX} objects.",
@@ -95,7 +95,7 @@ impl<'a> Execution<'a> {
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         code: ErrorCode,
         message: impl Into<Cow<'static, str>>,
     ) {
@@ -107,7 +107,7 @@ impl<'a> Execution<'a> {
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         error: GraphqlError,
     ) {
         let error = self.disclosed(fetch, error);
@@ -126,7 +126,7 @@ impl<'a> Execution<'a> {
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         error: GraphqlError,
     ) {
         let limit = self.errors.failure_places_left().max(1);
@@ -149,7 +149,7 @@ impl<'a> Execution<'a> {
             "an error whose message is hidden from clients (include_subgraph_errors)"
         );
         let shown = self.context.generation.disclosure.names_subgraphs.then_some(name);
-        disclosure::mask(error, shown, self.is_mutation(fetch))
+        error_masking::mask_error(error, shown, self.is_mutation(fetch))
     }
 
     /// True if clients do not see the messages of this fetch's errors. Errors of publications and
@@ -171,9 +171,9 @@ impl<'a> Execution<'a> {
             for &error in errors.iter().take(LOGGED_ERRORS_MAX) {
                 tracing::debug!(
                     subgraph = self.subgraph_name(fetch),
-                    code = answer::code_of(document, error),
-                    message = &*answer::message_of(document, error),
-                    extensions = answer::extensions_text(document, error),
+                    code = response::code_of(document, error),
+                    message = &*response::message_of(document, error),
+                    extensions = response::extensions_text(document, error),
                     "a subgraph reported an error"
                 );
             }
@@ -182,16 +182,16 @@ impl<'a> Execution<'a> {
         if !self.is_masked(fetch) {
             return;
         }
-        let message = answer::message_of(document, first);
+        let message = response::message_of(document, first);
         self.context.generation.subgraph(fetch.subgraph).note_hidden_errors(&HiddenErrors {
             count: errors.len(),
             message: &message[..message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX)],
-            code: answer::code_of(document, first).as_deref(),
-            extensions: answer::extensions_text(document, first).as_deref(),
+            code: response::code_of(document, first).as_deref(),
+            extensions: response::extensions_text(document, first).as_deref(),
         });
     }
 
-    pub(super) fn explain_objects(&mut self, collected: &[Collected]) {
+    pub(super) fn explain_objects(&mut self, collected: &[CollectedBatch]) {
         let objects = collected.iter().flat_map(|batch| &batch.objects);
         self.errors.explained_objects.extend(objects.map(|object| object.node));
     }
@@ -201,7 +201,7 @@ impl<'a> Execution<'a> {
         &self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
     ) -> Vec<PathSegment> {
         let places = self.affected_places(index, fetch, collected, 1);
         places.paths.into_iter().next().unwrap_or_default()
@@ -213,7 +213,7 @@ impl<'a> Execution<'a> {
         &self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         limit: usize,
     ) -> AffectedPlaces {
         let shape = &self.executable.plan().shape;
@@ -237,8 +237,14 @@ impl<'a> Execution<'a> {
                 let left = limit.saturating_sub(affected.paths.len());
                 if left > 0 && !missing.is_empty() {
                     let wanted = |node| missing.contains(&node);
-                    let places =
-                        client_path::places(&self.document, shape, self.root, path, left, wanted);
+                    let places = error_path::find_places(
+                        &self.document,
+                        shape,
+                        self.root,
+                        path,
+                        left,
+                        wanted,
+                    );
                     for place in places {
                         missing.remove(&place.node);
                         // Objects outside of the response end at one place inside.
@@ -276,15 +282,15 @@ impl<'a> Execution<'a> {
 
     /// Ends the execution at the deadline: fetches in flight and those that still wait get an
     /// error.
-    pub(super) fn cut_off(&mut self) {
+    pub(super) fn end_at_deadline(&mut self) {
         let plan = &**self.executable.plan();
         for (index, fetch) in plan.fetches.iter().enumerate() {
             match (self.states[index], &fetch.kind) {
-                (State::Done, _) => {}
-                (State::InFlight, _) => {
+                (FetchState::Done, _) => {}
+                (FetchState::InFlight, _) => {
                     let mut late = Vec::new();
                     for sent in &mut self.sent {
-                        if sent.fetch == index && !sent.is_answered {
+                        if sent.fetch == index && !sent.is_finished {
                             late.push(std::mem::take(&mut sent.collected));
                         }
                     }
@@ -296,11 +302,11 @@ impl<'a> Execution<'a> {
                         self.fail(index, fetch, collected, ErrorCode::Timeout, message.clone());
                     }
                 }
-                (State::Waiting, _) if !self.is_wanted(fetch) => {}
+                (FetchState::Waiting, _) if !self.is_wanted(fetch) => {}
                 // The fetch that it waited for has an error; only the nulls of this one need no
                 // further errors.
-                (State::Waiting, FetchKind::Entities { batches, .. }) => {
-                    let mut walk = Walk::default();
+                (FetchState::Waiting, FetchKind::Entities { batches, .. }) => {
+                    let mut walk = TargetWalk::default();
                     let compiled = &self.executable.fetches[index].batches;
                     for (batch, compiled) in batches.iter().zip(compiled) {
                         for (path, target) in batch.targets.iter().zip(&compiled.targets) {
@@ -312,9 +318,9 @@ impl<'a> Execution<'a> {
                         }
                     }
                 }
-                (State::Waiting, FetchKind::RootBelow { target, .. }) => {
+                (FetchState::Waiting, FetchKind::RootBelow { target, .. }) => {
                     let Some(below) = &self.executable.fetches[index].below else { continue };
-                    let mut walk = Walk::default();
+                    let mut walk = TargetWalk::default();
                     let (document, shape) = (&self.document, &below.object);
                     let walked = walk.objects_at(document, self.root, shape, target, &below.target);
                     if let Ok(objects) = walked {
@@ -322,7 +328,7 @@ impl<'a> Execution<'a> {
                     }
                 }
                 (
-                    State::Waiting,
+                    FetchState::Waiting,
                     FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_),
                 ) => {
                     let message = "Not executed: the request's time was up before its turn came.";
@@ -345,7 +351,7 @@ impl<'a> Execution<'a> {
         let name = self.subgraph_name(fetch);
         let is_mutation = self.is_mutation(fetch);
         let warning = if is_mutation { " The mutation may have taken effect." } else { "" };
-        format!("Subgraph \"{name}\" did not answer before the request's time was up.{warning}")
+        format!("Subgraph \"{name}\" did not respond before the request's time was up.{warning}")
     }
 
     pub(super) fn subgraph_name(&self, fetch: &Fetch) -> &'a str {

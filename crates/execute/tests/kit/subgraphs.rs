@@ -111,7 +111,7 @@ impl InMemory {
             .iter()
             .find(|rule| rule.subgraph == self.name && text.contains(&rule.contains))
             .map(|rule| rule.reaction.clone())
-            .unwrap_or_else(|| panic!("no rule of {} answers {text}", self.name))
+            .unwrap_or_else(|| panic!("no rule of {} applies to {text}", self.name))
     }
 }
 
@@ -173,7 +173,7 @@ impl Publisher for InMemory {
         })
     }
 
-    /// `!nobody`, or the response.
+    /// `!no-responder`, or the response.
     fn request<'a>(
         &'a self,
         request: EventRequest<'a>,
@@ -181,7 +181,9 @@ impl Publisher for InMemory {
         let reaction = self.reaction(&text_of(&request));
         Box::pin(async move {
             match reaction.as_str() {
-                "!nobody" => Err(GraphqlError::new(ErrorCode::NoResponder, "Nobody answers.")),
+                "!no-responder" => {
+                    Err(GraphqlError::new(ErrorCode::NoResponder, "No responder listens."))
+                }
                 "!never" => std::future::pending().await,
                 _ => Ok(reaction.into()),
             }

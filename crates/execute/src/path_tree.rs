@@ -8,24 +8,24 @@ use plan::{FetchKind, Path, PathStep, Plan};
 type BatchId = (usize, usize);
 
 /// All target paths, by the keys on them.
-pub(crate) struct TargetTree<'a> {
+pub(crate) struct PathTree<'a> {
     /// The nodes; the first is the root.
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<PathNode<'a>>,
 }
 
 #[derive(Default)]
-struct Node<'a> {
+struct PathNode<'a> {
     below: HashMap<&'a str, usize>,
     /// The targets that end here.
     ends: Vec<(BatchId, &'a Path)>,
 }
 
 /// A target below a path: its batch, the types at the end of the path, and the steps after it.
-type Beyond<'a> = (BatchId, &'a [Box<str>], &'a [PathStep]);
+type TargetBelow<'a> = (BatchId, &'a [Box<str>], &'a [PathStep]);
 
-impl<'a> TargetTree<'a> {
+impl<'a> PathTree<'a> {
     pub(crate) fn new(plan: &'a Plan) -> Self {
-        let mut tree = Self { nodes: vec![Node::default()] };
+        let mut tree = Self { nodes: vec![PathNode::default()] };
         for (fetch, it) in plan.fetches.iter().enumerate() {
             if let FetchKind::RootBelow { target, .. } = &it.kind {
                 tree.add((fetch, 0), target);
@@ -45,7 +45,7 @@ impl<'a> TargetTree<'a> {
             let next = self.nodes.len();
             at = *self.nodes[at].below.entry(&step.data_key).or_insert(next);
             if at == next {
-                self.nodes.push(Node::default());
+                self.nodes.push(PathNode::default());
             }
         }
         self.nodes[at].ends.push((batch, path));
@@ -76,16 +76,16 @@ impl<'a> TargetTree<'a> {
         if targets.len() < 2 {
             return vec![0; targets.len()];
         }
-        let mut first: HashMap<Vec<Beyond<'a>>, u32> = HashMap::new();
+        let mut first: HashMap<Vec<TargetBelow<'a>>, u32> = HashMap::new();
         let numbers = targets
             .iter()
             .enumerate()
-            .map(|(index, path)| *first.entry(self.beyond(path)).or_insert(index as u32));
+            .map(|(index, path)| *first.entry(self.targets_below(path)).or_insert(index as u32));
         numbers.collect()
     }
 
     /// Returns all targets that lead through `path`, in an order of their own.
-    fn beyond(&self, path: &Path) -> Vec<Beyond<'a>> {
+    fn targets_below(&self, path: &Path) -> Vec<TargetBelow<'a>> {
         let mut found = Vec::new();
         let Some(last) = path.steps.len().checked_sub(1) else { return found };
         let mut at = 0;

@@ -14,9 +14,9 @@ const TYPENAME: &str = "__typename";
 
 /// The kinds of objects of a data tree.
 #[derive(Debug)]
-pub(crate) struct Expected {
+pub(crate) struct ResponseLayout {
     /// The kinds; those that were merged into another kind are empty.
-    kinds: Vec<Kind>,
+    kinds: Vec<ObjectKind>,
     /// Objects after the kinds: the outermost ones of responses.
     envelopes: Vec<LinkedObject>,
 }
@@ -25,44 +25,44 @@ pub(crate) struct Expected {
 type KindId = usize;
 
 #[derive(Debug, Default)]
-struct Kind {
-    fields: Vec<(Box<str>, Member)>,
+struct ObjectKind {
+    fields: Vec<(Box<str>, LayoutMember)>,
     /// The kind that this one was merged into.
-    became: Option<KindId>,
+    merged_into: Option<KindId>,
 }
 
 /// The layout of a member.
 #[derive(Clone, Copy, Debug)]
-enum Member {
+enum LayoutMember {
     /// A leaf, or a value that is needed whole.
     Whole,
     /// An object, or lists of them.
     Object(KindId),
 }
 
-impl Expected {
+impl ResponseLayout {
     /// Computes the layout for everything that `plan` reads.
     pub(crate) fn new(plan: &Plan) -> Self {
-        let kinds = plan.shape.objects.iter().map(|_| Kind::default()).collect();
-        let mut expected = Self { kinds, envelopes: Vec::new() };
+        let kinds = plan.shape.objects.iter().map(|_| ObjectKind::default()).collect();
+        let mut layout = Self { kinds, envelopes: Vec::new() };
         for (kind, object) in plan.shape.objects.iter().enumerate() {
             if object.is_abstract {
-                expected.add(kind, TYPENAME, Member::Whole);
+                layout.add(kind, TYPENAME, LayoutMember::Whole);
             }
             for field in object.variants.iter().flat_map(|variant| &variant.fields) {
                 if field.value.kind != ValueKind::Typename {
-                    let member = expected.member_of(&field.value);
-                    expected.add(kind, &field.data_key, member);
+                    let member = layout.member_of(&field.value);
+                    layout.add(kind, &field.data_key, member);
                 }
             }
         }
-        if expected.kinds.is_empty() {
-            expected.kinds.push(Kind::default());
+        if layout.kinds.is_empty() {
+            layout.kinds.push(ObjectKind::default());
         }
         let root = plan.shape.root.0 as usize;
         for fetch in &plan.fetches {
             if let FetchKind::RootBelow { target, .. } = &fetch.kind {
-                expected.walk(root, target);
+                layout.kind_at_end(root, target);
             }
         }
         for batch in plan.fetches.iter().flat_map(|fetch| fetch.kind.batches()) {
@@ -70,61 +70,61 @@ impl Expected {
             for target in &batch.targets {
                 // Also for targets below a value that is needed whole: the values are above them.
                 for source in batch.context.iter().flat_map(|variable| &variable.sources) {
-                    expected.read(root, target, source);
+                    layout.add_context_members(root, target, source);
                 }
-                let Some(kind) = expected.walk(root, target) else { continue };
-                expected.need(kind, &batch.representation.fields);
+                let Some(kind) = layout.kind_at_end(root, target) else { continue };
+                layout.add_representation_members(kind, &batch.representation.fields);
                 if batch.representation.typename.is_none() {
-                    expected.add(kind, TYPENAME, Member::Whole);
+                    layout.add(kind, TYPENAME, LayoutMember::Whole);
                 }
                 match common {
                     None => common = Some(kind),
-                    Some(common) => expected.unite(common, kind),
+                    Some(common) => layout.merge_kinds(common, kind),
                 }
             }
         }
-        expected
+        layout
     }
 
-    fn member_of(&self, value: &ValueShape) -> Member {
+    fn member_of(&self, value: &ValueShape) -> LayoutMember {
         match &value.kind {
             ValueKind::List(element) => self.member_of(element),
             ValueKind::Object(id) if (id.0 as usize) < self.kinds.len() => {
-                Member::Object(id.0 as usize)
+                LayoutMember::Object(id.0 as usize)
             }
-            _ => Member::Whole,
+            _ => LayoutMember::Whole,
         }
     }
 
     fn find(&self, mut kind: KindId) -> KindId {
-        while let Some(next) = self.kinds[kind].became {
+        while let Some(next) = self.kinds[kind].merged_into {
             kind = next;
         }
         kind
     }
 
     fn new_kind(&mut self) -> KindId {
-        self.kinds.push(Kind::default());
+        self.kinds.push(ObjectKind::default());
         self.kinds.len() - 1
     }
 
     /// Adds a member to a kind. If it exists and both are objects, their kinds are merged.
-    fn add(&mut self, kind: KindId, key: &str, member: Member) {
+    fn add(&mut self, kind: KindId, key: &str, member: LayoutMember) {
         let kind = self.find(kind);
         let known = self.kinds[kind].fields.iter_mut().find(|(own, _)| **own == *key);
         match (known, member) {
             (None, member) => self.kinds[kind].fields.push((key.into(), member)),
-            (Some((_, known)), Member::Whole) => *known = Member::Whole,
-            (Some((_, Member::Whole)), Member::Object(_)) => {}
-            (Some((_, Member::Object(known))), Member::Object(new)) => {
+            (Some((_, known)), LayoutMember::Whole) => *known = LayoutMember::Whole,
+            (Some((_, LayoutMember::Whole)), LayoutMember::Object(_)) => {}
+            (Some((_, LayoutMember::Object(known))), LayoutMember::Object(new)) => {
                 let known = *known;
-                self.unite(known, new);
+                self.merge_kinds(known, new);
             }
         }
     }
 
     /// Merges two kinds.
-    fn unite(&mut self, left: KindId, right: KindId) {
+    fn merge_kinds(&mut self, left: KindId, right: KindId) {
         // Each round leaves one kind less, so this ends.
         let mut pending = vec![(left, right)];
         while let Some((left, right)) = pending.pop() {
@@ -132,14 +132,14 @@ impl Expected {
             if left == right {
                 continue;
             }
-            self.kinds[right].became = Some(left);
+            self.kinds[right].merged_into = Some(left);
             for (key, member) in std::mem::take(&mut self.kinds[right].fields) {
                 let known = self.kinds[left].fields.iter_mut().find(|(own, _)| *own == key);
                 match (known, member) {
                     (None, member) => self.kinds[left].fields.push((key, member)),
-                    (Some((_, known)), Member::Whole) => *known = Member::Whole,
-                    (Some((_, Member::Whole)), Member::Object(_)) => {}
-                    (Some((_, Member::Object(known))), Member::Object(new)) => {
+                    (Some((_, known)), LayoutMember::Whole) => *known = LayoutMember::Whole,
+                    (Some((_, LayoutMember::Whole)), LayoutMember::Object(_)) => {}
+                    (Some((_, LayoutMember::Object(known))), LayoutMember::Object(new)) => {
                         pending.push((*known, new));
                     }
                 }
@@ -152,34 +152,34 @@ impl Expected {
         let kind = self.find(kind);
         if let Some((_, member)) = self.kinds[kind].fields.iter().find(|(own, _)| **own == *key) {
             return match *member {
-                Member::Whole => None,
-                Member::Object(kind) => Some(kind),
+                LayoutMember::Whole => None,
+                LayoutMember::Object(kind) => Some(kind),
             };
         }
         let below = self.new_kind();
-        self.kinds[kind].fields.push((key.into(), Member::Object(below)));
+        self.kinds[kind].fields.push((key.into(), LayoutMember::Object(below)));
         Some(below)
     }
 
     /// Returns the kind of the objects at the end of `path`. `None` if the path leads into a value
     /// that is needed whole.
-    fn walk(&mut self, root: KindId, path: &Path) -> Option<KindId> {
+    fn kind_at_end(&mut self, root: KindId, path: &Path) -> Option<KindId> {
         let mut kind = root;
         for step in &path.steps {
             kind = self.below(kind, &step.data_key)?;
             if !step.types.is_empty() {
-                self.add(kind, TYPENAME, Member::Whole);
+                self.add(kind, TYPENAME, LayoutMember::Whole);
             }
         }
         Some(kind)
     }
 
     /// Adds the members that a context reads from an object on the path of `target`.
-    fn read(&mut self, root: KindId, target: &Path, source: &ContextSource) {
+    fn add_context_members(&mut self, root: KindId, target: &Path, source: &ContextSource) {
         let steps = target.steps.iter().take(source.steps as usize).cloned().collect();
-        let Some(mut kind) = self.walk(root, &Path { steps }) else { return };
+        let Some(mut kind) = self.kind_at_end(root, &Path { steps }) else { return };
         if !source.types.is_empty() {
-            self.add(kind, TYPENAME, Member::Whole);
+            self.add(kind, TYPENAME, LayoutMember::Whole);
         }
         let Some((last, above)) = source.data_keys.split_last() else { return };
         for data_key in above {
@@ -188,19 +188,19 @@ impl Expected {
                 None => return,
             }
         }
-        self.add(kind, last, Member::Whole);
+        self.add(kind, last, LayoutMember::Whole);
     }
 
     /// Adds the members that representations of an object consist of.
-    fn need(&mut self, kind: KindId, fields: &[RepresentationField]) {
+    fn add_representation_members(&mut self, kind: KindId, fields: &[RepresentationField]) {
         for field in fields {
             if !field.types.is_empty() {
-                self.add(kind, TYPENAME, Member::Whole);
+                self.add(kind, TYPENAME, LayoutMember::Whole);
             }
             if field.fields.is_empty() {
-                self.add(kind, &field.data_key, Member::Whole);
+                self.add(kind, &field.data_key, LayoutMember::Whole);
             } else if let Some(below) = self.below(kind, &field.data_key) {
-                self.need(below, &field.fields);
+                self.add_representation_members(below, &field.fields);
             }
         }
     }
@@ -222,37 +222,37 @@ impl Expected {
     fn member_kind(&self, kind: KindId, key: &str) -> Option<KindId> {
         let fields = &self.kinds[self.find(kind)].fields;
         fields.iter().find_map(|(own, member)| match member {
-            Member::Object(below) if **own == *key => Some(*below),
+            LayoutMember::Object(below) if **own == *key => Some(*below),
             _ => None,
         })
     }
 
     /// Adds the response of a root fetch; returns its index in [`ResponseLayout::shape`].
-    pub(crate) fn root_answer(&mut self, plan: &Plan) -> usize {
+    pub(crate) fn add_root_response(&mut self, plan: &Plan) -> usize {
         let root = self.find(plan.shape.root.0 as usize);
-        self.answer(root)
+        self.add_response(root)
     }
 
     /// Adds the response of a fetch of root fields below others; returns its index in
     /// [`ResponseLayout::shape`].
-    pub(crate) fn root_below_answer(&mut self, plan: &Plan, target: &Path) -> usize {
+    pub(crate) fn add_root_below_response(&mut self, plan: &Plan, target: &Path) -> usize {
         let data = self.kind_at(plan, target);
-        self.answer_of(data)
+        self.add_response_of(data)
     }
 
     /// Adds the response of an entity fetch; returns its index in [`ResponseLayout::shape`].
-    pub(crate) fn entity_answer(&mut self, plan: &Plan, batches: &[EntityBatch]) -> usize {
+    pub(crate) fn add_entity_response(&mut self, plan: &Plan, batches: &[EntityBatch]) -> usize {
         let fields = batches.iter().map(|batch| (batch.data_key.clone(), self.target(plan, batch)));
         let data = LinkedObject { fields: fields.collect() };
         self.envelopes.push(data);
-        self.answer(self.kinds.len() + self.envelopes.len() - 1)
+        self.add_response(self.kinds.len() + self.envelopes.len() - 1)
     }
 
-    fn answer(&mut self, data: usize) -> usize {
-        self.answer_of(Some(data))
+    fn add_response(&mut self, data: usize) -> usize {
+        self.add_response_of(Some(data))
     }
 
-    fn answer_of(&mut self, data: Option<usize>) -> usize {
+    fn add_response_of(&mut self, data: Option<usize>) -> usize {
         let fields = vec![("data".into(), data), ("errors".into(), None)];
         self.envelopes.push(LinkedObject { fields });
         self.kinds.len() + self.envelopes.len() - 1
@@ -265,8 +265,8 @@ impl Expected {
                 .fields
                 .iter()
                 .map(|(key, member)| match *member {
-                    Member::Whole => (key.clone(), None),
-                    Member::Object(kind) => (key.clone(), Some(self.find(kind))),
+                    LayoutMember::Whole => (key.clone(), None),
+                    LayoutMember::Object(kind) => (key.clone(), Some(self.find(kind))),
                 })
                 .collect(),
         });
@@ -274,27 +274,27 @@ impl Expected {
     }
 
     /// Returns a cursor for looking up slots, from a kind of object on.
-    pub(crate) fn cursor(&self, kind: Option<usize>) -> Cursor<'_> {
-        Cursor { expected: self, kind: kind.filter(|&kind| kind < self.kinds.len()) }
+    pub(crate) fn cursor(&self, kind: Option<usize>) -> LayoutCursor<'_> {
+        LayoutCursor { layout: self, kind: kind.filter(|&kind| kind < self.kinds.len()) }
     }
 }
 
 /// A kind of object, for looking up slots.
 #[derive(Clone, Copy)]
-pub(crate) struct Cursor<'a> {
-    expected: &'a Expected,
+pub(crate) struct LayoutCursor<'a> {
+    layout: &'a ResponseLayout,
     kind: Option<KindId>,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> LayoutCursor<'a> {
     /// Returns the slot of a member, or zero if there is none: slots are hints.
     pub(crate) fn slot(self, key: &str) -> usize {
         self.known_slot(key).unwrap_or(0)
     }
 
     fn known_slot(self, key: &str) -> Option<usize> {
-        let kind = self.expected.find(self.kind?);
-        self.expected.kinds[kind].fields.iter().position(|(own, _)| **own == *key)
+        let kind = self.layout.find(self.kind?);
+        self.layout.kinds[kind].fields.iter().position(|(own, _)| **own == *key)
     }
 
     /// Like [`LayoutCursor::number`], but the number of no object if one of these members has no
@@ -308,11 +308,11 @@ impl<'a> Cursor<'a> {
 
     /// Returns the index of the kind in [`ResponseLayout::shape`].
     pub(crate) fn number(self) -> usize {
-        self.kind.map_or(usize::MAX, |kind| self.expected.find(kind))
+        self.kind.map_or(usize::MAX, |kind| self.layout.find(kind))
     }
 
     /// Returns the objects that a member leads to.
-    pub(crate) fn below(self, key: &str) -> Cursor<'a> {
-        Cursor { kind: self.kind.and_then(|kind| self.expected.member_kind(kind, key)), ..self }
+    pub(crate) fn below(self, key: &str) -> LayoutCursor<'a> {
+        LayoutCursor { kind: self.kind.and_then(|kind| self.layout.member_kind(kind, key)), ..self }
     }
 }

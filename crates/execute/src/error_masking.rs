@@ -27,9 +27,9 @@ pub struct Disclosure {
 
 /// Rules for the headers of subgraphs' responses. Implemented where the configuration is known.
 pub trait AnswerHeaders: Send + Sync {
-    /// Adds the parts of `answer`, the headers of one response of `subgraph`, that reach the
+    /// Adds the parts of `response`, the headers of one response of `subgraph`, that reach the
     /// client. Called in the order of the plan, not of the responses' arrival.
-    fn collect(&self, subgraph: SubgraphId, answer: &HeaderMap, collected: &mut HeaderMap);
+    fn collect(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap);
 }
 
 impl Disclosure {
@@ -58,7 +58,11 @@ impl std::fmt::Debug for Disclosure {
 
 /// Replaces the message of an error by a fixed one. The code, the path and the allowed extensions
 /// stay; the name of the subgraph stays only if `subgraph` repeats it.
-pub(crate) fn mask(error: GraphqlError, subgraph: Option<&str>, is_mutation: bool) -> GraphqlError {
+pub(crate) fn mask_error(
+    error: GraphqlError,
+    subgraph: Option<&str>,
+    is_mutation: bool,
+) -> GraphqlError {
     let named = |before: &str, after: &str| match subgraph {
         Some(name) => format!("{before} \"{name}\" {after}"),
         None => format!("A {} {after}", before.to_ascii_lowercase()),
@@ -94,7 +98,7 @@ mod tests {
         error.path = vec![PathSegment::Key("a".into())];
         error.extensions = Some(r#"{"code":"OUT_OF_STOCK"}"#.into());
         error.subgraph = Some("stock".into());
-        mask(error, subgraph, is_mutation)
+        mask_error(error, subgraph, is_mutation)
     }
 
     #[test]

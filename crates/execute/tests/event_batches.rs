@@ -52,7 +52,7 @@ impl Oracle {
         hasher.finish() % bound
     }
 
-    fn answer(&self, body: &Bytes) -> Result<(StatusCode, String), FetchError> {
+    fn respond(&self, body: &Bytes) -> Result<(StatusCode, String), FetchError> {
         let mut document = Document::new();
         let root = document.parse(body.clone()).unwrap();
         let query = document.as_str(document.get(root, "query").unwrap()).unwrap().into_owned();
@@ -163,7 +163,7 @@ impl Subgraph for Oracle {
         self.bodies.lock().unwrap().push(request.body.clone());
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let (status, body) = self.answer(&request.body)?;
+            let (status, body) = self.respond(&request.body)?;
             Ok(SubgraphAnswer { status, headers: HeaderMap::new(), body: body.into() })
         })
     }
@@ -407,7 +407,7 @@ fn a_batch_is_one_request_for_each_fetch_with_every_entity_once() {
 }
 
 #[test]
-fn batches_of_two_groups_and_events_alone_ask_once_about_what_they_share() {
+fn batches_of_two_groups_and_events_alone_share_requests() {
     let oracle = Oracle::new(1, 0);
     let generation = world(&oracle);
     let executable = &plans()[0];
@@ -445,7 +445,7 @@ fn batches_of_two_groups_and_events_alone_ask_once_about_what_they_share() {
 }
 
 #[test]
-fn who_is_late_is_late_for_each_event() {
+fn a_late_subgraph_is_late_for_each_event() {
     struct Never;
     impl Subgraph for Never {
         fn fetch<'a>(
@@ -464,7 +464,7 @@ fn who_is_late_is_late_for_each_event() {
     let batch = seeds.into_iter().map(|seed| (seed, context(&generation, None)));
     let payloads =
         play(execute::execute_together(executable, &Variables::default(), batch.collect()));
-    let late = r#"{"data":{"tick":null},"errors":[{"message":"Subgraph \"one\" did not answer before the request's time was up.","path":["tick"],"extensions":{"code":"TIMEOUT","serviceName":"one"}}]}"#;
+    let late = r#"{"data":{"tick":null},"errors":[{"message":"Subgraph \"one\" did not respond before the request's time was up.","path":["tick"],"extensions":{"code":"TIMEOUT","serviceName":"one"}}]}"#;
     let none = r#"{"data":{"tick":null},"errors":[{"message":"The event is none.","path":["tick"],"extensions":{"code":"INVALID_EVENT"}}]}"#;
     assert_eq!(texts(&payloads), [late, late, none]);
 }

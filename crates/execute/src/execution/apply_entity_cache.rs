@@ -1,4 +1,4 @@
-//! Copies entities that the request knows already to other places: see [`crate::entity_reuse`].
+//! EntityCopies entities that the request knows already to other places: see [`crate::entity_reuse`].
 
 use std::collections::hash_map::Entry;
 
@@ -11,7 +11,11 @@ use crate::representations::RememberedObject;
 
 impl Execution<'_> {
     /// Merges the known values into `objects`, in place of a response of their batch.
-    pub(super) fn recall(&mut self, batch: &CompiledBatch, objects: Vec<RememberedObject>) {
+    pub(super) fn apply_known_entities(
+        &mut self,
+        batch: &CompiledBatch,
+        objects: Vec<RememberedObject>,
+    ) {
         if objects.is_empty() {
             return;
         }

@@ -12,7 +12,7 @@ use crate::{ErrorCode, GraphqlError};
 
 /// A well-formed response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ParsedResponse {
     /// `data`, an object, if it is there and not null.
     pub(crate) data: Option<NodeId>,
     /// The elements of `errors`.
@@ -21,49 +21,49 @@ pub(crate) struct Answer {
 
 /// Reads a body with the layout `shape`. `Err` describes the problem, to continue the sentence
 /// "subgraph "x" …".
-pub(crate) fn read(
+pub(crate) fn read_response(
     document: &mut PooledDocument,
     status: StatusCode,
     body: Bytes,
     shape: &Shape,
-) -> Result<Answer, Cow<'static, str>> {
+) -> Result<ParsedResponse, Cow<'static, str>> {
     let is_empty = body.is_empty();
     let root = document.parse_shaped(body, shape).map_err(|error| -> Cow<'static, str> {
         if is_empty {
-            format!("sent an empty answer (HTTP status {status})").into()
+            format!("sent an empty response (HTTP status {status})").into()
         } else {
-            format!("sent an answer that is not valid JSON: {error}").into()
+            format!("sent a response that is not valid JSON: {error}").into()
         }
     })?;
     if document.kind(root) != Kind::Object {
-        return Err("sent an answer that is not a JSON object".into());
+        return Err("sent a response that is not a JSON object".into());
     }
     let errors: Vec<NodeId> = match document.get(root, "errors") {
         None => Vec::new(),
         Some(errors) => match document.kind(errors) {
             Kind::Null => Vec::new(),
             Kind::Array => document.elements(errors).collect(),
-            _ => return Err("sent an answer whose \"errors\" is not a list".into()),
+            _ => return Err("sent a response whose \"errors\" is not a list".into()),
         },
     };
     let data = match document.get(root, "data") {
         None if errors.is_empty() => {
             return Err(format!(
-                "sent an answer with neither data nor errors (HTTP status {status})"
+                "sent a response with neither data nor errors (HTTP status {status})"
             )
             .into());
         }
         None => None,
         Some(data) => match document.kind(data) {
             Kind::Null if errors.is_empty() => {
-                return Err("sent null as data and no error that says why".into());
+                return Err("sent null as data and no error that explains it".into());
             }
             Kind::Null => None,
             Kind::Object => Some(data),
-            _ => return Err("sent an answer whose \"data\" is not an object".into()),
+            _ => return Err("sent a response whose \"data\" is not an object".into()),
         },
     };
-    Ok(Answer { data, errors })
+    Ok(ParsedResponse { data, errors })
 }
 
 /// Returns the elements of `errors` in the body of a response with a status of failure; empty

@@ -1,7 +1,7 @@
 //! Reuses entities within a request: fields of an entity that a subgraph has sent for one place are
 //! not fetched again for another.
 //!
-//! The places are computed once per plan. A batch may take its entities from a place if an earlier
+//! The find_places are computed once per plan. A batch may take its entities from a place if an earlier
 //! fetch of the same subgraph selects there, on objects of the same type, the key members and every
 //! field of the batch under the same name with the same arguments. Only leaves are taken, and only
 //! texts are copied: objects would be merged into by later fetches, differently at each place.
@@ -15,29 +15,29 @@ use plan::{
 };
 
 use crate::compiled_objects::{CompiledRepresentation, CompiledTarget, common_steps, step_slots};
-use crate::expected::Expected;
-use crate::selections::{Selections, selections};
-use crate::target_tree::TargetTree;
+use crate::path_tree::PathTree;
+use crate::response_layout::ResponseLayout;
+use crate::selections::{Selections, parse_selections};
 
-/// Maximum number of places for one batch. Further places mostly have the same entities as the
+/// Maximum number of find_places for one batch. Further find_places mostly have the same entities as the
 /// first ones.
 const SOURCES_MAX: usize = 4;
 
 /// A place where the entities of a batch may be known.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ReuseSource {
     pub(crate) path: Path,
     pub(crate) target: CompiledTarget,
     /// The representation of an object of this place for the batch's subgraph.
     pub(crate) representation: Representation,
     pub(crate) compiled: CompiledRepresentation,
     /// The values that the batch needs.
-    pub(crate) values: Vec<SourceValue>,
+    pub(crate) values: Vec<ReuseValue>,
 }
 
 /// One value that a batch needs, at a place where it is known.
 #[derive(Debug)]
-pub(crate) struct SourceValue {
+pub(crate) struct ReuseValue {
     /// Key in the data tree at the place.
     pub(crate) data_key: Box<str>,
     pub(crate) slot: usize,
@@ -45,29 +45,29 @@ pub(crate) struct SourceValue {
     pub(crate) printed_key: Box<[u8]>,
 }
 
-/// Returns the places where the entities of a batch of fetch `number` may be known.
-pub(crate) fn sources(
+/// Returns the find_places where the entities of a batch of fetch `number` may be known.
+pub(crate) fn reuse_sources(
     plan: &Plan,
-    expected: &Expected,
-    targets: &TargetTree<'_>,
+    layout: &ResponseLayout,
+    targets: &PathTree<'_>,
     number: usize,
     batch: &EntityBatch,
-) -> Vec<Source> {
+) -> Vec<ReuseSource> {
     let mut found = Vec::new();
     // Arguments that depend on objects further up may differ from place to place.
-    if plan.fetches.iter().any(changes_something) || !batch.context.is_empty() {
+    if plan.fetches.iter().any(may_change_data) || !batch.context.is_empty() {
         return found;
     }
     let FetchKind::Entities { operation, .. } = &plan.fetches[number].kind else { return found };
-    let Some(wanted) = selections(&operation.text) else { return found };
-    let Some(wanted) = wanted_of(&wanted, batch) else { return found };
-    for earlier in before(plan, number) {
+    let Some(needed) = parse_selections(&operation.text) else { return found };
+    let Some(needed) = needed_fields(&needed, batch) else { return found };
+    for earlier in fetches_before(plan, number) {
         let fetch = &plan.fetches[earlier];
         if fetch.subgraph == plan.fetches[number].subgraph {
-            places(plan, fetch, &wanted, &mut |place| {
+            find_places(plan, fetch, &needed, &mut |place| {
                 if found.len() < SOURCES_MAX {
                     let before = found.last().map(|source| &source.path);
-                    let source = source(plan, expected, targets, before, place);
+                    let source = compile_source(plan, layout, targets, before, place);
                     found.push(source);
                 }
             });
@@ -76,7 +76,7 @@ pub(crate) fn sources(
     found
 }
 
-fn changes_something(fetch: &Fetch) -> bool {
+fn may_change_data(fetch: &Fetch) -> bool {
     match &fetch.kind {
         FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
         FetchKind::Entities { .. } | FetchKind::RootBelow { .. } => false,
@@ -86,7 +86,7 @@ fn changes_something(fetch: &Fetch) -> bool {
 }
 
 /// The values that a batch needs, if they can be taken from elsewhere.
-struct Wanted<'a> {
+struct NeededFields<'a> {
     type_name: &'a str,
     /// The names of the key members.
     keys: Vec<&'a str>,
@@ -94,7 +94,10 @@ struct Wanted<'a> {
     fields: Vec<(&'a str, &'a str, &'a str)>,
 }
 
-fn wanted_of<'a>(operation: &Selections<'a>, batch: &'a EntityBatch) -> Option<Wanted<'a>> {
+fn needed_fields<'a>(
+    operation: &Selections<'a>,
+    batch: &'a EntityBatch,
+) -> Option<NeededFields<'a>> {
     let type_name = batch.representation.typename.as_deref()?;
     // Required fields influence the value too, and they may differ from place to place.
     let plain = |it: &RepresentationField| it.key && it.fields.is_empty() && it.types.is_empty();
@@ -113,7 +116,7 @@ fn wanted_of<'a>(operation: &Selections<'a>, batch: &'a EntityBatch) -> Option<W
     {
         return None;
     }
-    let field = |field: &crate::selections::Field<'a>| {
+    let field = |field: &crate::selections::SelectedField<'a>| {
         // Variables are named differently in each operation.
         let same_everywhere = !field.is_conditional && !field.arguments.contains('$');
         let is_leaf = field.below.is_empty();
@@ -121,11 +124,11 @@ fn wanted_of<'a>(operation: &Selections<'a>, batch: &'a EntityBatch) -> Option<W
     };
     let fields = leaves.fields.iter().map(field).collect::<Option<Vec<_>>>()?;
     let keys = batch.representation.fields.iter().map(|field| &*field.name).collect();
-    Some(Wanted { type_name, keys, fields })
+    Some(NeededFields { type_name, keys, fields })
 }
 
 /// Returns the fetches that are complete when this one begins.
-fn before(plan: &Plan, number: usize) -> Vec<usize> {
+fn fetches_before(plan: &Plan, number: usize) -> Vec<usize> {
     let mut is_before = vec![false; number];
     let mut pending = vec![number];
     while let Some(fetch) = pending.pop() {
@@ -140,7 +143,7 @@ fn before(plan: &Plan, number: usize) -> Vec<usize> {
 }
 
 /// A place that was found: keys by the name of the needed value.
-struct Place {
+struct ReusePlace {
     path: Path,
     type_name: Box<str>,
     /// Name and key of each key member.
@@ -150,15 +153,20 @@ struct Place {
 }
 
 /// Finds every place of `fetch` that selects all needed values.
-fn places(plan: &Plan, fetch: &Fetch, wanted: &Wanted<'_>, found: &mut dyn FnMut(Place)) {
+fn find_places(
+    plan: &Plan,
+    fetch: &Fetch,
+    needed: &NeededFields<'_>,
+    found: &mut dyn FnMut(ReusePlace),
+) {
     let operation = match &fetch.kind {
         FetchKind::Root(operation) | FetchKind::Entities { operation, .. } => operation,
         FetchKind::RootBelow { .. } | FetchKind::Publish(_) | FetchKind::Request(_) => return,
     };
-    let Some(selected) = selections(&operation.text) else { return };
+    let Some(selected) = parse_selections(&operation.text) else { return };
     if let FetchKind::Root(_) = &fetch.kind {
         let Some(root) = plan.shape.objects.get(plan.shape.root.0 as usize) else { return };
-        look(plan, root, &selected, &mut Path::default(), wanted, found);
+        search_places(plan, root, &selected, &mut Path::default(), needed, found);
         return;
     }
     for batch in fetch.kind.batches() {
@@ -166,20 +174,20 @@ fn places(plan: &Plan, fetch: &Fetch, wanted: &Wanted<'_>, found: &mut dyn FnMut
         let Some(entities) = entities.filter(|it| !it.is_conditional) else { continue };
         for target in &batch.targets {
             if let Some(object) = object_at(plan, target) {
-                look(plan, object, &entities.below, &mut target.clone(), wanted, found);
+                search_places(plan, object, &entities.below, &mut target.clone(), needed, found);
             }
         }
     }
 }
 
-/// Searches places from an object on, which is of one object type.
-fn look(
+/// Searches find_places from an object on, which is of one object type.
+fn search_places(
     plan: &Plan,
     object: &ObjectShape,
     selected: &Selections<'_>,
     path: &mut Path,
-    wanted: &Wanted<'_>,
-    found: &mut dyn FnMut(Place),
+    needed: &NeededFields<'_>,
+    found: &mut dyn FnMut(ReusePlace),
 ) {
     let own = selected.fragments.iter().filter(|it| *it.on == *object.type_name);
     let sets = || {
@@ -187,7 +195,7 @@ fn look(
             .chain(own.clone().filter(|it| !it.is_conditional).map(|it| &it.below))
     };
     let fields = || sets().flat_map(|set| &set.fields).filter(|field| !field.is_conditional);
-    if *object.type_name == *wanted.type_name && !path.steps.is_empty() {
+    if *object.type_name == *needed.type_name && !path.steps.is_empty() {
         let key = |name: &&str| {
             let field = fields().find(|it| it.name == *name && it.arguments.is_empty())?;
             Some(((*name).into(), field.key.into()))
@@ -196,17 +204,17 @@ fn look(
             let same = fields().find(|it| it.name == name && it.arguments == arguments)?;
             Some((same.key.into(), key.into()))
         };
-        let keys = wanted.keys.iter().map(key).collect::<Option<Vec<_>>>();
-        let values = wanted.fields.iter().map(value).collect::<Option<Vec<_>>>();
+        let keys = needed.keys.iter().map(key).collect::<Option<Vec<_>>>();
+        let values = needed.fields.iter().map(value).collect::<Option<Vec<_>>>();
         if let (Some(keys), Some(values)) = (keys, values) {
-            let type_name = wanted.type_name.into();
-            found(Place { path: path.clone(), type_name, keys, values });
+            let type_name = needed.type_name.into();
+            found(ReusePlace { path: path.clone(), type_name, keys, values });
         }
     }
     for field in fields().filter(|field| !field.below.is_empty()) {
         if let Some(below) = member_object(plan, object, field.key) {
             path.steps.push(PathStep { data_key: field.key.into(), types: Vec::new() });
-            look(plan, below, &field.below, path, wanted, found);
+            search_places(plan, below, &field.below, path, needed, found);
             path.steps.pop();
         }
     }
@@ -242,14 +250,14 @@ fn member_object<'a>(plan: &'a Plan, object: &ObjectShape, key: &str) -> Option<
     }
 }
 
-fn source(
+fn compile_source(
     plan: &Plan,
-    expected: &Expected,
-    targets: &TargetTree<'_>,
+    layout: &ResponseLayout,
+    targets: &PathTree<'_>,
     before: Option<&Path>,
-    place: Place,
-) -> Source {
-    let mut objects = expected.cursor(Some(plan.shape.root.0 as usize));
+    place: ReusePlace,
+) -> ReuseSource {
+    let mut objects = layout.cursor(Some(plan.shape.root.0 as usize));
     for step in &place.path.steps {
         objects = objects.below(&step.data_key);
     }
@@ -262,16 +270,16 @@ fn source(
     };
     let fields = place.keys.into_iter().map(key).collect();
     let representation = Representation { typename: Some(place.type_name), fields };
-    let value = |(data_key, wanted): (Box<str>, Box<str>)| SourceValue {
+    let value = |(data_key, needed): (Box<str>, Box<str>)| ReuseValue {
         slot: objects.slot(&data_key),
         data_key,
-        printed_key: [b",\"", wanted.as_bytes(), b"\":"].concat().into(),
+        printed_key: [b",\"", needed.as_bytes(), b"\":"].concat().into(),
     };
-    Source {
+    ReuseSource {
         target: CompiledTarget {
             shared_from: targets.shared_from(&place.path),
             as_before: common_steps(before, &place.path),
-            slots: step_slots(plan, expected, &place.path),
+            slots: step_slots(plan, layout, &place.path),
             group: 0,
         },
         compiled: CompiledRepresentation::new(objects, &representation),

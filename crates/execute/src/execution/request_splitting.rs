@@ -7,38 +7,38 @@ use bytes::Bytes;
 use http::StatusCode;
 use plan::{EntityBatch, Fetch, FetchKind};
 
-use super::{Call, Execution};
+use super::{Execution, OutgoingRequest};
 use crate::FetchError;
 use crate::executable::head;
-use crate::representations::{Collected, CollectedObject};
+use crate::representations::{CollectedBatch, CollectedObject};
 
 /// A request that was sent.
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     /// The index of its fetch.
     pub(super) fetch: usize,
     /// The objects of each batch; empty if the request is not for entities.
-    pub(super) collected: Vec<Collected>,
+    pub(super) collected: Vec<CollectedBatch>,
     /// The body, for requests with several aliases that have not been repeated yet.
     body: Bytes,
     /// True if its response has come.
-    pub(super) is_answered: bool,
+    pub(super) is_finished: bool,
 }
 
-impl Sent {
+impl SentRequest {
     /// Creates a request that is never repeated in parts.
     pub(super) fn whole(fetch: usize) -> Self {
-        Self { fetch, collected: Vec::new(), body: Bytes::new(), is_answered: false }
+        Self { fetch, collected: Vec::new(), body: Bytes::new(), is_finished: false }
     }
 
     /// Creates a request for entities. It can be repeated in parts if `body` is not empty.
-    pub(super) fn entities(fetch: usize, collected: Vec<Collected>, body: Bytes) -> Self {
-        Self { fetch, collected, body, is_answered: false }
+    pub(super) fn entities(fetch: usize, collected: Vec<CollectedBatch>, body: Bytes) -> Self {
+        Self { fetch, collected, body, is_finished: false }
     }
 }
 
 /// The position in a request body at which the lists of representations begin.
 #[derive(Clone, Copy)]
-pub(super) struct Start {
+pub(super) struct ListStart {
     /// Number of bytes before the name of the first list.
     pub(super) at: usize,
     /// The separator between the first list and the variables before it.
@@ -47,16 +47,16 @@ pub(super) struct Start {
 
 /// Cuts a request body, which is complete except for its end, into several of at most `max`
 /// representations. Each body has all lists; those without a representation in it are empty.
-pub(super) fn cut(
+pub(super) fn split_body(
     body: &[u8],
-    start: Start,
+    start: ListStart,
     batches: &[EntityBatch],
-    collected: Vec<Collected>,
+    collected: Vec<CollectedBatch>,
     max: u32,
-) -> Vec<(Bytes, Vec<Collected>)> {
+) -> Vec<(Bytes, Vec<CollectedBatch>)> {
     let max = max.max(1) as usize;
     let items: Vec<Vec<Range<usize>>> =
-        collected.iter().map(|batch| items_of(body, batch.list.clone())).collect();
+        collected.iter().map(|batch| list_items(body, batch.list.clone())).collect();
     let total: usize = items.iter().map(Vec::len).sum();
     let mut parts = Vec::with_capacity(total.div_ceil(max));
     for part in 0..total.div_ceil(max) {
@@ -81,7 +81,7 @@ pub(super) fn cut(
                 text.extend_from_slice(&body[first.start..last.end]);
             }
             text.push(b']');
-            all.push(Collected {
+            all.push(CollectedBatch {
                 objects: Vec::new(),
                 items: own.len() as u32,
                 remembered: Vec::new(),
@@ -106,7 +106,7 @@ pub(super) fn cut(
 }
 
 /// Returns the elements of the JSON list at `list`, which the router has written itself.
-pub(super) fn items_of(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
+pub(super) fn list_items(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
     let mut items = Vec::new();
     let (mut depth, mut in_string, mut is_escaped) = (0_u32, false, false);
     let mut start = list.start + 1;
@@ -142,7 +142,7 @@ pub(super) fn items_of(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
 
 /// True if a smaller request may succeed where this one failed. False if the subgraph sent no
 /// response, or if the subgraph or a proxy is overloaded.
-pub(super) fn is_about_the_request(error: &FetchError) -> bool {
+pub(super) fn may_succeed_smaller(error: &FetchError) -> bool {
     match error {
         FetchError::TooLarge { .. } => true,
         FetchError::Status { status, .. } => !is_overload(*status),
@@ -170,10 +170,10 @@ pub(super) fn is_overload(status: StatusCode) -> bool {
 impl<'a> Execution<'a> {
     /// Repeats a request that failed as a whole, with each alias alone. Returns false if the
     /// request cannot be split, or was split before.
-    pub(super) fn ask_again_alone(
+    pub(super) fn retry_aliases_alone(
         &mut self,
         request: usize,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) -> bool {
         let executable = self.executable;
         let index = self.sent[request].fetch;
@@ -200,11 +200,11 @@ impl<'a> Execution<'a> {
             text.extend_from_slice(b"\":");
             text.extend_from_slice(&body[batch.list.clone()]);
             text.extend_from_slice(b"}}");
-            let call = Call::subgraph(operation, Bytes::from(text));
-            let mut own: Vec<Collected> = Vec::with_capacity(count);
-            own.resize_with(count, Collected::default);
+            let call = OutgoingRequest::subgraph(operation, Bytes::from(text));
+            let mut own: Vec<CollectedBatch> = Vec::with_capacity(count);
+            own.resize_with(count, CollectedBatch::default);
             own[number] = batch;
-            self.send(Sent::entities(index, own, Bytes::new()), call, calls);
+            self.send(SentRequest::entities(index, own, Bytes::new()), call, calls);
         }
         self.context.generation.subgraph(fetch.subgraph).note_taken_apart();
         true
@@ -216,14 +216,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_taken_apart_at_its_own_commas_only() {
+    fn a_list_is_split_at_its_own_commas_only() {
         let body = br#"x[{"a":"],[","b":[1,2]},{"a":"\"},"},3]y"#;
         let list = 1..body.len() - 1;
-        let items: Vec<&str> = items_of(body, list)
+        let items: Vec<&str> = list_items(body, list)
             .into_iter()
             .map(|item| std::str::from_utf8(&body[item]).unwrap_or_default())
             .collect();
         assert_eq!(items, [r#"{"a":"],[","b":[1,2]}"#, r#"{"a":"\"},"}"#, "3"]);
-        assert!(items_of(b"[]", 0..2).is_empty());
+        assert!(list_items(b"[]", 0..2).is_empty());
     }
 }

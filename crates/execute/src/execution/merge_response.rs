@@ -8,36 +8,36 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use plan::{Fetch, FetchKind, Path};
 
-use super::batching::{is_about_the_request, is_overload};
-use super::{Call, Execution, Outcome};
-use crate::answer::{self, Answer};
+use super::request_splitting::{is_overload, may_succeed_smaller};
+use super::{Execution, OutgoingRequest, RequestOutcome};
 use crate::bounds::ERROR_PLACES_MAX;
-use crate::client_path::{self, Place, Position};
 use crate::document_pool::PooledDocument;
-use crate::error_list::Placed;
-use crate::representations::Collected;
+use crate::error_list::TreePath;
+use crate::error_path::{self, Position, ResponsePlace};
+use crate::representations::CollectedBatch;
+use crate::response::{self, ParsedResponse};
 use crate::{ErrorCode, FetchError, GraphqlError, PathSegment, event};
 
 impl<'a> Execution<'a> {
     /// Handles the outcome of a request. Requests to repeat are added to `calls`.
-    pub(super) fn absorb(
+    pub(super) fn handle_outcome(
         &mut self,
         request: usize,
-        outcome: Outcome,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        outcome: RequestOutcome,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
         let index = self.sent[request].fetch;
         let fetch = &self.executable.plan().fetches[index];
-        self.sent[request].is_answered = true;
-        let answered = match outcome {
-            Outcome::Answer(Ok(answered)) => answered,
-            Outcome::Answer(Err(error)) => {
-                if !is_about_the_request(&error) || !self.ask_again_alone(request, calls) {
-                    self.not_answered(request, fetch, &error);
+        self.sent[request].is_finished = true;
+        let sent = match outcome {
+            RequestOutcome::Response(Ok(sent)) => sent,
+            RequestOutcome::Response(Err(error)) => {
+                if !may_succeed_smaller(&error) || !self.retry_aliases_alone(request, calls) {
+                    self.fail_request(request, fetch, &error);
                 }
                 return;
             }
-            Outcome::Published(Ok(success)) => {
+            RequestOutcome::Published(Ok(success)) => {
                 if let FetchKind::Publish(event) = &fetch.kind {
                     let result = self.document.new_object();
                     let success = self.document.new_bool(success);
@@ -46,35 +46,37 @@ impl<'a> Execution<'a> {
                 }
                 return;
             }
-            Outcome::Requested(Ok(answer)) => return self.take_reply(index, fetch, answer),
-            Outcome::Published(Err(error)) | Outcome::Requested(Err(error)) => {
+            RequestOutcome::Requested(Ok(response)) => {
+                return self.merge_broker_response(index, fetch, response);
+            }
+            RequestOutcome::Published(Err(error)) | RequestOutcome::Requested(Err(error)) => {
                 return self.fail_with(index, fetch, &[], error);
             }
         };
-        let shape = &self.executable.fetches[index].answer;
-        let (status, headers) = (answered.status, answered.headers);
-        let answer = answer::read(&mut self.document, status, answered.body, shape);
-        let has_data = matches!(&answer, Ok(answer) if answer.data.is_some());
-        if !has_data && !is_overload(status) && self.ask_again_alone(request, calls) {
+        let shape = &self.executable.fetches[index].response;
+        let (status, headers) = (sent.status, sent.headers);
+        let response = response::read_response(&mut self.document, status, sent.body, shape);
+        let has_data = matches!(&response, Ok(response) if response.data.is_some());
+        if !has_data && !is_overload(status) && self.retry_aliases_alone(request, calls) {
             return;
         }
         if self.context.generation.disclosure.headers.is_some() {
-            self.answer_headers.push(((index, request), headers));
+            self.response_headers.push(((index, request), headers));
         }
         let collected = std::mem::take(&mut self.sent[request].collected);
-        match answer {
-            Ok(answer) => self.take_answer(index, fetch, &collected, &answer),
-            Err(problem) => self.bad_answer(index, fetch, &collected, &problem),
+        match response {
+            Ok(response) => self.merge_response(index, fetch, &collected, &response),
+            Err(problem) => self.reject_response(index, fetch, &collected, &problem),
         }
     }
 
     /// Handles the response to a request over a broker, which is the value of the root field, like
     /// an event.
-    fn take_reply(&mut self, index: usize, fetch: &'a Fetch, answer: Bytes) {
+    fn merge_broker_response(&mut self, index: usize, fetch: &'a Fetch, response: Bytes) {
         let FetchKind::Request(event) = &fetch.kind else { return };
         let Some(field) = self.root_field(&event.data_key) else { return };
         let plan = &**self.executable.plan();
-        let checked = match self.document.parse(answer) {
+        let checked = match self.document.parse(response) {
             Ok(value) if field.value.nullable && self.document.is_null(value) => Ok(value),
             Ok(value) => {
                 let graph = &self.context.generation.graph;
@@ -85,18 +87,23 @@ impl<'a> Execution<'a> {
         match checked {
             Ok(value) => self.document.set(self.root, &event.data_key, value),
             Err(problem) => {
-                let message = format!("The answer {problem}.");
+                let message = format!("The response {problem}.");
                 self.fail(index, fetch, &[], ErrorCode::InvalidEvent, message);
             }
         }
     }
 
-    fn not_answered(&mut self, request: usize, fetch: &'a Fetch, error: &FetchError) {
+    fn fail_request(&mut self, request: usize, fetch: &'a Fetch, error: &FetchError) {
         let collected = std::mem::take(&mut self.sent[request].collected);
         if let FetchError::Status { body: Some(body), .. } = error {
-            let errors = answer::failure_errors(&mut self.document, body.clone());
+            let errors = response::failure_errors(&mut self.document, body.clone());
             if !errors.is_empty() {
-                return self.take_failure(self.sent[request].fetch, fetch, &collected, &errors);
+                return self.add_failure_errors(
+                    self.sent[request].fetch,
+                    fetch,
+                    &collected,
+                    &errors,
+                );
             }
         }
         let is_late = matches!(error, FetchError::Timeout(_));
@@ -118,11 +125,11 @@ impl<'a> Execution<'a> {
     /// Handles the errors of a response with a status of failure. Their paths are not used: with
     /// such a status nothing but the errors themselves is reliable (GraphQL over HTTP, section
     /// 6.4.1), and no data was merged.
-    fn take_failure(
+    fn add_failure_errors(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         errors: &[NodeId],
     ) {
         self.log_reported(fetch, errors);
@@ -134,52 +141,52 @@ impl<'a> Execution<'a> {
         self.explain_objects(collected);
     }
 
-    pub(super) fn take_answer(
+    pub(super) fn merge_response(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
-        answer: &Answer,
+        collected: &[CollectedBatch],
+        response: &ParsedResponse,
     ) {
-        self.log_reported(fetch, &answer.errors);
+        self.log_reported(fetch, &response.errors);
         match &fetch.kind {
             FetchKind::Publish(_) | FetchKind::Request(_) => {}
             FetchKind::Root(_) => {
                 // If one side is null and the other is not, the other stays: a subgraph that does
                 // not know a shared value does not remove it from one that does.
-                if let Some(data) = answer.data
+                if let Some(data) = response.data
                     && self.document.merge_filling(self.root, data).is_err()
                 {
                     let problem = "sent lists that do not fit what other subgraphs sent";
-                    self.bad_part(index, fetch, collected, problem);
+                    self.reject_part(index, fetch, collected, problem);
                 }
-                self.root_errors(index, fetch, answer);
+                self.add_root_errors(index, fetch, response);
             }
             FetchKind::RootBelow { target, .. } => {
-                if let Some(data) = answer.data {
-                    self.fill_below(index, fetch, collected, data);
+                if let Some(data) = response.data {
+                    self.link_root_fields(index, fetch, collected, data);
                 }
-                self.errors_below(index, fetch, target, collected, answer);
+                self.add_errors_below(index, fetch, target, collected, response);
             }
             FetchKind::Entities { .. } => {
-                if let Some(data) = answer.data {
-                    self.scatter(index, fetch, collected, data, !answer.errors.is_empty());
+                if let Some(data) = response.data {
+                    self.link_entities(index, fetch, collected, data, !response.errors.is_empty());
                 }
-                self.entity_errors(index, fetch, collected, answer);
+                self.add_entity_errors(index, fetch, collected, response);
             }
         }
     }
 
     /// Links the root fields of a response into all objects that they are for.
-    fn fill_below(
+    fn link_root_fields(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         data: NodeId,
     ) {
         let Some(below) = &self.executable.fetches[index].below else { return };
-        let mut copies = below.one_each.then(Copies::new);
+        let mut copies = below.one_each.then(EntityCopies::new);
         let mut fits = true;
         for (number, object) in collected.iter().flat_map(|it| &it.objects).enumerate() {
             let data = match &mut copies {
@@ -190,26 +197,26 @@ impl<'a> Execution<'a> {
         }
         if !fits {
             let problem = "sent lists that do not fit what other subgraphs sent";
-            self.bad_part(index, fetch, collected, problem);
+            self.reject_part(index, fetch, collected, problem);
         }
     }
 
     /// Adds each error at every object that the root fields are for.
-    fn errors_below(
+    fn add_errors_below(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
         target: &'a Path,
-        collected: &[Collected],
-        answer: &Answer,
+        collected: &[CollectedBatch],
+        response: &ParsedResponse,
     ) {
         let shape = &self.executable.plan().shape;
         let objects = collected.iter().flat_map(|it| &it.objects);
         let nodes: HashSet<NodeId> = objects.map(|object| object.node).collect();
-        let mut is_first = answer.data.is_none();
-        for &node in &answer.errors {
-            let path = answer::error_path(&self.document, node);
-            if path.is_empty() || answer.data.is_none() {
+        let mut is_first = response.data.is_none();
+        for &node in &response.errors {
+            let path = response::error_path(&self.document, node);
+            if path.is_empty() || response.data.is_none() {
                 self.explain_objects(collected);
             }
             if path.is_empty() {
@@ -218,20 +225,20 @@ impl<'a> Execution<'a> {
             }
             let wanted = |node| nodes.contains(&node);
             let (document, limit) = (&self.document, ERROR_PLACES_MAX);
-            let places = client_path::places(document, shape, self.root, target, limit, wanted);
+            let places = error_path::find_places(document, shape, self.root, target, limit, wanted);
             for place in places {
-                let place = client_path::extend(&self.document, shape, place, &path);
+                let place = error_path::extend_path(&self.document, shape, place, &path);
                 self.push_placed_error(index, fetch, node, place);
             }
         }
     }
 
     /// Links the entities of a response into the objects that requested them.
-    pub(super) fn scatter(
+    pub(super) fn link_entities(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         data: NodeId,
         has_errors: bool,
     ) {
@@ -239,8 +246,8 @@ impl<'a> Execution<'a> {
         let compiled = &self.executable.fetches[index];
         let mut problem: Option<Cow<'static, str>> = None;
         // The objects that the problem concerns, by batch.
-        let mut concerned: Vec<Collected> = Vec::new();
-        concerned.resize_with(collected.len(), Collected::default);
+        let mut concerned: Vec<CollectedBatch> = Vec::new();
+        concerned.resize_with(collected.len(), CollectedBatch::default);
         let all = batches.iter().zip(&compiled.batches).zip(collected);
         for (((batch, compiled), collected), concerned) in all.zip(&mut concerned) {
             let entities = self
@@ -249,7 +256,7 @@ impl<'a> Execution<'a> {
                 .filter(|&entities| !self.document.is_null(entities));
             let Some(entities) = entities else {
                 if !has_errors && collected.items > 0 {
-                    problem = Some("sent no entities and no error that says why".into());
+                    problem = Some("sent no entities and no error that explains it".into());
                     concerned.objects.clone_from(&collected.objects);
                 }
                 continue;
@@ -266,11 +273,11 @@ impl<'a> Execution<'a> {
                 continue;
             }
             let items: Vec<NodeId> = self.document.elements(entities).collect();
-            if self.watches_entity {
-                self.watch(batch, &items);
+            if self.checks_existence {
+                self.count_existence(batch, &items);
             }
             let has_copies = compiled.several_groups || compiled.one_each;
-            let mut copies = has_copies.then(Copies::new);
+            let mut copies = has_copies.then(EntityCopies::new);
             for (number, object) in collected.objects.iter().enumerate() {
                 let mut item = items[object.item as usize];
                 match self.document.kind(item) {
@@ -297,31 +304,36 @@ impl<'a> Execution<'a> {
             }
         }
         if let Some(problem) = problem {
-            self.bad_answer(index, fetch, &concerned, &problem);
+            self.reject_response(index, fetch, &concerned, &problem);
         }
     }
 
     /// Counts if the subgraph knows the entity at the root.
-    fn watch(&mut self, batch: &plan::EntityBatch, items: &[NodeId]) {
+    fn count_existence(&mut self, batch: &plan::EntityBatch, items: &[NodeId]) {
         if batch.targets.iter().all(|path| path.steps.len() == 1) {
             let is_unknown = items.iter().all(|&item| self.document.is_null(item));
-            self.unknown_to += u32::from(is_unknown);
-            self.known_to += u32::from(!is_unknown);
+            self.subgraphs_without_entity += u32::from(is_unknown);
+            self.subgraphs_with_entity += u32::from(!is_unknown);
         }
     }
 
-    pub(super) fn root_errors(&mut self, index: usize, fetch: &'a Fetch, answer: &Answer) {
+    pub(super) fn add_root_errors(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        response: &ParsedResponse,
+    ) {
         let shape = &self.executable.plan().shape;
         let mut is_first = true;
-        for &node in &answer.errors {
-            let path = answer::error_path(&self.document, node);
+        for &node in &response.errors {
+            let path = response::error_path(&self.document, node);
             let (path_to, beyond) = (Vec::new(), Vec::new());
             let position = Position::root(shape);
-            let start = Place { node: self.root, path: path_to, beyond, position };
-            let (place, beyond) = client_path::extend(&self.document, shape, start, &path);
+            let start = ResponsePlace { node: self.root, path: path_to, beyond, position };
+            let (place, beyond) = error_path::extend_path(&self.document, shape, start, &path);
             if place.is_empty() {
                 self.errors.explain_keys(&self.executable.fetches[index].root_keys);
-                if answer.data.is_none() {
+                if response.data.is_none() {
                     self.push_unplaced_error(index, fetch, &[], node, &mut is_first);
                 } else {
                     self.push_subgraph_error(index, fetch, node, place);
@@ -332,18 +344,18 @@ impl<'a> Execution<'a> {
         }
     }
 
-    pub(super) fn entity_errors(
+    pub(super) fn add_entity_errors(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
-        answer: &Answer,
+        collected: &[CollectedBatch],
+        response: &ParsedResponse,
     ) {
         let FetchKind::Entities { batches, .. } = &fetch.kind else { return };
         let shape = &self.executable.plan().shape;
-        let mut is_first = answer.data.is_none();
-        for &node in &answer.errors {
-            let path = answer::error_path(&self.document, node);
+        let mut is_first = response.data.is_none();
+        for &node in &response.errors {
+            let path = response::error_path(&self.document, node);
             // The path is [data key of the batch, index of the representation, …].
             let batch = path.first().and_then(|&key| {
                 batches.iter().position(|batch| self.document.str_eq(key, &batch.data_key))
@@ -355,7 +367,7 @@ impl<'a> Execution<'a> {
                     None
                 }
             });
-            let mut found: Vec<Place<'_>> = Vec::new();
+            let mut found: Vec<ResponsePlace<'_>> = Vec::new();
             if let (Some(batch), Some(item)) = (batch, item)
                 && let Some(collected) = collected.get(batch)
             {
@@ -370,7 +382,7 @@ impl<'a> Execution<'a> {
                     if nodes.is_empty() || limit == 0 {
                         continue;
                     }
-                    found.extend(client_path::places(
+                    found.extend(error_path::find_places(
                         &self.document,
                         shape,
                         self.root,
@@ -387,7 +399,7 @@ impl<'a> Execution<'a> {
                 continue;
             }
             for place in found {
-                let place = client_path::extend(&self.document, shape, place, &path[2..]);
+                let place = error_path::extend_path(&self.document, shape, place, &path[2..]);
                 self.push_placed_error(index, fetch, node, place);
             }
         }
@@ -399,7 +411,7 @@ impl<'a> Execution<'a> {
         index: usize,
         fetch: &Fetch,
         node: NodeId,
-        (path, beyond): (Vec<PathSegment>, Placed),
+        (path, beyond): (Vec<PathSegment>, TreePath),
     ) {
         if let Some(error) = self.subgraph_error(fetch, node, path) {
             self.errors.push_placed(index as u32, error, beyond);
@@ -413,7 +425,7 @@ impl<'a> Execution<'a> {
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         node: NodeId,
         is_first: &mut bool,
     ) {
@@ -451,19 +463,19 @@ impl<'a> Execution<'a> {
         }
         let name = self.subgraph_name(fetch);
         let disclosure = &self.context.generation.disclosure;
-        let error = answer::error_of(&self.document, node, name, &disclosure.error_extensions);
+        let error = response::error_of(&self.document, node, name, &disclosure.error_extensions);
         Some(self.disclosed(fetch, error.at(path)))
     }
 }
 
-/// Copies of entities, one for each group of target paths: see
+/// EntityCopies of entities, one for each group of target paths: see
 /// [`crate::compiled_objects::CompiledTarget::group`].
-struct Copies {
+struct EntityCopies {
     first_group: HashMap<NodeId, u32>,
     others: HashMap<(NodeId, u32), NodeId>,
 }
 
-impl Copies {
+impl EntityCopies {
     fn new() -> Self {
         Self { first_group: HashMap::new(), others: HashMap::new() }
     }

@@ -21,7 +21,7 @@ enum StateSource {
     /// The plan of an event of which only the keys of the entity are known.
     Entity { executable: Executable, type_name: Box<str>, keys: Vec<Box<str>> },
     /// No plan exists for the selection of the client; the reason.
-    Nobody(String),
+    Unavailable(String),
 }
 
 impl StatePlan {
@@ -37,8 +37,8 @@ impl StatePlan {
     }
 
     /// No plan for this operation, for this reason.
-    pub fn nobody(reason: String) -> Self {
-        Self { source: StateSource::Nobody(reason) }
+    pub fn unavailable(reason: String) -> Self {
+        Self { source: StateSource::Unavailable(reason) }
     }
 }
 
@@ -58,8 +58,8 @@ pub async fn state(
             let entity = representation(type_name, keys, arguments, variables);
             (executable, Seed::Event(entity), true)
         }
-        StateSource::Nobody(reason) => {
-            let message = format!("There is no current state of what is selected: {reason}");
+        StateSource::Unavailable(reason) => {
+            let message = format!("There is no current state for this selection: {reason}");
             return Some(crate::request_error(&[GraphqlError::new(
                 ErrorCode::PlanningFailed,
                 message,
@@ -67,8 +67,8 @@ pub async fn state(
         }
     };
     let mut execution = Execution::new(executable, variables, context);
-    execution.watches_entity = is_entity;
-    if execution.plant(None, seed) {
+    execution.checks_existence = is_entity;
+    if execution.insert_seed(None, seed) {
         execution.run().await;
     }
     execution.finish_state()

@@ -4,20 +4,20 @@ use astjson::NodeId;
 use bytes::Bytes;
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
-use super::batching::{Sent, Start, cut};
-use super::{Call, Execution};
+use super::request_splitting::{ListStart, SentRequest, split_body};
+use super::{Execution, OutgoingRequest};
 use crate::argument_text::print_arguments;
-use crate::client_path::any_holds;
 use crate::context_values;
-use crate::representations::{Collected, CollectedObject, Walk, write_representations};
+use crate::error_path::any_holds;
+use crate::representations::{CollectedBatch, CollectedObject, TargetWalk, write_representations};
 
 impl<'a> Execution<'a> {
     /// Adds the requests of a fetch to `calls`: mostly one, none if there is nothing to fetch.
-    pub(super) fn start(
+    pub(super) fn write_requests(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
         if !self.is_wanted(fetch) {
             return;
@@ -26,51 +26,51 @@ impl<'a> Execution<'a> {
         match &fetch.kind {
             FetchKind::Root(operation) if operation.variables.is_empty() => {
                 let body = compiled.constant_body.clone();
-                let call = Call::subgraph(operation, body);
-                self.send(Sent::whole(index), call, calls);
+                let call = OutgoingRequest::subgraph(operation, body);
+                self.send(SentRequest::whole(index), call, calls);
             }
             FetchKind::Root(operation) => {
                 let mut body = Vec::with_capacity(compiled.head.len() + 64);
                 body.extend_from_slice(&compiled.head);
                 self.write_variables(operation, &mut body);
                 body.extend_from_slice(b"}}");
-                let call = Call::subgraph(operation, Bytes::from(body));
-                self.send(Sent::whole(index), call, calls);
+                let call = OutgoingRequest::subgraph(operation, Bytes::from(body));
+                self.send(SentRequest::whole(index), call, calls);
             }
             FetchKind::RootBelow { operation, target } => {
                 let Some(below) = &compiled.below else { return };
-                let mut walk = Walk::default();
+                let mut walk = TargetWalk::default();
                 let shape = &below.object;
                 let found =
                     walk.objects_at(&self.document, self.root, shape, target, &below.target);
                 let objects = match found {
                     Ok(objects) => objects,
-                    Err(error) => return self.over_bound(index, fetch, error),
+                    Err(error) => return self.exceed_bound(index, fetch, error),
                 };
                 if objects.is_empty() {
                     return;
                 }
                 let collected = |&node: &NodeId| CollectedObject { node, item: 0, target: 0 };
                 let objects = objects.iter().map(collected).collect();
-                let collected = Collected { objects, items: 1, ..Collected::default() };
+                let collected = CollectedBatch { objects, items: 1, ..CollectedBatch::default() };
                 let mut body = Vec::with_capacity(compiled.head.len() + 64);
                 body.extend_from_slice(&compiled.head);
                 self.write_variables(operation, &mut body);
                 body.extend_from_slice(b"}}");
-                let call = Call::subgraph(operation, Bytes::from(body));
-                let sent = Sent::entities(index, vec![collected], Bytes::new());
+                let call = OutgoingRequest::subgraph(operation, Bytes::from(body));
+                let sent = SentRequest::entities(index, vec![collected], Bytes::new());
                 self.send(sent, call, calls);
             }
             FetchKind::Entities { operation, batches }
                 if batches.iter().any(|batch| !batch.context.is_empty()) =>
             {
-                self.start_parts(index, fetch, operation, calls);
+                self.start_groups(index, fetch, operation, calls);
             }
             FetchKind::Entities { operation, batches } => {
                 let mut body = Vec::with_capacity(compiled.head.len() + 1024);
                 body.extend_from_slice(&compiled.head);
                 let mut separator = self.write_variables(operation, &mut body);
-                let start = Start { at: body.len(), separator };
+                let start = ListStart { at: body.len(), separator };
                 let mut all = Vec::with_capacity(batches.len());
                 for (batch, compiled) in batches.iter().zip(&compiled.batches) {
                     body.extend_from_slice(separator);
@@ -81,7 +81,10 @@ impl<'a> Execution<'a> {
                     if !any_holds(&batch.any_of, self.variables) {
                         let start = body.len();
                         body.extend_from_slice(b"[]");
-                        all.push(Collected { list: start..body.len(), ..Collected::default() });
+                        all.push(CollectedBatch {
+                            list: start..body.len(),
+                            ..CollectedBatch::default()
+                        });
                         continue;
                     }
                     let written = write_representations(
@@ -96,13 +99,13 @@ impl<'a> Execution<'a> {
                     match written {
                         Ok(collected) => all.push(collected),
                         Err(error) => {
-                            self.over_bound(index, fetch, error);
+                            self.exceed_bound(index, fetch, error);
                             return;
                         }
                     }
                 }
                 for (compiled, collected) in compiled.batches.iter().zip(&mut all) {
-                    self.recall(compiled, std::mem::take(&mut collected.remembered));
+                    self.apply_known_entities(compiled, std::mem::take(&mut collected.remembered));
                 }
                 // Never more than the bound on representations of an operation.
                 let items: u32 = all.iter().map(|collected| collected.items).sum();
@@ -114,22 +117,28 @@ impl<'a> Execution<'a> {
                     self.send_entities(index, operation, all, body.into(), calls);
                     return;
                 }
-                for (body, part) in cut(&body, start, batches, all, fetch.representations_max) {
-                    self.send_entities(index, operation, part, body, calls);
+                for (body, group) in
+                    split_body(&body, start, batches, all, fetch.representations_max)
+                {
+                    self.send_entities(index, operation, group, body, calls);
                 }
             }
             FetchKind::Publish(event) => {
                 let mut arguments = Vec::with_capacity(128);
                 print_arguments(&event.arguments, self.variables, &mut arguments);
-                let call = Call::Publish { event, arguments: Bytes::from(arguments) };
-                self.send(Sent::whole(index), call, calls);
+                let call = OutgoingRequest::Publish { event, arguments: Bytes::from(arguments) };
+                self.send(SentRequest::whole(index), call, calls);
             }
             FetchKind::Request(event) => {
                 let mut arguments = Vec::with_capacity(128);
                 print_arguments(&event.arguments, self.variables, &mut arguments);
                 let is_mutation = self.executable.plan().kind == OperationKind::Mutation;
-                let call = Call::Request { event, arguments: Bytes::from(arguments), is_mutation };
-                self.send(Sent::whole(index), call, calls);
+                let call = OutgoingRequest::Request {
+                    event,
+                    arguments: Bytes::from(arguments),
+                    is_mutation,
+                };
+                self.send(SentRequest::whole(index), call, calls);
             }
         }
     }
@@ -138,29 +147,34 @@ impl<'a> Execution<'a> {
         &mut self,
         index: usize,
         operation: &SubgraphOperation,
-        collected: Vec<Collected>,
+        collected: Vec<CollectedBatch>,
         body: Bytes,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
         let kept = if collected.len() > 1 { body.clone() } else { Bytes::new() };
-        let call = Call::subgraph(operation, body);
-        self.send(Sent::entities(index, collected, kept), call, calls);
+        let call = OutgoingRequest::subgraph(operation, body);
+        self.send(SentRequest::entities(index, collected, kept), call, calls);
     }
 
     /// Records a request and adds it to `calls`.
-    pub(super) fn send(&mut self, sent: Sent, call: Call<'a>, calls: &mut Vec<(usize, Call<'a>)>) {
+    pub(super) fn send(
+        &mut self,
+        sent: SentRequest,
+        call: OutgoingRequest<'a>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
+    ) {
         calls.push((self.sent.len(), call));
         self.sent.push(sent);
     }
 
     /// Starts a fetch with context arguments: one request for all objects that share the values
     /// which arguments read further up. Such a fetch has a single batch.
-    fn start_parts(
+    fn start_groups(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
         operation: &SubgraphOperation,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
         let compiled = &self.executable.fetches[index];
         let batches = fetch.kind.batches();
@@ -168,18 +182,18 @@ impl<'a> Execution<'a> {
         else {
             return;
         };
-        let parts = match context_values::parts(&self.document, self.root, batch) {
-            Ok(parts) => parts,
-            Err(error) => return self.over_bound(index, fetch, error),
+        let groups = match context_values::group_by_context(&self.document, self.root, batch) {
+            Ok(groups) => groups,
+            Err(error) => return self.exceed_bound(index, fetch, error),
         };
         let mut requests = Vec::new();
-        for part in parts {
+        for group in groups {
             let mut body = Vec::with_capacity(compiled.head.len() + 1024);
             body.extend_from_slice(&compiled.head);
             let separator = self.write_variables(operation, &mut body);
             body.extend_from_slice(separator);
-            body.extend_from_slice(&part.variables);
-            let start = Start { at: body.len(), separator: b"," };
+            body.extend_from_slice(&group.variables);
+            let start = ListStart { at: body.len(), separator: b"," };
             body.extend_from_slice(b",\"");
             body.extend_from_slice(batch.variable.as_bytes());
             body.extend_from_slice(b"\":");
@@ -188,7 +202,7 @@ impl<'a> Execution<'a> {
                 self.root,
                 batch,
                 compiled_batch,
-                Some(&part.objects),
+                Some(&group.objects),
                 &mut self.representations_left,
                 &mut body,
             );
@@ -196,13 +210,19 @@ impl<'a> Execution<'a> {
                 Ok(collected) if collected.items == 0 => {}
                 Ok(collected) if collected.items > fetch.representations_max => {
                     let all = vec![collected];
-                    requests.extend(cut(&body, start, batches, all, fetch.representations_max));
+                    requests.extend(split_body(
+                        &body,
+                        start,
+                        batches,
+                        all,
+                        fetch.representations_max,
+                    ));
                 }
                 Ok(collected) => {
                     body.extend_from_slice(b"}}");
                     requests.push((Bytes::from(body), vec![collected]));
                 }
-                Err(error) => return self.over_bound(index, fetch, error),
+                Err(error) => return self.exceed_bound(index, fetch, error),
             }
         }
         for (body, collected) in requests {

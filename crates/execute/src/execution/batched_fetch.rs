@@ -10,15 +10,15 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use plan::EntityBatch;
 
-use super::batching::items_of;
+use super::request_splitting::list_items;
 use crate::SubgraphAnswer;
-use crate::answer;
 use crate::bounds::JOINT_BODY_BYTES_MAX;
 use crate::document_pool::PooledDocument;
+use crate::response;
 
 /// A request as it would be sent alone.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct SingleRequest {
     pub(super) body: Bytes,
     /// The positions of its lists of representations, by batch; empty if it has none.
     pub(super) lists: Vec<Range<usize>>,
@@ -26,16 +26,16 @@ pub(super) struct Own {
 
 /// A request that replaces one or several requests.
 #[derive(Debug)]
-pub(super) struct Joint {
+pub(super) struct CombinedRequest {
     pub(super) body: Bytes,
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<CombinedMember>,
     /// The number of its representations, by batch.
     counts: Vec<usize>,
 }
 
 /// One of the requests that a combined request replaces.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct CombinedMember {
     /// The index among the requests that were to be combined.
     pub(super) number: usize,
     /// The indices of its own representations among all, in its own order, by batch.
@@ -44,58 +44,61 @@ pub(super) struct Member {
 
 /// Combines requests that are equal except for the lists, up to `representations_max`
 /// representations, with duplicates counted.
-pub(super) fn join(all: &[Own], representations_max: u32) -> Vec<Joint> {
-    let mut joining: Vec<Joining<'_>> = Vec::new();
+pub(super) fn combine_requests(
+    all: &[SingleRequest],
+    representations_max: u32,
+) -> Vec<CombinedRequest> {
+    let mut combiners: Vec<RequestCombiner<'_>> = Vec::new();
     for (number, own) in all.iter().enumerate() {
         let lists = own.lists.iter().map(|list| {
-            let items = items_of(&own.body, list.clone()).into_iter();
+            let items = list_items(&own.body, list.clone()).into_iter();
             items.map(|item| &own.body[item]).collect()
         });
         let lists: Vec<Vec<&[u8]>> = lists.collect();
         let count = lists.iter().map(Vec::len).sum();
         let bytes: usize = own.lists.iter().map(Range::len).sum();
-        let fits = |it: &&mut Joining<'_>| {
+        let fits = |it: &&mut RequestCombiner<'_>| {
             it.count + count <= representations_max as usize
                 && it.bytes + bytes <= JOINT_BODY_BYTES_MAX
-                && around(it.first) == around(own)
+                && parts_between_lists(it.first) == parts_between_lists(own)
         };
-        match joining.iter_mut().find(fits) {
+        match combiners.iter_mut().find(fits) {
             Some(known) => known.add(number, &lists, count, bytes),
             None => {
-                let mut new = Joining::new(own);
+                let mut new = RequestCombiner::new(own);
                 new.add(number, &lists, count, bytes);
-                joining.push(new);
+                combiners.push(new);
             }
         }
     }
-    joining.into_iter().map(Joining::finish).collect()
+    combiners.into_iter().map(RequestCombiner::finish).collect()
 }
 
 /// Returns the parts of a request between its lists.
-fn around(own: &Own) -> Vec<&[u8]> {
+fn parts_between_lists(own: &SingleRequest) -> Vec<&[u8]> {
     let ends = own.lists.iter().map(|list| list.end);
     let starts = own.lists.iter().map(|list| list.start);
     let pieces = std::iter::once(0).chain(ends).zip(starts.chain([own.body.len()]));
     pieces.map(|(start, end)| &own.body[start..end]).collect()
 }
 
-struct Joining<'a> {
-    first: &'a Own,
-    members: Vec<Member>,
-    /// Distinct representations, by batch.
-    lists: Vec<Distinct<'a>>,
+struct RequestCombiner<'a> {
+    first: &'a SingleRequest,
+    members: Vec<CombinedMember>,
+    /// DistinctTexts representations, by batch.
+    lists: Vec<DistinctTexts<'a>>,
     /// The number of representations, and of bytes of lists, of all members.
     count: usize,
     bytes: usize,
 }
 
 /// Representations without duplicates.
-struct Distinct<'a> {
+struct DistinctTexts<'a> {
     all: Vec<&'a [u8]>,
     numbers: HashMap<&'a [u8], usize>,
 }
 
-impl<'a> Distinct<'a> {
+impl<'a> DistinctTexts<'a> {
     fn number(&mut self, text: &'a [u8]) -> usize {
         *self.numbers.entry(text).or_insert_with(|| {
             self.all.push(text);
@@ -104,9 +107,9 @@ impl<'a> Distinct<'a> {
     }
 }
 
-impl<'a> Joining<'a> {
-    fn new(first: &'a Own) -> Self {
-        let empty = |_| Distinct { all: Vec::new(), numbers: HashMap::new() };
+impl<'a> RequestCombiner<'a> {
+    fn new(first: &'a SingleRequest) -> Self {
+        let empty = |_| DistinctTexts { all: Vec::new(), numbers: HashMap::new() };
         let lists = first.lists.iter().map(empty).collect();
         Self { first, members: Vec::new(), lists, count: 0, bytes: 0 }
     }
@@ -118,19 +121,19 @@ impl<'a> Joining<'a> {
             .zip(lists)
             .map(|(distinct, texts)| texts.iter().map(|text| distinct.number(text)).collect());
         let items = items.collect();
-        self.members.push(Member { number, items });
+        self.members.push(CombinedMember { number, items });
         self.count += count;
         self.bytes += bytes;
     }
 
-    fn finish(self) -> Joint {
+    fn finish(self) -> CombinedRequest {
         let Self { first, members, lists, bytes, .. } = self;
         let counts = lists.iter().map(|list| list.all.len()).collect();
         if members.len() == 1 {
-            return Joint { body: first.body.clone(), members, counts };
+            return CombinedRequest { body: first.body.clone(), members, counts };
         }
         let mut body = Vec::with_capacity(first.body.len() + bytes);
-        for (index, piece) in around(first).into_iter().enumerate() {
+        for (index, piece) in parts_between_lists(first).into_iter().enumerate() {
             body.extend_from_slice(piece);
             if let Some(list) = lists.get(index) {
                 body.push(b'[');
@@ -138,23 +141,23 @@ impl<'a> Joining<'a> {
                 body.push(b']');
             }
         }
-        Joint { body: body.into(), members, counts }
+        CombinedRequest { body: body.into(), members, counts }
     }
 }
 
-impl Joint {
+impl CombinedRequest {
     /// Splits the response into those that its members would have got, in their order. `None` if it
     /// is not clear which member an error concerns.
-    pub(super) fn part(
+    pub(super) fn split_response(
         &self,
         batches: &[EntityBatch],
-        answer: &SubgraphAnswer,
+        response: &SubgraphAnswer,
     ) -> Option<Vec<SubgraphAnswer>> {
         if self.is_one_request() {
-            return Some(vec![answer.clone(); self.members.len()]);
+            return Some(vec![response.clone(); self.members.len()]);
         }
         let mut document = PooledDocument::take();
-        let root = document.parse(answer.body.clone()).ok()?;
+        let root = document.parse(response.body.clone()).ok()?;
         let data = member(&document, root, "data", Kind::Object)?;
         let mut entities: Vec<Vec<NodeId>> = Vec::with_capacity(batches.len());
         for (batch, &count) in batches.iter().zip(&self.counts) {
@@ -172,11 +175,11 @@ impl Joint {
                 _ => return None,
             },
         };
-        let errors = errors.into_iter().map(|node| Placed::of(&document, node, batches, self));
+        let errors = errors.into_iter().map(|node| EntityError::of(&document, node, batches, self));
         let errors = errors.collect::<Option<Vec<_>>>()?;
-        let part = |member: &Member| {
+        let part = |member: &CombinedMember| {
             let body = print(&document, batches, &entities, &errors, member).into();
-            SubgraphAnswer { body, ..answer.clone() }
+            SubgraphAnswer { body, ..response.clone() }
         };
         Some(self.members.iter().map(part).collect())
     }
@@ -189,27 +192,27 @@ impl Joint {
 }
 
 /// An error of one entity.
-struct Placed {
+struct EntityError {
     node: NodeId,
     batch: usize,
     item: usize,
 }
 
-impl Placed {
+impl EntityError {
     fn of(
         document: &Document,
         node: NodeId,
         batches: &[EntityBatch],
-        joint: &Joint,
+        combined: &CombinedRequest,
     ) -> Option<Self> {
-        let path = answer::error_path(document, node);
+        let path = response::error_path(document, node);
         let (&key, &item) = (path.first()?, path.get(1)?);
         let batch = batches.iter().position(|batch| document.str_eq(key, &batch.data_key))?;
         let item = match document.kind(item) {
             Kind::Number => document.raw(item).parse().ok()?,
             _ => return None,
         };
-        (item < *joint.counts.get(batch)?).then_some(Self { node, batch, item })
+        (item < *combined.counts.get(batch)?).then_some(Self { node, batch, item })
     }
 }
 
@@ -226,8 +229,8 @@ fn print(
     document: &Document,
     batches: &[EntityBatch],
     entities: &[Vec<NodeId>],
-    errors: &[Placed],
-    member: &Member,
+    errors: &[EntityError],
+    member: &CombinedMember,
 ) -> Vec<u8> {
     let mut out = Vec::from(&b"{\"data\":{"[..]);
     for (index, (batch, entities)) in batches.iter().zip(entities).enumerate() {
@@ -244,7 +247,7 @@ fn print(
         out.push(b']');
     }
     out.push(b'}');
-    let own = |error: &Placed| {
+    let own = |error: &EntityError| {
         let own = member.items[error.batch].iter().position(|&item| item == error.item);
         own.map(|own| (error.batch, own, error.node))
     };

@@ -76,7 +76,7 @@ fn variants<'a>(
 
 /// A place in the client's response.
 #[derive(Clone, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ResponsePlace<'a> {
     /// The object's node in the tree.
     pub(crate) node: NodeId,
     /// Response keys and indices from the root. The path ends early at a value that the client did
@@ -89,15 +89,15 @@ pub(crate) struct Place<'a> {
 }
 
 /// Returns up to `limit` places at the end of `path` whose node is `wanted`.
-pub(crate) fn places<'a>(
+pub(crate) fn find_places<'a>(
     document: &Document,
     shape: &'a Shape,
     root: NodeId,
     path: &'a Path,
     limit: usize,
     wanted: impl Fn(NodeId) -> bool,
-) -> Vec<Place<'a>> {
-    let mut search = Search {
+) -> Vec<ResponsePlace<'a>> {
+    let mut search = PlaceSearch {
         document,
         shape,
         steps: &path.steps,
@@ -112,24 +112,24 @@ pub(crate) fn places<'a>(
     search.found
 }
 
-struct Search<'a, 'd, W> {
+struct PlaceSearch<'a, 'd, W> {
     document: &'d Document,
     shape: &'a Shape,
     steps: &'a [PathStep],
     wanted: W,
     path: Vec<PathSegment>,
     beyond: Vec<PathSegment>,
-    found: Vec<Place<'a>>,
+    found: Vec<ResponsePlace<'a>>,
     limit: usize,
     visits_left: u32,
 }
 
-impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
+impl<'a, W: Fn(NodeId) -> bool> PlaceSearch<'a, '_, W> {
     fn object(&mut self, node: NodeId, position: Position<'a>, at: usize) {
         let Some(step) = self.steps.get(at) else {
             if (self.wanted)(node) {
                 let (path, beyond) = (self.path.clone(), self.beyond.clone());
-                self.found.push(Place { node, path, beyond, position });
+                self.found.push(ResponsePlace { node, path, beyond, position });
             }
             return;
         };
@@ -190,13 +190,13 @@ pub(crate) fn has_type(document: &Document, object: NodeId, types: &[Box<str>]) 
 /// Extends the path of a place by the segments of an error path from a subgraph. If the client's
 /// response has no such place, the path ends, and keys and indices of the tree continue from there,
 /// as far as the tree reaches.
-pub(crate) fn extend(
+pub(crate) fn extend_path(
     document: &Document,
     shape: &Shape,
-    place: Place<'_>,
+    place: ResponsePlace<'_>,
     segments: &[NodeId],
 ) -> (Vec<PathSegment>, Vec<PathSegment>) {
-    let Place { node, mut path, mut beyond, mut position } = place;
+    let ResponsePlace { node, mut path, mut beyond, mut position } = place;
     let mut node = Some(node);
     for &segment in segments {
         if node.is_none() && !beyond.is_empty() {
@@ -234,7 +234,7 @@ pub(crate) fn extend(
 
 /// The point at which a path leaves the client's response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Outside {
+pub(crate) struct PathExit {
     /// The number of segments that lead to the last object in the response.
     pub(crate) inside: usize,
     /// True if the failed value is null, and no part of the response depends on it.
@@ -245,17 +245,17 @@ pub(crate) struct Outside {
 /// come earlier, before the types of the objects of an interface object are known, and from fields
 /// that only requests need; `beyond` continues to those from the end of the path, by keys of the
 /// tree and indices. `None` if it is a path of the response, or ends in a null.
-pub(crate) fn outside(
+pub(crate) fn find_exit(
     document: &Document,
     plan: &Plan,
     variables: &Variables,
     root: NodeId,
     (path, beyond): (&[PathSegment], &[PathSegment]),
-) -> Option<Outside> {
+) -> Option<PathExit> {
     let shape = &plan.shape;
     let mut position = Position::root(shape);
     let mut node = root;
-    let mut trail: Vec<Step<'_>> = Vec::new();
+    let mut trail: Vec<TrailStep<'_>> = Vec::new();
     // The number of segments inside of the response, and true if the tree has a value at the next
     // one.
     let mut left: Option<(usize, bool)> = None;
@@ -277,7 +277,7 @@ pub(crate) fn outside(
                 let mut all = here.variants.iter().flat_map(|variant| &variant.fields);
                 let Some(field) = shown.or_else(|| all.find(is_same)) else {
                     let (inside, _) = left.unwrap_or((at, false));
-                    return Some(Outside { inside, is_aside: false });
+                    return Some(PathExit { inside, is_aside: false });
                 };
                 let value = document.get(node, &field.data_key);
                 if shown.is_none() && left.is_none() {
@@ -285,7 +285,12 @@ pub(crate) fn outside(
                 }
                 position = Position::of(shape, &field.value);
                 let is_shown = left.is_none();
-                trail.push(Step { data_key: &field.data_key, value: None, position, is_shown });
+                trail.push(TrailStep {
+                    data_key: &field.data_key,
+                    value: None,
+                    position,
+                    is_shown,
+                });
                 value
             }
             _ => break,
@@ -307,7 +312,7 @@ pub(crate) fn outside(
                     left = Some((path.len(), value.is_some()));
                 }
                 let position = Position::End;
-                trail.push(Step { data_key: key, value, position, is_shown: false });
+                trail.push(TrailStep { data_key: key, value, position, is_shown: false });
                 value
             }
             PathSegment::Index(index) => {
@@ -322,8 +327,8 @@ pub(crate) fn outside(
         node = below;
     }
     let (inside, is_there) = left?;
-    let sent = Sent { document, plan, variables, root };
-    Some(Outside { inside, is_aside: is_there && !sent.contains(&trail) })
+    let sent = SentValues { document, plan, variables, root };
+    Some(PathExit { inside, is_aside: is_there && !sent.contains(&trail) })
 }
 
 /// True if one of the conditions holds, or if there are none.
@@ -334,7 +339,7 @@ pub(crate) fn any_holds(any_of: &[Condition], variables: &Variables) -> bool {
 /// Returns the members of a representation below those on the path of these steps.
 fn members_at<'a>(
     mut members: &'a [RepresentationField],
-    steps: &[Step<'_>],
+    steps: &[TrailStep<'_>],
 ) -> Option<&'a [RepresentationField]> {
     for step in steps {
         members = &members.iter().find(|member| *member.data_key == *step.data_key)?.fields;
@@ -344,7 +349,7 @@ fn members_at<'a>(
 
 /// One key of a path through the tree.
 #[derive(Clone, Copy)]
-struct Step<'a> {
+struct TrailStep<'a> {
     data_key: &'a str,
     /// The value; within lists, the element on the path. `None` where the tree ends.
     value: Option<NodeId>,
@@ -357,16 +362,16 @@ struct Step<'a> {
 
 /// Decides which values the requests of an execution send.
 #[derive(Clone, Copy)]
-struct Sent<'a> {
+struct SentValues<'a> {
     document: &'a Document,
     plan: &'a Plan,
     variables: &'a Variables,
     root: NodeId,
 }
 
-impl<'a> Sent<'a> {
+impl<'a> SentValues<'a> {
     /// True if some request sends the value at the end of this path through the tree.
-    fn contains(self, trail: &[Step<'_>]) -> bool {
+    fn contains(self, trail: &[TrailStep<'_>]) -> bool {
         self.batches().any(|batch| {
             batch.targets.iter().any(|target| {
                 let Some((above, below)) = self.split(&target.steps, trail) else { return false };
@@ -377,7 +382,12 @@ impl<'a> Sent<'a> {
 
     /// True if it is part of the representation of the object at the end of `above`, for a value
     /// that is needed.
-    fn is_sent(self, batch: &EntityBatch, above: &[Step<'_>], below: &[Step<'_>]) -> bool {
+    fn is_sent(
+        self,
+        batch: &EntityBatch,
+        above: &[TrailStep<'_>],
+        below: &[TrailStep<'_>],
+    ) -> bool {
         let is_member =
             |fields: &[RepresentationField]| self.is_member(fields, above, below, |_| true);
         let members = &batch.representation.fields;
@@ -408,14 +418,14 @@ impl<'a> Sent<'a> {
     fn split<'t>(
         self,
         steps: &[PathStep],
-        trail: &'t [Step<'t>],
-    ) -> Option<(&'t [Step<'t>], &'t [Step<'t>])> {
+        trail: &'t [TrailStep<'t>],
+    ) -> Option<(&'t [TrailStep<'t>], &'t [TrailStep<'t>])> {
         let (above, below) = trail.split_at_checked(steps.len())?;
         self.leads_along(steps, above).then_some((above, below))
     }
 
-    fn leads_along(self, steps: &[PathStep], trail: &[Step<'_>]) -> bool {
-        let leads_there = |(wanted, step): (&PathStep, &Step<'_>)| {
+    fn leads_along(self, steps: &[PathStep], trail: &[TrailStep<'_>]) -> bool {
+        let leads_there = |(wanted, step): (&PathStep, &TrailStep<'_>)| {
             *wanted.data_key == *step.data_key && self.may_be(step.value, &wanted.types)
         };
         steps.iter().zip(trail).all(leads_there)
@@ -433,8 +443,8 @@ impl<'a> Sent<'a> {
     fn is_member(
         self,
         fields: &[RepresentationField],
-        above: &[Step<'_>],
-        below: &[Step<'_>],
+        above: &[TrailStep<'_>],
+        below: &[TrailStep<'_>],
         wanted: fn(&RepresentationField) -> bool,
     ) -> bool {
         let object = above.last().map_or(Some(self.root), |step| step.value);
@@ -453,7 +463,12 @@ impl<'a> Sent<'a> {
     /// or is sent in a request for a value that is needed, over up to `requests` requests.
     /// Interface objects are fetched with fields that only one of the types has, and errors for the
     /// other types do not matter.
-    fn is_of_use(self, adds: &dyn Fn(&str) -> bool, above: &[Step<'_>], requests: u32) -> bool {
+    fn is_of_use(
+        self,
+        adds: &dyn Fn(&str) -> bool,
+        above: &[TrailStep<'_>],
+        requests: u32,
+    ) -> bool {
         let (object, position, is_shown) = match above.last() {
             Some(step) => (step.value, step.position, step.is_shown),
             None => (Some(self.root), Position::root(&self.plan.shape), true),
@@ -475,7 +490,7 @@ impl<'a> Sent<'a> {
     fn needs(
         self,
         next: &EntityBatch,
-        above: &[Step<'_>],
+        above: &[TrailStep<'_>],
         adds: &dyn Fn(&str) -> bool,
         requests: u32,
     ) -> bool {
@@ -506,13 +521,13 @@ impl<'a> Sent<'a> {
             if requests == 0 || needing.peek().is_none() || added.any(|field| field.key) {
                 return true;
             }
-            let answers = |data_key: &str| needing.clone().any(|it| *it.data_key == *data_key);
-            self.is_of_use(&answers, above, requests - 1)
+            let needed = |data_key: &str| needing.clone().any(|it| *it.data_key == *data_key);
+            self.is_of_use(&needed, above, requests - 1)
         })
     }
 
     /// True if the context of a batch reads it.
-    fn is_read(self, batch: &EntityBatch, target: &Path, trail: &[Step<'_>]) -> bool {
+    fn is_read(self, batch: &EntityBatch, target: &Path, trail: &[TrailStep<'_>]) -> bool {
         let mut sources = batch.context.iter().flat_map(|variable| &variable.sources);
         sources.any(|source| {
             let steps = target.steps.get(..source.steps as usize).unwrap_or(&target.steps);

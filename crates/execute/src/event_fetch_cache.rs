@@ -46,67 +46,67 @@ impl MemoRoom {
     }
 }
 
-type Answer = Result<SubgraphAnswer, FetchError>;
+type CachedResult = Result<SubgraphAnswer, FetchError>;
 
 /// The cache of one event.
 #[derive(Debug)]
 pub struct EventMemo {
-    answers: Mutex<HashMap<QueryKey, Arc<OnceCell<Answer>>, foldhash::fast::RandomState>>,
-    kept: AtomicUsize,
+    results: Mutex<HashMap<QueryKey, Arc<OnceCell<CachedResult>>, foldhash::fast::RandomState>>,
+    stored_bytes: AtomicUsize,
     room: Arc<MemoRoom>,
 }
 
 impl EventMemo {
     /// Creates an empty cache.
     pub fn new(room: Arc<MemoRoom>) -> Self {
-        Self { answers: Mutex::default(), kept: AtomicUsize::new(0), room }
+        Self { results: Mutex::default(), stored_bytes: AtomicUsize::new(0), room }
     }
 
     /// Returns the response to a request, sent by the first caller. If that caller is cancelled,
     /// the next one sends it again.
-    pub(crate) async fn answer<F: Future<Output = Answer>>(
+    pub(crate) async fn fetch_once<F: Future<Output = CachedResult>>(
         &self,
         key: QueryKey,
         fetch: impl FnOnce() -> F,
-    ) -> Answer {
+    ) -> CachedResult {
         let Some(cell) = self.cell(&key) else { return fetch().await };
         let mut asked = false;
         let fetch = async {
             asked = true;
             fetch().await
         };
-        let answer = cell.get_or_init(|| fetch).await.clone();
+        let fetch_once = cell.get_or_init(|| fetch).await.clone();
         if asked {
-            self.keep(&key, &answer);
+            self.store(&key, &fetch_once);
         }
-        answer
+        fetch_once
     }
 
     /// True if the request is new; it is registered then, so that later calls return false.
     pub(crate) fn is_first(&self, key: &QueryKey) -> bool {
-        let mut answers = self.lock();
-        if answers.contains_key(key) {
+        let mut results = self.lock();
+        if results.contains_key(key) {
             return false;
         }
-        if answers.len() < REQUESTS_MAX {
-            answers.insert(key.clone(), Arc::default());
+        if results.len() < REQUESTS_MAX {
+            results.insert(key.clone(), Arc::default());
         }
         true
     }
 
-    fn cell(&self, key: &QueryKey) -> Option<Arc<OnceCell<Answer>>> {
-        let mut answers = self.lock();
-        if let Some(known) = answers.get(key) {
+    fn cell(&self, key: &QueryKey) -> Option<Arc<OnceCell<CachedResult>>> {
+        let mut results = self.lock();
+        if let Some(known) = results.get(key) {
             return Some(Arc::clone(known));
         }
-        (answers.len() < REQUESTS_MAX).then(|| Arc::clone(answers.entry(key.clone()).or_default()))
+        (results.len() < REQUESTS_MAX).then(|| Arc::clone(results.entry(key.clone()).or_default()))
     }
 
-    fn keep(&self, key: &QueryKey, answer: &Answer) {
-        let answer = answer.as_ref().map_or(0, |answer| answer.body.len());
-        let bytes = REQUEST_BYTES + key.body.len() + answer;
+    fn store(&self, key: &QueryKey, fetch_once: &CachedResult) {
+        let fetch_once = fetch_once.as_ref().map_or(0, |fetch_once| fetch_once.body.len());
+        let bytes = REQUEST_BYTES + key.body.len() + fetch_once;
         if self.room.take(bytes) {
-            self.kept.fetch_add(bytes, Relaxed);
+            self.stored_bytes.fetch_add(bytes, Relaxed);
         } else {
             self.lock().remove(key);
         }
@@ -116,14 +116,15 @@ impl EventMemo {
     /// sound.
     fn lock(
         &self,
-    ) -> MutexGuard<'_, HashMap<QueryKey, Arc<OnceCell<Answer>>, foldhash::fast::RandomState>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    ) -> MutexGuard<'_, HashMap<QueryKey, Arc<OnceCell<CachedResult>>, foldhash::fast::RandomState>>
+    {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for EventMemo {
     fn drop(&mut self) {
-        self.room.used.fetch_sub(self.kept.load(Relaxed), Relaxed);
+        self.room.used.fetch_sub(self.stored_bytes.load(Relaxed), Relaxed);
     }
 }
 
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    fn answer(text: &'static str) -> Answer {
+    fn fetch_once(text: &'static str) -> CachedResult {
         let (status, headers) = (http::StatusCode::OK, http::HeaderMap::new());
         Ok(SubgraphAnswer { status, headers, body: text.into() })
     }
@@ -161,27 +162,27 @@ mod tests {
         let fetch = || async {
             asked.set(asked.get() + 1);
             tokio::task::yield_now().await;
-            answer("{}")
+            fetch_once("{}")
         };
-        assert_eq!(memo.answer(key, fetch).await.unwrap().body, "{}");
+        assert_eq!(memo.fetch_once(key, fetch).await.unwrap().body, "{}");
     }
 
     #[tokio::test]
-    async fn a_request_is_sent_once_for_all_whom_its_subgraph_cannot_tell_apart() {
+    async fn a_request_is_sent_once_for_all_clients_that_its_subgraph_cannot_distinguish() {
         let (memo, asked) = (EventMemo::new(Arc::new(MemoRoom::new(10_000))), Cell::new(0));
         let all = ["a", "b", "a"].map(|user| ask(&memo, key("public", user), &asked));
         futures_util::future::join_all(all).await;
         ask(&memo, key("public", "c"), &asked).await;
-        assert_eq!(asked.get(), 1, "also who comes after the answer");
+        assert_eq!(asked.get(), 1, "also for a caller after the response");
         let all = ["a", "b", "a"].map(|user| ask(&memo, key("private", user), &asked));
         futures_util::future::join_all(all).await;
         assert_eq!(asked.get(), 3, "once for each user that it knows");
     }
 
     #[tokio::test]
-    async fn who_breaks_off_leaves_the_request_to_the_next() {
+    async fn a_cancelled_caller_leaves_the_request_to_the_next() {
         let (memo, asked) = (EventMemo::new(Arc::new(MemoRoom::new(10_000))), Cell::new(0));
-        let mut first = Box::pin(memo.answer(key("public", "a"), std::future::pending));
+        let mut first = Box::pin(memo.fetch_once(key("public", "a"), std::future::pending));
         assert!(futures_util::poll!(&mut first).is_pending());
         let second = ask(&memo, key("public", "b"), &asked);
         drop(first);
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_over_the_room_are_not_kept_and_all_room_is_given_back() {
+    async fn responses_over_the_room_are_not_kept_and_all_room_is_released() {
         let room = Arc::new(MemoRoom::new(REQUEST_BYTES + 10));
         let (memo, asked) = (EventMemo::new(Arc::clone(&room)), Cell::new(0));
         for _ in 0..2 {
