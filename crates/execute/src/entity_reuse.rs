@@ -1,7 +1,7 @@
 //! Reuses entities within a request: fields of an entity that a subgraph has sent for one place are
 //! not fetched again for another.
 //!
-//! The find_places are computed once per plan. A batch may take its entities from a place if an earlier
+//! The places are computed once per plan. A batch may take its entities from a place if an earlier
 //! fetch of the same subgraph selects there, on objects of the same type, the key members and every
 //! field of the batch under the same name with the same arguments. Only leaves are taken, and only
 //! texts are copied: objects would be merged into by later fetches, differently at each place.
@@ -19,7 +19,7 @@ use crate::path_tree::PathTree;
 use crate::response_layout::ResponseLayout;
 use crate::selections::{Selections, parse_selections};
 
-/// Maximum number of find_places for one batch. Further find_places mostly have the same entities as the
+/// Maximum number of places for one batch. Further places mostly have the same entities as the
 /// first ones.
 const SOURCES_MAX: usize = 4;
 
@@ -45,7 +45,7 @@ pub(crate) struct ReuseValue {
     pub(crate) printed_key: Box<[u8]>,
 }
 
-/// Returns the find_places where the entities of a batch of fetch `number` may be known.
+/// Returns the places where the entities of a batch of fetch `number` may be known.
 pub(crate) fn reuse_sources(
     plan: &Plan,
     layout: &ResponseLayout,
@@ -180,7 +180,7 @@ fn find_places(
     }
 }
 
-/// Searches find_places from an object on, which is of one object type.
+/// Searches places from an object on, which is of one object type.
 fn search_places(
     plan: &Plan,
     object: &ObjectShape,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OnceCell;
 
-use crate::sharing::QueryKey;
+use crate::query_key::QueryKey;
 use crate::{FetchError, SubgraphAnswer};
 
 /// Maximum number of different requests of one event that are shared; further ones are sent

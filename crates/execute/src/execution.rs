@@ -11,9 +11,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
-use plan::{
-    EventField, Fetch, OperationKind, ShapeField, SubgraphOperation, SubscriptionRoot, Variables,
-};
+use plan::{Fetch, ShapeField, SubscriptionRoot, Variables};
 
 use crate::bounds::{PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX};
 use crate::document_pool::PooledDocument;
@@ -22,20 +20,18 @@ use crate::error_path;
 use crate::executable::Executable;
 use crate::print::print_errors;
 use crate::projection::{self, PrintStop};
-use crate::{
-    ErrorCode, EventRequest, FetchError, GraphqlError, PathSegment, Payload, RequestContext, Seed,
-    SubgraphAnswer, event, sharing,
-};
+use crate::{ErrorCode, GraphqlError, PathSegment, Payload, RequestContext, Seed, event};
 
 mod apply_entity_cache;
 mod batched_fetch;
 pub(crate) mod execute_batch;
 mod failure;
+mod in_flight;
 mod merge_response;
 mod request_splitting;
 mod write_requests;
 
-use request_splitting::SentRequest;
+use in_flight::{FetchState, OutgoingRequest, RequestOutcome, SentRequest, send_request};
 
 /// Executes an operation: runs its fetches, merges their responses, and prints the payload.
 ///
@@ -61,13 +57,6 @@ pub async fn execute(
     execution.finish()
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum FetchState {
-    Waiting,
-    InFlight,
-    Done,
-}
-
 pub(crate) struct Execution<'a> {
     executable: &'a Executable,
     variables: &'a Variables,
@@ -90,56 +79,6 @@ pub(crate) struct Execution<'a> {
     /// The number of subgraphs that know the entity, and of those that do not.
     subgraphs_with_entity: u32,
     subgraphs_without_entity: u32,
-}
-
-/// A request in flight.
-enum OutgoingRequest<'a> {
-    Subgraph { body: Bytes, is_mutation: bool },
-    Publish { event: &'a EventField, arguments: Bytes },
-    Request { event: &'a EventField, arguments: Bytes, is_mutation: bool },
-}
-
-impl OutgoingRequest<'_> {
-    /// Creates the request that sends `body` for `operation`.
-    fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
-        Self::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
-    }
-}
-
-enum RequestOutcome {
-    Response(Result<SubgraphAnswer, FetchError>),
-    Published(Result<bool, GraphqlError>),
-    Requested(Result<Bytes, GraphqlError>),
-}
-
-async fn send_request<'a>(
-    request: usize,
-    fetch: &'a Fetch,
-    call: OutgoingRequest<'a>,
-    context: &'a RequestContext,
-) -> (usize, RequestOutcome) {
-    let event_request = |event: &EventField, arguments| EventRequest {
-        field: event.field,
-        arguments,
-        headers: context.headers.of(event.subgraph),
-        claims: context.claims.as_ref(),
-        deadline: context.deadline,
-    };
-    let publisher = &context.generation.publisher;
-    let outcome = match call {
-        OutgoingRequest::Subgraph { body, is_mutation } => RequestOutcome::Response(
-            sharing::fetch(context, fetch.subgraph, body, is_mutation).await,
-        ),
-        OutgoingRequest::Publish { event, arguments } => {
-            let _guard = sharing::guard_epoch(context);
-            RequestOutcome::Published(publisher.publish(event_request(event, arguments)).await)
-        }
-        OutgoingRequest::Request { event, arguments, is_mutation } => {
-            let _guard = is_mutation.then(|| sharing::guard_epoch(context));
-            RequestOutcome::Requested(publisher.request(event_request(event, arguments)).await)
-        }
-    };
-    (request, outcome)
 }
 
 impl<'a> Execution<'a> {

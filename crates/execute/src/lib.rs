@@ -18,6 +18,7 @@ mod argument_text;
 mod bounds;
 mod claims;
 mod client_key;
+mod compiled;
 mod compiled_objects;
 mod context;
 #[allow(dead_code, reason = "called once requests are parted by context")]
@@ -38,22 +39,23 @@ mod path_tree;
 mod payload;
 mod print;
 mod projection;
+mod publisher;
+mod query_key;
 mod representations;
 mod response;
 mod response_layout;
 mod root_keys;
 mod selections;
+mod shared_fetch;
 mod sharing;
+mod subgraph;
 mod tokens;
 mod trace;
 
 pub use argument_text::print_value;
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
-pub use context::{
-    EventRequest, FetchError, ForwardedHeaders, Generation, HiddenErrors, LocalFuture, Publisher,
-    RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
-};
+pub use context::{Generation, RequestContext};
 pub use current_state::{StatePlan, state};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
 pub use error_masking::{AnswerHeaders, Disclosure};
@@ -63,7 +65,12 @@ pub use execution::execute;
 pub use execution::execute_batch::execute_together;
 pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
+pub use publisher::{EventRequest, Publisher};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};
+pub use subgraph::{
+    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphAnswer,
+    SubgraphRequest,
+};
 pub use trace::{FetchTrace, Trace};
 
 /// The values that an execution starts from.

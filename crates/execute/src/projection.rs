@@ -359,7 +359,7 @@ impl<'a> ResponsePrinter<'a, '_> {
         place: &PrintedPlace<'_>,
     ) -> Result<(), PrintStop> {
         let document = self.document;
-        let layout = match leaf {
+        let expected = match leaf {
             Leaf::Int => {
                 if kind == Kind::Number
                     && let Some(text) = int_text(raw)
@@ -394,7 +394,7 @@ impl<'a> ResponsePrinter<'a, '_> {
                 return Ok(());
             }
         };
-        Err(self.wrong_kind(at, layout, node, place))
+        Err(self.wrong_kind(at, expected, node, place))
     }
 
     /// Prints a scalar unchanged.
@@ -421,7 +421,7 @@ impl<'a> ResponsePrinter<'a, '_> {
     fn wrong_kind(
         &mut self,
         at: &FieldContext<'_>,
-        layout: &str,
+        expected: &str,
         node: NodeId,
         place: &PrintedPlace<'_>,
     ) -> PrintStop {
@@ -434,7 +434,7 @@ impl<'a> ResponsePrinter<'a, '_> {
             Kind::Array => "a list",
             Kind::Object => "an object",
         };
-        let got = match (self.document.kind(node), layout) {
+        let got = match (self.document.kind(node), expected) {
             (Kind::Number, "an integer of 32 bits" | "a string or an integer") => got,
             (Kind::Number, _) => "a number",
             (Kind::String, "a value of its enum") => got,
@@ -443,7 +443,7 @@ impl<'a> ResponsePrinter<'a, '_> {
         };
         self.report(Some(place), ErrorCode::InvalidSubgraphValue, || {
             format!(
-                "Field {}.{} must be {layout}, a subgraph sent {got}.",
+                "Field {}.{} must be {expected}, a subgraph sent {got}.",
                 at.variant.type_name, at.field.field_name
             )
             .into()
@@ -535,8 +535,8 @@ mod tests {
             ("1e300", None),
             ("99999999999999999999999", None),
         ];
-        for (text, layout) in cases {
-            assert_eq!(int_text(text).as_deref(), layout, "{text}");
+        for (text, expected) in cases {
+            assert_eq!(int_text(text).as_deref(), expected, "{text}");
         }
     }
 }

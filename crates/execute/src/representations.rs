@@ -11,9 +11,9 @@ use foldhash::{HashMap, HashSet};
 use plan::{EntityBatch, Path, Representation, RepresentationField};
 
 use crate::bounds::{REMEMBERED_MAX, SCRATCH_ENTRIES_MAX, TARGET_OBJECTS_MAX};
+use crate::compiled::CompiledBatch;
 use crate::compiled_objects::{CompiledMember, CompiledRepresentation, CompiledTarget};
 use crate::entity_reuse::{ReuseSource, ReuseValue};
-use crate::executable::CompiledBatch;
 
 /// The objects of one batch of one request.
 #[derive(Debug, Default)]
@@ -182,7 +182,7 @@ struct KnownText {
 enum EntityOrigin {
     /// Fetched: the number of its representation in the body.
     Fetched(u32),
-    /// KnownRepresentations: index into [`KnownRepresentations::places`].
+    /// Known: index into [`KnownRepresentations::places`].
     Remembered(u32),
 }
 

@@ -1,15 +1,15 @@
 //! A concurrency limit that is fair among clients. It bounds the expensive work that runs at the
-//! same time, and the work that has_waiting.
+//! same time, and the work that waits.
 //!
-//! Pipeline has_waiting in one queue for each client, and clients take turns, so a client with a hundred
+//! Work waits in one queue for each client, and clients take turns, so a client with a hundred
 //! waiting jobs delays the one job of another by one turn and not by a hundred. One client never
 //! runs more than half of the permitted jobs, so that another client finds room at once.
 //!
-//! Each job has a weight, such as the bytes that it holds while it has_waiting. If too much has_waiting, the
+//! Each job has a weight, such as the bytes that it holds while it waits. If too much waits, the
 //! client with the heaviest waiting jobs is refused first.
 //!
 //! A job that its client holds anyway, such as a message that keeps its connection from being read,
-//! is not refused: it has_waiting outside of the queue until there is room, and so bounds its client
+//! is not refused: it waits outside of the queue until there is room, and so bounds its client
 //! itself.
 
 use std::collections::{HashMap, VecDeque};
@@ -41,7 +41,7 @@ impl ConcurrencyBounds {
 /// Reason why a permit was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoPermit {
-    /// Too much work has_waiting.
+    /// Too much work waits.
     #[error("too much work is waiting")]
     Full,
     /// The deadline passed first.
@@ -94,7 +94,7 @@ struct ClientQueue {
 pub enum WithoutPlace {
     /// It is refused.
     Refuse,
-    /// It has_waiting until there is room. The caller bounds the number of such jobs.
+    /// It waits until there is room. The caller bounds the number of such jobs.
     Wait,
 }
 
@@ -117,7 +117,7 @@ impl ConcurrencyLimit {
     /// Dropping the future leaves the queue.
     ///
     /// # Errors
-    /// [`NoPermit`]: too much has_waiting and `without_place` is [`WithoutPlace::Refuse`], or the
+    /// [`NoPermit`]: too much waits and `without_place` is [`WithoutPlace::Refuse`], or the
     /// deadline passed.
     pub async fn acquire(
         self: &Arc<Self>,
@@ -307,7 +307,7 @@ impl QueueState {
         self.clients.get(&client).map_or(0, |it| it.running)
     }
 
-    /// True if a job of the client has_waiting, in the queue or outside.
+    /// True if a job of the client waits, in the queue or outside.
     fn has_waiting(&self, client: ClientKey) -> bool {
         let is_waiting = |it: &ClientQueue| !it.waiting.is_empty() || !it.outside.is_empty();
         self.clients.get(&client).is_some_and(is_waiting)

@@ -44,7 +44,7 @@ pub(crate) struct Introspection {
     cached: CachedResponse,
 }
 
-/// The response, if it is always the same and there was room to store it.
+/// The response, if it is always the same and there was room to keep it.
 #[derive(Debug)]
 struct CachedResponse {
     /// True if no variable influences the response.

@@ -75,7 +75,7 @@ impl Variant {
     }
 }
 
-/// An operation before it is shared_plan.
+/// An operation before it is planned.
 #[derive(Debug)]
 pub(crate) struct NormalisedText {
     pub(crate) operation: plan::Operation,

@@ -1,4 +1,4 @@
-//! PlanCache by operation: texts that differ in literals, spaces or fragments share one. A plan is made
+//! Plans by operation: texts that differ in literals, spaces or fragments share one. A plan is made
 //! once, also if several texts arrive at the same time, and kept as long as a text that needs it is
 //! kept.
 

@@ -48,7 +48,7 @@ const WAITING_TIME_MAX: Duration = Duration::from_secs(60);
 pub struct Preparer {
     pipeline: Arc<Pipeline>,
     cache: Cache<CacheKey, Arc<Prepared>, EstimatedWeight, DefaultHashBuilder, EvictionPolicy>,
-    /// EstimatedWeight of the operations that are evicted last, and its maximum.
+    /// Weight of the operations that are evicted last, and its maximum.
     slow_bytes: AtomicU64,
     slow_bytes_max: u64,
     decisions: LabelDecisions,
@@ -201,7 +201,7 @@ impl Preparer {
         let started = Instant::now();
         let pipeline = Arc::clone(&self.pipeline);
         let result = tokio::task::spawn_blocking(move || {
-            // The request may be cancelled before: the permit ends with the pipeline.
+            // The request may be cancelled before: the permit ends with the work.
             let _permit = permit;
             pipeline.prepare_shared(&key.query, key.operation_name.as_deref(), key.labels)
         });
@@ -349,5 +349,5 @@ impl Preparer {
 }
 
 fn preparation_failed() -> PrepareError {
-    PrepareError::Internal("preparing the operation preparation_failed; please report this".into())
+    PrepareError::Internal("preparing the operation failed; please report this".into())
 }

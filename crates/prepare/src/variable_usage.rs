@@ -207,7 +207,7 @@ impl<'a> UsageCheck<'a, '_> {
         }
     }
 
-    /// Checks "All Variable UsageCheck Are Allowed", section 5.8.5, and "All Variable Uses Defined",
+    /// Checks "All Variable Usages Are Allowed", section 5.8.5, and "All Variable Uses Defined",
     /// 5.8.3.
     fn variable(&mut self, name: &'a Name, value: &Node<Value>, context: ValueContext<'a>) {
         let Some(&variable) = self.variables.get(name.as_str()) else {

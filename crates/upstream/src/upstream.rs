@@ -321,7 +321,7 @@ impl Upstream {
         self.exchange(connection, request).await
     }
 
-    /// True if one connection is most likely check_deadline for many requests.
+    /// True if one connection is most likely enough for many requests.
     fn speaks_http2(&self) -> bool {
         match self.settings.protocol {
             Protocol::Http1 => false,
@@ -439,7 +439,7 @@ fn rounded(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Returns a number that is random check_deadline to spread retries.
+/// Returns a number that is random enough to spread retries.
 fn random() -> u32 {
     // Each state has different keys.
     std::hash::RandomState::new().build_hasher().finish() as u32

@@ -1,4 +1,4 @@
-//! EntityCopies entities that the request knows already to other places: see [`crate::entity_reuse`].
+//! Copies entities that the request knows already to other places: see [`crate::entity_reuse`].
 
 use std::collections::hash_map::Entry;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 
 use super::Execution;
-use crate::executable::CompiledBatch;
+use crate::compiled::CompiledBatch;
 use crate::representations::RememberedObject;
 
 impl Execution<'_> {

@@ -85,7 +85,7 @@ fn parts_between_lists(own: &SingleRequest) -> Vec<&[u8]> {
 struct RequestCombiner<'a> {
     first: &'a SingleRequest,
     members: Vec<CombinedMember>,
-    /// DistinctTexts representations, by batch.
+    /// Distinct representations, by batch.
     lists: Vec<DistinctTexts<'a>>,
     /// The number of representations, and of bytes of lists, of all members.
     count: usize,

@@ -1,4 +1,4 @@
-//! Resolves several events of one operation batch. Each event has an execution of its own, so
+//! Resolves several events of one operation together. Each event has an execution of its own, so
 //! that no payload contains values of another event. The executions go through the plan side by
 //! side, and their requests for one fetch become one request. A fetch is sent when all executions
 //! have reached it: its dependencies are the same for all of them, so no execution waits for one
@@ -15,13 +15,14 @@ use futures_util::{StreamExt, stream};
 use plan::{Fetch, Variables};
 use tokio::sync::oneshot;
 
+use super::Execution;
 use super::batched_fetch::{self, CombinedRequest, SingleRequest};
+use super::in_flight::{OutgoingRequest, RequestOutcome, send_request};
 use super::request_splitting::{is_overload, may_succeed_smaller};
-use super::{Execution, OutgoingRequest, RequestOutcome, send_request};
 use crate::bounds::ASKED_ALONE_AT_A_TIME;
 use crate::{
     Executable, FetchError, LocalFuture, Payload, RequestContext, Seed, SubgraphAnswer,
-    SubgraphRequest, sharing,
+    SubgraphRequest, shared_fetch,
 };
 
 /// Executes an operation for several events at once. The payloads are those that [`crate::execute`]
@@ -199,7 +200,7 @@ async fn send_all<'a>(
         let context = &contexts[execution];
         match requests_of_fetch {
             OutgoingRequest::Subgraph { body, is_mutation: false }
-                if sharing::is_first_for_event(context, fetch.subgraph, &body) =>
+                if shared_fetch::is_first_for_event(context, fetch.subgraph, &body) =>
             {
                 let (sender, part) = oneshot::channel();
                 waiting.push((context, Some(sender)));
@@ -207,7 +208,7 @@ async fn send_all<'a>(
                 parts.push(Box::pin(async move {
                     let result = || async { part.await.unwrap_or_else(|_| Err(aborted())) };
                     let result =
-                        sharing::fetch_for_event(context, fetch.subgraph, body, result).await;
+                        shared_fetch::fetch_for_event(context, fetch.subgraph, body, result).await;
                     (execution, (request, RequestOutcome::Response(result)))
                 }));
             }

@@ -7,7 +7,8 @@ use astjson::NodeId;
 use foldhash::HashSet;
 use plan::{Fetch, FetchKind, OperationKind, Path, ShapeField};
 
-use super::{Execution, FetchState};
+use super::Execution;
+use super::in_flight::FetchState;
 use crate::bounds::{
     CONTEXTS_MAX, ERROR_MESSAGE_BYTES_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
     TARGET_OBJECTS_MAX,

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use plan::{Fetch, FetchKind, Path};
 
+use super::Execution;
+use super::in_flight::{OutgoingRequest, RequestOutcome};
 use super::request_splitting::{is_overload, may_succeed_smaller};
-use super::{Execution, OutgoingRequest, RequestOutcome};
 use crate::bounds::ERROR_PLACES_MAX;
 use crate::document_pool::PooledDocument;
 use crate::error_list::TreePath;
@@ -468,7 +469,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// EntityCopies of entities, one for each group of target paths: see
+/// Copies of entities, one for each group of target paths: see
 /// [`crate::compiled_objects::CompiledTarget::group`].
 struct EntityCopies {
     first_group: HashMap<NodeId, u32>,

@@ -7,34 +7,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use plan::{EntityBatch, Fetch, FetchKind};
 
-use super::{Execution, OutgoingRequest};
+use super::Execution;
+use super::in_flight::{OutgoingRequest, SentRequest};
 use crate::FetchError;
 use crate::executable::head;
 use crate::representations::{CollectedBatch, CollectedObject};
-
-/// A request that was sent.
-pub(super) struct SentRequest {
-    /// The index of its fetch.
-    pub(super) fetch: usize,
-    /// The objects of each batch; empty if the request is not for entities.
-    pub(super) collected: Vec<CollectedBatch>,
-    /// The body, for requests with several aliases that have not been repeated yet.
-    body: Bytes,
-    /// True if its response has come.
-    pub(super) is_finished: bool,
-}
-
-impl SentRequest {
-    /// Creates a request that is never repeated in parts.
-    pub(super) fn whole(fetch: usize) -> Self {
-        Self { fetch, collected: Vec::new(), body: Bytes::new(), is_finished: false }
-    }
-
-    /// Creates a request for entities. It can be repeated in parts if `body` is not empty.
-    pub(super) fn entities(fetch: usize, collected: Vec<CollectedBatch>, body: Bytes) -> Self {
-        Self { fetch, collected, body, is_finished: false }
-    }
-}
 
 /// The position in a request body at which the lists of representations begin.
 #[derive(Clone, Copy)]

@@ -2,10 +2,11 @@
 
 use astjson::NodeId;
 use bytes::Bytes;
-use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
+use plan::{EntityBatch, Fetch, FetchKind, OperationKind, Path, SubgraphOperation};
 
-use super::request_splitting::{ListStart, SentRequest, split_body};
-use super::{Execution, OutgoingRequest};
+use super::Execution;
+use super::in_flight::{OutgoingRequest, SentRequest};
+use super::request_splitting::{ListStart, split_body};
 use crate::argument_text::print_arguments;
 use crate::context_values;
 use crate::error_path::any_holds;
@@ -38,28 +39,7 @@ impl<'a> Execution<'a> {
                 self.send(SentRequest::whole(index), call, calls);
             }
             FetchKind::RootBelow { operation, target } => {
-                let Some(below) = &compiled.below else { return };
-                let mut walk = TargetWalk::default();
-                let shape = &below.object;
-                let found =
-                    walk.objects_at(&self.document, self.root, shape, target, &below.target);
-                let objects = match found {
-                    Ok(objects) => objects,
-                    Err(error) => return self.exceed_bound(index, fetch, error),
-                };
-                if objects.is_empty() {
-                    return;
-                }
-                let collected = |&node: &NodeId| CollectedObject { node, item: 0, target: 0 };
-                let objects = objects.iter().map(collected).collect();
-                let collected = CollectedBatch { objects, items: 1, ..CollectedBatch::default() };
-                let mut body = Vec::with_capacity(compiled.head.len() + 64);
-                body.extend_from_slice(&compiled.head);
-                self.write_variables(operation, &mut body);
-                body.extend_from_slice(b"}}");
-                let call = OutgoingRequest::subgraph(operation, Bytes::from(body));
-                let sent = SentRequest::entities(index, vec![collected], Bytes::new());
-                self.send(sent, call, calls);
+                self.write_root_below(index, fetch, operation, target, calls);
             }
             FetchKind::Entities { operation, batches }
                 if batches.iter().any(|batch| !batch.context.is_empty()) =>
@@ -67,61 +47,7 @@ impl<'a> Execution<'a> {
                 self.start_groups(index, fetch, operation, calls);
             }
             FetchKind::Entities { operation, batches } => {
-                let mut body = Vec::with_capacity(compiled.head.len() + 1024);
-                body.extend_from_slice(&compiled.head);
-                let mut separator = self.write_variables(operation, &mut body);
-                let start = ListStart { at: body.len(), separator };
-                let mut all = Vec::with_capacity(batches.len());
-                for (batch, compiled) in batches.iter().zip(&compiled.batches) {
-                    body.extend_from_slice(separator);
-                    separator = b",";
-                    body.push(b'"');
-                    body.extend_from_slice(batch.variable.as_bytes());
-                    body.extend_from_slice(b"\":");
-                    if !any_holds(&batch.any_of, self.variables) {
-                        let start = body.len();
-                        body.extend_from_slice(b"[]");
-                        all.push(CollectedBatch {
-                            list: start..body.len(),
-                            ..CollectedBatch::default()
-                        });
-                        continue;
-                    }
-                    let written = write_representations(
-                        &self.document,
-                        self.root,
-                        batch,
-                        compiled,
-                        None,
-                        &mut self.representations_left,
-                        &mut body,
-                    );
-                    match written {
-                        Ok(collected) => all.push(collected),
-                        Err(error) => {
-                            self.exceed_bound(index, fetch, error);
-                            return;
-                        }
-                    }
-                }
-                for (compiled, collected) in compiled.batches.iter().zip(&mut all) {
-                    self.apply_known_entities(compiled, std::mem::take(&mut collected.remembered));
-                }
-                // Never more than the bound on representations of an operation.
-                let items: u32 = all.iter().map(|collected| collected.items).sum();
-                if items == 0 {
-                    return;
-                }
-                if items <= fetch.representations_max {
-                    body.extend_from_slice(b"}}");
-                    self.send_entities(index, operation, all, body.into(), calls);
-                    return;
-                }
-                for (body, group) in
-                    split_body(&body, start, batches, all, fetch.representations_max)
-                {
-                    self.send_entities(index, operation, group, body, calls);
-                }
+                self.write_entities(index, fetch, operation, batches, calls);
             }
             FetchKind::Publish(event) => {
                 let mut arguments = Vec::with_capacity(128);
@@ -140,6 +66,103 @@ impl<'a> Execution<'a> {
                 };
                 self.send(SentRequest::whole(index), call, calls);
             }
+        }
+    }
+
+    /// Starts a fetch of root fields for objects below others: one request for all objects, none if there
+    /// are no objects.
+    fn write_root_below(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        operation: &'a SubgraphOperation,
+        target: &'a Path,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
+    ) {
+        let compiled = &self.executable.fetches[index];
+        let Some(below) = &compiled.below else { return };
+        let mut walk = TargetWalk::default();
+        let shape = &below.object;
+        let found = walk.objects_at(&self.document, self.root, shape, target, &below.target);
+        let objects = match found {
+            Ok(objects) => objects,
+            Err(error) => return self.exceed_bound(index, fetch, error),
+        };
+        if objects.is_empty() {
+            return;
+        }
+        let collected = |&node: &NodeId| CollectedObject { node, item: 0, target: 0 };
+        let objects = objects.iter().map(collected).collect();
+        let collected = CollectedBatch { objects, items: 1, ..CollectedBatch::default() };
+        let mut body = Vec::with_capacity(compiled.head.len() + 64);
+        body.extend_from_slice(&compiled.head);
+        self.write_variables(operation, &mut body);
+        body.extend_from_slice(b"}}");
+        let call = OutgoingRequest::subgraph(operation, Bytes::from(body));
+        let sent = SentRequest::entities(index, vec![collected], Bytes::new());
+        self.send(sent, call, calls);
+    }
+
+    /// Starts an entity fetch: one request, or several if there are too many representations, none if
+    /// there are no representations.
+    fn write_entities(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        operation: &'a SubgraphOperation,
+        batches: &'a [EntityBatch],
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
+    ) {
+        let compiled = &self.executable.fetches[index];
+        let mut body = Vec::with_capacity(compiled.head.len() + 1024);
+        body.extend_from_slice(&compiled.head);
+        let mut separator = self.write_variables(operation, &mut body);
+        let start = ListStart { at: body.len(), separator };
+        let mut all = Vec::with_capacity(batches.len());
+        for (batch, compiled) in batches.iter().zip(&compiled.batches) {
+            body.extend_from_slice(separator);
+            separator = b",";
+            body.push(b'"');
+            body.extend_from_slice(batch.variable.as_bytes());
+            body.extend_from_slice(b"\":");
+            if !any_holds(&batch.any_of, self.variables) {
+                let start = body.len();
+                body.extend_from_slice(b"[]");
+                all.push(CollectedBatch { list: start..body.len(), ..CollectedBatch::default() });
+                continue;
+            }
+            let written = write_representations(
+                &self.document,
+                self.root,
+                batch,
+                compiled,
+                None,
+                &mut self.representations_left,
+                &mut body,
+            );
+            match written {
+                Ok(collected) => all.push(collected),
+                Err(error) => {
+                    self.exceed_bound(index, fetch, error);
+                    return;
+                }
+            }
+        }
+        for (compiled, collected) in compiled.batches.iter().zip(&mut all) {
+            self.apply_known_entities(compiled, std::mem::take(&mut collected.remembered));
+        }
+        // Never more than the bound on representations of an operation.
+        let items: u32 = all.iter().map(|collected| collected.items).sum();
+        if items == 0 {
+            return;
+        }
+        if items <= fetch.representations_max {
+            body.extend_from_slice(b"}}");
+            self.send_entities(index, operation, all, body.into(), calls);
+            return;
+        }
+        for (body, group) in split_body(&body, start, batches, all, fetch.representations_max) {
+            self.send_entities(index, operation, group, body, calls);
         }
     }
 

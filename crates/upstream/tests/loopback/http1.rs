@@ -10,7 +10,7 @@ use upstream::Upstream;
 
 use crate::scripted::{Server, fetch, local, no_retries, ordinary_response, raw};
 
-/// Sends two requests: the first gets this ordinary_response, the second an ordinary one, on the same
+/// Sends two requests: the first gets this response, the second an ordinary one, on the same
 /// connection or on another. Returns the number of the connection of each.
 async fn connections_after(first: &str) -> Vec<usize> {
     let server =

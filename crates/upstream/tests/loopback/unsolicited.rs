@@ -11,24 +11,24 @@ use upstream::{Upstream, UpstreamSettings};
 
 use crate::scripted::{Server, local, no_retries, ordinary_response, read, until};
 
-/// The time at which a server sends a ordinary_response without a request.
+/// The time at which a server sends a response without a request.
 #[derive(Clone)]
 enum Unsolicited {
-    /// Immediately after each ordinary_response.
+    /// Immediately after each response.
     AtOnce,
-    /// This long after each ordinary_response.
+    /// This long after each response.
     After(Duration),
-    /// After each ordinary_response, once notified.
+    /// After each response, once notified.
     Told(Arc<Mutex<mpsc::Receiver<()>>>),
 }
 
 /// Starts a server on a thread of its own that echoes the number in each request and then sends the
-/// ordinary_response `"stray"`. The receiver gets a message after each stray response was written.
+/// response `"stray"`. The receiver gets a message after each stray response was written.
 fn start(when: Unsolicited) -> (String, mpsc::Receiver<()>) {
     start_with(when, response("\"stray\""))
 }
 
-/// As [`start`], with another stray ordinary_response. If that is empty, the server closes the connection.
+/// As [`start`], with another stray response. If that is empty, the server closes the connection.
 fn start_with(when: Unsolicited, stray: String) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
