@@ -1,5 +1,5 @@
-//! `cargo bench -p astjson`: our own side only, case by case. Beside its rivals: the example
-//! `compare`.
+//! `cargo bench -p astjson` measures astjson alone, case by case. The example `compare` measures it
+//! beside its rivals.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -60,7 +60,7 @@ fn print(bencher: Bencher<'_, '_>, name: &str) {
 
 #[divan::bench]
 fn pipeline(bencher: Bencher<'_, '_>) {
-    let mut pipeline = cases::Pipeline::new(&cases::Answers::new());
+    let mut pipeline = cases::Pipeline::new(&cases::SubgraphResponses::new());
     bencher.bench_local(|| pipeline.run());
 }
 

@@ -6,9 +6,9 @@
 //! valgrind --tool=callgrind target/release/examples/profile micro 100
 //! ```
 //!
-//! The case is one of `text`, `dense`, `1kB`, `1MB` (general parsing), `shape`, `print`, `pipeline`,
-//! `micro`; the second argument is how often. A third picks a set of SIMD instructions by number, 0
-//! being none. It prints the best time of a run.
+//! The case is one of `text`, `dense`, `1kB`, `1MB` (generic parsing), `shape`, `print`,
+//! `pipeline`, `micro`; the second argument is the number of runs. A third selects a set of SIMD
+//! instructions by number, 0 being none. It prints the best time of a run.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -52,7 +52,7 @@ fn main() {
             })
         }
         "pipeline" => {
-            let mut pipeline = cases::Pipeline::new(&cases::Answers::new());
+            let mut pipeline = cases::Pipeline::new(&cases::SubgraphResponses::new());
             Box::new(move || pipeline.run())
         }
         "micro" => Box::new(move || cases::micro(&mut document, &mut out)),
@@ -61,7 +61,7 @@ fn main() {
             black_box(document.parse(text.clone()).unwrap());
         }),
     };
-    // So many at a time that looking at the clock does not count.
+    // Several runs at a time, so that reading the clock does not count.
     let times: u32 = if case == "micro" { 100 } else { 1 };
     let mut best = Duration::MAX;
     for _ in 0..rounds.div_ceil(times) {

@@ -1,55 +1,48 @@
-//! The arena: nodes, child tables and texts, and how values are made in it. Reading, editing,
-//! merging, parsing and printing are in modules of their own.
+//! The arena: nodes, child tables and texts, and the functions that make new values in it. Reading,
+//! editing, merging, parsing and printing are in modules of their own.
 
 use crate::error::{ParseError, ParseErrorKind};
-use crate::merge::Pending;
+use crate::limits::DEPTH_LIMIT_DEFAULT;
 use crate::node::{ESCAPED, Node, NodeId, REAL, TABLE, Tag};
+use crate::pending::Pending;
 use crate::scan::Level;
 use crate::shape::Shapes;
-use crate::text::{FALSE, NULL, OWNED, TRUE, Texts, position};
-
-/// Default of the depth limit of [`Document::parse`]. Real answers nest some 20 deep; 512 is what
-/// other parsers allow and the JSON test suite probes.
-pub const DEPTH_LIMIT_DEFAULT: u32 = 512;
-
-/// How deep merging and printing follow values that were linked together. Parsing has its own,
-/// lower limit; this one also ends walks over values that were made to contain themselves.
-pub const WALK_DEPTH_MAX: usize = 4096;
+use crate::text::{FALSE, NULL, OWNED, TRUE, Texts, to_position};
 
 /// An arena of JSON values, and the texts they point into.
 ///
-/// Parse any number of texts into it, link, merge and edit the values, print what is wanted, then
-/// [`reset`](Document::reset) it: its memory is kept, so a warm document works without
+/// Parse any number of texts into it; link, merge and edit the values; print the result; then
+/// [`reset`](Document::reset) it. A reset keeps the memory, so a warm document works without
 /// allocating.
 ///
 /// # Sharing
 ///
-/// [`set`](Document::set), [`push`](Document::push) and [`merge`](Document::merge) *link* values;
-/// nothing is copied. A value may so stand at any number of places. It is then one value: what
-/// changes in it later (another member, a merge, [`replace_with_null`](Document::replace_with_null))
-/// is seen at every one of them. Replacing a member of an object changes that object and not the
-/// value that was there.
+/// [`set`](Document::set), [`push`](Document::push) and [`merge`](Document::merge) *link* values
+/// and copy nothing, so one value may occur at any number of places. A later change of the value
+/// (another member, a merge, [`replace_with_null`](Document::replace_with_null)) is seen at every
+/// one of them. Replacing a member of an object changes that object and not the value that was
+/// there.
 ///
-/// A value must not be linked into itself. If it is, printing puts `null` where it would begin
-/// again and merging stops with an error; nothing hangs.
+/// A value must not be linked into itself. If it is, printing writes `null` where it would begin
+/// again and merging returns an error; neither hangs.
 ///
 /// # Duplicate keys
 ///
-/// RFC 8259 leaves them open. Here the last one counts: [`get`](Document::get), shapes, merging
-/// and projection see only that. [`members`](Document::members), [`len`](Document::len) and
-/// [`print`](Document::print) give a parsed object as it came, until
-/// a member of it is set, replaced or removed: then only the one that counts stays.
+/// RFC 8259 leaves them open. Here the last one counts: [`get`](Document::get), shapes and merging
+/// see only that one. [`members`](Document::members), [`len`](Document::len) and
+/// [`print`](Document::print) show a parsed object as it was written until a member of it is set,
+/// replaced or removed; from then on only the one that counts is left.
 pub struct Document {
     pub(crate) nodes: Vec<Node>,
     /// Tables of children: capacity, then ids (arrays) or pairs of key and value ids (objects).
-    /// Also the slots of shaped objects: a value id each, then the object of the other members.
+    /// Also the slots of shaped objects: one value id each, then the object of the other members.
     pub(crate) links: Vec<u32>,
     pub(crate) texts: Texts,
     pub(crate) shapes: Shapes,
     pub(crate) depth_limit: u32,
-    /// The instructions that texts are scanned with.
+    /// The CPU instructions that texts are scanned with.
     pub(crate) level: Level,
-    /// Work list of `merge`, kept for its memory.
+    /// Work list of `merge`, kept so that its memory is reused.
     pub(crate) pending: Vec<Pending>,
 }
 
@@ -61,7 +54,7 @@ impl Default for Document {
 
 impl std::fmt::Debug for Document {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Texts may hold anything, also secrets: sizes only.
+        // Texts may hold secrets, so only sizes are printed.
         f.debug_struct("Document")
             .field("nodes", &self.nodes.len())
             .field("links", &self.links.len())
@@ -70,12 +63,12 @@ impl std::fmt::Debug for Document {
 }
 
 impl Document {
-    /// An empty document with the default depth limit, [`DEPTH_LIMIT_DEFAULT`].
+    /// Creates an empty document with the default depth limit, [`DEPTH_LIMIT_DEFAULT`].
     pub fn new() -> Self {
         Self::with_depth_limit(DEPTH_LIMIT_DEFAULT)
     }
 
-    /// An empty document that refuses texts nested deeper than `limit` arrays and objects.
+    /// Creates an empty document that refuses texts nested deeper than `limit` arrays and objects.
     pub fn with_depth_limit(limit: u32) -> Self {
         Self {
             nodes: Vec::new(),
@@ -88,8 +81,8 @@ impl Document {
         }
     }
 
-    /// Forgets all values and lets go of all texts, but keeps the memory for the next round.
-    /// All [`NodeId`]s are invalid from here on.
+    /// Forgets all values and releases all texts, but keeps the memory for the next use. All
+    /// [`NodeId`]s are invalid afterwards.
     pub fn reset(&mut self) {
         self.nodes.clear();
         self.links.clear();
@@ -97,8 +90,9 @@ impl Document {
         self.shapes.clear();
     }
 
-    /// Scans texts with the `level`-th set of instructions this CPU has (0 is portable code) and
-    /// not the best one. Returns whether there are so many. For tests and measurements.
+    /// Scans texts with set number `level` of the instructions that this CPU has (0 is portable
+    /// code) in place of the best one. Returns false if there are not so many. For tests and
+    /// measurements.
     #[doc(hidden)]
     pub fn scan_with_level(&mut self, level: usize) -> bool {
         let found = Level::get(level);
@@ -133,12 +127,12 @@ impl Document {
         self.add(Tag::String, if escaped { ESCAPED } else { 0 }, start, bytes)
     }
 
-    /// Makes a scalar from its JSON text, `1e3` or `"a\n"` for example; the text is copied.
+    /// Makes a scalar from its JSON text, for example `1e3` or `"a\n"`; the text is copied.
     ///
     /// # Errors
     ///
-    /// When `text` is not valid JSON, or is an array or object. Space around the scalar is
-    /// allowed, and not kept.
+    /// `text` is not valid JSON, or is an array or object. Space around the scalar is allowed, and
+    /// not kept.
     pub fn new_raw(&mut self, text: &str) -> Result<NodeId, ParseError> {
         let start = text.len() - text.trim_start_matches([' ', '\t', '\n', '\r']).len();
         let scalar = text[start..].trim_end_matches([' ', '\t', '\n', '\r']);
@@ -148,7 +142,7 @@ impl Document {
             Some(b'[' | b'{') => return at(ParseErrorKind::NotAScalar, start),
             Some(_) => {}
         }
-        crate::careful::check(text, 0)?;
+        crate::validating_parser::check(text, 0)?;
         Ok(match scalar.as_bytes()[0] {
             b'n' => self.new_null(),
             b't' => self.new_bool(true),
@@ -157,30 +151,30 @@ impl Document {
                 let escaped = memchr::memchr(b'\\', scalar.as_bytes()).is_some();
                 let start = self.texts.own_text(scalar) + 1;
                 let flags = if escaped { ESCAPED } else { 0 };
-                self.add(Tag::String, flags, start, position(scalar.len() - 2))
+                self.add(Tag::String, flags, start, to_position(scalar.len() - 2))
             }
             _ => {
                 let start = self.texts.own_text(scalar);
                 let flags = if scalar.contains(['.', 'e', 'E']) { REAL } else { 0 };
-                self.add(Tag::Number, flags, start, position(scalar.len()))
+                self.add(Tag::Number, flags, start, to_position(scalar.len()))
             }
         })
     }
 
     fn add(&mut self, tag: Tag, flags: u32, a: u32, b: u32) -> NodeId {
-        let id = position(self.nodes.len());
+        let id = to_position(self.nodes.len());
         self.nodes.push(Node::new(tag, flags, OWNED, a, b, id.saturating_add(1)));
         NodeId(id)
     }
 
-    /// The node behind `n`, references followed. Unknown ids read as `null`.
+    /// The node of `n`, with references followed. Unknown ids read as `null`.
     #[inline(always)]
     pub(crate) fn node(&self, n: NodeId) -> Node {
         let node = self.stored(n.0);
         if node.is(Tag::Reference) { self.referenced(node) } else { node }
     }
 
-    /// The id of the node behind `n`, references followed.
+    /// The id of the node of `n`, with references followed.
     #[inline(always)]
     pub(crate) fn resolve(&self, n: NodeId) -> NodeId {
         let node = self.stored(n.0);
@@ -197,8 +191,8 @@ impl Document {
         self.stored(self.resolve_far(NodeId(node.a)).0)
     }
 
-    /// References form no circles: one is only made from a node that is none to another such
-    /// node, see `merge`.
+    /// References form no cycle: `merge` makes one only from a node that is no reference to another
+    /// such node.
     #[cold]
     fn resolve_far(&self, mut n: NodeId) -> NodeId {
         while let node = self.stored(n.0)

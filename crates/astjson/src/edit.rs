@@ -1,20 +1,20 @@
-//! Editing values in place: members, elements, nulls. All of it moves ids, never texts.
+//! Edits values in place: members, elements, nulls. All edits move ids, never texts.
 
 use crate::document::Document;
 use crate::key_index::KeyIndex;
 use crate::node::{ESCAPED, Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
-use crate::parser::ABSENT;
+use crate::parser_state::ABSENT;
 use crate::read::Key;
-use crate::text::{OWNED, position};
+use crate::text::{OWNED, to_position};
 use crate::token::KEY_HEAD_BYTES;
 
-/// Room for this many more children when a table is first made: an entity gains a few fields per
-/// fetch that touches it.
+/// Spare room in a new table, in children: an entity gains a few fields with each fetch that
+/// concerns it.
 const TABLE_ROOM: u32 = 4;
 
 impl Document {
-    /// Links `value` as member `key` of `object`: in place of the member that has this key, or as
-    /// a new last one. Does nothing when `object` is no object.
+    /// Links `value` as member `key` of `object`, in place of the member with this key or as a new
+    /// last one. Does nothing if `object` is no object.
     ///
     /// `value` is linked, not copied; see [sharing](Document#sharing).
     pub fn set(&mut self, object: NodeId, key: &str, value: NodeId) {
@@ -28,7 +28,7 @@ impl Document {
         }
     }
 
-    /// Links `value` as the last element of `array`. Does nothing when `array` is no array.
+    /// Links `value` as the last element of `array`. Does nothing if `array` is no array.
     ///
     /// `value` is linked, not copied; see [sharing](Document#sharing).
     pub fn push(&mut self, array: NodeId, value: NodeId) {
@@ -40,7 +40,7 @@ impl Document {
         }
     }
 
-    /// Links `value` in place of element `i` of `array`. Returns whether there is such an element.
+    /// Links `value` in place of element `i` of `array`. Returns false if there is no such element.
     pub fn set_at(&mut self, array: NodeId, i: usize, value: NodeId) -> bool {
         let Some(array) = self.array_in_table(array) else { return false };
         let node = self.nodes[array as usize];
@@ -59,7 +59,7 @@ impl Document {
         }
     }
 
-    /// Unlinks member `key` of `object`. Returns whether there was one.
+    /// Unlinks member `key` of `object`. Returns false if there was none.
     pub fn remove(&mut self, object: NodeId, key: &str) -> bool {
         if self.get(object, key).is_none() {
             return false;
@@ -90,7 +90,7 @@ impl Document {
     /// Makes a key node.
     pub(crate) fn new_key(&mut self, key: &str) -> u32 {
         let (start, bytes, escaped) = self.texts.own_string(key);
-        let id = position(self.nodes.len());
+        let id = to_position(self.nodes.len());
         let flags = if escaped { ESCAPED } else { 0 };
         let mut head = [0; KEY_HEAD_BYTES];
         for (byte, own) in head.iter_mut().zip(self.texts.bytes(OWNED).iter().skip(start as usize))
@@ -102,8 +102,8 @@ impl Document {
         id
     }
 
-    /// Brings an object into a form in which members can be linked, if it is one: slots, or a
-    /// table.
+    /// Brings an object into a form in which members can be linked: slots, or a table. `None` if
+    /// `object` is no object.
     pub(crate) fn editable(&mut self, object: NodeId) -> Option<u32> {
         let object = self.resolve(object);
         let node = self.stored(object.0);
@@ -116,13 +116,13 @@ impl Document {
         Some(object.0)
     }
 
-    /// Number of slots of an object in slots.
+    /// The number of slots of an object in slots.
     pub(crate) fn slots_of(&self, node: Node) -> usize {
         self.shapes.object(node.text()).map_or(0, |shape| shape.keys.len())
     }
 
-    /// Where the value of the member whose key `matches` is linked in `links`; the object must be
-    /// [editable](Document::editable). Slots have a place even while they are empty.
+    /// The index in `links` of the value whose key `matches`; the object must be
+    /// [editable](Document::editable). A slot has an index even while it is empty.
     pub(crate) fn member_place(
         &self,
         object: u32,
@@ -143,12 +143,12 @@ impl Document {
         Some(node.a as usize + 2 + 2 * place)
     }
 
-    /// Links `value` at a place that [`member_place`](Document::member_place) gave.
+    /// Links `value` at an index that [`member_place`](Document::member_place) returned.
     pub(crate) fn link_at(&mut self, place: usize, value: NodeId) {
         self.links[place] = value.0;
     }
 
-    /// Links a member that `object`, which must be [editable](Document::editable), does not have.
+    /// Adds a member to `object`, which must be [editable](Document::editable) and lack the key.
     pub(crate) fn append_member(&mut self, object: u32, key: u32, value: NodeId) {
         let node = self.nodes[object as usize];
         if !node.has(SLOTS) {
@@ -160,7 +160,8 @@ impl Document {
         }
     }
 
-    /// The object of the members that an object in slots has beside its shape; made, if need be.
+    /// The object that holds the members of an object in slots that its shape does not list; made
+    /// if it is missing.
     pub(crate) fn others_or_new(&mut self, object: u32) -> NodeId {
         let node = self.nodes[object as usize];
         self.others(node).unwrap_or_else(|| {
@@ -180,8 +181,8 @@ impl Document {
         self.nodes[object as usize].b += 1;
     }
 
-    /// Brings an object that is not in slots into table form, if it is one. Of members with the
-    /// same key the last stays, at the place of the first.
+    /// Brings an object that is not in slots into table form; `None` if `object` is no object. Of
+    /// members with the same key the last stays, at the place of the first.
     pub(crate) fn object_in_table(&mut self, object: NodeId) -> Option<u32> {
         let object = self.resolve(object);
         let node = self.stored(object.0);
@@ -192,7 +193,7 @@ impl Document {
             let start = self.links.len();
             self.links.push(0);
             if node.b < 2 {
-                // A single member needs no comparing, and an object in line has it just behind.
+                // A single member needs no comparison; that of an in-line object is the next node.
                 if node.b == 1 && !node.has(TABLE) {
                     self.links.extend_from_slice(&[object.0 + 1, object.0 + 2]);
                 } else if let Some(&[key, value]) = self.pairs_of(node).first_chunk() {
@@ -209,8 +210,8 @@ impl Document {
                 let count = (self.links.len() - start - 1) / 2;
                 let known = match &mut index {
                     Some(index) => index.insert(&self.key_decoded(key), count),
-                    // Keys are compared only where the filter says that they may be equal.
-                    None if self.see(&mut seen, key) => self.links[start + 1..]
+                    // Keys are compared only if the filter says that they may be equal.
+                    None if self.note_key(&mut seen, key) => self.links[start + 1..]
                         .chunks_exact(2)
                         .position(|pair| self.keys_equal(Key::Node(pair[0]), key)),
                     None => None,
@@ -225,15 +226,15 @@ impl Document {
         Some(object.0)
     }
 
-    /// Notes a key in a filter; returns whether one that may be equal was noted before.
-    pub(crate) fn see(&self, seen: &mut u64, key: Key) -> bool {
+    /// Notes a key in a filter. Returns true if a key that may be equal was noted before.
+    pub(crate) fn note_key(&self, seen: &mut u64, key: Key) -> bool {
         let bit = self.key_bit(key);
         let before = *seen & bit != 0;
         *seen |= bit;
         before
     }
 
-    /// Brings an array into table form, if it is one.
+    /// Brings an array into table form; `None` if `array` is no array.
     pub(crate) fn array_in_table(&mut self, array: NodeId) -> Option<u32> {
         let array = self.resolve(array);
         let node = self.stored(array.0);
@@ -249,27 +250,28 @@ impl Document {
         Some(array.0)
     }
 
-    /// Adds room to the table that begins at `start` and ends with `links`, and hangs it on `n`.
+    /// Adds spare room to the table that begins at `start` and ends with `links`, and attaches it
+    /// to `n`.
     fn finish_table(&mut self, n: u32, start: usize, words: u32) {
-        let count = position(self.links.len() - start - 1) / words;
+        let count = to_position(self.links.len() - start - 1) / words;
         let room = count + TABLE_ROOM;
-        // Of a fixed size, room is made without a call.
+        // With a fixed size the compiler writes the room without a call.
         for _ in 0..words {
             self.links.extend_from_slice(&[0; TABLE_ROOM as usize]);
         }
         self.links[start] = room * words;
         let node = &mut self.nodes[n as usize];
         node.meta = node.meta & !REPEATS | TABLE;
-        node.a = position(start);
+        node.a = to_position(start);
         node.b = count;
     }
 
-    /// Makes sure that one more child of `words` words fits into the table of `n`; a full table
+    /// Makes sure that one more child of `words` words fits into the table of `n`. A full table
     /// moves to the end of `links` with twice the room.
     fn grow_table(&mut self, n: u32, words: u32) {
         let node = self.nodes[n as usize];
         let used = node.b * words;
-        // A container that was made empty has no table yet.
+        // A container that was created empty has no table yet.
         let room = if node.b == 0 && node.a == 0 { 0 } else { self.links[node.a as usize] };
         if used + words <= room {
             return;
@@ -282,6 +284,6 @@ impl Document {
             self.links.extend_from_within(from..from + used as usize);
         }
         self.links.resize(start + 1 + room as usize, 0);
-        self.nodes[n as usize].a = position(start);
+        self.nodes[n as usize].a = to_position(start);
     }
 }

@@ -1,23 +1,23 @@
-//! Emitting tokens: the least copying that puts the right bytes out.
+//! Emits tokens with the least copying.
 //!
-//! What is printed is mostly what came in, in the order in which it came. So tokens are not copied
-//! one by one: as long as each follows the one before in the same text, with just the punctuation
-//! between them that is to be printed, the run of text grows, and is copied when it ends.
+//! Printed text mostly equals parsed text, in the same order. So tokens are not copied one by one:
+//! the run of text grows as long as each token follows the one before in the same text, with just
+//! the punctuation between them that must be printed. The run is copied when it ends.
 
 use crate::node::{Node, Tag};
-use crate::print::Sink;
+use crate::sink::Sink;
 use crate::text::{Texts, equal};
 
-/// Before the first token.
+/// Text number before the first token.
 const NO_TEXT: u32 = u32::MAX;
 
-/// Puts tokens and punctuation out.
+/// Writes tokens and punctuation to a sink.
 pub(crate) struct Emitter<'a, S: Sink + ?Sized> {
     texts: &'a Texts,
     out: &'a mut S,
 }
 
-/// What is not copied yet.
+/// A run of output that is not copied yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
     /// The run of text: `start..end` of `source`, which is text `text`.
@@ -25,7 +25,7 @@ pub(crate) struct Run<'a> {
     text: u32,
     start: usize,
     end: usize,
-    /// Punctuation that comes after it, the first lowest, and how many bytes of it.
+    /// Punctuation after the run, the first byte lowest, and the number of its bytes.
     pending: u64,
     waiting: u32,
 }
@@ -34,9 +34,9 @@ impl<'a> Run<'a> {
     pub(crate) const EMPTY: Run<'static> =
         Run { source: &[], text: NO_TEXT, start: 0, end: 0, pending: 0, waiting: 0 };
 
-    /// Lets the run grow over members of an object that lie in line, one behind the other, and
-    /// were written without space in the text of the run: as many as there are, up to the first
-    /// that is not a scalar. Returns how many nodes these are.
+    /// Extends the run over the members of an in-line object that were written one after the other,
+    /// without space, in the text of the run, up to the first member that is not a scalar. Returns
+    /// the number of nodes.
     // Hot path: some twenty instructions a member.
     #[inline(never)]
     pub(crate) fn follow_members(&mut self, members: &[Node]) -> u32 {
@@ -46,8 +46,8 @@ impl<'a> Run<'a> {
             for [key, value] in members.as_chunks::<2>().0 {
                 let quote = usize::from(value.is(Tag::String));
                 let key_end = key.a as usize + key.b as usize + 1;
-                // What stands between two nodes that follow each other in line and in the text, a
-                // byte apart, is the comma or colon that was read there.
+                // If two nodes are neighbours both in the arena and in the text, a byte apart, that
+                // byte is the comma or colon that was read there.
                 if value.is_container()
                     || value.is(Tag::Reference)
                     || key.text() != self.text
@@ -65,30 +65,13 @@ impl<'a> Run<'a> {
         followed
     }
 
-    /// Lets the run grow over a token, if just `between` stands in the text between them. Returns
-    /// whether it does.
-    // Hot path: some twenty instructions.
-    #[inline(always)]
-    pub(crate) fn goes_on(&mut self, between: &[u8], node: Node) -> bool {
-        let quote = usize::from(node.is(Tag::String));
-        let start = node.a as usize - quote;
-        if self.waiting != 0 || node.text() != self.text || start != self.end + between.len() {
-            return false;
-        }
-        let goes_on = self.source.get(self.end..start).is_some_and(|next| equal(next, between));
-        if goes_on {
-            self.end = node.a as usize + node.b as usize + quote;
-        }
-        goes_on
-    }
-
-    /// Whether the text goes on after the run with what is pending.
+    /// True if the text continues after the run with the pending punctuation.
     #[inline(always)]
     fn punctuation_is_next(&self) -> bool {
         match self.source.get(self.end..self.end + 8) {
             Some(eight) => {
                 let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
-                // Shifted in two steps, because nothing may be pending.
+                // The shift is done in two steps, because nothing may be pending.
                 (word ^ self.pending) << (32 - 4 * self.waiting) << (32 - 4 * self.waiting) == 0
             }
             None => {
@@ -105,7 +88,7 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
         Self { texts, out }
     }
 
-    /// Puts one byte of punctuation.
+    /// Emits one byte of punctuation.
     #[inline(always)]
     pub(crate) fn punctuation(&mut self, run: &mut Run<'a>, byte: u8) {
         if run.waiting == 8 {
@@ -115,18 +98,18 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
         run.waiting += 1;
     }
 
-    /// Puts the text of a scalar or key.
-    // Hot path: some fifteen instructions where the run goes on.
+    /// Emits the text of a scalar or key.
+    // Hot path: some fifteen instructions where the run continues.
     #[inline(always)]
     pub(crate) fn token(&mut self, run: &mut Run<'a>, node: Node) {
-        // A string's text is meant with its quotes.
+        // The text of a string includes its quotes.
         let quote = usize::from(node.is(Tag::String));
         let (start, end) = (node.a as usize - quote, node.a as usize + node.b as usize + quote);
         self.span(run, node.text(), start, end);
     }
 
-    /// Puts a key and the scalar that is its node's neighbour, if they are a byte apart in the text
-    /// too: that byte is the colon which was read there. Returns whether it did.
+    /// Emits a key and the scalar of the next node, if they are also a byte apart in the text: that
+    /// byte is the colon that was read there. Returns false if they are not.
     #[inline(always)]
     pub(crate) fn member(&mut self, run: &mut Run<'a>, key: Node, value: Node) -> bool {
         let quote = usize::from(value.is(Tag::String));
@@ -140,7 +123,7 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
         true
     }
 
-    /// Puts a part of a text.
+    /// Emits a part of a text.
     #[inline(always)]
     fn span(&mut self, run: &mut Run<'a>, text: u32, start: usize, end: usize) {
         if start == run.end + run.waiting as usize && text == run.text && run.punctuation_is_next()
@@ -162,8 +145,8 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
         (run.start, run.end) = (start, end);
     }
 
-    /// Puts bytes that need not come from a text; but if the text goes on with just these, the
-    /// run does too.
+    /// Emits bytes that need not come from a text. If the text continues with just these bytes, so
+    /// does the run.
     #[inline(always)]
     pub(crate) fn bytes(&mut self, run: &mut Run<'a>, bytes: &[u8]) {
         let from = run.end + run.waiting as usize;
@@ -176,14 +159,14 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
         }
     }
 
-    /// Puts bytes that are not a token of a text.
+    /// Emits bytes that are not a token of a text.
     #[inline(never)]
     pub(crate) fn literal(&mut self, run: &mut Run<'a>, bytes: &[u8]) {
         self.flush(run);
         self.out.put(bytes);
     }
 
-    /// Copies the run and what is pending.
+    /// Copies the run and the pending punctuation.
     #[inline]
     pub(crate) fn flush(&mut self, run: &mut Run<'a>) {
         if let Some(copied) = run.source.get(run.start..run.end)
@@ -194,28 +177,7 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
         if run.waiting > 0 {
             self.out.put_few(run.pending.to_le_bytes(), run.waiting as usize);
         }
-        // A later token may follow this one in the text all the same; but then it begins a run.
+        // A later token may still follow this one in the text, but then it begins a new run.
         (run.start, run.pending, run.waiting) = (run.end, 0, 0);
-    }
-}
-
-/// What has been put out, to take back what follows.
-pub(crate) struct Mark<'a> {
-    length: usize,
-    run: Run<'a>,
-}
-
-impl<'a> Emitter<'a, Vec<u8>> {
-    /// Remembers what has been put out so far.
-    #[inline(always)]
-    pub(crate) fn mark(&self, run: &Run<'a>) -> Mark<'a> {
-        Mark { length: self.out.len(), run: *run }
-    }
-
-    /// Takes back what was put out since `mark` was made.
-    #[cold]
-    pub(crate) fn go_back(&mut self, mark: Mark<'a>) -> Run<'a> {
-        self.out.truncate(mark.length);
-        mark.run
     }
 }

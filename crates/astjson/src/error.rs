@@ -1,17 +1,17 @@
-//! What can go wrong, and where in the text.
+//! Errors of parsing and merging, and the place in the text.
 
 use std::fmt;
 
-/// Why a text was not accepted, and the byte at which that became clear.
+/// Reason why a text was refused, and the byte at which that became clear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParseError {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: ParseErrorKind,
     /// Offset into the text, in bytes.
     pub offset: usize,
 }
 
-/// What is wrong with a text. Sections are those of RFC 8259.
+/// Kinds of parse errors. Sections are those of RFC 8259.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ParseErrorKind {
@@ -27,19 +27,19 @@ pub enum ParseErrorKind {
     ExpectedCommaOrEnd,
     /// Something follows the value (section 2).
     TrailingCharacters,
-    /// The number is not written as section 6 says.
+    /// The number does not follow section 6.
     InvalidNumber,
     /// `\` is followed by something that is not an escape (section 7).
     InvalidEscape,
-    /// A character below U+0020 stands unescaped in a string (section 7).
+    /// A character below U+0020 is not escaped in a string (section 7).
     ControlCharacter,
     /// The text is not valid UTF-8 (section 8.1).
     InvalidUtf8,
     /// Arrays and objects are nested deeper than the limit of the document.
     TooDeep,
-    /// The text, or what the arena would hold with it, is larger than 32-bit positions reach.
+    /// The text, or the arena with it, is larger than 32-bit positions reach.
     TooLarge,
-    /// A scalar was asked for and this is an array or object.
+    /// A scalar is required, and this is an array or object.
     NotAScalar,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Why a merge stopped. What was merged before stays merged.
+/// Reason why a merge stopped. Merges done before stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MergeError {
@@ -86,7 +86,7 @@ pub enum MergeError {
     TooDeep,
     /// The path leads through a value that is no object or array, or past the end of an array.
     NoSuchPath {
-        /// Which segment of the path, counted from 0.
+        /// The segment of the path, counted from 0.
         segment: usize,
     },
 }

@@ -1,10 +1,9 @@
 //! JSON text as a flat tree of nodes: parse once, merge trees, print once.
 //!
-//! A [`Document`] is an arena. Every text is parsed once into 16-byte nodes that point into it;
-//! further texts go into the same arena; merging, selecting, nulling and moving work on nodes;
-//! text is touched again only when the result is printed. Numbers and strings come out exactly
-//! as they went in. A warm document works without allocating.
-//!
+//! A [`Document`] is an arena. Every text is parsed once into 16-byte nodes that point into it.
+//! Further texts go into the same arena; merging, selecting, nulling and moving work on nodes. A
+//! text is read again only when the result is printed. Numbers and strings are printed exactly as
+//! they were written. A warm document works without allocating.
 //! ```
 //! use astjson::Document;
 //!
@@ -21,59 +20,53 @@
 //!
 //! This crate knows nothing of GraphQL and does no I/O.
 
-mod careful;
+mod alternatives;
 mod document;
 mod edit;
 mod emitter;
 mod error;
-mod follow;
-mod general;
+mod generic_parser;
 mod key_index;
-mod members;
+mod limits;
+mod lookahead;
 mod merge;
-mod merge_few;
+mod merge_small;
 mod node;
-mod others;
+mod object_parser;
 mod outline;
 mod parse;
-mod parser;
+mod parser_state;
+mod pending;
+mod predicted_object;
 mod print;
 mod print_pretty;
-mod project;
-mod projection;
 mod read;
 mod scan;
 mod shape;
-mod shaped;
+mod shaped_parser;
+mod sink;
 mod skip;
-mod small;
+mod small_parser;
 mod string;
 mod text;
 mod token;
-mod type_name;
-mod window;
+mod unknown_keys;
+mod validating_parser;
 mod writer;
 
-pub use document::{DEPTH_LIMIT_DEFAULT, Document, WALK_DEPTH_MAX};
+pub use document::Document;
 pub use error::{MergeError, ParseError, ParseErrorKind};
+pub use limits::{DEPTH_LIMIT_DEFAULT, WALK_DEPTH_MAX};
 pub use node::{Kind, NodeId};
 pub use outline::{outline_elements, outline_members};
-pub use print::Sink;
-pub use project::{
-    LeafCheck, PROJECTION_ERRORS_MAX, ProjectionError, ProjectionErrorKind, Projector,
-    ResultPathSegment,
-};
-pub use projection::{
-    Accepts, FieldSource, PROJECTION_DEPTH_MAX, Projected, ProjectedField, ProjectedObject,
-    Projection, ProjectionTooDeep,
-};
 pub use read::{Elements, Members, PathSegment, Slots};
 pub use shape::{
     LinkedObject, ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec,
 };
+pub use sink::Sink;
 pub use string::print_string;
 
-/// The examples of the README are tests too.
+/// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,41 +1,16 @@
-//! Merging trees: ids are relinked, texts never touched, nothing recurses.
+//! Merges trees: ids are relinked, texts are never read, and nothing recurses.
 
-use crate::document::{Document, WALK_DEPTH_MAX};
+use crate::document::Document;
 use crate::error::MergeError;
 use crate::key_index::KeyIndex;
 use crate::node::{ESCAPED, Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
-use crate::parser::ABSENT;
+use crate::parser_state::ABSENT;
+use crate::pending::{MergeLevel, Pending};
 use crate::read::{Key, PathSegment};
 
-/// Pairs that one merge looks at, at most. Trees never come near: an arena that large would take
-/// gigabytes. It ends merges of values that contain themselves several times over.
+/// Maximum number of pairs that one merge compares. Trees never come near: an arena of that size
+/// would take gigabytes. The bound ends merges of values that contain themselves several times.
 const MERGE_STEPS_MAX: u32 = 1 << 26;
-
-/// A pair that is still to be merged.
-#[derive(Clone, Copy)]
-pub(crate) struct Pending {
-    pub(crate) target: NodeId,
-    pub(crate) source: NodeId,
-    pub(crate) level: Level,
-}
-
-/// How deep a merge is, and what it does with `null`.
-#[derive(Clone, Copy)]
-pub(crate) struct Level {
-    depth: u32,
-    /// A `null` on the right leaves what is on the left.
-    pub(crate) fills: bool,
-}
-
-impl Level {
-    pub(crate) fn below(self) -> Self {
-        Self { depth: self.depth + 1, ..self }
-    }
-
-    pub(crate) fn is_too_deep(self) -> bool {
-        self.depth as usize > WALK_DEPTH_MAX
-    }
-}
 
 impl Document {
     /// Merges `source` into `target`, deeply.
@@ -43,27 +18,27 @@ impl Document {
     /// - Two objects: members of `source` that `target` lacks are linked into it; the others are
     ///   merged.
     /// - Two arrays of equal length: element by element.
-    /// - Anything else: the right side wins, also where it is `null`.
+    /// - Anything else: the right side wins, also if it is `null`.
     ///
     /// Values of `source` are linked, not copied; see [sharing](Document#sharing). `source` itself
-    /// stays as it is, as long as it shares nothing with `target`.
+    /// does not change, as long as it shares nothing with `target`.
     ///
     /// # Errors
     ///
-    /// When two arrays of different length meet, or values are nested deeper than
-    /// [`WALK_DEPTH_MAX`] (contain themselves). What was merged until then stays.
+    /// Two arrays have different lengths, or values are nested deeper than [`WALK_DEPTH_MAX`]
+    /// (contain themselves). Members that were merged before stay merged.
     pub fn merge(&mut self, target: NodeId, source: NodeId) -> Result<(), MergeError> {
-        self.merge_from(target, source, Level { depth: 0, fills: false })
+        self.merge_from(target, source, MergeLevel::new(false))
     }
 
-    /// Merges as [`merge`](Document::merge) does, but a `null` member or element of `source`
-    /// never takes the place of a value: `target` keeps what it has.
+    /// Merges as [`merge`](Document::merge) does, but a `null` member or element of `source` never
+    /// replaces a value of `target`.
     ///
     /// # Errors
     ///
     /// As [`merge`](Document::merge).
     pub fn merge_filling(&mut self, target: NodeId, source: NodeId) -> Result<(), MergeError> {
-        self.merge_from(target, source, Level { depth: 0, fills: true })
+        self.merge_from(target, source, MergeLevel::new(true))
     }
 
     #[inline(never)]
@@ -71,15 +46,17 @@ impl Document {
         &mut self,
         target: NodeId,
         source: NodeId,
-        level: Level,
+        level: MergeLevel,
     ) -> Result<(), MergeError> {
-        let Some(Pending { target, source, level }) = self.merge_lone(target, source, level) else {
+        let Some(Pending { target, source, level }) =
+            self.merge_single_members(target, source, level)
+        else {
             return Ok(());
         };
         self.merge_rest(Pending { target, source, level })
     }
 
-    /// Merges what is no object of one member.
+    /// Merges a pair that is not handled as objects of a single member.
     #[inline(never)]
     fn merge_rest(&mut self, pair: Pending) -> Result<(), MergeError> {
         let (target, source) = (self.resolve(pair.target), self.resolve(pair.source));
@@ -88,14 +65,14 @@ impl Document {
         }
         let (left, right) = (self.stored(target.0), self.stored(source.0));
         if left.has(SLOTS) && left.meta == right.meta {
-            // Two objects of one shape, as entities are.
+            // Both objects have the same shape, as entities do.
             return self.merge_entities(target, source, pair.level);
         }
         if !self.both_containers(target, source) {
             self.replace(target, source);
             return Ok(());
         }
-        // The work list is kept in the document, so that a warm merge does not allocate.
+        // The document keeps the work list, so that a warm merge does not allocate.
         let mut pending = std::mem::take(&mut self.pending);
         pending.clear();
         pending.push(Pending { target, source, ..pair });
@@ -111,7 +88,7 @@ impl Document {
         &mut self,
         target: NodeId,
         source: NodeId,
-        level: Level,
+        level: MergeLevel,
     ) -> Result<(), MergeError> {
         let mut pending = std::mem::take(&mut self.pending);
         pending.clear();
@@ -121,13 +98,13 @@ impl Document {
         result
     }
 
-    /// Merges `source` into what `path` leads to from `root`. Objects that are missing on the way,
+    /// Merges `source` into the value at `path` from `root`. Objects on the way that are missing,
     /// or `null`, are made.
     ///
     /// # Errors
     ///
-    /// As [`merge`](Document::merge), and when the path leads through another kind of value or
-    /// past the end of an array.
+    /// As [`merge`](Document::merge); also if the path leads through another kind of value or past
+    /// the end of an array.
     pub fn merge_at(
         &mut self,
         root: NodeId,
@@ -157,8 +134,8 @@ impl Document {
         Some(object)
     }
 
-    /// Makes the value `target` be what `source` is, wherever it is linked. Both are resolved and
-    /// not the same; so references never form a circle.
+    /// Makes the value `target` equal to `source`, wherever it is linked. Both ids are resolved and
+    /// different, so references never form a cycle.
     fn replace(&mut self, target: NodeId, source: NodeId) {
         let new = self.stored(source.0);
         let Some(old) = self.nodes.get_mut(target.0 as usize) else { return };
@@ -183,7 +160,7 @@ impl Document {
             }
             if self.node(pair.target).is(Tag::Array) {
                 self.merge_arrays(pair, pending)?;
-            } else if !self.merge_few(pair, pending) {
+            } else if !self.merge_small_objects(pair, pending) {
                 self.merge_objects(pair, pending);
             }
         }
@@ -236,7 +213,7 @@ impl Document {
         let Some(object) = self.object_in_table(target) else { return };
         let mut index = self.index_members(target, source);
         let mut cursor = self.member_cursor(source);
-        // Members often stand in the same order on both sides.
+        // Members often have the same order on both sides.
         let mut expected = 0;
         while let Some((key, value)) = self.next_member(&mut cursor) {
             let place = match &mut index {
@@ -264,7 +241,7 @@ impl Document {
         &mut self,
         target: NodeId,
         source: NodeId,
-        level: Level,
+        level: MergeLevel,
         pending: &mut Vec<Pending>,
     ) {
         let (left, right) = (self.stored(target.0), self.stored(source.0));
@@ -274,7 +251,7 @@ impl Document {
             let Some(value) = self.link(from + slot) else { continue };
             let value = self.resolve(value);
             match self.links.get_mut(to + slot) {
-                // What most slots are: nothing to merge with.
+                // Most slots are empty: there is nothing to merge with.
                 Some(link) if *link == ABSENT => *link = value.0,
                 _ => self.merge_link(to + slot, value, level, pending),
             }
@@ -286,12 +263,12 @@ impl Document {
         }
     }
 
-    /// Merges `source`, whatever form it has, into the object in slots `target`.
+    /// Merges `source`, in whatever form it is, into the object in slots `target`.
     fn merge_into_slots(
         &mut self,
         target: NodeId,
         source: NodeId,
-        level: Level,
+        level: MergeLevel,
         pending: &mut Vec<Pending>,
     ) {
         let left = self.stored(target.0);
@@ -313,7 +290,7 @@ impl Document {
         }
     }
 
-    /// The node of a key; made, if it is that of a slot.
+    /// The node of a key; made if the key is that of a slot.
     fn key_node(&mut self, key: Key) -> u32 {
         match key {
             Key::Node(node) => node,
@@ -324,12 +301,12 @@ impl Document {
         }
     }
 
-    /// Merges `value` into what is linked at `place`.
+    /// Merges `value` into the value linked at `place`.
     fn merge_link(
         &mut self,
         place: usize,
         value: NodeId,
-        level: Level,
+        level: MergeLevel,
         pending: &mut Vec<Pending>,
     ) {
         let value = self.resolve(value);
@@ -343,7 +320,7 @@ impl Document {
         }
     }
 
-    /// `place`, if a table of `object` has a pair there with this key.
+    /// Returns `place` if the table of `object` has a pair with this key there.
     fn expected_place(&self, object: u32, place: usize, key: Key) -> Option<usize> {
         let node = self.stored(object);
         let first = node.a as usize + 2;
@@ -352,7 +329,7 @@ impl Document {
         (inside && self.keys_equal(Key::Node(self.links[place - 1]), key)).then_some(place)
     }
 
-    /// An index over the members of a table, where merging `source` into it is worth one.
+    /// An index over the members of a table, if merging `source` into it is worth one.
     fn index_members(&self, target: NodeId, source: NodeId) -> Option<KeyIndex> {
         let node = self.stored(target.0);
         let mut index = KeyIndex::for_keys(self.len(target).min(self.len(source)))?;
@@ -362,11 +339,11 @@ impl Document {
         Some(index)
     }
 
-    /// Whether an object may hold a key twice. May say yes in error, never no.
+    /// True if an object may hold a key twice. May return true in error, never false.
     fn may_repeat_keys(&self, object: NodeId) -> bool {
         let node = self.stored(object.0);
         if node.has(REPEATS | SLOTS) {
-            // Of an object in slots the others may.
+            // The other members of an object in slots may.
             return true;
         }
         if node.has(TABLE) || node.b < 2 {
@@ -375,14 +352,14 @@ impl Document {
         let mut cursor = self.member_cursor(object);
         let mut seen = 0u64;
         while let Some((key, _)) = self.next_member(&mut cursor) {
-            if self.see(&mut seen, key) {
+            if self.note_key(&mut seen, key) {
                 return true;
             }
         }
         false
     }
 
-    /// A bit for a filter over keys: equal keys share a bit.
+    /// The bit of a key in a filter: equal keys share a bit.
     pub(crate) fn key_bit(&self, key: Key) -> u64 {
         let Key::Node(key) = key else { return u64::MAX };
         let node = self.stored(key);

@@ -1,5 +1,5 @@
-//! The node: 16 bytes, four words. What a word means depends on the tag; this module is the only
-//! place that packs and unpacks them.
+//! The node: 16 bytes, four words. The tag decides the meaning of the words; this module is the
+//! only place that packs and unpacks them.
 //!
 //! | tag | `meta` text field | `a` | `b` | `end` |
 //! |---|---|---|---|---|
@@ -13,22 +13,22 @@
 //! | object, slots | shape | position in `links` | – | same |
 //! | reference | – | node meant | – | same |
 //!
-//! `end` never changes after a node is written: it is how a walk over a parent that still lies in
-//! line steps over this node, whatever became of the node since. Nobody steps over a key alone: the
-//! `end` of one is what most keys differ in.
+//! `end` never changes after a node is written: a walk over a parent that is still in line uses it
+//! to step over this node, whatever became of the node since. A key is never stepped over alone, so
+//! its `end` holds the four bytes in which most keys differ.
 
 use std::fmt;
 
 /// Handle of a value in a [`Document`](crate::Document).
 ///
-/// It stays valid until the document is [reset](crate::Document::reset). Used with another
-/// document, or after a reset, it means some other value or reads as `null`; it never panics.
+/// It is valid until the document is [reset](crate::Document::reset). If it is used with another
+/// document, or after a reset, it denotes some other value or reads as `null`; it never panics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub(crate) u32);
 
 impl NodeId {
-    /// A number for tables beside the document: small, different for different nodes, and without gaps that
-    /// matter.
+    /// A number for tables beside the document: small, different for different nodes, and nearly
+    /// without gaps.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a node is, as stored.
+/// The stored type of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Tag {
@@ -75,7 +75,7 @@ pub(crate) enum Tag {
     String = 4,
     Array = 5,
     Object = 6,
-    /// Stands for another node; left behind where a merge replaced a whole value in place.
+    /// Refers to another node; left behind where a merge replaced a whole value in place.
     Reference = 7,
 }
 
@@ -103,7 +103,7 @@ pub(crate) const REAL: u32 = 1 << 6;
 pub(crate) const REPEATS: u32 = 1 << 7;
 
 const TEXT_SHIFT: u32 = 8;
-/// Highest number of texts (and of shapes) in one arena: what 24 bits can name.
+/// Maximum number of texts (and of shapes) in one arena: the number that 24 bits can name.
 pub(crate) const TEXTS_MAX: usize = 1 << 24;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +118,8 @@ pub(crate) struct Node {
 const _: () = assert!(size_of::<Node>() == 16);
 
 impl Node {
-    /// What an unknown id reads as. Its text is at the head of our own buffer, see `text`.
+    /// The node that an unknown id reads as. Its text is at the beginning of the document's own
+    /// buffer, see `text`.
     pub(crate) const NULL: Node = Node { meta: Tag::Null as u32, a: 0, b: 4, end: 0 };
 
     #[inline(always)]
@@ -146,13 +147,13 @@ impl Node {
         self.is(Tag::Array) || self.is(Tag::Object)
     }
 
-    /// Whether this is an object that has none of these flags.
+    /// True if this is an object that has none of these flags.
     #[inline(always)]
     pub(crate) fn is_object_without(self, flags: u32) -> bool {
         self.meta & (TAG_MASK | flags) == Tag::Object as u32
     }
 
-    /// The text of a scalar, or the shape of an object in slots.
+    /// The number of the text of a scalar, or of the shape of an object in slots.
     #[inline(always)]
     pub(crate) fn text(self) -> u32 {
         self.meta >> TEXT_SHIFT

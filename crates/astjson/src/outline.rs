@@ -1,13 +1,13 @@
-//! The members of an object, or the elements of an array, as slices of the text. The whole text is read strictly, and
-//! no nodes are made of it, so a large value that is not wanted costs little more than its length.
+//! Splits an object into its members, or an array into its elements, as slices of the text. The
+//! whole text is read strictly, but no nodes are made of it, so a large value that is not needed
+//! costs little more than its length.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::careful;
-use crate::document::DEPTH_LIMIT_DEFAULT;
 use crate::error::{ParseError, ParseErrorKind};
+use crate::limits::DEPTH_LIMIT_DEFAULT;
 use crate::node::Kind;
 use crate::parse::TEXT_BYTES_MAX;
 use crate::scan::{Level, Refused};
@@ -15,10 +15,11 @@ use crate::skip::Skip;
 use crate::string::decode;
 use crate::text::Utf8;
 use crate::token::{byte, colon, skip_space};
+use crate::validating_parser;
 
-/// Calls `member` with the key and the text of the value of each member of the object that `text` is, in their order.
-/// Keys that occur several times are given several times; where one must count, it is the last. Returns what `text` is;
-/// there are no members if it is not an object.
+/// Calls `member` with the key and the text of the value of each member of the object `text`, in
+/// their order. A key that occurs several times is reported several times; if only one can count,
+/// it is the last. Returns the kind of `text`; it has no members if it is not an object.
 ///
 /// ```
 /// let mut found = None;
@@ -34,8 +35,8 @@ use crate::token::{byte, colon, skip_space};
 ///
 /// # Errors
 ///
-/// As [`Document::parse`](crate::Document::parse) with the default depth limit. Members before the error have been
-/// given.
+/// As [`Document::parse`](crate::Document::parse) with the default depth limit. Members before the
+/// error have been reported.
 pub fn outline_members(
     text: &Bytes,
     mut member: impl FnMut(Cow<'_, str>, Bytes),
@@ -47,8 +48,8 @@ pub fn outline_members(
     })
 }
 
-/// Calls `element` with the text of each element of the array that `text` is, in their order. Returns what `text` is;
-/// there are no elements if it is not an array.
+/// Calls `element` with the text of each element of the array `text`, in their order. Returns the
+/// kind of `text`; it has no elements if it is not an array.
 ///
 /// # Errors
 ///
@@ -71,7 +72,7 @@ fn outline(
     let checked = Utf8::new(text.clone())
         .map_err(|offset| ParseError { kind: ParseErrorKind::InvalidUtf8, offset })?;
     read(text, checked.as_str(), each).map_err(|Refused| {
-        careful::check(checked.as_str(), DEPTH_LIMIT_DEFAULT)
+        validating_parser::check(checked.as_str(), DEPTH_LIMIT_DEFAULT)
             .err()
             .unwrap_or(ParseError { kind: ParseErrorKind::ExpectedValue, offset: 0 })
     })
@@ -97,7 +98,7 @@ fn read(
     if !matches!(kind, Kind::Object | Kind::Array) {
         at = skip(at, DEPTH_LIMIT_DEFAULT)?;
     } else {
-        // `]` and `}` stand two after `[` and `{` in ASCII.
+        // In ASCII, `]` and `}` are two above `[` and `{`.
         let closer = first + 2;
         at = skip_space(text, at + 1);
         if byte(text, at) == closer {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_given_as_they_stand() {
+    fn members_are_reported_as_they_are_written() {
         let text = r#" { "a" : [1, {"b":"]}"}] ,"\u0061":null, "":"x\"" } "#;
         let expected = [("a", r#"[1, {"b":"]}"}]"#), ("a", "null"), ("", r#""x\"""#)];
         let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));

@@ -1,73 +1,23 @@
-//! Printing: a value as compact or indented text into any buffer.
+//! Prints a value as compact text into any buffer.
 
-use bytes::BytesMut;
 use smallvec::SmallVec;
 
-use crate::document::{Document, WALK_DEPTH_MAX};
+use crate::document::Document;
 use crate::emitter::{Emitter, Run};
+use crate::limits::WALK_DEPTH_MAX;
 use crate::node::{Node, NodeId, SLOTS, TABLE, Tag};
 use crate::shape::ShapeKey;
+use crate::sink::Sink;
 
-/// Containers that are open while printing, without touching the heap: deeper than answers nest.
+/// Number of open containers that printing keeps off the heap: more than responses nest.
 const OPEN_INLINE: usize = 32;
 
-/// A buffer that JSON text is appended to.
-pub trait Sink {
-    /// Appends `bytes`. All that is put into a sink is valid UTF-8 in the end, and so is every
-    /// single piece.
-    fn put(&mut self, bytes: &[u8]);
-
-    /// Appends the first `count` of these bytes, for sinks that can do that faster.
-    #[inline(always)]
-    fn put_few(&mut self, bytes: [u8; 8], count: usize) {
-        self.put(&bytes[..count]);
-    }
-}
-
-impl Sink for Vec<u8> {
-    #[inline(always)]
-    fn put(&mut self, bytes: &[u8]) {
-        // Of a fixed size, bytes are written without a call; what overlaps is written twice.
-        let start = self.len();
-        if let (8..=16, Some(first), Some(last)) =
-            (bytes.len(), bytes.first_chunk::<8>(), bytes.last_chunk::<8>())
-        {
-            self.extend_from_slice(first);
-            self.truncate(start + bytes.len() - last.len());
-            self.extend_from_slice(last);
-        } else if let (4..=7, Some(first), Some(last)) =
-            (bytes.len(), bytes.first_chunk::<4>(), bytes.last_chunk::<4>())
-        {
-            self.extend_from_slice(first);
-            self.truncate(start + bytes.len() - last.len());
-            self.extend_from_slice(last);
-        } else {
-            self.extend_from_slice(bytes);
-        }
-    }
-
-    #[inline(always)]
-    fn put_few(&mut self, bytes: [u8; 8], count: usize) {
-        // Of a fixed size, bytes are written without a call.
-        let length = self.len() + count;
-        self.extend_from_slice(&bytes);
-        self.truncate(length);
-    }
-}
-
-impl Sink for BytesMut {
-    #[inline(always)]
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
-/// A container that is open, and where in it we are.
+/// An open container, and the position in it.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenContainer {
     id: NodeId,
     form: Form,
-    /// The next member or element: a node, or a place in `links`.
+    /// The next member or element: a node, or a position in `links`.
     at: u32,
     end: u32,
     first: bool,
@@ -83,10 +33,11 @@ enum Form {
 }
 
 impl Document {
-    /// Appends `n` to `out` as compact JSON. Scalars and keys come out as they went in.
+    /// Appends `n` to `out` as compact JSON. Scalars and keys are printed as they were written.
     ///
-    /// A value that contains itself, or is nested deeper than [`WALK_DEPTH_MAX`], is `null` where
-    /// it would go too far. A value that stands at many places is printed at each of them.
+    /// A value that contains itself, or is nested deeper than [`WALK_DEPTH_MAX`], is printed as
+    /// `null` where it would exceed that depth. A value that is linked at many places is printed at
+    /// each of them.
     // Hot path: `cargo bench -p astjson -- print`.
     pub fn print<S: Sink + ?Sized>(&self, n: NodeId, out: &mut S) {
         let mut emitter = Emitter::new(&self.texts, out);
@@ -95,14 +46,14 @@ impl Document {
         emitter.flush(&mut run);
     }
 
-    /// Puts a whole value out.
+    /// Emits a whole value.
     pub(crate) fn emit<'a, S: Sink + ?Sized>(
         &'a self,
         n: NodeId,
         emitter: &mut Emitter<'a, S>,
         run: &mut Run<'a>,
     ) {
-        let mut around: SmallVec<[Open; OPEN_INLINE]> = SmallVec::new();
+        let mut around: SmallVec<[OpenContainer; OPEN_INLINE]> = SmallVec::new();
         let mut next = n;
         loop {
             // A value that may be a container begins.
@@ -129,11 +80,12 @@ impl Document {
         }
     }
 
-    /// Puts out the members or elements of a container up to one that is no scalar, and returns that.
+    /// Emits the members or elements of a container up to the first that is not a scalar, and
+    /// returns that one.
     #[inline(always)]
     fn emit_scalars<'a, S: Sink + ?Sized>(
         &'a self,
-        open: &mut Open,
+        open: &mut OpenContainer,
         emitter: &mut Emitter<'a, S>,
         run: &mut Run<'a>,
     ) -> Option<NodeId> {
@@ -192,11 +144,11 @@ impl Document {
         None
     }
 
-    /// Puts out the next key of an object in table form or in slots, and returns its value.
+    /// Emits the next key of an object in table form or in slots, and returns its value.
     #[inline(always)]
     fn emit_key<'a, S: Sink + ?Sized>(
         &'a self,
-        open: &mut Open,
+        open: &mut OpenContainer,
         emitter: &mut Emitter<'a, S>,
         run: &mut Run<'a>,
     ) -> Option<NodeId> {
@@ -216,7 +168,7 @@ impl Document {
                     return Some(value);
                 }
             }
-            // Then come the members that the shape does not list.
+            // The members that the shape does not list follow.
             let others = self.node(self.link(open.end as usize)?);
             open.form = Form::ObjectTable;
             (open.at, open.end) = (others.a + 1, others.a + 1 + 2 * others.b);
@@ -231,7 +183,7 @@ impl Document {
                 emitter.punctuation(run, b',');
             }
             let key = self.stored(key_id);
-            // Where they are still side by side, as they were parsed, key and value are one piece.
+            // Key and value are one piece if they are still side by side, as they were parsed.
             if id == key_id + 1 && emitter.member(run, key, self.stored(id)) {
                 continue;
             }
@@ -241,23 +193,23 @@ impl Document {
         }
     }
 
-    /// Begins a value that may be a container; what is none, or must not be opened, is put out at
-    /// once.
+    /// Begins a value that may be a container. A scalar, or a container that must not be opened, is
+    /// emitted at once.
     #[inline(always)]
     fn enter<'a, S: Sink + ?Sized>(
         &'a self,
         id: NodeId,
-        around: &[Open],
+        around: &[OpenContainer],
         emitter: &mut Emitter<'a, S>,
         run: &mut Run<'a>,
-    ) -> Option<Open> {
+    ) -> Option<OpenContainer> {
         let id = self.resolve(id);
         let node = self.stored(id.0);
         if !node.is_container() {
             emitter.token(run, node);
             return None;
         }
-        if self.goes_too_far(id, around) {
+        if self.is_cycle_or_too_deep(id, around) {
             emitter.bytes(run, b"null");
             return None;
         }
@@ -277,20 +229,20 @@ impl Document {
                 (Form::ObjectInLine, id.0 + 1, node.end)
             }
         };
-        Some(Open { id, form, at, end, first: true })
+        Some(OpenContainer { id, form, at, end, first: true })
     }
 
-    /// Whether opening `id` would go round in a circle, or too deep. What lies in line behind its
-    /// parent can do no circle.
+    /// True if opening `id` would enter a cycle, or exceed the depth limit. Values in line after
+    /// their parent cannot form a cycle.
     #[inline]
-    fn goes_too_far(&self, id: NodeId, around: &[Open]) -> bool {
+    fn is_cycle_or_too_deep(&self, id: NodeId, around: &[OpenContainer]) -> bool {
         let Some(parent) = around.last() else { return false };
         let in_line = matches!(parent.form, Form::ObjectInLine | Form::ArrayInLine)
             && (parent.id.0..self.stored(parent.id.0).end).contains(&id.0);
         around.len() >= WALK_DEPTH_MAX || (!in_line && around.iter().any(|open| open.id == id))
     }
 
-    /// `n` as a compact string, for messages and tests.
+    /// Returns `n` as a compact string, for messages and tests.
     pub fn to_string(&self, n: NodeId) -> String {
         let mut out = Vec::new();
         self.print(n, &mut out);

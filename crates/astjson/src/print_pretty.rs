@@ -1,24 +1,25 @@
-//! Printing indented, for people. Nothing here is fast.
+//! Prints a value indented, for people. This code is not optimised.
 
 use smallvec::SmallVec;
 
-use crate::document::{Document, WALK_DEPTH_MAX};
+use crate::document::Document;
+use crate::limits::WALK_DEPTH_MAX;
 use crate::node::{NodeId, Tag};
-use crate::print::Sink;
 use crate::read::{Key, MemberCursor};
+use crate::sink::Sink;
 use crate::string::print_string;
 
-/// Containers that are open while printing, without touching the heap: deeper than answers nest.
+/// Number of open containers that printing keeps off the heap: more than responses nest.
 const OPEN_INLINE: usize = 32;
 
-/// A container that is open, and where in it we are.
-struct Open {
+/// An open container, and the position in it.
+struct IndentedContainer {
     id: NodeId,
-    place: Place,
+    children: NextChild,
     first: bool,
 }
 
-enum Place {
+enum NextChild {
     Elements { next: u32, count: u32 },
     Members(MemberCursor),
 }
@@ -26,7 +27,7 @@ enum Place {
 impl Document {
     /// Appends `n` to `out` as indented JSON, two spaces a level.
     pub fn print_pretty<S: Sink + ?Sized>(&self, n: NodeId, out: &mut S) {
-        let mut open: SmallVec<[Open; OPEN_INLINE]> = SmallVec::new();
+        let mut open: SmallVec<[IndentedContainer; OPEN_INLINE]> = SmallVec::new();
         let mut value = Some(self.resolve(n));
         loop {
             if let Some(id) = value.take() {
@@ -35,29 +36,29 @@ impl Document {
                     out.put(self.raw(id).as_bytes());
                 } else if self.is_empty(id) {
                     out.put(if node.is(Tag::Array) { b"[]" } else { b"{}" });
-                } else if self.leads_too_far(id, &open) {
+                } else if is_cycle_or_too_deep(id, &open) {
                     out.put(b"null");
                 } else if node.is(Tag::Array) {
                     out.put(b"[");
-                    let place = Place::Elements { next: 0, count: node.b };
-                    open.push(Open { id, place, first: true });
+                    let children = NextChild::Elements { next: 0, count: node.b };
+                    open.push(IndentedContainer { id, children, first: true });
                 } else {
                     out.put(b"{");
-                    let place = Place::Members(self.member_cursor(id));
-                    open.push(Open { id, place, first: true });
+                    let children = NextChild::Members(self.member_cursor(id));
+                    open.push(IndentedContainer { id, children, first: true });
                 }
             }
             let depth = open.len();
             let Some(container) = open.last_mut() else { return };
             let first = std::mem::replace(&mut container.first, false);
-            let (key, next) = match &mut container.place {
-                Place::Elements { next, count } => {
+            let (key, next) = match &mut container.children {
+                NextChild::Elements { next, count } => {
                     let element =
                         if *next < *count { self.at(container.id, *next as usize) } else { None };
                     *next += 1;
                     (None, element)
                 }
-                Place::Members(cursor) => match self.next_member(cursor) {
+                NextChild::Members(cursor) => match self.next_member(cursor) {
                     Some((key, value)) => (Some(key), Some(value)),
                     None => (None, None),
                 },
@@ -82,12 +83,12 @@ impl Document {
             value = Some(self.resolve(next));
         }
     }
+}
 
-    /// Whether opening `id` would go round in a circle, or too deep. Only linked values can do
-    /// either, but here nobody counts the time.
-    fn leads_too_far(&self, id: NodeId, open: &[Open]) -> bool {
-        open.len() >= WALK_DEPTH_MAX || open.iter().any(|container| container.id == id)
-    }
+/// True if opening `id` would enter a cycle, or exceed the depth limit. Only linked values can do
+/// either; the check of all of them is slow, but speed does not matter here.
+fn is_cycle_or_too_deep(id: NodeId, open: &[IndentedContainer]) -> bool {
+    open.len() >= WALK_DEPTH_MAX || open.iter().any(|container| container.id == id)
 }
 
 fn indent<S: Sink + ?Sized>(depth: usize, out: &mut S) {

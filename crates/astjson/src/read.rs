@@ -1,10 +1,10 @@
-//! Reading values: kinds, texts, members, elements, paths.
+//! Reads values: kinds, texts, members, elements, paths.
 
 use std::borrow::Cow;
 
 use crate::document::Document;
 use crate::node::{ESCAPED, Kind, Node, NodeId, REAL, SLOTS, TABLE, Tag};
-use crate::parser::ABSENT;
+use crate::parser_state::ABSENT;
 use crate::shape::Shape;
 use crate::string;
 use crate::text::equal;
@@ -31,7 +31,7 @@ impl From<usize> for PathSegment<'_> {
 }
 
 impl Document {
-    /// What kind of value `n` is.
+    /// The kind of value `n`.
     pub fn kind(&self, n: NodeId) -> Kind {
         match self.node(n).tag() {
             Tag::Null | Tag::Reference => Kind::Null,
@@ -43,12 +43,12 @@ impl Document {
         }
     }
 
-    /// Whether `n` is `null`.
+    /// True if `n` is `null`.
     pub fn is_null(&self, n: NodeId) -> bool {
         self.node(n).is(Tag::Null)
     }
 
-    /// The value of a boolean.
+    /// The value of a boolean; `None` for other kinds.
     pub fn as_bool(&self, n: NodeId) -> Option<bool> {
         match self.node(n).tag() {
             Tag::True => Some(true),
@@ -57,7 +57,7 @@ impl Document {
         }
     }
 
-    /// The decoded text of a string; allocates only where there are escapes to decode.
+    /// The decoded text of a string. Allocates only if there are escapes to decode.
     ///
     /// An escaped lone surrogate names no character and is decoded to U+FFFD.
     pub fn as_str(&self, n: NodeId) -> Option<Cow<'_, str>> {
@@ -77,19 +77,19 @@ impl Document {
         if node.is(Tag::Number) { self.literal(node).parse().ok() } else { None }
     }
 
-    /// Whether `n` is a number written without fraction and exponent.
+    /// True if `n` is a number written without fraction and exponent.
     pub fn is_integer(&self, n: NodeId) -> bool {
         let node = self.node(n);
         node.is(Tag::Number) && !node.has(REAL)
     }
 
-    /// Whether `n` is the string `wanted`. Understands escapes and does not allocate.
+    /// True if `n` is the string `wanted`. Understands escapes and does not allocate.
     pub fn str_eq(&self, n: NodeId, wanted: &str) -> bool {
         let node = self.node(n);
         node.is(Tag::String) && self.literal_is(node, wanted)
     }
 
-    /// The exact text of a scalar as it came or was made, strings with their quotes. Empty for
+    /// The exact text of a scalar as it was parsed or made, strings with their quotes. Empty for
     /// arrays and objects: use [`print`](Document::print) for those.
     pub fn raw(&self, n: NodeId) -> &str {
         let node = self.node(n);
@@ -104,11 +104,11 @@ impl Document {
         }
     }
 
-    /// The value of member `key`; of several with this key, the last. `None` where there is none
-    /// or `object` is something else.
+    /// The value of member `key`; of several with this key, the last. `None` if there is none, or
+    /// `object` is not an object.
     ///
-    /// Compares with one member after the other: made for the small objects that answers are
-    /// made of.
+    /// Compares the members one after the other, which suits the small objects of typical
+    /// responses.
     pub fn get(&self, object: NodeId, key: &str) -> Option<NodeId> {
         let node = self.node(object);
         if !node.is(Tag::Object) {
@@ -123,7 +123,7 @@ impl Document {
         }
         if node.has(TABLE) {
             let pairs = self.pairs_of(node);
-            // From behind: of several, the last counts.
+            // The search goes from the end, because the last of several counts.
             let pair = pairs.chunks_exact(2).rfind(|pair| self.key_is(Key::Node(pair[0]), key));
             return pair.map(|pair| NodeId(pair[1]));
         }
@@ -139,8 +139,8 @@ impl Document {
         found
     }
 
-    /// As [`get`](Document::get), for callers that know where the member is if the object has
-    /// slots: in slot `slot`. A wrong number costs time only.
+    /// Like [`get`](Document::get), for callers that know the `slot` of the member if the object
+    /// has slots. A wrong number costs only time.
     #[inline]
     pub fn get_near(&self, object: NodeId, key: &str, slot: usize) -> Option<NodeId> {
         let node = self.node(object);
@@ -153,7 +153,7 @@ impl Document {
         self.get(object, key)
     }
 
-    /// Kind and exact text ([`raw`](Document::raw)) of a value at one look.
+    /// The kind and the exact text ([`raw`](Document::raw)) of a value in one access.
     #[inline]
     pub fn kind_and_raw(&self, n: NodeId) -> (Kind, &str) {
         let node = self.node(n);
@@ -172,7 +172,7 @@ impl Document {
     }
 
     /// The slots of an object, if they are those of object `number` of the
-    /// [linked](crate::Shape::linked) `shape`: for callers that look at many of them.
+    /// [linked](crate::Shape::linked) `shape`. For callers that read many slots.
     #[inline]
     pub fn slots(&self, object: NodeId, shape: &Shape, number: usize) -> Option<Slots<'_>> {
         let node = self.node(object);
@@ -184,9 +184,9 @@ impl Document {
         Some(Slots { links })
     }
 
-    /// The value in slot `slot` of an object that was parsed by a shape; the number is the place
-    /// of the key in [`ObjectSpec::fields`](crate::ObjectSpec::fields). `None` where the object
-    /// has no such member or was not parsed by a shape (that knows it).
+    /// The value in slot `slot` of an object that was parsed by a shape. The number is the index of
+    /// the key in [`ObjectSpec::fields`](crate::ObjectSpec::fields). `None` if the object has no
+    /// such member, or its shape does not list it.
     #[inline]
     pub fn slot(&self, object: NodeId, slot: usize) -> Option<NodeId> {
         let node = self.node(object);
@@ -196,7 +196,7 @@ impl Document {
         self.link(node.a as usize + slot)
     }
 
-    /// Whether an object was parsed by a shape and has numbered slots.
+    /// True if an object was parsed by a shape and has numbered slots.
     pub fn has_slots(&self, object: NodeId) -> bool {
         self.node(object).has(SLOTS)
     }
@@ -223,17 +223,17 @@ impl Document {
     }
 
     /// Appends to `found` every value that following `keys` from `root` leads to, in the order of
-    /// the text. Arrays on the way, and at the end, stand for their elements; a `null` or a
+    /// the text. Arrays on the way, and at the end, are replaced by their elements; a `null` or a
     /// missing member ends its branch.
     ///
-    /// This is how the objects that a list of answers belongs to are found:
-    /// `["products", "reviews", "author"]`.
+    /// This finds the objects that a list of entities belongs to: `["products", "reviews",
+    /// "author"]`.
     pub fn select_into(&self, root: NodeId, keys: &[&str], found: &mut Vec<NodeId>) {
         self.select(root, keys, found, 0);
     }
 
     fn select(&self, n: NodeId, keys: &[&str], found: &mut Vec<NodeId>, depth: usize) {
-        // Only nested lists and keys recurse; a bound for values that contain themselves.
+        // Only nested lists and keys recurse; the bound ends values that contain themselves.
         const DEPTH_MAX: usize = 256;
         if depth > DEPTH_MAX {
             return;
@@ -255,7 +255,7 @@ impl Document {
         }
     }
 
-    /// How many elements an array or members an object has; 0 for scalars.
+    /// The number of elements of an array or members of an object; 0 for scalars.
     pub fn len(&self, n: NodeId) -> usize {
         let node = self.node(n);
         if !node.is_container() {
@@ -270,12 +270,12 @@ impl Document {
         taken + self.others(node).map_or(0, |others| self.len(others))
     }
 
-    /// Whether `n` has no elements or members.
+    /// True if `n` has no elements or members.
     pub fn is_empty(&self, n: NodeId) -> bool {
         self.len(n) == 0
     }
 
-    /// The elements of an array in order; nothing for other kinds.
+    /// The elements of an array in order; none for other kinds.
     pub fn elements(&self, array: NodeId) -> Elements<'_> {
         let node = self.node(array);
         if !node.is(Tag::Array) {
@@ -288,7 +288,7 @@ impl Document {
         Elements { table: None, next: first, end: first + node.b }
     }
 
-    /// The members of an object in order, keys decoded; nothing for other kinds.
+    /// The members of an object in order, with decoded keys; none for other kinds.
     pub fn members(&self, object: NodeId) -> Members<'_> {
         Members { document: self, cursor: self.member_cursor(object) }
     }
@@ -342,7 +342,7 @@ impl Document {
         }
     }
 
-    /// Whether two keys are the same.
+    /// True if two keys are equal.
     pub(crate) fn keys_equal(&self, left: Key, right: Key) -> bool {
         match (left, right) {
             (Key::Slot { shape, slot }, other) | (other, Key::Slot { shape, slot }) => {
@@ -369,7 +369,7 @@ impl Document {
         }
     }
 
-    /// Key of a slot.
+    /// The key of a slot.
     pub(crate) fn slot_key(&self, shape: u32, slot: u32) -> &str {
         let key = self.shapes.object(shape).and_then(|shape| shape.keys.get(slot as usize));
         key.map_or("", |key| &key.text)
@@ -381,7 +381,7 @@ impl Document {
         self.links.get(place).copied().filter(|&id| id != ABSENT).map(NodeId)
     }
 
-    /// The object of the members that an object in slots has beside its shape.
+    /// The object of the members that an object in slots has in addition to its shape.
     pub(crate) fn others(&self, node: Node) -> Option<NodeId> {
         let shape = self.shapes.object(node.text())?;
         self.link(node.a as usize + shape.keys.len())
@@ -428,7 +428,7 @@ impl Document {
                     let (shape, taken) = (*shape, *slot);
                     let value = self.link((*at + taken) as usize);
                     if taken == *count {
-                        // What follows the slots is the object of the others, a table.
+                        // After the slots comes the object of the other members, a table.
                         *cursor = self.member_cursor(value?);
                         continue;
                     }
@@ -451,7 +451,7 @@ pub(crate) enum Key {
     Slot { shape: u32, slot: u32 },
 }
 
-/// A place among the members of an object.
+/// A position among the members of an object.
 #[derive(Clone, Copy)]
 pub(crate) enum MemberCursor {
     /// Key and value nodes in turn.

@@ -1,9 +1,9 @@
-//! Shapes: what a caller expects of a text, compiled for the parser.
+//! Shapes: the expected structure of a text, compiled for the parser.
 //!
-//! A shape says which keys the objects at each place will have, in which order they are likely to
-//! come, and what the values are like. Objects that are parsed by it have numbered slots in place
-//! of keys. Lists are not part of a shape: a shape for an object is a shape for lists of such
-//! objects too, however nested.
+//! A shape lists the keys of the objects at each place, in the order in which they are likely to
+//! come, and the structure of their values. Objects that are parsed by it have numbered slots in
+//! place of keys. Lists are not part of a shape: a shape for an object also fits lists of such
+//! objects, however nested.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use std::sync::Arc;
 use crate::node::TEXTS_MAX;
 use crate::scan::KeyHead;
 use crate::string::{self, print_string};
-use crate::text::position;
+use crate::text::to_position;
 
-/// How deep a shape goes. What is nested deeper is parsed as if nothing were known of it.
-/// Operations are limited to less; see the limits of whoever makes shapes of them.
+/// Maximum depth of a shape. Values that are nested deeper are parsed without a shape. Operations
+/// have lower limits, which the creator of the shape enforces.
 pub const SHAPE_DEPTH_MAX: usize = 128;
 
-/// Most keys in one object of a shape; further ones count as [other](Others) keys.
+/// Maximum number of keys in one object of a shape; further ones count as [other](Others) keys.
 pub const SHAPE_KEYS_MAX: usize = u16::MAX as usize;
 
-/// Stands for a key that was listed before. No text has it: it is a control character, and looking
-/// for it finds nothing.
-const TAKEN: &str = "\0";
+/// Text of the slot of a key that was listed before. No key equals it: it is a control character,
+/// which JSON escapes, and `slot` never finds it.
+const DUPLICATE_KEY: &str = "\0";
 
 /// The key whose value selects among alternatives.
 const TYPE_KEY: &str = "__typename";
 
-/// What is expected at some place of a text.
+/// The expected structure of a value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ShapeSpec {
-    /// Anything: parsed into general nodes.
+    /// Any value: parsed into generic nodes.
     #[default]
     Any,
-    /// Objects, or lists of objects. Anything else that turns up is parsed as it is.
+    /// Objects, or lists of objects. Values of other kinds are parsed as they are.
     Object(ObjectSpec),
 }
 
@@ -45,22 +45,20 @@ impl ShapeSpec {
     }
 }
 
-/// What objects at some place are like.
+/// The expected structure of objects at one place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ObjectSpec {
-    /// Keys in the order in which they are likely to come, and what is expected of their values.
-    /// The place in this list is the number of the slot. Of a key that is listed twice the first
-    /// counts.
+    /// Keys in the order in which they are likely to come, and the structure of their values. The
+    /// index in this list is the number of the slot. If a key is listed twice, the first counts.
     pub fields: Vec<(Box<str>, ShapeSpec)>,
-    /// What becomes of members with other keys.
+    /// Treatment of members with other keys.
     pub others: Others,
-    /// Specs that take the place of this one where `"__typename"` of the object is the string
-    /// given here, wherever in the object it stands. Alternatives of alternatives are not looked
-    /// at.
+    /// Specs that replace this one if `"__typename"` of the object is the string given here,
+    /// wherever in the object it is. Alternatives of alternatives are ignored.
     pub alternatives: Vec<(Box<str>, ObjectSpec)>,
 }
 
-/// What becomes of members that a shape does not list.
+/// Treatment of members that a shape does not list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Others {
     /// They are checked to be JSON and dropped; no node is made.
@@ -70,14 +68,14 @@ pub enum Others {
     Keep,
 }
 
-/// One of several objects that name each other by their place in a list. Unlike those of a
-/// [`ShapeSpec`] they may stand at many places, also inside themselves. Members with other keys
-/// are [skipped](Others::Skip).
+/// One of several objects that refer to each other by their index in a list. Unlike those of a
+/// [`ShapeSpec`] they may occur at many places, also inside themselves. Members with other keys are
+/// [skipped](Others::Skip).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinkedObject {
-    /// Keys in the order in which they are likely to come, with the place of the object that is
-    /// expected there; `None`, or a place behind the end: anything. The place of a key in this
-    /// list is the number of the slot. Of a key that is listed twice the first counts.
+    /// Keys in the order in which they are likely to come, with the index of the object that is
+    /// expected there. `None`, or an index past the end, means any value. The index of a key in
+    /// this list is the number of the slot. If a key is listed twice, the first counts.
     pub fields: Vec<(Box<str>, Option<usize>)>,
 }
 
@@ -85,7 +83,7 @@ pub struct LinkedObject {
 #[derive(Clone)]
 pub struct Shape {
     pub(crate) tree: Arc<ShapeTree>,
-    /// Where in the tree the shape of whole texts is.
+    /// The index in the tree of the shape of whole texts.
     pub(crate) root: u32,
 }
 
@@ -93,32 +91,33 @@ pub struct Shape {
 #[derive(Debug)]
 pub(crate) struct ShapeTree {
     pub(crate) objects: Vec<ObjectShape>,
-    /// What the parser looks at of all objects, in the order of the objects.
+    /// The data of each object that the parser uses, in the order of the objects.
     pub(crate) outlines: Vec<Outline>,
-    /// What it looks at of their keys, those of one object behind those of the other, and a head
-    /// that begins no text behind each.
+    /// The data of each key that the parser uses, object after object, with a head that matches no
+    /// text after each object.
     pub(crate) heads: Vec<SlotHead>,
 }
 
-/// What the parser looks at where an object begins.
+/// The data that the parser uses where an object begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outline {
     /// The head of its first key.
     pub(crate) first: u32,
-    /// Links that it takes: its slots, and one for members that the shape does not list. More than
-    /// there can be if it has alternatives: so it is not begun before one is chosen.
+    /// Number of links that the object takes: its slots, and one for members that the shape does
+    /// not list. `u32::MAX`, more than there can be, if it has alternatives: so it is not begun
+    /// before one is chosen.
     pub(crate) links: u32,
 }
 
-/// What the parser looks at where a key is expected.
-// Aligned so that no load of a key crosses a line of the cache.
+/// The data that the parser uses where a key is expected.
+// Aligned so that no load of a key crosses a cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct SlotHead {
     pub(crate) key: KeyHead,
-    /// The slot of its object, or the number of slots where no key follows.
+    /// The slot in its object, or the number of slots if no key follows.
     pub(crate) slot: u32,
-    /// The object of this tree that values have the shape of; [`ANY`] if there is none.
+    /// The index in this tree of the shape of the value; [`ANY`] if there is none.
     pub(crate) object: u32,
 }
 
@@ -126,16 +125,16 @@ pub(crate) struct SlotHead {
 pub(crate) struct ObjectShape {
     pub(crate) keys: Vec<ShapeKey>,
     pub(crate) keep_others: bool,
-    /// Type names and the objects of this tree that they select.
+    /// Type names and the indices of the objects of this tree that they select.
     pub(crate) alternatives: Vec<(Box<str>, u32)>,
 }
 
 #[derive(Debug)]
 pub(crate) struct ShapeKey {
     pub(crate) text: Box<str>,
-    /// The key as it is printed, quotes and colon included.
+    /// The key as it is printed, with quotes and colon.
     pub(crate) printed: Box<[u8]>,
-    /// The object of this tree that values have the shape of; [`ANY`] if there is none.
+    /// The index in this tree of the shape of the value; [`ANY`] if there is none.
     pub(crate) object: u32,
 }
 
@@ -158,7 +157,7 @@ impl Shape {
         Shape { tree: Arc::new(ShapeTree::new(objects)), root: 0 }
     }
 
-    /// Compiles objects that name each other; the first is expected of a text.
+    /// Compiles objects that refer to each other; the first is the shape of a text.
     pub fn linked(objects: &[LinkedObject]) -> Shape {
         let count = objects.len().min(TEXTS_MAX);
         let compiled = objects[..count].iter().map(|spec| {
@@ -166,7 +165,7 @@ impl Shape {
             for (key, object) in spec.fields.iter().take(SHAPE_KEYS_MAX) {
                 let taken = keys.iter().any(|other| other.text == *key);
                 let object = object.filter(|&object| object < count && !taken);
-                let text = if taken { TAKEN } else { &**key };
+                let text = if taken { DUPLICATE_KEY } else { &**key };
                 keys.push(ShapeKey::new(text, object.map_or(ANY, |object| object as u32)));
             }
             ObjectShape::new(keys, false)
@@ -174,9 +173,9 @@ impl Shape {
         Shape { tree: Arc::new(ShapeTree::new(compiled.collect())), root: 0 }
     }
 
-    /// The same shape, with another of its [linked](Shape::linked) objects expected of a text.
-    /// Objects that were parsed by either have the same slots, and merge slot by slot. Behind the
-    /// end: anything is expected.
+    /// Returns the same shape with another of its [linked](Shape::linked) objects expected of a
+    /// text. Objects that were parsed by either have the same slots, and merge slot by slot. An
+    /// index past the end means that any value is expected.
     #[must_use]
     pub fn at(&self, object: usize) -> Shape {
         let root = u32::try_from(object).unwrap_or(ANY);
@@ -184,7 +183,7 @@ impl Shape {
     }
 }
 
-/// Adds an object and all that hangs on it; returns its number.
+/// Adds an object and all objects below it; returns its index.
 fn compile(
     spec: &ObjectSpec,
     depth: usize,
@@ -198,7 +197,7 @@ fn compile(
     for (key, nested) in spec.fields.iter().take(SHAPE_KEYS_MAX) {
         if keys.iter().any(|other| other.text == *key) {
             // Slots keep the numbers of the list.
-            keys.push(ShapeKey::new(TAKEN, ANY));
+            keys.push(ShapeKey::new(DUPLICATE_KEY, ANY));
             continue;
         }
         let object = match nested {
@@ -235,7 +234,7 @@ impl ShapeTree {
         let (mut outlines, mut heads) = (Vec::new(), Vec::new());
         for object in &objects {
             outlines.push(Outline {
-                first: position(heads.len()),
+                first: to_position(heads.len()),
                 links: match object.alternatives.is_empty() {
                     true => object.links(),
                     false => u32::MAX,
@@ -243,7 +242,7 @@ impl ShapeTree {
             });
             heads.extend(object.keys.iter().zip(0..).map(|(key, slot)| SlotHead {
                 key: match &*key.text {
-                    TAKEN => KeyHead::NONE,
+                    DUPLICATE_KEY => KeyHead::NONE,
                     _ => KeyHead::new(&key.printed),
                 },
                 slot,
@@ -257,7 +256,7 @@ impl ShapeTree {
 }
 
 impl ObjectShape {
-    /// Links that such an object takes: its slots, and one for members that are not listed.
+    /// Number of links of such an object: its slots, and one for members that are not listed.
     pub(crate) fn links(&self) -> u32 {
         self.keys.len() as u32 + 1
     }
@@ -266,8 +265,8 @@ impl ObjectShape {
         ObjectShape { keys, keep_others, alternatives: Vec::new() }
     }
 
-    /// The slot of the key at `start..end` of the text. Looks at the slots behind `expected` first:
-    /// senders leave out keys more often than they change their order.
+    /// The slot of the key at `start..end` of the text. Searches the slots after `expected` first,
+    /// because senders leave out keys more often than they change their order.
     #[inline(never)]
     pub(crate) fn search(
         &self,
@@ -289,7 +288,7 @@ impl ObjectShape {
 
     /// The slot of a key.
     pub(crate) fn slot(&self, key: &str) -> Option<usize> {
-        if key == TAKEN {
+        if key == DUPLICATE_KEY {
             return None;
         }
         self.keys.iter().position(|own| *own.text == *key)
@@ -304,16 +303,16 @@ impl ObjectShape {
     }
 }
 
-/// Whether a literal text is the key that selects among alternatives.
+/// True if a literal text is the key that selects among alternatives.
 pub(crate) fn is_type_key(literal: &str, escaped: bool) -> bool {
     if escaped { string::decodes_to(literal, TYPE_KEY) } else { literal == TYPE_KEY }
 }
 
-/// The shapes that objects of an arena are in.
+/// The shapes of the objects in an arena.
 #[derive(Default)]
 pub(crate) struct Shapes {
     trees: Vec<(u32, Arc<ShapeTree>)>,
-    /// For every object of every tree: which tree, and which object of it.
+    /// The tree of every object, and its index in that tree.
     objects: Vec<(u32, u32)>,
 }
 
@@ -323,8 +322,8 @@ impl Shapes {
         self.objects.clear();
     }
 
-    /// Makes the objects of a tree known; returns the number of the first, or nothing when there
-    /// are too many.
+    /// Registers the objects of a tree and returns the number of the first, or `None` if there are
+    /// too many.
     pub(crate) fn register(&mut self, tree: &Arc<ShapeTree>) -> Option<u32> {
         if let Some((base, _)) = self.trees.iter().find(|(_, known)| Arc::ptr_eq(known, tree)) {
             return Some(*base);
@@ -339,7 +338,7 @@ impl Shapes {
         Some(base as u32)
     }
 
-    /// As [`Shapes::object`], if that is object `wanted` of `shape`.
+    /// Like [`Shapes::object`], but `None` if that is not object `wanted` of `shape`.
     #[inline]
     pub(crate) fn object_of(
         &self,
@@ -355,7 +354,7 @@ impl Shapes {
         tree.objects.get(wanted)
     }
 
-    /// The object that a node in slots names.
+    /// The shape that a node in slots names.
     #[inline]
     pub(crate) fn object(&self, number: u32) -> Option<&ObjectShape> {
         let (tree, object) = self.objects.get(number as usize)?;

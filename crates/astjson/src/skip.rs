@@ -1,14 +1,14 @@
-//! Skipping: reading over a value, strictly, without making nodes of it.
+//! Skips a value: reads it strictly, without making nodes of it.
 
 use smallvec::SmallVec;
 
 use crate::scan::{Job, Refused, Scan};
 use crate::token::{byte, colon, literal, number_end, skip_space, string};
 
-/// Words of bits for open containers before the heap is needed: 512 levels, the default limit.
+/// Words of bits for open containers that are kept off the heap: 512 levels, the default limit.
 const OPEN_WORDS: usize = 8;
 
-/// Reads over the value at a place, space before it allowed. Makes the position after it.
+/// Skips the value at a position, leading space allowed. Returns the position after it.
 pub(crate) struct Skip<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) at: u32,
@@ -16,12 +16,12 @@ pub(crate) struct Skip<'a> {
 }
 
 impl Job for Skip<'_> {
-    type Made = Result<u32, Refused>;
+    type Output = Result<u32, Refused>;
 
     #[inline(always)]
     fn run<S: Scan>(self, scan: S) -> Result<u32, Refused> {
         let Skip { text, mut at, depth_left } = self;
-        // A bit per open container, set for objects.
+        // One bit for each open container, set for objects.
         let mut open: SmallVec<[u64; OPEN_WORDS]> = SmallVec::new();
         let mut depth = 0usize;
         let mut in_object = false;
@@ -44,7 +44,7 @@ impl Job for Skip<'_> {
                         return Err(Refused);
                     }
                     at = skip_space(text, at + 1);
-                    // `]` and `}` stand two after `[` and `{` in ASCII.
+                    // In ASCII, `]` and `}` are two above `[` and `{`.
                     if byte(text, at) == first + 2 {
                         at += 1;
                     } else {

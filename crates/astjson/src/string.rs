@@ -1,10 +1,10 @@
-//! String literals: escaping on the way out, unescaping and comparing on demand.
+//! String literals: escaping on output, unescaping and comparing on demand.
 
 use std::borrow::Cow;
 
-use crate::print::Sink;
+use crate::sink::Sink;
 
-/// Byte classes for escaping: 0 = as it is, `u` = `\u00XX`, anything else = `\` and that letter.
+/// Classes of bytes for escaping: 0 = unchanged, `u` = `\u00XX`, any other = `\` and that letter.
 const ESCAPES: [u8; 256] = {
     let mut table = [0u8; 256];
     let mut byte = 0;
@@ -26,14 +26,14 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Writes `s` as a JSON string literal, quotes included (RFC 8259, section 7).
 ///
-/// Escaped is what must be: `"`, `\` and the control characters below U+0020.
+/// Only the required characters are escaped: `"`, `\` and the control characters below U+0020.
 pub fn print_string<S: Sink + ?Sized>(s: &str, out: &mut S) {
     out.put(b"\"");
     print_escaped(s, out);
     out.put(b"\"");
 }
 
-/// Like [`print_string`], without the quotes. Returns whether anything had to be escaped.
+/// Like [`print_string`], without the quotes. Returns true if anything was escaped.
 pub(crate) fn print_escaped<S: Sink + ?Sized>(s: &str, out: &mut S) -> bool {
     let bytes = s.as_bytes();
     let mut copied = 0;
@@ -53,7 +53,7 @@ pub(crate) fn print_escaped<S: Sink + ?Sized>(s: &str, out: &mut S) -> bool {
     copied > 0
 }
 
-/// Position of the next byte that must be escaped, eight bytes at a time where nothing is.
+/// Position of the next byte that must be escaped. Skips eight bytes at a time.
 fn next_to_escape(bytes: &[u8], mut from: usize) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
@@ -61,8 +61,8 @@ fn next_to_escape(bytes: &[u8], mut from: usize) -> Option<usize> {
         let word = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
         let quote = word ^ (ONES * b'"' as u64);
         let backslash = word ^ (ONES * b'\\' as u64);
-        // A high bit per byte that is zero in either word, or below 0x20 in the text. It may also
-        // be set above a true hit, never below the first one.
+        // Each byte that is zero in either word, or below 0x20 in the text, gets its high bit set.
+        // It may also be set above a true hit, never below the first one.
         let hit = (quote.wrapping_sub(ONES) & !quote)
             | (backslash.wrapping_sub(ONES) & !backslash)
             | (word.wrapping_sub(ONES * 0x20) & !word);
@@ -76,8 +76,8 @@ fn next_to_escape(bytes: &[u8], mut from: usize) -> Option<usize> {
 
 /// Decodes the text between the quotes of a literal that the parser accepted.
 ///
-/// A `\u` escape of a lone surrogate names no character: it is decoded to U+FFFD. (The text
-/// itself keeps the escape and prints as it came.)
+/// A `\u` escape of a lone surrogate names no character and is decoded to U+FFFD. The text itself
+/// keeps the escape and is printed as it was written.
 pub(crate) fn decode(text: &str) -> Cow<'_, str> {
     if memchr::memchr(b'\\', text.as_bytes()).is_none() {
         return Cow::Borrowed(text);
@@ -92,7 +92,7 @@ pub(crate) fn decode(text: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-/// Whether the literal text decodes to exactly `wanted`, without decoding it into memory.
+/// True if the literal text decodes to exactly `wanted`. Does not allocate.
 pub(crate) fn decodes_to(text: &str, wanted: &str) -> bool {
     let mut rest = wanted;
     for piece in (Pieces { text }) {
@@ -108,9 +108,9 @@ pub(crate) fn decodes_to(text: &str, wanted: &str) -> bool {
     rest.is_empty()
 }
 
-/// Whether two literal texts decode to the same string.
+/// True if two literal texts decode to the same string.
 pub(crate) fn decode_equal(left: &str, right: &str) -> bool {
-    // Texts with escapes are rare as keys; one side is decoded, the other compared in place.
+    // Keys with escapes are rare; one side is decoded, the other compared in place.
     left == right || decodes_to(left, &decode(right))
 }
 
@@ -153,8 +153,8 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Decodes `\uXXXX`, or a pair of them, at the start of `bytes`. Returns what was read and how
-/// many bytes it took.
+/// Decodes `\uXXXX`, or a pair of them, at the start of `bytes`. Returns the character and the
+/// number of bytes read.
 fn decode_unicode(bytes: &[u8]) -> (char, usize) {
     let high = hex4(bytes, 2);
     if let Some(c) = char::from_u32(high) {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_escaped_is_escaped_and_nothing_else() {
+    fn escapes_only_the_required_characters() {
         for (s, expected) in [
             ("", r#""""#),
             ("plain", r#""plain""#),
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn every_byte_at_every_place_of_a_word_is_escaped_as_serde_json_does() {
-        // Miri is slow; it gets samples.
+        // Miri is slow and tests samples only.
         for byte in (0u8..128).step_by(if cfg!(miri) { 31 } else { 1 }) {
             for place in 0..17 {
                 let mut text = "x".repeat(17);

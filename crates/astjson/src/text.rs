@@ -1,26 +1,27 @@
-//! The texts that nodes point into: parsed inputs, shared by reference count, and one buffer of
-//! our own for what was made rather than parsed.
+//! The texts that nodes point into: parsed inputs, shared by reference count, and the document's
+//! own buffer for values that were made.
 
 use bytes::Bytes;
 
 use crate::node::TEXTS_MAX;
 use crate::string::print_escaped;
 
-/// The text number of the buffer for strings and scalars that were made, not parsed.
+/// The number of the text that holds strings and scalars that were made, not parsed.
 pub(crate) const OWNED: u32 = 0;
 
-/// What our own buffer begins with: the literals, so that they are texts like all scalars.
+/// The beginning of the document's own buffer: the literals, so that they are texts like all
+/// scalars.
 const LITERALS: &str = "nulltruefalse";
-/// Where `null` is in it, and its length.
+/// Offset and length of `null`.
 pub(crate) const NULL: (u32, u32) = (0, 4);
-/// Where `true` is in it, and its length.
+/// Offset and length of `true`.
 pub(crate) const TRUE: (u32, u32) = (4, 4);
-/// Where `false` is in it, and its length.
+/// Offset and length of `false`.
 pub(crate) const FALSE: (u32, u32) = (8, 5);
 
 /// All texts of an arena. Everything in here is valid UTF-8.
 pub(crate) struct Texts {
-    /// Literals as they print, so that printing need not know where a string came from.
+    /// Literals as they are printed, so that printing treats made and parsed strings alike.
     owned: Vec<u8>,
     parsed: Vec<Utf8>,
 }
@@ -29,23 +30,24 @@ pub(crate) struct Texts {
 pub(crate) struct Utf8(Bytes);
 
 impl Utf8 {
-    /// Wraps bytes that were looked at already.
+    /// Wraps bytes that were checked before.
     ///
     /// # Safety
     ///
-    /// They must be valid UTF-8.
+    /// The bytes must be valid UTF-8.
     #[allow(unsafe_code)]
     #[inline(always)]
     pub(crate) unsafe fn new_unchecked(bytes: Bytes) -> Utf8 {
         Utf8(bytes)
     }
 
-    /// Wraps `bytes` if they are valid UTF-8; otherwise tells where they are not.
+    /// Wraps `bytes` if they are valid UTF-8; otherwise returns the offset of the first invalid
+    /// byte.
     pub(crate) fn new(bytes: Bytes) -> Result<Utf8, usize> {
         if simdutf8::basic::from_utf8(&bytes).is_ok() {
             return Ok(Utf8(bytes));
         }
-        // Once more with the slower check, which knows the place.
+        // The slower check finds the offset.
         let offset = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), |_| 0);
         Err(offset)
     }
@@ -75,7 +77,7 @@ impl Texts {
         self.parsed.clear();
     }
 
-    /// The number that the next parsed text will get, if there is one left.
+    /// The number that the next parsed text will get, or `None` if there is none left.
     pub(crate) fn next(&self) -> Option<u32> {
         let next = self.parsed.len() + 1;
         (next < TEXTS_MAX).then_some(next as u32)
@@ -94,48 +96,48 @@ impl Texts {
         self.parsed.get(text as usize - 1).map_or(&[], |text| &text.0)
     }
 
-    /// A part of a text, from where a token begins or its content does to where that ends. Positions
-    /// come from nodes and are always in range; were they not, the result would be empty.
+    /// A part of a text: a whole token, or its content. Positions come from nodes and are always in
+    /// range; if they were not, the result would be empty.
     #[inline(always)]
     pub(crate) fn part(&self, text: u32, from: usize, to: usize) -> &str {
         let bytes = self.bytes(text).get(from..to).unwrap_or_default();
         debug_assert!(std::str::from_utf8(bytes).is_ok());
-        // SAFETY: whole texts are valid UTF-8: parsed ones were checked, and to our own only whole strings
-        // and ASCII are appended. Tokens begin and end with ASCII, and the content of a
-        // string stands between two quotes; so no character is cut.
+        // SAFETY: whole texts are valid UTF-8: parsed ones were checked, and only whole strings and
+        // ASCII are appended to the own buffer. Tokens begin and end with ASCII, and the content of
+        // a string is between two quotes; so no character is cut.
         #[allow(unsafe_code)]
         unsafe {
             std::str::from_utf8_unchecked(bytes)
         }
     }
 
-    /// Adds `s` as a literal. Returns where its content starts, its length as printed without the
-    /// quotes, and whether it holds escapes.
+    /// Adds `s` as a literal. Returns the offset of its content, its printed length without the
+    /// quotes, and true if it holds escapes.
     pub(crate) fn own_string(&mut self, s: &str) -> (u32, u32, bool) {
         let start = self.owned.len() + 1;
         self.owned.push(b'"');
         let escaped = print_escaped(s, &mut self.owned);
         let bytes = self.owned.len() - start;
         self.owned.push(b'"');
-        (position(start), position(bytes), escaped)
+        (to_position(start), to_position(bytes), escaped)
     }
 
-    /// Adds the text of a scalar as it is. Returns where it starts.
+    /// Adds the text of a scalar as it is. Returns its offset.
     pub(crate) fn own_text(&mut self, text: &str) -> u32 {
         let start = self.owned.len();
         self.owned.extend_from_slice(text.as_bytes());
-        position(start)
+        to_position(start)
     }
 }
 
-/// A position as a node holds it. Parsed texts are refused at 4 GiB; the texts that we make come
-/// to the same bound long after everything else has run out of memory.
+/// Converts a position to the width of a node. Parsed texts are refused at 4 GiB; the own buffer
+/// would reach that bound long after memory ran out.
 #[inline(always)]
-pub(crate) fn position(at: usize) -> u32 {
+pub(crate) fn to_position(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// Whether two texts are equal, without a call where they are short, as keys are.
+/// True if two texts are equal. Compares short texts, as keys are, without a call.
 #[inline(always)]
 pub(crate) fn equal(left: &[u8], right: &[u8]) -> bool {
     let length = left.len();

@@ -1,19 +1,19 @@
 //! The tokens of a text, as the parsers read them: space, strings, numbers, literals.
 //!
-//! Positions are 32 bits wide. Behind the end of a text stand zeros, which are no part of any
+//! Positions have 32 bits. After the end of a text the readers see zeros, which are part of no
 //! token.
 
-use crate::careful;
 use crate::node::{ESCAPED, Node, REAL, Tag};
 use crate::scan::{Refused, Scan, chunk};
+use crate::validating_parser;
 
-/// Bytes of a key that stand in its node.
+/// Number of bytes of a key that its node holds.
 pub(crate) const KEY_HEAD_BYTES: usize = 4;
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-/// The byte at `at`; behind the end 0.
+/// The byte at `at`; 0 after the end.
 #[inline(always)]
 pub(crate) fn byte(text: &[u8], at: u32) -> u8 {
     text.get(at as usize).copied().unwrap_or_default()
@@ -28,7 +28,7 @@ fn word(text: &[u8], at: u32) -> Option<u64> {
 /// Position of the next byte that is not space (RFC 8259, section 2).
 #[inline(never)]
 pub(crate) fn skip_space(text: &[u8], mut at: u32) -> u32 {
-    // Indentation: eight spaces at a time.
+    // Indentation is skipped eight spaces at a time.
     loop {
         match byte(text, at) {
             b' ' => {
@@ -55,8 +55,8 @@ pub(crate) fn colon(text: &[u8], mut at: u32) -> Result<u32, Refused> {
     Ok(at + 1)
 }
 
-/// Reads the string whose opening quote is at `at`. Returns the position of the closing one, and
-/// whether there are escapes between them.
+/// Reads the string whose opening quote is at `at`. Returns the position of the closing quote, and
+/// true if there are escapes between them.
 #[inline(always)]
 pub(crate) fn string<S: Scan>(scan: S, text: &[u8], at: u32) -> Result<(u32, bool), Refused> {
     let end = scan.string_end(text, at + 1);
@@ -66,7 +66,7 @@ pub(crate) fn string<S: Scan>(scan: S, text: &[u8], at: u32) -> Result<(u32, boo
     escaped_string(text, end)
 }
 
-/// The rest of a string, from where it does not simply go on.
+/// Reads the rest of a string, from its first byte that is not plain.
 #[cold]
 #[inline(never)]
 fn escaped_string(text: &[u8], mut at: u32) -> Result<(u32, bool), Refused> {
@@ -75,7 +75,7 @@ fn escaped_string(text: &[u8], mut at: u32) -> Result<(u32, bool), Refused> {
         match byte(text, at) {
             b'\\' => {
                 let rest = text.get(at as usize..).ok_or(Refused)?;
-                at += careful::escape_length(rest).ok_or(Refused)? as u32;
+                at += validating_parser::escape_length(rest).ok_or(Refused)? as u32;
                 escaped = true;
             }
             b'"' => return Ok((at, escaped)),
@@ -92,8 +92,8 @@ pub(crate) fn string_node(number: u32, escaped: bool, open: u32, close: u32, ind
     Node::new(Tag::String, flags, number, open + 1, close - open - 1, index + 1)
 }
 
-/// The node of the key from the quote at `open` to the one at `close`. `head` is the four bytes behind
-/// the first quote; a member is never shorter.
+/// The node of the key from the quote at `open` to the one at `close`. `head` is the four bytes
+/// after the first quote; a member is never shorter.
 #[inline(always)]
 pub(crate) fn key_node(
     number: u32,
@@ -145,8 +145,8 @@ pub(crate) fn literal(text: &[u8], at: u32) -> Result<(Tag, u32), Refused> {
     }
 }
 
-/// Reads what most scalars that are no strings are: an integer of few digits, or a literal. Returns
-/// what it is and its length. Nothing where there is something else, or nothing valid.
+/// Reads the most common scalars other than strings: an integer of few digits, or a literal.
+/// Returns its tag and its length, or `None` for other or invalid text.
 #[inline(always)]
 pub(crate) fn plain_word(text: &[u8; 9]) -> Option<(Tag, u32)> {
     const TRUE: u32 = u32::from_le_bytes(*b"true");
@@ -164,10 +164,11 @@ pub(crate) fn plain_word(text: &[u8; 9]) -> Option<(Tag, u32)> {
     }
 }
 
-/// Digits of the integer that eight bytes begin with, if it ends in them and is one.
+/// Number of digits of the integer at the beginning of eight bytes, if it is valid and ends within
+/// them.
 #[inline(always)]
 fn short_integer(word: u64) -> Option<u32> {
-    // A digit xor `0` is at most 9; plus 0x76 that stays below 0x80.
+    // A digit xor `0` is at most 9, so that the sum with 0x76 is below 0x80.
     let values = word ^ (ONES * b'0' as u64);
     let others = (((values & !HIGHS) + ONES * 0x76) | values) & HIGHS;
     if others == 0 {
@@ -175,12 +176,12 @@ fn short_integer(word: u64) -> Option<u32> {
     }
     let count = others.trailing_zeros() / 8;
     let after = (word >> (8 * count)) as u8;
-    // No digit at all, or a zero before others, is no number.
+    // No digit at all, or a leading zero, is no number.
     let wrong = count == 0 || (count > 1 && word as u8 == b'0');
     (!wrong && after != b'.' && after | 0x20 != b'e').then_some(count)
 }
 
-/// Position after the number at `at` (RFC 8259, section 6), and whether it has a fraction or an
+/// Position after the number at `at` (RFC 8259, section 6), and true if it has a fraction or an
 /// exponent.
 #[inline(always)]
 pub(crate) fn number_end(text: &[u8], at: u32) -> Result<(u32, bool), Refused> {
@@ -214,7 +215,7 @@ fn number_end_far(text: &[u8], mut at: u32) -> Result<(u32, bool), Refused> {
     Ok((at, real))
 }
 
-/// Position after the digits at `start`, of which there must be one.
+/// Position after the digits at `start`; there must be at least one.
 fn digits_end(text: &[u8], start: u32) -> Result<u32, Refused> {
     let mut at = start;
     while byte(text, at).is_ascii_digit() {
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_end_where_they_end() {
+    fn number_end_is_found() {
         for (text, expected) in [
             ("0", Some((1, false))),
             ("-0", Some((2, false))),

@@ -1,20 +1,21 @@
-//! Writing nodes fast: a cursor over the spare room of the node vector.
+//! Writes nodes fast, with a cursor over the spare capacity of the node vector.
 //!
 //! `Vec::push` reloads and stores the length of the vector for every node, and each push waits for
-//! the one before. The [`Cursor`] is a value that can live in registers; the vector is told once.
+//! the one before. The [`Cursor`] is a value that can live in registers; the length of the vector
+//! is set once.
 #![allow(unsafe_code)]
 
 use crate::node::Node;
 
-/// The vector that nodes are written behind. They belong to it only after
-/// [`finish`](Writer::finish); dropped before, they are forgotten.
+/// The vector to which nodes are appended. They belong to it only after [`finish`](Writer::finish);
+/// if the writer is dropped before, they are forgotten.
 pub(crate) struct Writer<'a> {
     nodes: &'a mut Vec<Node>,
-    /// Bytes of text that all nodes are expected to be made from.
+    /// Size of the text, in bytes, that all nodes are made from.
     bytes: usize,
 }
 
-/// Where the next node goes. Only ever used with the writer that made it.
+/// The position of the next node. Must only be used with the writer that made it.
 ///
 /// Invariant: nodes `0..next` of `base`, the buffer of the vector, are initialised, `next <= room`,
 /// and `room` is at most the capacity of the vector.
@@ -26,13 +27,13 @@ pub(crate) struct Cursor {
 }
 
 impl<'a> Writer<'a> {
-    /// Bytes of text per node that are reckoned with at first: answers have 10 to 50. Better too
-    /// few nodes than too many, since the estimate is mended on the way.
+    /// First estimate of the bytes of text per node: responses have 10 to 50. An estimate with too
+    /// few nodes is better than one with too many, since it is corrected while the text is read.
     const BYTES_PER_NODE: usize = 32;
 
-    /// Begins behind `nodes`, for a text of so many bytes.
+    /// Begins after `nodes`, for a text of `bytes` bytes.
     ///
-    /// A text has at most a node per byte, and the caller has made sure that so many fit `u32`.
+    /// A text has at most one node per byte, and the caller has made sure that so many fit `u32`.
     pub(crate) fn new(nodes: &'a mut Vec<Node>, bytes: usize) -> (Writer<'a>, Cursor) {
         if nodes.capacity() - nodes.len() < bytes / Self::BYTES_PER_NODE + 4 {
             nodes.reserve(bytes / Self::BYTES_PER_NODE + 4);
@@ -42,26 +43,26 @@ impl<'a> Writer<'a> {
         (Writer { nodes, bytes }, cursor)
     }
 
-    /// Hands all nodes written over to the vector.
+    /// Hands all written nodes to the vector.
     pub(crate) fn finish(self, cursor: Cursor) {
         // SAFETY: nodes below `next` are initialised, and `next` is at most the capacity.
         unsafe { self.nodes.set_len(cursor.next as usize) };
     }
 
-    /// Makes more room: by what has been read so far, as much as the rest of the text needs and a
-    /// little more.
+    /// Makes room for the rest of the text, estimated by the part that was read, and a little more.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, cursor: Cursor, at: usize) -> Cursor {
         let length = self.nodes.len();
         // SAFETY: all nodes below `next` are written, and `next` is at most the capacity. (Nodes
-        // behind `len` would be lost when the buffer moves.)
+        // after `len` would be lost when the buffer moves.)
         unsafe { self.nodes.set_len(cursor.next as usize) };
         let written = cursor.next as usize - length;
-        // Never more than a node per byte, and not on the word of the first few bytes alone.
+        // Never more than one node per byte, and not judged by the first few bytes alone.
         let rest = self.bytes.saturating_sub(at).saturating_mul(written) / at.max(64);
         self.nodes.reserve_exact((rest + rest / 32).min(self.bytes) + 16);
-        // SAFETY: shorter than before. What lies behind `len` the cursor knows to be initialised.
+        // SAFETY: shorter than before. The cursor guarantees that the nodes after `len` are
+        // initialised.
         unsafe { self.nodes.set_len(length) };
         Cursor { base: self.nodes.as_mut_ptr(), next: cursor.next, room: room(self.nodes) }
     }
@@ -74,7 +75,7 @@ impl Cursor {
         self.next
     }
 
-    /// Writes a node. `at` is how far the text is read; it tells how much more room is needed.
+    /// Writes a node. `at` is the position in the text; it tells how much more room is needed.
     #[inline(always)]
     pub(crate) fn push(&mut self, writer: &mut Writer<'_>, node: Node, at: usize) {
         if self.next == self.room {
@@ -85,7 +86,7 @@ impl Cursor {
         self.next += 1;
     }
 
-    /// Writes nodes, if there is room for them.
+    /// Writes nodes if there is room for them; otherwise returns false.
     #[inline(always)]
     pub(crate) fn push_into_room<const N: usize>(&mut self, nodes: [Node; N]) -> bool {
         if ((self.room - self.next) as usize) < N {
@@ -99,8 +100,9 @@ impl Cursor {
         true
     }
 
-    /// Closes a container that holds so many: all nodes behind it are its own. Returns what it kept
-    /// while it was open (see `parser`): the container around it, and how far that is.
+    /// Closes a container with `count` children: all nodes after it are its own. Returns the state
+    /// that it kept while it was open (see `parser_state`): the container around it, and the
+    /// progress there.
     #[inline(always)]
     pub(crate) fn close(&mut self, container: u32, count: u32) -> (u32, u32) {
         let end = self.next;
@@ -111,7 +113,7 @@ impl Cursor {
         kept
     }
 
-    /// A node that has been written.
+    /// A node that was written before.
     #[inline(always)]
     pub(crate) fn node(&mut self, index: u32) -> &mut Node {
         assert!(index < self.next);
@@ -133,7 +135,7 @@ unsafe fn write(place: *mut Node, node: Node) {
     ];
     #[cfg(target_endian = "little")]
     // SAFETY: as the caller promises; a node is 16 bytes without gaps, four words in the order of
-    // the halves, and any bits make one.
+    // the halves, and any bits are a valid node.
     unsafe {
         place.cast::<[u64; 2]>().write_unaligned(halves);
     };

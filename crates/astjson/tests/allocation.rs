@@ -1,4 +1,4 @@
-//! Once warm, nothing allocates: counted, not believed. And live memory stays within its figures.
+//! Counts allocations: a warm document makes none, and live memory stays within its bounds.
 
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -16,7 +16,7 @@ struct Counting;
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: everything is handed on to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of `operation` after three rounds of warming up.
+/// Number of allocations of `operation` after three rounds of warming up.
 fn warm_allocations(mut operation: impl FnMut()) -> usize {
     for _ in 0..3 {
         operation();
@@ -50,7 +50,7 @@ fn warm_allocations(mut operation: impl FnMut()) -> usize {
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
-/// Live bytes beside the text of a new document that has parsed it.
+/// Live bytes, without the text, of a new document that has parsed it.
 fn live_bytes(text: &str) -> isize {
     let text = Bytes::from(text.to_owned());
     let before = LIVE_BYTES.load(Ordering::Relaxed);
@@ -59,7 +59,7 @@ fn live_bytes(text: &str) -> isize {
     LIVE_BYTES.load(Ordering::Relaxed) - before
 }
 
-// One test, because the counters are shared by all threads.
+// One test, because all threads share the counters.
 #[test]
 fn a_warm_document_does_not_allocate_and_a_cold_one_takes_little() {
     let (mut document, mut out) = (Document::new(), Vec::new());
@@ -79,10 +79,10 @@ fn a_warm_document_does_not_allocate_and_a_cold_one_takes_little() {
     }
     assert_eq!(warm_allocations(|| cases::micro(&mut document, &mut out)), 0);
     assert_eq!(out, cases::MICRO_RESULT);
-    let mut pipeline = cases::Pipeline::new(&cases::Answers::new());
+    let mut pipeline = cases::Pipeline::new(&cases::SubgraphResponses::new());
     assert_eq!(warm_allocations(|| pipeline.run()), 0);
 
-    // 16 bytes a node, the scanner's list, and little more.
+    // 16 bytes a node, and little more.
     let (dense, text) = (live_bytes(cases::DENSE), live_bytes(cases::TEXT));
     assert!(dense <= 200_000, "{dense}");
     assert!(text <= 80_000, "{text}");

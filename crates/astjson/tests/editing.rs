@@ -36,7 +36,7 @@ fn values_are_read_by_key_index_and_path() {
 }
 
 #[test]
-fn of_duplicate_keys_the_last_counts() {
+fn the_last_of_duplicate_keys_counts() {
     let (mut doc, root) = parsed(r#"{"a":1,"\u0061":2,"b":3,"a":{"c":4}}"#);
     assert_eq!(doc.to_string(doc.get(root, "a").unwrap()), r#"{"c":4}"#);
     let other = doc.parse(r#"{"a":1,"a":{"d":5},"a":{"e":6}}"#).unwrap();
@@ -106,7 +106,7 @@ fn a_linked_value_changes_at_all_its_places_but_replacing_a_member_does_not_touc
 }
 
 #[test]
-fn merging_over_a_scalar_replaces_it_where_it_stands() {
+fn merging_over_a_scalar_replaces_it_in_place() {
     let (mut doc, root) = parsed(r#"{"a":null,"b":[1,2]}"#);
     let source = doc.parse(r#"{"a":{"x":[{}]},"b":[{"y":1},3]}"#).unwrap();
     doc.merge(root, source).unwrap();
@@ -131,7 +131,7 @@ fn arrays_of_different_length_do_not_merge() {
 }
 
 #[test]
-fn merge_at_a_path_makes_what_is_missing() {
+fn merge_at_a_path_makes_missing_objects() {
     let (mut doc, root) = parsed(r#"{"a":[{"b":null}]}"#);
     let source = doc.parse(r#"{"x":1}"#).unwrap();
     doc.merge_at(root, &["a".into(), 0.into(), "b".into(), "c".into()], source).unwrap();
@@ -143,7 +143,7 @@ fn merge_at_a_path_makes_what_is_missing() {
 }
 
 #[test]
-fn select_flattens_lists_and_passes_by_nulls() {
+fn select_flattens_lists_and_skips_nulls() {
     let (doc, root) = parsed(
         r#"{"p":[{"r":[{"a":{"id":1}},{"a":null}]},null,{"r":[]},{},{"r":[[{"a":{"id":2}}]]}]}"#,
     );
@@ -180,7 +180,7 @@ fn deep_texts_are_refused_or_handled_without_recursion() {
 }
 
 #[test]
-fn foreign_and_stale_ids_read_as_something_and_do_not_panic() {
+fn foreign_and_stale_ids_read_as_some_value_and_do_not_panic() {
     let mut doc = Document::new();
     let array = doc.parse("[1,[2],{\"a\":3}]").unwrap();
     let last = doc.at(array, 2).unwrap();
@@ -219,8 +219,8 @@ fn new_raw_takes_scalars_only() {
 }
 
 #[test]
-fn keys_are_told_apart_by_every_byte() {
-    // Miri is slow; it gets samples.
+fn keys_are_distinguished_by_every_byte() {
+    // Miri is slow and tests samples only.
     for length in (0..=9).step_by(if cfg!(miri) { 4 } else { 1 }) {
         let key = "k".repeat(length);
         let mut others: Vec<String> =
@@ -230,7 +230,8 @@ fn keys_are_told_apart_by_every_byte() {
             others.push(key[1..].to_owned());
         }
         for other in others {
-            // In one text and in two; alone and among others, so that each way of merging is met.
+            // In one text and in two, alone and among other members, so that each way of merging is
+            // covered.
             for beside in ["", r#","beside":1"#, r#","b":1,"c":2,"d":3,"e":4,"f":5,"g":6,"h":7"#] {
                 let (mut doc, root) = parsed(&format!(r#"{{"{key}":1{beside}}}"#));
                 let more = doc.parse(format!(r#"{{"{other}":{{}}}}"#)).unwrap();
@@ -249,18 +250,18 @@ fn keys_are_told_apart_by_every_byte() {
 #[test]
 fn objects_of_one_member_merge_as_all_do() {
     for (left, right, expected) in [
-        // The same key, however it is written; it stays as the left side has it.
+        // The same key, however it is written; the spelling of the left side stays.
         (r#"{"a":{"b":1}}"#, r#"{"\u0061":{"c":2}}"#, r#"{"a":{"b":1,"c":2}}"#),
         (r#"{"\u0061":{"b":1}}"#, r#"{"a":{"\u0062":2}}"#, r#"{"\u0061":{"b":2}}"#),
         (r#"{"a\n":1}"#, r#"{"an":2}"#, r#"{"a\n":1,"an":2}"#),
-        // Of duplicates the last counts, on either side.
+        // The last of duplicate keys counts, on either side.
         (r#"{"a":1,"a":{}}"#, r#"{"a":{"b":2}}"#, r#"{"a":{"b":2}}"#),
         (r#"{"a":{}}"#, r#"{"a":1,"a":{"b":2}}"#, r#"{"a":{"b":2}}"#),
         (r#"{"a":{"x":{},"x":{"y":1}}}"#, r#"{"a":{"x":{"z":2}}}"#, r#"{"a":{"x":{"y":1,"z":2}}}"#),
-        // Arrays go element by element, and must be of one length.
+        // Arrays are merged element by element, and must have the same length.
         (r#"{"a":[{"b":1},2]}"#, r#"{"a":[{"c":3},{}]}"#, r#"{"a":[{"b":1,"c":3},{}]}"#),
         (r#"{"a":[]}"#, r#"{"a":[]}"#, r#"{"a":[]}"#),
-        // What is not alike is replaced.
+        // Values of different kinds are replaced.
         (r#"{"a":{"b":1}}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
         (r#"{"a":[1]}"#, r#"{"a":{"b":1}}"#, r#"{"a":{"b":1}}"#),
         (r#"{"a":{"b":1}}"#, r#"{"a":null}"#, r#"{"a":null}"#),
@@ -271,7 +272,7 @@ fn objects_of_one_member_merge_as_all_do() {
         let source = doc.parse(right).unwrap();
         doc.merge(target, source).unwrap();
         assert_eq!(doc.to_string(target), expected, "{left} {right}");
-        // Once more changes nothing.
+        // Merging the same again changes nothing.
         let again = doc.parse(right).unwrap();
         doc.merge(target, again).unwrap();
         assert_eq!(doc.to_string(target), expected, "{left} {right}");
@@ -283,12 +284,12 @@ fn objects_of_one_member_merge_as_all_do() {
 }
 
 #[test]
-fn objects_of_one_member_that_hold_themselves_end_in_an_error_or_in_place() {
-    // A value merged into itself stays.
+fn merging_objects_of_one_member_that_contain_themselves_ends() {
+    // A value merged into itself does not change.
     let (mut doc, root) = parsed(r#"{"a":{"b":{}}}"#);
     doc.merge(root, root).unwrap();
     assert_eq!(doc.to_string(root), r#"{"a":{"b":{}}}"#);
-    // Two rings of different length never come to an end.
+    // The merge of two cycles of different length would never end.
     let (mut doc, left) = parsed(r#"{"a":{}}"#);
     let right = doc.parse(r#"{"a":{"a":{}}}"#).unwrap();
     let (inner, innermost) = (doc.get(left, "a").unwrap(), {
@@ -298,7 +299,7 @@ fn objects_of_one_member_that_hold_themselves_end_in_an_error_or_in_place() {
     doc.set(inner, "a", left);
     doc.set(innermost, "a", right);
     assert_eq!(doc.merge(left, right), Err(MergeError::TooDeep));
-    // A ring on the left only is walked as far as the right side goes.
+    // A cycle on the left side only is followed as far as the right side reaches.
     let plain = doc.parse(r#"{"a":{"a":{"a":{"b":1}}}}"#).unwrap();
     doc.merge(left, plain).unwrap();
     assert_eq!(doc.to_string(doc.get(inner, "b").unwrap()), "1");

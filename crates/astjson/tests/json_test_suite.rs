@@ -1,15 +1,15 @@
-//! Nicolas Seriot's JSONTestSuite: what must be accepted, what must be refused, and a table of what
-//! happens to the texts for which RFC 8259 leaves the choice to us.
+//! Nicolas Seriot's JSONTestSuite: texts that must be accepted, texts that must be refused, and a
+//! table of the decisions where RFC 8259 leaves the choice.
 
 #![allow(clippy::unwrap_used)]
 
 use astjson::{Document, ParseErrorKind};
 
-/// The texts where the choice is ours. `None` = accepted; everything else is refused.
+/// The texts whose treatment RFC 8259 leaves open. `None` = accepted; all others are refused.
 ///
-/// Numbers of any size are text to us, so none is out of range. Surrogates that stand alone are
-/// allowed by the grammar; they print as they came and decode to U+FFFD. What is not UTF-8 is
-/// refused, and so is a byte order mark (section 8.1 lets us choose; senders must not add one).
+/// Numbers of any size are text here, so none is out of range. The grammar allows lone surrogates;
+/// they are printed as they were written and decode to U+FFFD. Invalid UTF-8 is refused, and so is
+/// a byte order mark (section 8.1 leaves that to the parser; senders must not add one).
 const CHOICES: &[(&str, Option<ParseErrorKind>)] = &[
     ("i_number_double_huge_neg_exp.json", None),
     ("i_number_huge_exp.json", None),
@@ -65,7 +65,7 @@ fn files(prefix: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn what_must_be_accepted_is_and_reprints_to_equal_json() {
+fn accepts_valid_texts_and_reprints_them_to_equal_json() {
     let files = files("y_");
     assert_eq!(files.len(), 95);
     let mut doc = Document::new();
@@ -79,7 +79,7 @@ fn what_must_be_accepted_is_and_reprints_to_equal_json() {
             } else {
                 doc.print(root, &mut printed);
             }
-            // serde_json drops duplicate keys as we do when we look: the last one counts.
+            // serde_json drops duplicate keys as lookups do here: the last one counts.
             let ours: serde_json::Value = serde_json::from_slice(&printed).unwrap();
             let theirs: serde_json::Value = serde_json::from_slice(&text).unwrap();
             assert_eq!(ours, theirs, "{name}");
@@ -88,7 +88,7 @@ fn what_must_be_accepted_is_and_reprints_to_equal_json() {
 }
 
 #[test]
-fn what_must_be_refused_is() {
+fn refuses_invalid_texts() {
     let files = files("n_");
     assert_eq!(files.len(), 188);
     let mut doc = Document::new();
@@ -101,7 +101,7 @@ fn what_must_be_refused_is() {
 }
 
 #[test]
-fn where_the_choice_is_ours_we_keep_to_the_table() {
+fn follows_the_table_of_choices() {
     let files = files("i_");
     assert_eq!(files.len(), CHOICES.len());
     let mut doc = Document::new();

@@ -6,13 +6,13 @@ use astjson::{Document, NodeId};
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
-/// Arbitrary JSON: few distinct keys, so that merges and lookups meet.
+/// Arbitrary JSON with few distinct keys, so that merges and lookups meet the same keys.
 fn json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
-        // Eighths are exact: serde_json rounds others its own way.
+        // Eighths are exact; serde_json rounds other fractions its own way.
         (-8_000_000i32..8_000_000).prop_map(|n| Value::from(f64::from(n) / 8.0)),
         "[a-c\"\\\\\n\u{1}üß€😀]{0,40}".prop_map(Value::from),
     ];
@@ -67,7 +67,7 @@ fn short_text() -> impl Strategy<Value = String> {
     prop_oneof![pieces, object.clone(), object.prop_map(|text| format!("{{\"a\":{text}}}"))]
 }
 
-/// Walks both trees through the public API and compares all there is.
+/// Walks both trees through the public API and compares all values.
 fn assert_same(doc: &Document, n: NodeId, value: &Value) {
     match value {
         Value::Null => assert!(doc.is_null(n)),
@@ -102,7 +102,7 @@ fn reparsed(doc: &Document, n: NodeId) -> Value {
     serde_json::from_slice(&out).unwrap()
 }
 
-/// The model of a merge. `None` where arrays of different length meet.
+/// The model of a merge. `None` if two arrays have different lengths.
 fn merged(target: Value, source: Value) -> Option<Value> {
     Some(match (target, source) {
         (Value::Object(mut target), Value::Object(source)) => {
@@ -126,7 +126,7 @@ fn merged(target: Value, source: Value) -> Option<Value> {
     })
 }
 
-/// JSON that has the outline of `value`, so that deep merges are met often.
+/// JSON that has the outline of `value`, so that deep merges are frequent.
 fn variation(value: Value) -> impl Strategy<Value = (Value, Value)> {
     fn varied(value: &Value, bits: &mut impl FnMut() -> u32) -> Value {
         match value {
@@ -171,7 +171,7 @@ proptest! {
         } else {
             serde_json::to_string(&value).unwrap()
         };
-        // What is far from the end is read by other loops than what is near it.
+        // Text far from the end is read by other loops than text near it.
         text.push_str(&" ".repeat(if far { 200 } else { 0 }));
         let mut doc = Document::new();
         doc.parse("[0]").unwrap();

@@ -1,14 +1,15 @@
-//! Most of a text is read many bytes at a time, its end byte by byte. Both must read the same: here
-//! texts are read as they are, and with so much space behind them that their end is far.
+//! Most of a text is read many bytes at a time, its end byte by byte. Both must give the same
+//! result: these tests read texts as they are, and with so much space after them that their end is
+//! far.
 
 #![allow(clippy::unwrap_used)]
 
 use astjson::{Document, Others, Shape, ShapeSpec};
 
-/// More than is looked at together.
+/// More bytes than are scanned together.
 const FAR: usize = 300;
 
-/// Texts that meet each way in which members, objects and lists begin, follow each other and end.
+/// Texts that cover each way in which members, objects and lists begin, follow each other and end.
 fn texts() -> Vec<String> {
     let values = [
         "1",
@@ -49,7 +50,7 @@ fn texts() -> Vec<String> {
     texts
 }
 
-/// The same text with space everywhere that it may stand.
+/// The same text with space wherever it is allowed.
 fn spaced(text: &str) -> String {
     let mut spaced = String::new();
     let (mut in_string, mut escaped) = (false, false);

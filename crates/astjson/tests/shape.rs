@@ -1,4 +1,4 @@
-//! Shape-directed parsing, by example and against a naive model: general parsing, then selecting.
+//! Parsing by a shape, by example and against a naive model: generic parsing, then selecting.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ fn members_land_in_slots_whatever_their_order() {
 }
 
 #[test]
-fn what_is_not_as_expected_is_parsed_as_it_is() {
+fn unexpected_values_are_parsed_as_they_are() {
     let (doc, root) = parsed(r#"{"friends":"none","name":{"first":"A"},"id":[1,[2]]}"#, &user());
     assert_eq!(doc.to_string(root), r#"{"id":[1,[2]],"name":{"first":"A"},"friends":"none"}"#);
     for text in ["3", "null", "\"x\"", "[1,{\"id\":2}]", " [ [ { } ] ] "] {
@@ -69,7 +69,7 @@ fn a_catch_all_keeps_other_members() {
 }
 
 #[test]
-fn the_type_name_selects_wherever_it_stands() {
+fn the_type_name_selects_wherever_it_is() {
     let node = |fields: &[&str]| ObjectSpec {
         fields: fields.iter().map(|key| ((*key).into(), ShapeSpec::Any)).collect(),
         ..ObjectSpec::default()
@@ -98,7 +98,7 @@ fn the_type_name_selects_wherever_it_stands() {
         (r#"{"pages":1,"__typename":"Song"}"#.to_owned(), r#"{"__typename":"Song"}"#),
         (r#"{"pages":1,"__typename":5}"#.to_owned(), r#"{"__typename":5}"#),
         (r#"{"pages":1}"#.to_owned(), "{}"),
-        // The look ahead leaves what is scanned behind.
+        // The lookahead leaves the scanned text to the parser.
         (
             format!(r#"{{"pages":1,"x":"{long}\n","y":"\n","__typename":"Book"}}"#),
             r#"{"__typename":"Book","pages":1}"#,
@@ -130,7 +130,7 @@ fn shaped_and_general_values_merge_either_way() {
         let (target, source) = (parse(texts[0], left), parse(texts[1], right));
         doc.merge(target, source).unwrap();
         let value: Value = serde_json::from_str(&doc.to_string(target)).unwrap();
-        // The order of members says which side was there first, and does not matter here.
+        // The order of members depends on the side that was there first, and does not matter here.
         assert_eq!(value, serde_json::from_str::<Value>(expected).unwrap());
     }
 }
@@ -210,7 +210,7 @@ fn spec() -> impl Strategy<Value = ShapeSpec> {
     })
 }
 
-/// The model: what is left of a value by a spec.
+/// The model: the part of a value that a spec selects.
 fn selected(value: &Value, spec: &ShapeSpec) -> Value {
     let ShapeSpec::Object(mut object) = spec.clone() else { return value.clone() };
     match value {
@@ -255,7 +255,7 @@ proptest! {
         } else {
             value.to_string()
         };
-        // What is far from the end is read by other loops than what is near it.
+        // Text far from the end is read by other loops than text near it.
         text.push_str(&" ".repeat(if far { 200 } else { 0 }));
         let mut doc = Document::new();
         doc.scan_with_level(level);
@@ -267,7 +267,7 @@ proptest! {
         let general = doc.parse(expected.to_string()).unwrap();
         prop_assert_eq!(doc.len(root), doc.len(general));
 
-        // What is shaped merges like what is not.
+        // Shaped values merge like generic ones.
         for shaped in [false, true] {
             let text = source.to_string();
             let more = if shaped { doc.parse_shaped(text, &shape) } else { doc.parse(text) }.unwrap();
@@ -284,7 +284,7 @@ proptest! {
     }
 }
 
-/// A person with friends, who are persons; and the answer that holds one.
+/// A person with friends, who are persons; and the response that holds one.
 fn people() -> Shape {
     let object = |fields: &[(&str, Option<usize>)]| LinkedObject {
         fields: fields.iter().map(|&(key, object)| (key.into(), object)).collect(),
@@ -333,7 +333,7 @@ fn slots_take_no_more_room_than_the_text_allows() {
     assert!(doc.has_slots(doc.at(list, 0).unwrap()));
     assert!(!doc.has_slots(doc.at(list, 20_000).unwrap()));
     assert_eq!(doc.to_string(root), text);
-    // General and shaped objects are merged and read alike.
+    // Generic and shaped objects are merged and read alike.
     let more = doc.parse_shaped(r#"{"k999":2,"k1":3}"#, &shape).unwrap();
     doc.merge(doc.at(list, 20_000).unwrap(), more).unwrap();
     assert_eq!(doc.to_string(doc.at(list, 20_000).unwrap()), r#"{"k999":2,"k1":3}"#);

@@ -1,14 +1,15 @@
-//! What an execution costs beside the network: 1,000 reviews of 200 products, joined with the
-//! names and prices of a second subgraph; and the operation of the federation benchmark, its
-//! subgraphs' answers replayed from memory. `cargo bench -p execute`.
-//!
+//! Measures an execution without the network: 1,000 reviews of 200 products, joined with the names
+//! and prices of a second subgraph; and the operation of the federation benchmark, with its
+//! subgraphs' responses replayed from memory. `cargo bench -p execute`.
 //! Instructions are steadier than seconds. Those of one execution are the difference of two runs,
-//! by the difference of their sample sizes:
-//! `valgrind --tool=callgrind PROGRAM --bench benchmark --sample-count 1 --sample-size 20` (and 60).
+//! Counts of instructions are steadier than seconds. Those of one execution are the difference of
+//! two runs, divided by the difference of their sample sizes:
+//! `valgrind --tool=callgrind PROGRAM --bench benchmark --sample-count 1 --sample-size 20` (and
+//! 60).
 //!
 //! The benchmark operation (7 requests, 87 kB), instructions, calls of `malloc` and of `realloc`:
-//! general nodes, members by key 2,891,000, 115, 61; answers in slots 2,163,000, 117, 63; slots
-//! looked up once per object, scalars at one look 1,832,000, 117, 63.
+//! generic nodes, members by key 2,891,000, 115, 61; responses in slots 2,163,000, 117, 63; slots
+//! looked up once per object, scalars in one access 1,832,000, 117, 63.
 #![allow(clippy::unwrap_used, reason = "a bench that cannot be set up must fail")]
 
 #[path = "../tests/kit/mod.rs"]
@@ -124,7 +125,7 @@ fn join_a_thousand_objects(bencher: Bencher<'_, '_>) {
 fn answer_the_benchmark_operation(bencher: Bencher<'_, '_>) {
     let benchmark = replay::Benchmark::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    // The first run records the answers.
+    // The first run records the responses.
     let payload = runtime.block_on(benchmark.execute());
     assert_eq!(&payload.bytes[..], replay::EXPECTED.trim_end().as_bytes());
     bencher.bench_local(|| runtime.block_on(benchmark.execute()));

@@ -1,9 +1,10 @@
-//! Arguments of event fields as JSON text: values of the operation with the variables put in.
+//! Prints arguments of event fields as JSON text: values of the operation with the variables
+//! inserted.
 
 use plan::{Value, Variables};
 
-/// Prints the arguments as a JSON object. One whose variable has no value is left out, as the
-/// specification says (section 6.4.1).
+/// Prints the arguments as a JSON object. An argument whose variable has no value is left out
+/// (GraphQL specification, section 6.4.1).
 pub(crate) fn print_arguments(
     arguments: &[(Box<str>, Value)],
     variables: &Variables,
@@ -30,7 +31,8 @@ fn is_absent(value: &Value, variables: &Variables) -> bool {
 }
 
 // Recursion is bounded by the depth that the parser of operations allows.
-/// Prints a value of an operation as JSON text, with the variables put in. Enum values become strings.
+/// Prints a value of an operation as JSON text, with the variables inserted. Enum values become
+/// strings.
 pub fn print_value(value: &Value, variables: &Variables, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),

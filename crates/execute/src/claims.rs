@@ -1,28 +1,29 @@
-//! What a verified token says of its bearer. Who verifies it stands outside; who reads which claim, too.
+//! The claims of a verified token. Verification, and the choice of the claims to read, are outside
+//! of this module.
 
 use std::fmt;
 
 use astjson::{Document, Kind};
 use bytes::Bytes;
 
-/// Nesting of claims that is followed.
+/// Maximum nesting of claims.
 const DEPTH_MAX: u32 = 32;
 
-/// The claims of a token: a JSON object's text. Kept as text, since it lives as long as a connection and is read when
-/// operations begin.
+/// The claims of a token: a JSON object's text. Kept as text, since it lives as long as a
+/// connection and is read when operations begin.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Claims(Bytes);
 
-/// Which claim: a name, and the names of members below it.
+/// The path of a claim: a name, and the names of members below it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClaimPath(Box<[Box<str>]>);
 
-/// The values of those claims that somebody reads, and no others: what may be part of an identity. Their order is that
-/// of the paths, so equal claims are equal values.
+/// The values of the claims that the configuration reads, and no others: they may be part of an
+/// identity. Their order is that of the paths, so equal claims are equal values.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct ClaimValues(Box<[(ClaimPath, Option<Box<str>>)]>);
 
-/// One value that can be compared.
+/// A value that can be compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClaimScalar {
     /// A string.
@@ -34,14 +35,14 @@ pub enum ClaimScalar {
 }
 
 impl Claims {
-    /// `None` if `text` is no JSON object, or is nested too deep.
+    /// Creates claims. `None` if `text` is no JSON object, or is nested too deeply.
     pub fn new(text: Bytes) -> Option<Self> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         let root = document.parse(text.clone()).ok()?;
         (document.kind(root) == Kind::Object).then_some(Self(text))
     }
 
-    /// The claims at `paths`. Without claims there are none at any of them.
+    /// Returns the claims at `paths`. Without claims none of them has a value.
     pub fn select<'a>(
         claims: Option<&Self>,
         paths: impl IntoIterator<Item = &'a ClaimPath>,
@@ -67,13 +68,13 @@ impl Claims {
         ClaimValues(paths.into_iter().map(|path| (path.clone(), value(path))).collect())
     }
 
-    /// How much memory it takes.
+    /// The size in memory.
     pub fn bytes(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Nobody's business.
+/// Prints no claims, which are secret.
 impl fmt::Debug for Claims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Claims")
@@ -81,14 +82,15 @@ impl fmt::Debug for Claims {
 }
 
 impl ClaimPath {
-    /// A claim, and members below it. `None`: there is no name, or an empty one.
+    /// Creates the path of a claim and members below it. `None` if there is no name, or an empty
+    /// one.
     pub fn new(names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Option<Self> {
         let names: Box<[Box<str>]> = names.into_iter().map(Into::into).collect();
         (!names.is_empty() && names.iter().all(|name| !name.is_empty())).then_some(Self(names))
     }
 
-    /// `realm_access.roles`: names with a point between them. What has `://` in it is one name: claims that nobody
-    /// else shall have are named by URLs.
+    /// Parses names with points between them, such as `realm_access.roles`. A text with `://` is
+    /// one name: claims with globally unique names are named by URLs.
     pub fn parse(text: &str) -> Option<Self> {
         match text.contains("://") {
             true => Self::new([text]),
@@ -104,14 +106,14 @@ impl fmt::Display for ClaimPath {
 }
 
 impl ClaimValues {
-    /// The JSON text of a claim; `None` where there is none, or it is null.
+    /// The JSON text of a claim; `None` if there is none, or it is null.
     pub fn json(&self, path: &ClaimPath) -> Option<&str> {
         let at = self.0.binary_search_by(|(known, _)| known.cmp(path)).ok()?;
         self.0[at].1.as_deref()
     }
 
-    /// The scalars that a claim is: itself, or the elements of a list. `None`: there is no such claim, or it is an
-    /// object, or a list with something else in it.
+    /// The scalars of a claim: itself, or the elements of a list. `None` if there is no such claim,
+    /// or it is an object, or a list with other values.
     pub fn scalars(&self, path: &ClaimPath) -> Option<Vec<ClaimScalar>> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         let root = document.parse(Bytes::copy_from_slice(self.json(path)?.as_bytes())).ok()?;
@@ -127,7 +129,7 @@ impl ClaimValues {
         }
     }
 
-    /// The claim as one text: a string as it is, everything else as JSON.
+    /// The claim as one text: a string as it is, other values as JSON.
     pub fn text(&self, path: &ClaimPath) -> Option<Box<str>> {
         let json = self.json(path)?;
         match self.scalars(path).as_deref() {
@@ -136,29 +138,30 @@ impl ClaimValues {
         }
     }
 
-    /// Were the claims at `path` looked at, whether there are any or not?
+    /// True if the claim at `path` was selected, whether it has a value or not.
     pub fn knows(&self, path: &ClaimPath) -> bool {
         self.0.binary_search_by(|(known, _)| known.cmp(path)).is_ok()
     }
 
-    /// Of these, those at `paths`.
+    /// Returns the claims at `paths` among these.
     #[must_use]
     pub fn only(&self, paths: &[ClaimPath]) -> Self {
         let values = self.0.iter().filter(|(path, _)| paths.contains(path));
         Self(values.cloned().collect())
     }
 
-    /// What was looked at.
+    /// The paths of the selected claims.
     pub fn paths(&self) -> impl Iterator<Item = &ClaimPath> {
         self.0.iter().map(|(path, _)| path)
     }
 
-    /// Has nobody asked for any?
+    /// True if no claims were selected.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Everything in one canonical string of bytes. Lengths stand before texts, so that nothing runs together.
+    /// Appends all claims as one canonical string of bytes. Each text is preceded by its length, so
+    /// that the string is unambiguous.
     pub fn append_canonical(&self, out: &mut Vec<u8>) {
         let mut text = |text: &str| {
             out.extend_from_slice(&(text.len() as u32).to_be_bytes());
@@ -168,14 +171,15 @@ impl ClaimValues {
             for name in &path.0 {
                 text(name);
             }
-            // No name is empty, so this ends them; a value is some JSON, so it is not empty either.
+            // No name is empty, so this ends the path; a value is some JSON, so it is not empty
+            // either.
             text("");
             text(value.as_deref().unwrap_or_default());
         }
     }
 }
 
-/// Which claims, and not what they say.
+/// Prints the paths of the claims, without their values.
 impl fmt::Debug for ClaimValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.paths().map(ToString::to_string)).finish()
@@ -196,12 +200,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_taken() {
+    fn only_selected_claims_are_taken() {
         let paths = [path("sub"), path("a.roles"), path("gone"), path("none"), path("sub")];
         let values = Claims::select(Some(&claims()), &paths);
         assert_eq!(values.paths().count(), 4);
         assert_eq!(values.json(&path("sub")), Some("\"u1\""));
-        assert_eq!(values.json(&path("level")), None, "nobody asked for it");
+        assert_eq!(values.json(&path("level")), None, "it was not selected");
         assert!(!values.knows(&path("level")) && values.knows(&path("none")));
         assert_eq!(values.json(&path("gone")), None);
         let text = |text: &str| ClaimScalar::Text(text.into());
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_claims_and_different_ones_are_never_one_text() {
+    fn different_claims_never_have_the_same_canonical_text() {
         let canonical = |text: &str, paths: &[&str]| {
             let claims = Claims::new(text.to_owned().into());
             let paths: Vec<_> = paths.iter().map(|it| path(it)).collect();

@@ -1,14 +1,14 @@
-//! The constants of the objects that a fetch is for: the way to them in the tree, and the representation of each in a
-//! request.
+//! The constants of the objects that a fetch is for: the path to them in the tree, and the
+//! representation of each in a request.
 
 use plan::{Path, Plan, Representation, RepresentationField};
 
-use crate::expected::{Cursor, Expected};
+use crate::response_layout::{LayoutCursor, ResponseLayout};
 
 /// The slots of the member that a step leads through, and of the `__typename` of the object below it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepSlots {
-    /// The number of the objects of the expected shape that have the member in that slot.
+    /// The number of the objects of the layout that have the member in that slot.
     pub(crate) objects: usize,
     pub(crate) member: usize,
     pub(crate) typename: usize,
@@ -17,48 +17,49 @@ pub(crate) struct StepSlots {
 /// The constants of one target path.
 #[derive(Debug)]
 pub(crate) struct CompiledTarget {
-    /// The first step from which on the same object may come several times, because an earlier entity fetch linked its
-    /// responses into the tree above.
+    /// The first step from which on the same object may occur several times, because an earlier
+    /// entity fetch linked its responses into the tree above.
     pub(crate) shared_from: usize,
     /// The number of first steps that the path has in common with the target before it.
     pub(crate) as_before: usize,
-    /// By step of the path.
+    /// The slots of each step of the path.
     pub(crate) slots: Vec<StepSlots>,
-    /// Targets with the same number may share the values of a response: later fetches put the same values below each of
-    /// them.
+    /// Targets with the same number may share the values of a response: later fetches add the same
+    /// values below each of them.
     pub(crate) group: u32,
 }
 
 /// The constants of the representation of an object.
 #[derive(Debug)]
 pub(crate) struct CompiledRepresentation {
-    /// The text at its beginning, with the type name if that is known.
+    /// The beginning of the text, with the type name if that is known.
     pub(crate) opening: Box<[u8]>,
     /// The slot of the `__typename` of the objects.
     pub(crate) typename_slot: usize,
-    /// The number of the objects of the expected shape that have all members in the slots that are given here. No
-    /// objects have this number if one of the members is not expected.
+    /// The number of the objects of the layout that have all members in the slots that are given
+    /// here. No objects have this number if one of the members is not in the layout.
     pub(crate) objects: usize,
-    /// By field of the representation.
+    /// The constants of each field of the representation.
     pub(crate) members: Vec<CompiledMember>,
 }
 
-/// The constants of one member of a representation. Slots are hints: objects that came another way have none.
+/// The constants of one member of a representation. Slots are hints: objects that were created in
+/// another way have none.
 #[derive(Debug)]
 pub(crate) struct CompiledMember {
     pub(crate) slot: usize,
     /// Comma, name and colon.
     pub(crate) printed_key: Box<[u8]>,
-    /// True if the whole member is wanted of all objects.
+    /// True if the whole member is needed of all objects.
     pub(crate) is_plain: bool,
     /// The slot of the `__typename` of the objects below.
     pub(crate) typename_slot: usize,
     pub(crate) members: Vec<CompiledMember>,
 }
 
-/// The slots of the members that `path` leads through, by step.
-pub(crate) fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<StepSlots> {
-    let mut cursor = expected.cursor(Some(plan.shape.root.0 as usize));
+/// Returns the slots of the members on `path`, by step.
+pub(crate) fn step_slots(plan: &Plan, layout: &ResponseLayout, path: &Path) -> Vec<StepSlots> {
+    let mut cursor = layout.cursor(Some(plan.shape.root.0 as usize));
     path.steps
         .iter()
         .map(|step| {
@@ -70,15 +71,15 @@ pub(crate) fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<S
         .collect()
 }
 
-/// The number of steps that two paths have in common from their beginning.
+/// Returns the number of steps that two paths have in common from their beginning.
 pub(crate) fn common_steps(before: Option<&Path>, path: &Path) -> usize {
     let before = before.map_or(&[][..], |before| &before.steps);
     before.iter().zip(&path.steps).take_while(|(left, right)| left == right).count()
 }
 
 impl CompiledRepresentation {
-    /// The representation of `objects`.
-    pub(crate) fn new(objects: Cursor<'_>, representation: &Representation) -> Self {
+    /// Compiles the representation of `objects`.
+    pub(crate) fn new(objects: LayoutCursor<'_>, representation: &Representation) -> Self {
         let mut opening = Vec::from(b"{\"__typename\":");
         if let Some(name) = &representation.typename {
             // A name needs no escapes.
@@ -94,7 +95,7 @@ impl CompiledRepresentation {
     }
 }
 
-fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
+fn members(objects: LayoutCursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
     let member = |field: &RepresentationField| {
         let below = objects.below(&field.data_key);
         CompiledMember {

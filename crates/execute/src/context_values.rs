@@ -1,33 +1,33 @@
-//! Values that arguments read from objects further up (`@fromContext`): the objects of a batch, parted
-//! by them. Objects for which they differ are asked for in requests of their own.
+//! Values that arguments read from objects further up (`@fromContext`): divides the objects of a
+//! batch by them. Objects for which they differ are fetched in requests of their own.
 
 use astjson::{Document, Kind, NodeId};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use plan::{ContextSource, EntityBatch, PathStep};
 
 use crate::bounds::{CONTEXTS_MAX, TARGET_OBJECTS_MAX};
-use crate::client_path::has_type;
+use crate::error_path::has_type;
 use crate::representations::CollectError;
 
 /// Objects that share all values.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct ContextGroup {
     /// The variables as members of a JSON object, without braces.
     pub(crate) variables: Vec<u8>,
     pub(crate) objects: HashSet<NodeId>,
 }
 
-/// Parts the objects of a batch, in the order of the tree.
-pub(crate) fn parts(
+/// Divides the objects of a batch, in the order of the tree.
+pub(crate) fn group_by_context(
     document: &Document,
     root: NodeId,
     batch: &EntityBatch,
-) -> Result<Vec<Part>, CollectError> {
-    let mut walk = Walk {
+) -> Result<Vec<ContextGroup>, CollectError> {
+    let mut walk = ContextWalk {
         document,
         batch,
         trail: vec![root],
-        parts: Vec::new(),
+        groups: Vec::new(),
         by_values: HashMap::new(),
         seen: HashSet::new(),
         visits: 0,
@@ -35,21 +35,21 @@ pub(crate) fn parts(
     for target in &batch.targets {
         walk.object(root, &target.steps)?;
     }
-    Ok(walk.parts)
+    Ok(walk.groups)
 }
 
-struct Walk<'a> {
+struct ContextWalk<'a> {
     document: &'a Document,
     batch: &'a EntityBatch,
     /// The objects from the root to here, one for each step.
     trail: Vec<NodeId>,
-    parts: Vec<Part>,
+    groups: Vec<ContextGroup>,
     by_values: HashMap<Vec<u8>, usize>,
     seen: HashSet<NodeId>,
     visits: usize,
 }
 
-impl Walk<'_> {
+impl ContextWalk<'_> {
     fn object(&mut self, object: NodeId, steps: &[PathStep]) -> Result<(), CollectError> {
         let Some((step, rest)) = steps.split_first() else { return self.found(object) };
         match self.document.get(object, &step.data_key) {
@@ -58,7 +58,7 @@ impl Walk<'_> {
         }
     }
 
-    // Recursion is bounded by the length of the path and by how deep a parsed answer may nest.
+    // Recursion is bounded by the length of the path and by the nesting of a parsed response.
     fn value(
         &mut self,
         value: NodeId,
@@ -85,7 +85,7 @@ impl Walk<'_> {
     }
 
     fn found(&mut self, object: NodeId) -> Result<(), CollectError> {
-        // The plan sees to it that objects below different values are different objects.
+        // The plan ensures that objects below different values are different objects.
         if !self.seen.insert(object) {
             return Ok(());
         }
@@ -102,20 +102,20 @@ impl Walk<'_> {
                 None => variables.extend_from_slice(b"null"),
             }
         }
-        let part = match self.by_values.get(&variables) {
-            Some(&part) => part,
-            None if self.parts.len() == CONTEXTS_MAX => return Err(CollectError::Contexts),
+        let group = match self.by_values.get(&variables) {
+            Some(&group) => group,
+            None if self.groups.len() == CONTEXTS_MAX => return Err(CollectError::Contexts),
             None => {
-                self.by_values.insert(variables.clone(), self.parts.len());
-                self.parts.push(Part { variables, objects: HashSet::new() });
-                self.parts.len() - 1
+                self.by_values.insert(variables.clone(), self.groups.len());
+                self.groups.push(ContextGroup { variables, objects: HashSet::new() });
+                self.groups.len() - 1
             }
         };
-        self.parts[part].objects.insert(object);
+        self.groups[group].objects.insert(object);
         Ok(())
     }
 
-    /// `None`: the object above is none that the source is about.
+    /// Returns the value of a source, or `None` if the source does not apply to the object.
     fn value_of(&self, source: &ContextSource) -> Option<NodeId> {
         let object = *self.trail.get(source.steps as usize)?;
         if !has_type(self.document, object, &source.types) {
@@ -125,7 +125,7 @@ impl Walk<'_> {
         for data_key in &source.data_keys {
             match self.document.kind(value) {
                 Kind::Object => value = self.document.get(value, data_key)?,
-                // A null on the way is the value.
+                // A null on the path is the value.
                 _ => break,
             }
         }

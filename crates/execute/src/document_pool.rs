@@ -1,5 +1,5 @@
-//! One arena per operation, taken from the thread's pool and given back when the operation ends,
-//! also when it is dropped half-way.
+//! Pools of arenas: each operation takes one from the thread's pool and returns it when it ends,
+//! also when it is cancelled.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -20,13 +20,13 @@ pub(crate) struct PooledDocument {
 }
 
 impl PooledDocument {
-    /// Takes one from the pool, or makes one.
+    /// Takes a document from the pool, or creates one.
     pub(crate) fn take() -> Self {
         let document = POOL.with_borrow_mut(Vec::pop).unwrap_or_default();
         Self { document, text_bytes: 0 }
     }
 
-    /// Bytes of all texts that were parsed into it.
+    /// Size of all texts that were parsed into it, in bytes.
     pub(crate) fn text_bytes(&self) -> usize {
         self.text_bytes
     }
@@ -37,7 +37,7 @@ impl PooledDocument {
         self.document.parse(text)
     }
 
-    /// Parses one more text into it, of which something is known.
+    /// Parses one more text with a known shape into it.
     pub(crate) fn parse_shaped(
         &mut self,
         text: Bytes,
@@ -55,7 +55,7 @@ impl Drop for PooledDocument {
         }
         let mut document = std::mem::take(&mut self.document);
         document.reset();
-        // While the thread ends its pool may be gone already; then the document simply goes too.
+        // While the thread ends, its pool may be gone already; then the document is dropped.
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < POOLED_DOCUMENTS_MAX {

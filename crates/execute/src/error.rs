@@ -1,4 +1,4 @@
-//! The one GraphQL error of the router and its codes.
+//! The GraphQL error of the router and its codes.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ pub enum ErrorCode {
     GraphqlValidationFailed,
     /// Several operations and no name, or an unknown name.
     OperationNotFound,
-    /// The request has the hash of an operation and not its text.
+    /// The request has the hash of an operation but not its text.
     PersistedQueryNotSupported,
     /// A variable's value does not fit its type.
     BadUserInput,
@@ -21,37 +21,37 @@ pub enum ErrorCode {
     Unauthenticated,
     /// The token cannot be verified at present: the keys of its issuer are not known.
     AuthenticationUnavailable,
-    /// The claims of the token, or that there is none, do not allow it.
+    /// The claims of the token, or its absence, do not allow it.
     Forbidden,
-    /// The operation is over a configured limit.
+    /// The operation exceeds a configured limit.
     OperationLimitExceeded,
-    /// The operation is valid but no plan can answer it.
+    /// The operation is valid but cannot be planned.
     PlanningFailed,
-    /// The operation needs what this version cannot do.
+    /// The operation needs a feature that this version does not have.
     NotSupported,
-    /// A subgraph could not be reached, answered badly or too late.
+    /// A subgraph could not be reached, or its response was invalid or too late.
     SubgraphRequestFailed,
-    /// A subgraph is not asked because most requests to it have failed.
+    /// A subgraph receives no requests because most requests to it have failed.
     SubgraphUnavailable,
     /// An error that a subgraph reported without a code of its own.
     DownstreamServiceError,
-    /// A value does not fit the schema: null where none may be, a string for an `Int`.
+    /// A value does not fit the schema: null where it is not allowed, a string for an `Int`.
     InvalidSubgraphValue,
     /// The request took longer than its deadline.
     Timeout,
     /// A provider of events is down or unknown.
     ProviderUnavailable,
-    /// Nobody listens who could answer a request over a broker.
+    /// No responder listens for requests over a broker.
     NoResponder,
-    /// What a subscription listened to at the broker was deleted.
+    /// The stream or topic of a subscription was deleted at the broker.
     SourceGone,
     /// A cursor was not made by this graph's routers, or was changed.
     CursorInvalid,
     /// A cursor belongs to another subscription.
     CursorForeign,
-    /// The broker has no more of what follows a cursor.
+    /// The broker no longer has the events after a cursor.
     CursorExpired,
-    /// An event, or the answer to a request over a broker, is malformed.
+    /// An event, or the response to a request over a broker, is malformed.
     InvalidEvent,
     /// The graph was replaced, and the subscription is not valid on the new one.
     GraphReloaded,
@@ -66,7 +66,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// Every code, for the generated table.
+    /// All codes, for the generated table.
     pub const ALL: [Self; 29] = [
         Self::BadRequest,
         Self::GraphqlParseFailed,
@@ -99,7 +99,7 @@ impl ErrorCode {
         Self::InternalServerError,
     ];
 
-    /// As clients see it.
+    /// The code as clients see it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "BAD_REQUEST",
@@ -135,7 +135,7 @@ impl ErrorCode {
     }
 }
 
-/// One step of an error's path in the client's answer.
+/// One step of an error's path in the client's response.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum PathSegment {
     /// A response key.
@@ -144,7 +144,7 @@ pub enum PathSegment {
     Index(u32),
 }
 
-/// A place in the client's document, both from 1.
+/// A position in the client's document, both from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Location {
     /// Line.
@@ -153,26 +153,27 @@ pub struct Location {
     pub column: u32,
 }
 
-/// An error as the GraphQL specification, section 7.1.2, puts it into an answer.
+/// An error in a response (GraphQL specification, section 7.1.2).
 #[derive(Clone, PartialEq, Debug)]
 pub struct GraphqlError {
-    /// What happened and what to do, for the client's developer. Never a secret, never an address of the inside.
+    /// The failure and possible remedies, for the client's developer. Never contains secrets or
+    /// internal addresses.
     pub message: Cow<'static, str>,
-    /// Places in the document; empty for errors of execution.
+    /// Positions in the document; empty for errors of execution.
     pub locations: Vec<Location>,
-    /// Where in the answer; empty for request errors.
+    /// The path in the response; empty for request errors.
     pub path: Vec<PathSegment>,
     /// `extensions.code`
     pub code: ErrorCode,
-    /// The members of a subgraph's own `extensions` that may pass, as the text of a JSON object. They are printed after
-    /// those of the router; a `code` among them replaces `code`.
+    /// The members of a subgraph's own `extensions` that are passed on, as the text of a JSON
+    /// object. They are printed after those of the router; a `code` among them replaces `code`.
     pub extensions: Option<Box<str>>,
     /// `extensions.serviceName`: the subgraph it came from.
     pub subgraph: Option<Box<str>>,
 }
 
 impl GraphqlError {
-    /// An error without a place.
+    /// Creates an error without a path.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             message: message.into(),
@@ -184,7 +185,7 @@ impl GraphqlError {
         }
     }
 
-    /// With the place in the answer.
+    /// Sets the path in the response.
     pub fn at(mut self, path: Vec<PathSegment>) -> Self {
         self.path = path;
         self

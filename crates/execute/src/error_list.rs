@@ -1,4 +1,4 @@
-//! The errors of one execution, bounded, and which parts of the tree they account for.
+//! The errors of one execution, bounded, and the parts of the tree that they explain.
 
 use std::borrow::Cow;
 
@@ -6,41 +6,41 @@ use astjson::NodeId;
 use foldhash::{HashSet, HashSetExt};
 
 use crate::bounds::{ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX, FAILURE_PLACES_MAX};
-use crate::client_path::Outside;
+use crate::error_path::PathExit;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
 /// Collects errors up to [`ERRORS_MAX`] and counts the rest.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorList {
-    errors: Vec<Recorded>,
+    errors: Vec<RecordedError>,
     left_out: u32,
-    /// Errors that repeat the failure of a fetch at one of its places.
+    /// Number of errors that repeat the failure of a fetch at one of its places.
     failure_places: usize,
-    /// Places of failed fetches beyond [`FAILURE_PLACES_MAX`].
+    /// Number of places of failed fetches beyond [`FAILURE_PLACES_MAX`].
     failure_places_left_out: usize,
-    /// Objects that a failed or complaining fetch was about: a null in or below them needs no
-    /// error of its own.
+    /// Objects of a fetch that failed or reported errors: a null in or below them needs no error of
+    /// its own.
     pub(crate) explained_objects: HashSet<NodeId>,
     /// The same for keys of the root.
     pub(crate) explained_keys: Vec<Box<str>>,
-    /// The same for everything: the operation went over a bound.
+    /// The same for the whole response: the operation exceeded a bound.
     pub(crate) explained_all: bool,
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct RecordedError {
     /// The index of the fetch that it came from.
     fetch: u32,
     error: GraphqlError,
-    /// It is about one place and nothing else: where its path leads, and these from there.
-    place: Option<Placed>,
+    /// Set if it concerns one place only: the steps to that place from the end of its path.
+    place: Option<TreePath>,
     /// True if it repeats the failure of its fetch at one of several places.
     is_repeated: bool,
 }
 
-/// Keys of the tree and indices from the end of an error's path to what it is about; none where the answer has
-/// that place.
-pub(crate) type Placed = Vec<PathSegment>;
+/// Keys of the tree and indices from the end of an error's path to its place; empty if the response
+/// has that place.
+pub(crate) type TreePath = Vec<PathSegment>;
 
 impl ErrorList {
     /// Adds an error of fetch `fetch`; a message that is too long is cut.
@@ -48,12 +48,13 @@ impl ErrorList {
         self.record(fetch, error, None, false);
     }
 
-    /// How many more places of failed fetches have an error of their own.
+    /// The number of further places of failed fetches that may have an error of their own.
     pub(crate) fn failure_places_left(&self) -> usize {
         FAILURE_PLACES_MAX.saturating_sub(self.failure_places)
     }
 
-    /// Adds the failure of a whole fetch, at each of `paths`. `left_out` more places are only counted.
+    /// Adds the failure of a whole fetch, at each of `paths`. `left_out` more places are only
+    /// counted.
     pub(crate) fn push_failure(
         &mut self,
         fetch: u32,
@@ -69,8 +70,9 @@ impl ErrorList {
         }
     }
 
-    /// Adds an error that a subgraph reports for the place that `error.path` and then `place` lead to.
-    pub(crate) fn push_placed(&mut self, fetch: u32, error: GraphqlError, place: Placed) {
+    /// Adds an error that a subgraph reports for the place that `error.path` and then `place` lead
+    /// to.
+    pub(crate) fn push_placed(&mut self, fetch: u32, error: GraphqlError, place: TreePath) {
         self.record(fetch, error, Some(place), false);
     }
 
@@ -78,7 +80,7 @@ impl ErrorList {
         &mut self,
         fetch: u32,
         mut error: GraphqlError,
-        place: Option<Placed>,
+        place: Option<TreePath>,
         is_repeated: bool,
     ) {
         if self.is_full() {
@@ -86,60 +88,60 @@ impl ErrorList {
             return;
         }
         error.message = shortened(error.message);
-        self.errors.push(Recorded { fetch, error, place, is_repeated });
+        self.errors.push(RecordedError { fetch, error, place, is_repeated });
     }
 
-    /// Leaves nothing but paths of the client's answer: what leads out of it ends at the last object
-    /// inside, and what was reported for a place that concerns nobody is left out.
+    /// Restricts all paths to the client's response: a path that leaves it ends at the last object
+    /// inside, and an error for a place that has no effect on the response is removed.
     pub(crate) fn keep_inside(
         &mut self,
-        outside: impl Fn((&[PathSegment], &[PathSegment])) -> Option<Outside>,
+        outside: impl Fn((&[PathSegment], &[PathSegment])) -> Option<PathExit>,
     ) {
-        // Places of one failure that lie outside of the response may end at one place inside.
+        // Places of one failure that are outside of the response may end at one place inside.
         let mut repeated: HashSet<(u32, Cow<'static, str>, Vec<PathSegment>)> = HashSet::new();
-        self.errors.retain_mut(|Recorded { fetch, error, place, is_repeated }| {
+        self.errors.retain_mut(|RecordedError { fetch, error, place, is_repeated }| {
             let beyond = place.as_deref().unwrap_or_default();
             match outside((&error.path, beyond)) {
                 None => {}
-                Some(Outside { is_aside: true, .. }) if place.is_some() => return false,
-                Some(Outside { inside, .. }) => error.path.truncate(inside),
+                Some(PathExit { is_aside: true, .. }) if place.is_some() => return false,
+                Some(PathExit { inside, .. }) => error.path.truncate(inside),
             }
             !*is_repeated || repeated.insert((*fetch, error.message.clone(), error.path.clone()))
         });
     }
 
-    /// Puts the errors into the order of the plan: which subgraph answers first is chance, and
-    /// an answer should not depend on it.
+    /// Sorts the errors in the order of the plan: the order of arrival is random, and a response
+    /// should not depend on it.
     pub(crate) fn sort(&mut self) {
         self.errors.sort_by_key(|recorded| recorded.fetch);
     }
 
-    /// Nothing went wrong so far.
+    /// True if there are no errors so far.
     pub(crate) fn is_empty(&self) -> bool {
         self.errors.is_empty() && self.left_out == 0
     }
 
-    /// From here on errors are only counted.
+    /// True if further errors are only counted.
     pub(crate) fn is_full(&self) -> bool {
         self.errors.len() >= ERRORS_MAX
     }
 
-    /// Counts an error that nobody needs to build, because the list is full.
+    /// Counts an error that need not be built, because the list is full.
     pub(crate) fn count_left_out(&mut self) {
         self.left_out = self.left_out.saturating_add(1);
     }
 
-    /// Those kept.
+    /// The errors in the list.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &GraphqlError> {
         self.errors.iter().map(|recorded| &recorded.error)
     }
 
-    /// Marks keys of the root as accounted for.
+    /// Marks keys of the root as explained.
     pub(crate) fn explain_keys(&mut self, keys: &[Box<str>]) {
         self.explained_keys.extend_from_slice(keys);
     }
 
-    /// All errors, the last one saying how many were left out, if any were.
+    /// Returns all errors. The last one gives the number of those that were left out, if any.
     pub(crate) fn into_errors(self) -> Vec<GraphqlError> {
         let mut errors: Vec<_> = self.errors.into_iter().map(|recorded| recorded.error).collect();
         if self.failure_places_left_out > 0 {
@@ -214,7 +216,7 @@ mod tests {
         let path = |index| vec![PathSegment::Key("a".into()), PathSegment::Index(index)];
         list.push_failure(0, error("x"), vec![path(0), path(1)], 0);
         list.push_failure(1, error("x"), vec![path(2)], 0);
-        list.keep_inside(|_| Some(Outside { inside: 1, is_aside: false }));
+        list.keep_inside(|_| Some(PathExit { inside: 1, is_aside: false }));
         assert_eq!(list.into_errors().len(), 2, "one for each fetch");
     }
 

@@ -8,11 +8,11 @@ use plan::{
     Fetch, FetchId, FetchKind, Plan, RepresentationField, ShapeField, ValueKind, ValueShape,
 };
 
-use crate::client_path::has_type;
+use crate::error_path::has_type;
 use crate::event_keys;
 
-/// Checks and completes a payload that stands for the root field `field`.
-/// `Err` says what is wrong with it, to go after "The event ".
+/// Checks and completes a payload, the value of the root field `field`. `Err` describes the
+/// problem, to continue the sentence "The event …".
 pub(crate) fn complete(
     document: &mut Document,
     graph: &Supergraph,
@@ -79,7 +79,7 @@ fn check_value(
     }
 }
 
-/// Every key that the first fetches send must be in the payload itself.
+/// Checks that every key that the first fetches send is in the payload itself.
 fn check_keys(
     document: &Document,
     plan: &Plan,

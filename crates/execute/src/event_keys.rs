@@ -1,14 +1,15 @@
-//! Key members of events in the form that the schema declares. Publishers write `"id": 3` where the type is `ID`; a
-//! subgraph that gets the number in a representation compares it with texts and finds nothing. So a number becomes a
-//! text where the member is an `ID` or a `String`, and `3.0` becomes `3` where it is an `Int`. Everything else stays
-//! as it is, also lists.
+//! Coerces key members of events to the form that the schema declares. Publishers write `"id": 3`
+//! although the type is `ID`; a subgraph that gets the number in a representation compares it with
+//! strings and finds nothing. So a number becomes a string if the member is an `ID` or a `String`,
+//! and `3.0` becomes `3` if it is an `Int`. Other values do not change, and neither do lists.
 
 use astjson::{Document, Kind, NodeId};
 use graph::{Supergraph, TypeRef, TypeRefShape};
 use plan::{Path, Plan, RepresentationField};
 
-/// Coerces the members of `payload`, the value of the root field `data_key`, that representations are made of.
-/// hot path: once for each event and group. Types are looked up only where a member is a number.
+/// Coerces the members of `payload`, the value of the root field `data_key`, that representations
+/// consist of. hot path: once for each event and group. Types are looked up only if a member is a
+/// number.
 pub(crate) fn coerce(
     document: &mut Document,
     graph: &Supergraph,
@@ -27,7 +28,7 @@ pub(crate) fn coerce(
     }
 }
 
-/// The objects of the payload that a path leads to, as far as the payload has them.
+/// Returns the objects of the payload that a path leads to, as far as the payload has them.
 fn objects_at(document: &Document, path: &Path, data_key: &str, payload: NodeId) -> Vec<NodeId> {
     let Some((first, steps)) = path.steps.split_first() else { return Vec::new() };
     if *first.data_key != *data_key {
@@ -41,7 +42,7 @@ fn objects_at(document: &Document, path: &Path, data_key: &str, payload: NodeId)
     objects
 }
 
-/// The value if it is an object, the objects in it if it is a list.
+/// Returns the value if it is an object, or the objects in it if it is a list.
 fn objects_of(document: &Document, value: NodeId) -> Vec<NodeId> {
     match document.kind(value) {
         Kind::Object => vec![value],
@@ -50,7 +51,8 @@ fn objects_of(document: &Document, value: NodeId) -> Vec<NodeId> {
     }
 }
 
-/// Coerces the members `fields` of an object. Its type is its `__typename`, or `known_as` if it has none.
+/// Coerces the members `fields` of an object. Its type is its `__typename`, or `known_as` if it has
+/// none.
 fn coerce_members(
     document: &mut Document,
     graph: &Supergraph,
@@ -80,7 +82,7 @@ fn coerce_members(
     }
 }
 
-/// The type that the schema declares for a field of an object.
+/// Returns the type that the schema declares for a field of an object.
 fn declared_type<'a>(
     document: &Document,
     graph: &'a Supergraph,
@@ -94,7 +96,8 @@ fn declared_type<'a>(
     Some(&graph.field(graph.field_named(ty, field)?).ty)
 }
 
-/// The JSON text of a number in the form of that type. `None`: it is in that form, or none leads there.
+/// Returns the JSON text of a number in the form of that type. `None` if it has that form already,
+/// or cannot have it.
 fn coerced(number: &str, type_name: &str) -> Option<String> {
     let is_plain = number.bytes().all(|it| it.is_ascii_digit() || it == b'-');
     let whole = if is_plain { Some(number.to_owned()) } else { whole_number(number) };
@@ -106,9 +109,9 @@ fn coerced(number: &str, type_name: &str) -> Option<String> {
     }
 }
 
-/// `3.0` and `3e0` as `3`, if the number is whole and was not rounded.
+/// Converts `3.0` and `3e0` to `3`, if the number is whole and was not rounded.
 fn whole_number(raw: &str) -> Option<String> {
-    /// 2^53: above it, neighbours are one number.
+    /// 2^53: above it, adjacent integers become the same number.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     let number: f64 = raw.parse().ok()?;
     (number.fract() == 0.0 && number.abs() <= EXACT_MAX).then(|| format!("{number:.0}"))

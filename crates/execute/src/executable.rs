@@ -1,5 +1,6 @@
-//! A plan with everything that stays the same between its executions: escaped request texts,
-//! who waits for whom, what answers look like, which objects may share what a subgraph answered.
+//! A plan with everything that is constant between its executions: escaped request texts,
+//! dependencies between fetches, the layout of responses, and the objects that may share values of
+//! a response.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -8,99 +9,53 @@ use astjson::Shape;
 use bytes::Bytes;
 use plan::{Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation};
 
+use crate::compiled::{CompiledBatch, CompiledBelow, CompiledFetch};
 use crate::compiled_objects::{CompiledRepresentation, CompiledTarget, common_steps, step_slots};
-use crate::expected::Expected;
-use crate::memo::{self, Source};
-use crate::projection::Printing;
-use crate::root_keys::root_keys;
-use crate::target_tree::TargetTree;
+use crate::entity_reuse;
+use crate::path_tree::PathTree;
+use crate::projection::CompiledPrinting;
+use crate::response_layout::ResponseLayout;
+use crate::root_keys::parse_root_keys;
 
-/// Room for the first payload of an operation.
+/// Initial capacity of the first payload of an operation.
 const PAYLOAD_BYTES_GUESS: usize = 1024;
 
-/// A plan made ready to be executed any number of times. Build it once per plan and keep it
-/// beside the plan; building costs a few microseconds per fetch.
+/// A plan that can be executed any number of times. It is built once per plan and kept beside the
+/// plan; building takes a few microseconds per fetch.
 #[derive(Debug)]
 pub struct Executable {
     plan: Arc<Plan>,
     pub(crate) fetches: Vec<CompiledFetch>,
-    pub(crate) printing: Printing,
-    /// Length of the payload printed last: the room to make for the next one.
+    pub(crate) printing: CompiledPrinting,
+    /// Length of the last payload: the capacity for the next one.
     pub(crate) payload_bytes: AtomicUsize,
 }
 
-/// What is constant about one fetch. Same index as in [`Plan::fetches`].
-#[derive(Debug)]
-pub(crate) struct CompiledFetch {
-    /// The fetches that wait for this one.
-    pub(crate) dependents: Vec<u32>,
-    /// How many fetches this one waits for.
-    pub(crate) dependencies: u32,
-    /// The request body up to and with the opening brace of `variables`.
-    pub(crate) head: Vec<u8>,
-    /// The whole request body, for root fetches without variables.
-    pub(crate) constant_body: Bytes,
-    /// Root fetches: the keys of the answer's `data`, as the operation's text names them.
-    pub(crate) root_keys: Vec<Box<str>>,
-    /// Root fields below others: how to get to the objects.
-    pub(crate) below: Option<CompiledBelow>,
-    /// Entity fetches: by batch.
-    pub(crate) batches: Vec<CompiledBatch>,
-    /// What the answer looks like.
-    pub(crate) answer: Shape,
-}
-
-/// What is constant about the objects that root fields below others are for.
-#[derive(Debug)]
-pub(crate) struct CompiledBelow {
-    pub(crate) target: CompiledTarget,
-    /// See [`CompiledBatch::one_each`].
-    pub(crate) one_each: bool,
-    /// What one of them looks like.
-    pub(crate) object: Shape,
-}
-
-/// What is constant about one entity batch.
-#[derive(Debug)]
-pub(crate) struct CompiledBatch {
-    /// By target path.
-    pub(crate) targets: Vec<CompiledTarget>,
-    /// Are there several groups among the targets?
-    pub(crate) several_groups: bool,
-    /// May no two objects share values, because what stands below depends on what stands above
-    /// (`@fromContext`)?
-    pub(crate) one_each: bool,
-    /// How an object of the batch is represented.
-    pub(crate) representation: CompiledRepresentation,
-    /// What one entity looks like.
-    pub(crate) entity: Shape,
-    /// Where its entities may be known from.
-    pub(crate) sources: Vec<Source>,
-}
-
 impl Executable {
-    /// Prepares `plan`.
+    /// Compiles `plan`.
     pub fn new(plan: Arc<Plan>) -> Self {
-        let mut expected = Expected::new(&plan);
-        let answers: Vec<usize> = plan
+        let mut layout = ResponseLayout::new(&plan);
+        let responses: Vec<usize> = plan
             .fetches
             .iter()
             .map(|fetch| match &fetch.kind {
-                FetchKind::Root(_) => expected.root_answer(&plan),
-                FetchKind::RootBelow { target, .. } => expected.root_below_answer(&plan, target),
-                FetchKind::Entities { batches, .. } => expected.entity_answer(&plan, batches),
+                FetchKind::Root(_) => layout.add_root_response(&plan),
+                FetchKind::RootBelow { target, .. } => {
+                    layout.add_root_below_response(&plan, target)
+                }
+                FetchKind::Entities { batches, .. } => layout.add_entity_response(&plan, batches),
                 FetchKind::Publish(_) | FetchKind::Request(_) => usize::MAX,
             })
             .collect();
-        let shape = expected.shape();
-        let targets = TargetTree::new(&plan);
+        let shape = layout.shape();
+        let targets = PathTree::new(&plan);
         let mut fetches: Vec<CompiledFetch> = plan
             .fetches
             .iter()
-            .zip(answers)
+            .zip(responses)
             .enumerate()
-            .map(|(number, (fetch, answer))| {
-                compile(&plan, number, fetch, &expected, &targets, &shape, answer)
+            .map(|(number, (fetch, response))| {
+                compile(&plan, number, fetch, &layout, &targets, &shape, response)
             })
             .collect();
         for (index, fetch) in plan.fetches.iter().enumerate() {
@@ -108,18 +63,18 @@ impl Executable {
                 fetch.depends_on.iter().map(|id| id.0 as usize).collect();
             waits_for.sort_unstable();
             waits_for.dedup();
-            // A plan is topologically sorted; anything else could only wait for ever.
+            // A plan is topologically sorted; any other dependency would wait for ever.
             waits_for.retain(|&dependency| dependency < index);
             fetches[index].dependencies = waits_for.len() as u32;
             for dependency in waits_for {
                 fetches[dependency].dependents.push(index as u32);
             }
         }
-        let printing = Printing::new(&plan.shape, &expected, shape);
+        let printing = CompiledPrinting::new(&plan.shape, &layout, shape);
         Self { plan, fetches, printing, payload_bytes: AtomicUsize::new(PAYLOAD_BYTES_GUESS) }
     }
 
-    /// The plan behind it.
+    /// The plan itself.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
@@ -129,10 +84,10 @@ fn compile(
     plan: &Plan,
     number: usize,
     fetch: &Fetch,
-    expected: &Expected,
-    all_targets: &TargetTree<'_>,
+    layout: &ResponseLayout,
+    all_targets: &PathTree<'_>,
     shape: &Shape,
-    answer: usize,
+    response: usize,
 ) -> CompiledFetch {
     let mut compiled = CompiledFetch {
         dependents: Vec::new(),
@@ -142,23 +97,23 @@ fn compile(
         root_keys: Vec::new(),
         below: None,
         batches: Vec::new(),
-        answer: shape.at(answer),
+        response: shape.at(response),
     };
     match &fetch.kind {
         FetchKind::Root(operation) => {
             compiled.head = head(operation);
             compiled.constant_body = [&compiled.head[..], b"}}"].concat().into();
-            compiled.root_keys = root_keys(&operation.text);
+            compiled.root_keys = parse_root_keys(&operation.text);
         }
         FetchKind::RootBelow { operation, target } => {
             compiled.head = head(operation);
             compiled.below = Some(CompiledBelow {
                 one_each: is_read_through(plan, target),
-                object: shape.at(expected.kind_at(plan, target).unwrap_or(usize::MAX)),
+                object: shape.at(layout.kind_at(plan, target).unwrap_or(usize::MAX)),
                 target: CompiledTarget {
                     shared_from: all_targets.shared_from(target),
                     as_before: 0,
-                    slots: step_slots(plan, expected, target),
+                    slots: step_slots(plan, layout, target),
                     group: 0,
                 },
             });
@@ -169,11 +124,17 @@ fn compile(
                 .iter()
                 .map(|batch| {
                     let groups = all_targets.groups(&batch.targets);
-                    let kind = expected.target(plan, batch);
-                    let objects = expected.cursor(kind);
+                    let kind = layout.target(plan, batch);
+                    let objects = layout.cursor(kind);
                     CompiledBatch {
                         representation: CompiledRepresentation::new(objects, &batch.representation),
-                        sources: memo::sources(plan, expected, all_targets, number, batch),
+                        sources: entity_reuse::reuse_sources(
+                            plan,
+                            layout,
+                            all_targets,
+                            number,
+                            batch,
+                        ),
                         entity: shape.at(kind.unwrap_or(usize::MAX)),
                         several_groups: groups.iter().any(|&group| group != 0),
                         one_each: batch.targets.iter().any(|path| is_read_through(plan, path)),
@@ -185,7 +146,7 @@ fn compile(
                             .map(|(index, (path, group))| CompiledTarget {
                                 shared_from: all_targets.shared_from(path),
                                 as_before: common_steps(batch.targets[..index].last(), path),
-                                slots: step_slots(plan, expected, path),
+                                slots: step_slots(plan, layout, path),
                                 group,
                             })
                             .collect(),
@@ -213,14 +174,14 @@ pub(crate) fn head(operation: &SubgraphOperation) -> Vec<u8> {
     head
 }
 
-/// The steps that follow `path` in `longer`, if it leads through the same keys first.
+/// Returns the steps after `path` in `longer`, if `longer` begins with the same keys.
 fn beyond<'a>(path: &Path, longer: &'a Path) -> Option<&'a [PathStep]> {
     let (first, rest) = longer.steps.split_at_checked(path.steps.len())?;
     let same = first.iter().zip(&path.steps).all(|(left, right)| left.data_key == right.data_key);
     (same && !rest.is_empty()).then_some(rest)
 }
 
-/// Does anything below `path` read from an object at or above its end?
+/// True if a target below `path` reads a value from an object at or above the end of `path`.
 fn is_read_through(plan: &Plan, path: &Path) -> bool {
     let batches = plan.fetches.iter().flat_map(|fetch| fetch.kind.batches());
     batches.filter(|batch| !batch.context.is_empty()).any(|batch| {

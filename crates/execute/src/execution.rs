@@ -1,5 +1,5 @@
-//! One execution from its start to the printed payload: which fetch runs when. What a fetch
-//! sends, what becomes of its answer and what of its failure have modules of their own below.
+//! One execution from its start to the printed payload: it decides when each fetch runs. Modules
+//! below write requests, and handle responses and failures.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -11,41 +11,38 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
-use plan::{
-    EventField, Fetch, OperationKind, ShapeField, SubgraphOperation, SubscriptionRoot, Variables,
-};
+use plan::{Fetch, ShapeField, SubscriptionRoot, Variables};
 
 use crate::bounds::{PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX};
-use crate::client_path;
 use crate::document_pool::PooledDocument;
 use crate::error_list::ErrorList;
+use crate::error_path;
 use crate::executable::Executable;
 use crate::print::print_errors;
-use crate::projection::{self, Stop};
-use crate::{
-    ErrorCode, EventRequest, FetchError, GraphqlError, PathSegment, Payload, RequestContext, Seed,
-    SubgraphAnswer, event, sharing,
-};
+use crate::projection::{self, PrintStop};
+use crate::{ErrorCode, GraphqlError, PathSegment, Payload, RequestContext, Seed, event};
 
-mod absorb;
-mod batching;
+mod apply_entity_cache;
+mod batched_fetch;
+pub(crate) mod execute_batch;
 mod failure;
-mod joint;
-mod recall;
-mod request;
-pub(crate) mod together;
+mod in_flight;
+mod merge_response;
+mod request_splitting;
+mod write_requests;
 
-use batching::Sent;
+use in_flight::{FetchState, OutgoingRequest, RequestOutcome, SentRequest, send_request};
 
-/// Executes an operation: runs its fetches, merges what they answer, and prints the payload.
+/// Executes an operation: runs its fetches, merges their responses, and prints the payload.
 ///
 /// - `introspection`: JSON text of an object that holds the values of the operation's `__schema`
 ///   and `__type` fields by data key.
 /// - `seed`: the event, for subscriptions.
-/// - `context`: of the generation that the plan was made for; the plan's ids mean nothing elsewhere.
+/// - `context`: its generation must be the one that the plan was made for, because ids of the plan
+///   have no meaning elsewhere.
 ///
-/// Never fails: whatever goes wrong is in the payload. Must run on a tokio runtime with timers.
-/// Dropping the future cancels what is in flight.
+/// Never fails: all errors are in the payload. Must run on a tokio runtime with timers. Dropping
+/// the future cancels the requests in flight.
 pub async fn execute(
     executable: &Executable,
     variables: &Variables,
@@ -54,17 +51,10 @@ pub async fn execute(
     context: &RequestContext,
 ) -> Payload {
     let mut execution = Execution::new(executable, variables, context);
-    if execution.plant(introspection, seed) {
+    if execution.insert_seed(introspection, seed) {
         execution.run().await;
     }
     execution.finish()
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Waiting,
-    InFlight,
-    Done,
 }
 
 pub(crate) struct Execution<'a> {
@@ -74,70 +64,21 @@ pub(crate) struct Execution<'a> {
     document: PooledDocument,
     root: NodeId,
     errors: ErrorList,
-    states: Vec<State>,
+    states: Vec<FetchState>,
     waits_for: Vec<u32>,
-    /// Every request, in the order sent.
-    sent: Vec<Sent>,
-    /// By fetch: how many of its requests are not answered.
-    open: Vec<u32>,
+    /// All requests, in the order sent.
+    sent: Vec<SentRequest>,
+    /// The number of requests without a response, by fetch.
+    pending_requests: Vec<u32>,
     representations_left: u32,
-    /// By fetch and request of it: headers of the answer, where rules may want some of them.
-    answer_headers: Vec<((usize, usize), HeaderMap)>,
-    /// The object at the root is an entity of which only the keys are known: does it exist?
-    pub(crate) watches_entity: bool,
-    /// How many subgraphs said that it does, and how many that it does not.
-    known_to: u32,
-    unknown_to: u32,
-}
-
-/// What a request in flight waits for.
-enum Call<'a> {
-    Subgraph { body: Bytes, is_mutation: bool },
-    Publish { event: &'a EventField, arguments: Bytes },
-    Request { event: &'a EventField, arguments: Bytes, is_mutation: bool },
-}
-
-impl Call<'_> {
-    /// The request that sends `body` for `operation`.
-    fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
-        Self::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
-    }
-}
-
-enum Outcome {
-    Answer(Result<SubgraphAnswer, FetchError>),
-    Published(Result<bool, GraphqlError>),
-    Requested(Result<Bytes, GraphqlError>),
-}
-
-async fn call<'a>(
-    request: usize,
-    fetch: &'a Fetch,
-    call: Call<'a>,
-    context: &'a RequestContext,
-) -> (usize, Outcome) {
-    let event_request = |event: &EventField, arguments| EventRequest {
-        field: event.field,
-        arguments,
-        headers: context.headers.of(event.subgraph),
-        claims: context.claims.as_ref(),
-        deadline: context.deadline,
-    };
-    let publisher = &context.generation.publisher;
-    let outcome = match call {
-        Call::Subgraph { body, is_mutation } => {
-            Outcome::Answer(sharing::fetch(context, fetch.subgraph, body, is_mutation).await)
-        }
-        Call::Publish { event, arguments } => {
-            let _changes = sharing::changing(context);
-            Outcome::Published(publisher.publish(event_request(event, arguments)).await)
-        }
-        Call::Request { event, arguments, is_mutation } => {
-            let _changes = is_mutation.then(|| sharing::changing(context));
-            Outcome::Requested(publisher.request(event_request(event, arguments)).await)
-        }
-    };
-    (request, outcome)
+    /// Headers of the responses, by fetch and request, if there are rules that may read them.
+    response_headers: Vec<((usize, usize), HeaderMap)>,
+    /// True if the object at the root is an entity of which only the keys are known, so that its
+    /// existence must be found out.
+    pub(crate) checks_existence: bool,
+    /// The number of subgraphs that know the entity, and of those that do not.
+    subgraphs_with_entity: u32,
+    subgraphs_without_entity: u32,
 }
 
 impl<'a> Execution<'a> {
@@ -156,20 +97,20 @@ impl<'a> Execution<'a> {
             document,
             root,
             errors: ErrorList::default(),
-            states: vec![State::Waiting; count],
+            states: vec![FetchState::Waiting; count],
             waits_for: executable.fetches.iter().map(|fetch| fetch.dependencies).collect(),
             sent: Vec::with_capacity(count),
-            open: vec![0; count],
+            pending_requests: vec![0; count],
             representations_left: REPRESENTATIONS_MAX,
-            answer_headers: Vec::new(),
-            watches_entity: false,
-            known_to: 0,
-            unknown_to: 0,
+            response_headers: Vec::new(),
+            checks_existence: false,
+            subgraphs_with_entity: 0,
+            subgraphs_without_entity: 0,
         }
     }
 
-    /// Puts introspection and the event into the tree. `false`: there is nothing to fetch for.
-    pub(crate) fn plant(&mut self, introspection: Option<Bytes>, seed: Seed) -> bool {
+    /// Adds introspection and the event to the tree. Returns false if nothing needs to be fetched.
+    pub(crate) fn insert_seed(&mut self, introspection: Option<Bytes>, seed: Seed) -> bool {
         if let Some(text) = introspection {
             match self.document.parse(text) {
                 Ok(values) if self.document.kind(values) == Kind::Object => {
@@ -203,7 +144,7 @@ impl<'a> Execution<'a> {
                 let graph = &self.context.generation.graph;
                 event::complete(&mut self.document, graph, plan, field, payload).map(|()| payload)
             }),
-            // A subgraph's event is as good as any other answer of it.
+            // An event of a subgraph is a response like any other.
             SubscriptionRoot::Upstream { .. } => parsed,
         };
         match checked {
@@ -236,76 +177,77 @@ impl<'a> Execution<'a> {
         let executable = self.executable;
         let context = self.context;
         let plan = &**executable.plan();
-        let mut ready = self.ready_at_first();
+        let mut ready = self.initial_fetches();
         let mut in_flight = FuturesUnordered::new();
         let mut calls = Vec::new();
         let mut deadline = pin!(tokio::time::sleep_until(context.deadline.into()));
         loop {
             while let Some(index) = ready.pop_front() {
                 let fetch = &plan.fetches[index];
-                self.begin(index, fetch, &mut ready, &mut calls);
-                in_flight
-                    .extend(calls.drain(..).map(|(request, it)| call(request, fetch, it, context)));
+                self.start_fetch(index, fetch, &mut ready, &mut calls);
+                in_flight.extend(
+                    calls.drain(..).map(|(request, it)| send_request(request, fetch, it, context)),
+                );
             }
             tokio::select! {
                 biased;
-                answered = in_flight.next() => {
-                    let Some((request, outcome)) = answered else { return };
+                finished = in_flight.next() => {
+                    let Some((request, outcome)) = finished else { return };
                     let fetch = &plan.fetches[self.sent[request].fetch];
-                    self.answered(request, outcome, &mut ready, &mut calls);
+                    self.finish_request(request, outcome, &mut ready, &mut calls);
                     in_flight.extend(
-                        calls.drain(..).map(|(request, it)| call(request, fetch, it, context)),
+                        calls.drain(..).map(|(request, it)| send_request(request, fetch, it, context)),
                     );
                 }
                 () = &mut deadline => {
-                    self.cut_off();
+                    self.end_at_deadline();
                     return;
                 }
             }
         }
     }
 
-    /// The fetches that wait for no other.
-    fn ready_at_first(&self) -> VecDeque<usize> {
+    /// The fetches that depend on no other.
+    fn initial_fetches(&self) -> VecDeque<usize> {
         (0..self.waits_for.len()).filter(|&index| self.waits_for[index] == 0).collect()
     }
 
-    /// Starts a fetch, whose requests are in `calls` then. One without any is done.
-    fn begin(
+    /// Starts a fetch and adds its requests to `calls`. A fetch without requests is complete.
+    fn start_fetch(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
         ready: &mut VecDeque<usize>,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
-        self.start(index, fetch, calls);
+        self.write_requests(index, fetch, calls);
         if calls.is_empty() {
-            return self.complete(index, ready);
+            return self.complete_fetch(index, ready);
         }
-        self.states[index] = State::InFlight;
-        self.open[index] = calls.len() as u32;
+        self.states[index] = FetchState::InFlight;
+        self.pending_requests[index] = calls.len() as u32;
     }
 
-    /// Takes in what came of a request. What must be asked again is in `calls` then; without any, and if it was the
-    /// last one, its fetch is done.
-    fn answered(
+    /// Handles the outcome of a request. Requests to repeat are added to `calls`. If there are none
+    /// and it was the last one, its fetch is complete.
+    fn finish_request(
         &mut self,
         request: usize,
-        outcome: Outcome,
+        outcome: RequestOutcome,
         ready: &mut VecDeque<usize>,
-        calls: &mut Vec<(usize, Call<'a>)>,
+        calls: &mut Vec<(usize, OutgoingRequest<'a>)>,
     ) {
-        self.absorb(request, outcome, calls);
+        self.handle_outcome(request, outcome, calls);
         let index = self.sent[request].fetch;
-        self.open[index] = self.open[index] - 1 + calls.len() as u32;
-        if self.open[index] == 0 {
-            self.complete(index, ready);
+        self.pending_requests[index] = self.pending_requests[index] - 1 + calls.len() as u32;
+        if self.pending_requests[index] == 0 {
+            self.complete_fetch(index, ready);
         }
     }
 
-    /// Marks a fetch as done; the fetches that waited for it only are ready.
-    fn complete(&mut self, index: usize, ready: &mut VecDeque<usize>) {
-        self.states[index] = State::Done;
+    /// Marks a fetch as complete. Fetches that waited only for it become ready.
+    fn complete_fetch(&mut self, index: usize, ready: &mut VecDeque<usize>) {
+        self.states[index] = FetchState::Done;
         for &dependent in &self.executable.fetches[index].dependents {
             let waits_for = &mut self.waits_for[dependent as usize];
             *waits_for -= 1;
@@ -315,13 +257,13 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// What of the answers' headers reaches the client. In the order of the plan: which subgraph
-    /// answers first is chance.
+    /// The headers of responses that reach the client, in the order of the plan: the order of
+    /// arrival is random.
     fn disclosed_headers(&mut self) -> Option<Arc<HeaderMap>> {
         let rules = self.context.generation.disclosure.headers.as_ref()?;
         let mut collected = HeaderMap::new();
-        self.answer_headers.sort_by_key(|(place, _)| *place);
-        for ((index, _), headers) in self.answer_headers.drain(..) {
+        self.response_headers.sort_by_key(|(place, _)| *place);
+        for ((index, _), headers) in self.response_headers.drain(..) {
             let subgraph = self.executable.plan().fetches[index].subgraph;
             rules.collect(subgraph, &headers, &mut collected);
         }
@@ -329,16 +271,16 @@ impl<'a> Execution<'a> {
     }
 
     fn is_wanted(&self, fetch: &Fetch) -> bool {
-        client_path::any_holds(&fetch.any_of, self.variables)
+        error_path::any_holds(&fetch.any_of, self.variables)
     }
 
-    /// As [`Self::finish`], for the one root field of a current state. `None`: there is no such thing, and the field must not
-    /// be null.
+    /// Like [`Self::finish`], for the one root field of a current state. `None` if there is no
+    /// state, and the field must not be null.
     pub(crate) fn finish_state(mut self) -> Option<Payload> {
         if let Some(field) = self.root_fields().first()
             && self.errors.is_empty()
         {
-            if self.unknown_to > 0 && self.known_to == 0 {
+            if self.subgraphs_without_entity > 0 && self.subgraphs_with_entity == 0 {
                 let nothing = self.document.new_null();
                 self.document.set(self.root, &field.data_key, nothing);
             }
@@ -351,12 +293,12 @@ impl<'a> Execution<'a> {
         Some(self.finish())
     }
 
-    /// Checks and prints what is in the tree.
+    /// Checks and prints the tree.
     fn finish(mut self) -> Payload {
         let headers = self.disclosed_headers();
         let plan = &**self.executable.plan();
-        // Growing to a large payload step by step would copy it twice over, and leave as much memory behind. What
-        // is printed seldom is more than what was read.
+        // Growing to a large payload step by step would copy it twice, and leave as much memory
+        // behind. The payload is seldom larger than the responses.
         let last = self.executable.payload_bytes.load(Ordering::Relaxed);
         let read = self.document.text_bytes();
         let room = if read > PAYLOAD_ROOM_BYTES_MAX {
@@ -368,7 +310,7 @@ impl<'a> Execution<'a> {
         out.extend_from_slice(b"{\"data\":");
         let mark = out.len();
         self.errors.keep_inside(|path| {
-            client_path::outside(&self.document, plan, self.variables, self.root, path)
+            error_path::find_exit(&self.document, plan, self.variables, self.root, path)
         });
         self.errors.sort();
         let printed = projection::print_data(
@@ -382,14 +324,14 @@ impl<'a> Execution<'a> {
         );
         match printed {
             Ok(()) => {}
-            Err(Stop::Null) => {
+            Err(PrintStop::Null) => {
                 out.truncate(mark);
                 out.extend_from_slice(b"null");
             }
-            Err(Stop::TooLarge) => {
+            Err(PrintStop::TooLarge) => {
                 out = Vec::from(&b"{\"data\":null"[..]);
                 self.errors = ErrorList::default();
-                let message = format!("The answer is larger than {PAYLOAD_BYTES_MAX} bytes.");
+                let message = format!("The response is larger than {PAYLOAD_BYTES_MAX} bytes.");
                 let error = GraphqlError::new(ErrorCode::OperationLimitExceeded, message);
                 self.errors.push(0, error);
             }

@@ -1,67 +1,79 @@
-//! A plan and variables become a payload: fetch, merge, repair nulls, print.
+//! Executes a plan with variables and prints the payload: fetches, merges, propagates nulls,
+//! prints.
 //!
-//! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`]
-//! and brokers through [`Publisher`].
+//! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`] and
+//! brokers through [`Publisher`].
 //!
-//! The way of a request: an [`Executable`] (plan, constant texts, what answers look like) and an
-//! arena from the thread's pool → `execution` starts every fetch whose inputs are there →
-//! `representations` writes what an entity fetch asks → `answer` reads what comes back into the
-//! slots that `expected` has worked out and merges it into one tree → `projection` walks the
-//! response shape over the tree, repairs nulls and prints.
+//! The path of a request:
+//!
+//! 1. An [`Executable`] (plan, constant texts, layout of the responses) and an arena from the
+//!    thread's pool.
+//! 2. `execution` starts every fetch whose inputs are complete.
+//! 3. `representations` writes the representations of an entity fetch.
+//! 4. `response` reads what a subgraph sent into the slots that `response_layout` has computed, and
+//!    merges it into one tree.
+//! 5. `projection` walks the response shape over the tree, propagates nulls and prints.
 
-mod answer;
 mod argument_text;
 mod bounds;
 mod claims;
 mod client_key;
-mod client_path;
+mod compiled;
 mod compiled_objects;
 mod context;
 #[allow(dead_code, reason = "called once requests are parted by context")]
 mod context_values;
-mod disclosure;
+mod current_state;
 mod document_pool;
+mod entity_reuse;
 mod error;
 mod error_list;
+mod error_masking;
+mod error_path;
 mod event;
+mod event_fetch_cache;
 mod event_keys;
-mod event_memo;
 mod executable;
 mod execution;
-mod expected;
-mod memo;
+mod path_tree;
 mod payload;
 mod print;
 mod projection;
+mod publisher;
+mod query_key;
 mod representations;
+mod response;
+mod response_layout;
 mod root_keys;
 mod selections;
+mod shared_fetch;
 mod sharing;
-mod state;
-mod target_tree;
+mod subgraph;
 mod tokens;
 mod trace;
 
 pub use argument_text::print_value;
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
-pub use context::{
-    EventRequest, FetchError, ForwardedHeaders, Generation, HiddenErrors, LocalFuture, Publisher,
-    RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
-};
-pub use disclosure::{AnswerHeaders, Disclosure};
+pub use context::{Generation, RequestContext};
+pub use current_state::{StatePlan, state};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
-pub use event_memo::{EventMemo, MemoRoom};
+pub use error_masking::{AnswerHeaders, Disclosure};
+pub use event_fetch_cache::{EventMemo, MemoRoom};
 pub use executable::Executable;
 pub use execution::execute;
-pub use execution::together::execute_together;
+pub use execution::execute_batch::execute_together;
 pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
+pub use publisher::{EventRequest, Publisher};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};
-pub use state::{StatePlan, state};
+pub use subgraph::{
+    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphAnswer,
+    SubgraphRequest,
+};
 pub use trace::{FetchTrace, Trace};
 
-/// Where an execution starts from.
+/// The values that an execution starts from.
 #[derive(Clone, Debug, Default)]
 pub enum Seed {
     /// An empty tree: queries and mutations.
@@ -69,6 +81,6 @@ pub enum Seed {
     Nothing,
     /// An event of a subscription: JSON text of the value of the root field.
     Event(bytes::Bytes),
-    /// An event that is none: what is wrong with it, to go after "The event ".
+    /// An invalid event: the problem, to continue the sentence "The event …".
     BadEvent(String),
 }

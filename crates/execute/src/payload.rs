@@ -1,51 +1,53 @@
-//! What execution hands out: the printed answer.
+//! The result of an execution: the printed response.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
 
-/// One printed answer: `{"data":…,"errors":…}`, `extensions` last if there are any. Cheap to clone;
-/// every subscriber of a group gets the same bytes.
+/// One printed response: `{"data":…,"errors":…}`, `extensions` last if there are any. Cheap to
+/// clone; every subscriber of a group gets the same bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload {
     /// JSON text.
     pub bytes: Bytes,
-    /// Offset in `bytes` where a recipient's own `extensions` members may be inserted: before the closing
-    /// brace of the answer, or, where the answer has `extensions` already, before theirs.
+    /// Offset in `bytes` at which a recipient's own members of `extensions` may be inserted: before
+    /// the closing brace of the response, or, if the response has `extensions` already, before
+    /// their first member.
     pub splice: usize,
-    /// Does the answer have a `data` entry (even null)? Without one it is a request error, which
-    /// decides the HTTP status (GraphQL over HTTP, section 6.4.2).
+    /// True if the response has a `data` entry (even null). Without one it is a request error,
+    /// which decides the HTTP status (GraphQL over HTTP, section 6.4.2).
     pub has_data: bool,
-    /// How many errors it carries.
+    /// The number of errors.
     pub errors: u32,
-    /// Headers of subgraphs' answers that reach the client, where its transport has a place for them.
+    /// Headers of subgraphs' responses that reach the client, if its transport supports them.
     pub headers: Option<Arc<HeaderMap>>,
 }
 
-/// What a recipient did not get before a payload.
+/// The events that a recipient lost before a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Missed {
-    /// Events dropped on the way, `extensions.lost`.
+    /// Number of events dropped on the way: `extensions.lost`.
     pub lost: u64,
-    /// The source may have lost events, nobody knows how many: `extensions.gap`.
+    /// True if the source may have lost an unknown number of events: `extensions.gap`.
     pub gap: bool,
 }
 
 impl Missed {
-    /// Both together.
+    /// Returns the sum of both.
     pub fn and(self, other: Self) -> Self {
         Self { lost: self.lost.saturating_add(other.lost), gap: self.gap || other.gap }
     }
 }
 
 impl Payload {
-    /// What it announces already. Who drops a payload owes this to the recipient, and one lost event more.
+    /// Returns the losses that the payload announces already. Code that drops a payload must
+    /// announce these to the recipient later, and one more lost event.
     pub fn missed(&self) -> Missed {
         self.announced().0
     }
 
-    /// A copy that announces `missed` in addition to what it announces already.
+    /// Returns a copy that announces `missed` in addition to the losses that it announces already.
     pub fn with_missed(&self, missed: Missed) -> Self {
         if missed == Missed::default() {
             return self.clone();
@@ -57,7 +59,7 @@ impl Payload {
             let rest = &self.bytes[self.splice + length..];
             payload.bytes = [&self.bytes[..self.splice], rest].concat().into();
         }
-        // What is added last comes first, which is where `announced` looks for it.
+        // The member that is added last comes first, and `announced` reads `lost` before `gap`.
         if missed.gap {
             payload = payload.with_extension("gap", "true");
         }
@@ -67,7 +69,8 @@ impl Payload {
         payload
     }
 
-    /// What [`Payload::with_missed`] has put at the splice, and how long that is with a comma behind it.
+    /// Returns the losses that [`Payload::with_missed`] has inserted at the splice, and the length
+    /// of their text with a comma after it.
     fn announced(&self) -> (Missed, usize) {
         let all = self.bytes.get(self.splice..).unwrap_or_default();
         let (mut missed, mut rest) = (Missed::default(), all);
@@ -85,8 +88,8 @@ impl Payload {
         (missed, all.len() - rest.len())
     }
 
-    /// The cursor by which a client may go on after this, if one was added by [`Payload::with_extension`] and nothing
-    /// but what was missed after it.
+    /// Returns the cursor with which a client may resume after this payload, if one was added by
+    /// [`Payload::with_extension`], and after it nothing but losses.
     pub fn cursor(&self) -> Option<&str> {
         let (_, length) = self.announced();
         let rest = self.bytes.get(self.splice + length..)?;
@@ -96,14 +99,14 @@ impl Payload {
         std::str::from_utf8(&text[..end]).ok()
     }
 
-    /// A copy with one more member in the answer's `extensions`; `value` is JSON text. Only recipients that
-    /// need it pay for the copy.
+    /// Returns a copy with one more member in the `extensions` of the response; `value` is JSON
+    /// text. Only recipients that need it pay for the copy.
     pub fn with_extension(&self, name: &str, value: &str) -> Self {
         let splice = self.splice.min(self.bytes.len());
         let (before, after) = self.bytes.split_at(splice);
         let mut bytes = Vec::with_capacity(self.bytes.len() + name.len() + value.len() + 24);
         bytes.extend_from_slice(before);
-        // The splice is at the brace that closes the answer, or inside of `extensions`.
+        // The splice is at the brace that closes the response, or inside of `extensions`.
         let opens = after == b"}";
         if opens {
             bytes.extend_from_slice(if before.ends_with(b"{") {
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_added_to_extensions_which_are_made_if_need_be() {
+    fn members_are_added_to_extensions_which_are_created_if_missing() {
         let plain = payload(r#"{"data":{"a":1}}"#, 15);
         let lost = plain.with_extension("lost", "3");
         assert_eq!(lost.bytes, r#"{"data":{"a":1},"extensions":{"lost":3}}"#);
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_adds_up() {
+    fn losses_add_up() {
         let plain = payload(r#"{"data":1}"#, 9);
         assert_eq!(plain.missed(), Missed::default());
         assert_eq!(plain.with_missed(Missed::default()), plain);
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_is_found_behind_what_was_missed() {
+    fn a_cursor_is_found_after_losses() {
         let plain = payload(r#"{"data":1}"#, 9);
         assert_eq!(plain.cursor(), None);
         let resumable = plain.with_extension("cursor", r#""Abc-_9""#);
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_that_are_there_already_stay() {
+    fn existing_extensions_stay() {
         let empty = payload(r#"{"data":null,"extensions":{}}"#, 27);
         let gap = empty.with_extension("gap", "true");
         assert_eq!(gap.bytes, r#"{"data":null,"extensions":{"gap":true}}"#);

@@ -1,13 +1,13 @@
-//! Printing errors, and the answers that consist of nothing else (GraphQL specification,
-//! sections 7.1.2 and 7.2).
+//! Prints errors, and responses that consist of errors only (GraphQL specification, sections 7.1.2
+//! and 7.2).
 
 use bytes::Bytes;
 
 use crate::document_pool::PooledDocument;
 use crate::{ErrorCode, GraphqlError, PathSegment, Payload};
 
-/// The answer to a request that was not executed: errors and no `data` entry. A valid operation that
-/// cannot be planned has null `data`: the fault is the graph's, not the request's.
+/// The response to a request that was not executed: errors and no `data` entry. A valid operation
+/// that cannot be planned has null `data`: the cause is the graph, not the request.
 pub fn request_error(errors: &[GraphqlError]) -> Payload {
     let mut out = Vec::with_capacity(64 + 160 * errors.len());
     let is_valid =

@@ -1,6 +1,6 @@
-//! The final pass: response shape and data tree are walked together, values are checked, nulls
-//! move up to the nearest nullable parent (GraphQL specification, section 6.4.4), and the answer is
-//! printed into one buffer.
+//! The final pass: walks the response shape and the data tree together, checks values, propagates
+//! nulls to the nearest nullable parent (GraphQL specification, section 6.4.4), and prints the
+//! response into one buffer.
 
 use std::borrow::Cow;
 
@@ -11,60 +11,61 @@ use plan::{
 
 use crate::bounds::PAYLOAD_BYTES_MAX;
 use crate::error_list::ErrorList;
-use crate::expected::Expected;
+use crate::response_layout::ResponseLayout;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
-/// Why a value was not printed. What was printed of it must be truncated away.
+/// Reason why a value was not printed. The caller must truncate the text that was printed of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
-    /// It is null, and the error is recorded.
+pub(crate) enum PrintStop {
+    /// The value is null, and the error is recorded.
     Null,
-    /// The answer is over [`PAYLOAD_BYTES_MAX`].
+    /// The response exceeds [`PAYLOAD_BYTES_MAX`].
     TooLarge,
 }
 
-/// What is constant about printing the objects of a shape; same indices as there.
+/// The constants of printing the objects of a shape, with the same indices.
 #[derive(Debug)]
-pub(crate) struct Printing {
-    expected: astjson::Shape,
+pub(crate) struct CompiledPrinting {
+    layout: astjson::Shape,
     objects: Vec<PrintedObject>,
 }
 
 #[derive(Debug)]
 struct PrintedObject {
-    /// Which objects of the expected shape these are.
+    /// The number of these objects in the layout.
     number: usize,
-    /// Where the objects keep their `__typename`. Slots are hints.
+    /// The slot of the `__typename` of the objects. Slots are hints.
     typename_slot: usize,
-    /// By variant and field.
+    /// The fields, by variant.
     variants: Vec<Vec<PrintedField>>,
 }
 
 #[derive(Debug)]
 struct PrintedField {
-    /// Where the value is kept.
+    /// The slot of the value.
     slot: usize,
     /// Comma, response key and colon.
     key: Box<[u8]>,
-    plain: Plain,
+    plain: PlainKind,
 }
 
-/// Fields that are always shown, and of which most values are printed as they came: all that most of an answer needs.
+/// The kind of values that are printed unchanged, for fields that are always shown. Most fields of
+/// a response have one.
 #[derive(Clone, Copy, Debug)]
-enum Plain {
-    /// A string is.
+enum PlainKind {
+    /// Strings are printed unchanged.
     String,
-    /// An integer is, if it is short enough to have 32 bits.
+    /// Integers are, if they are short enough to have 32 bits.
     Int,
-    /// A number is.
+    /// Numbers are.
     Float,
     /// `true` and `false` are.
     Boolean,
-    /// None is, without a closer look.
+    /// All values need a check.
     No,
 }
 
-impl Plain {
+impl PlainKind {
     fn of(field: &ShapeField) -> Self {
         let is_always_shown = field.any_of.is_empty() && field.unless.is_empty();
         match &field.value.kind {
@@ -82,7 +83,9 @@ impl Plain {
     fn takes(self, kind: Kind, text: &str) -> bool {
         match self {
             Self::String => kind == Kind::String,
-            Self::Int => kind == Kind::Number && text.len() <= SURE_INT && is_integer_text(text),
+            Self::Int => {
+                kind == Kind::Number && text.len() <= SURE_INT_CHARACTERS && is_integer_text(text)
+            }
             Self::Float => kind == Kind::Number,
             Self::Boolean => kind == Kind::Bool,
             Self::No => false,
@@ -90,18 +93,18 @@ impl Plain {
     }
 }
 
-/// So many characters of an integer always fit into 32 bits.
-const SURE_INT: usize = 9;
+/// Number of characters with which an integer always fits 32 bits.
+const SURE_INT_CHARACTERS: usize = 9;
 
-impl Printing {
-    /// Prepares printing of `shape`.
-    pub(crate) fn new(shape: &Shape, expected: &Expected, slots: astjson::Shape) -> Self {
+impl CompiledPrinting {
+    /// Compiles the printing of `shape`.
+    pub(crate) fn new(shape: &Shape, layout: &ResponseLayout, slots: astjson::Shape) -> Self {
         let objects = shape.objects.iter().enumerate().map(|(kind, object)| {
-            let objects = expected.cursor(Some(kind));
+            let objects = layout.cursor(Some(kind));
             let field = |field: &ShapeField| PrintedField {
                 slot: objects.slot(&field.data_key),
                 key: [b",\"", field.response_key.as_bytes(), b"\":"].concat().into(),
-                plain: Plain::of(field),
+                plain: PlainKind::of(field),
             };
             PrintedObject {
                 number: objects.number(),
@@ -113,44 +116,45 @@ impl Printing {
                     .collect(),
             }
         });
-        Self { objects: objects.collect(), expected: slots }
+        Self { objects: objects.collect(), layout: slots }
     }
 }
 
-/// Prints the value of `data`. `Err(Stop::Null)`: it is null as a whole.
+/// Prints the value of `data`. `Err(PrintStop::Null)` means that it is null as a whole.
 pub(crate) fn print_data(
     document: &Document,
     root: NodeId,
     shape: &Shape,
-    printing: &Printing,
+    printing: &CompiledPrinting,
     variables: &Variables,
     errors: &mut ErrorList,
     out: &mut Vec<u8>,
-) -> Result<(), Stop> {
+) -> Result<(), PrintStop> {
     let explained = if errors.explained_all { Explained::Yes } else { Explained::AtRoot };
-    let mut projection = Projection { document, shape, printing, variables, errors, out };
+    let mut projection = ResponsePrinter { document, shape, printing, variables, errors, out };
     projection.object(shape.root, root, explained, None)
 }
 
 #[derive(Clone, Copy)]
-enum Step<'a> {
+enum PrintedStep<'a> {
     Key(&'a str),
     Index(u32),
 }
 
-/// A place in the answer, as a list of steps from its end to the root: nobody looks at it unless there is an error.
+/// A place in the response, as a list of steps from its end to the root: it is only read if there
+/// is an error.
 #[derive(Clone, Copy)]
-struct Place<'p> {
-    above: Option<&'p Place<'p>>,
-    step: Step<'p>,
+struct PrintedPlace<'p> {
+    above: Option<&'p PrintedPlace<'p>>,
+    step: PrintedStep<'p>,
 }
 
-impl Place<'_> {
+impl PrintedPlace<'_> {
     fn path(place: Option<&Self>) -> Vec<PathSegment> {
         let steps = std::iter::successors(place, |place| place.above);
-        let segment = |place: &Place<'_>| match place.step {
-            Step::Key(key) => PathSegment::Key(key.into()),
-            Step::Index(index) => PathSegment::Index(index),
+        let segment = |place: &PrintedPlace<'_>| match place.step {
+            PrintedStep::Key(key) => PathSegment::Key(key.into()),
+            PrintedStep::Index(index) => PathSegment::Index(index),
         };
         let mut path: Vec<_> = steps.map(segment).collect();
         path.reverse();
@@ -158,7 +162,7 @@ impl Place<'_> {
     }
 }
 
-/// Do the errors recorded so far account for nulls here?
+/// The explanation of nulls here by the errors recorded so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Explained {
     /// In the root object: its keys are looked up one by one.
@@ -167,25 +171,25 @@ enum Explained {
     Yes,
 }
 
-struct Projection<'a, 'r> {
+struct ResponsePrinter<'a, 'r> {
     document: &'a Document,
     shape: &'a Shape,
-    printing: &'a Printing,
+    printing: &'a CompiledPrinting,
     variables: &'a Variables,
     errors: &'r mut ErrorList,
     out: &'r mut Vec<u8>,
 }
 
-impl<'a> Projection<'a, '_> {
-    // Recursion is bounded by the depth of the operation (limited when it is prepared) and the
-    // list nesting of the schema's types: the walk follows the shape, not the data.
+impl<'a> ResponsePrinter<'a, '_> {
+    // Recursion is bounded by the depth of the operation (limited when it is prepared) and the list
+    // nesting of the schema's types: the walk follows the shape, not the data.
     fn object(
         &mut self,
         id: ObjectShapeId,
         node: NodeId,
         explained: Explained,
-        above: Option<&Place<'_>>,
-    ) -> Result<(), Stop> {
+        above: Option<&PrintedPlace<'_>>,
+    ) -> Result<(), PrintStop> {
         let index = id.0 as usize;
         let (Some(shape), Some(printed)) =
             (self.shape.objects.get(index), self.printing.objects.get(index))
@@ -193,7 +197,7 @@ impl<'a> Projection<'a, '_> {
             let problem = "the plan has no such shape";
             return Err(self.mismatch(above, ErrorCode::InternalServerError, problem));
         };
-        let slots = self.document.slots(node, &self.printing.expected, printed.number);
+        let slots = self.document.slots(node, &self.printing.layout, printed.number);
         let explained = match explained {
             Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
             other => other,
@@ -202,7 +206,7 @@ impl<'a> Projection<'a, '_> {
         self.out.push(b'{');
         let mut first = true;
         for (index, printed) in printed.iter().enumerate() {
-            // Hot path: most fields end here, and only what is constant about printing is looked at.
+            // Hot path: most fields end here, and only the constants of printing are read.
             if let Some(slots) = slots
                 && let Some(value) = slots.get(printed.slot)
             {
@@ -232,11 +236,11 @@ impl<'a> Projection<'a, '_> {
                 Some(slots) => slots.get(printed.slot),
                 None => self.document.get(node, &field.data_key),
             };
-            let place = Place { above, step: Step::Key(&field.response_key) };
-            self.value(&At { variant, field, explained }, &field.value, value, &place)?;
+            let place = PrintedPlace { above, step: PrintedStep::Key(&field.response_key) };
+            self.value(&FieldContext { variant, field, explained }, &field.value, value, &place)?;
         }
         self.out.push(b'}');
-        if self.out.len() > PAYLOAD_BYTES_MAX { Err(Stop::TooLarge) } else { Ok(()) }
+        if self.out.len() > PAYLOAD_BYTES_MAX { Err(PrintStop::TooLarge) } else { Ok(()) }
     }
 
     fn variant(
@@ -245,8 +249,8 @@ impl<'a> Projection<'a, '_> {
         printed: &'a PrintedObject,
         node: NodeId,
         explained: Explained,
-        place: Option<&Place<'_>>,
-    ) -> Result<(&'a Variant, &'a [PrintedField]), Stop> {
+        place: Option<&PrintedPlace<'_>>,
+    ) -> Result<(&'a Variant, &'a [PrintedField]), PrintStop> {
         let mut variants = shape.variants.iter().zip(printed.variants.iter().map(|it| &it[..]));
         if !shape.is_abstract {
             return variants.next().ok_or_else(|| {
@@ -257,9 +261,10 @@ impl<'a> Projection<'a, '_> {
         let variant = name
             .and_then(|name| variants.find(|(it, _)| self.document.str_eq(name, &it.type_name)));
         variant.ok_or_else(|| {
-            // Whoever was asked what an interface object stands for has failed, and that is known.
+            // The subgraph that knows the type of an interface object has failed, and an error says
+            // so.
             if name.is_none() && explained == Explained::Yes {
-                return Stop::Null;
+                return PrintStop::Null;
             }
             let problem = match name.and_then(|name| self.document.as_str(name)) {
                 None => format!("an object of type {} came without __typename", shape.type_name),
@@ -269,14 +274,14 @@ impl<'a> Projection<'a, '_> {
         })
     }
 
-    // Hot path: once for each value of an answer; `cargo bench -p execute` says what it costs.
+    // Hot path: once for each value of a response; `cargo bench -p execute` measures it.
     fn value(
         &mut self,
-        at: &At<'a>,
+        at: &FieldContext<'a>,
         shape: &'a ValueShape,
         node: Option<NodeId>,
-        place: &Place<'_>,
-    ) -> Result<(), Stop> {
+        place: &PrintedPlace<'_>,
+    ) -> Result<(), PrintStop> {
         if matches!(shape.kind, ValueKind::Typename) {
             // A name needs no escapes.
             self.out.push(b'"');
@@ -292,11 +297,11 @@ impl<'a> Projection<'a, '_> {
                 ValueKind::Leaf(leaf) => self.leaf(at, leaf, node, kind, text, place),
                 other => self.non_null(at, other, node, kind, place),
             },
-            _ if shape.nullable => Err(Stop::Null),
+            _ if shape.nullable => Err(PrintStop::Null),
             _ => Err(self.null_violation(at, place)),
         };
         match result {
-            Err(Stop::Null) if shape.nullable => {
+            Err(PrintStop::Null) if shape.nullable => {
                 self.out.truncate(mark);
                 self.out.extend_from_slice(b"null");
                 Ok(())
@@ -307,12 +312,12 @@ impl<'a> Projection<'a, '_> {
 
     fn non_null(
         &mut self,
-        at: &At<'a>,
+        at: &FieldContext<'a>,
         shape: &'a ValueKind,
         node: NodeId,
         kind: Kind,
-        place: &Place<'_>,
-    ) -> Result<(), Stop> {
+        place: &PrintedPlace<'_>,
+    ) -> Result<(), PrintStop> {
         let document = self.document;
         match shape {
             ValueKind::Object(id) => {
@@ -330,7 +335,8 @@ impl<'a> Projection<'a, '_> {
                     if index > 0 {
                         self.out.push(b',');
                     }
-                    let place = Place { above: Some(place), step: Step::Index(index as u32) };
+                    let place =
+                        PrintedPlace { above: Some(place), step: PrintedStep::Index(index as u32) };
                     self.value(at, element_shape, Some(element), &place)?;
                 }
                 self.out.push(b']');
@@ -345,13 +351,13 @@ impl<'a> Projection<'a, '_> {
 
     fn leaf(
         &mut self,
-        at: &At<'a>,
+        at: &FieldContext<'a>,
         leaf: &Leaf,
         node: NodeId,
         kind: Kind,
         raw: &str,
-        place: &Place<'_>,
-    ) -> Result<(), Stop> {
+        place: &PrintedPlace<'_>,
+    ) -> Result<(), PrintStop> {
         let document = self.document;
         let expected = match leaf {
             Leaf::Int => {
@@ -391,14 +397,14 @@ impl<'a> Projection<'a, '_> {
         Err(self.wrong_kind(at, expected, node, place))
     }
 
-    /// Scalars go out as they came in.
-    fn raw(&mut self, text: &str) -> Result<(), Stop> {
+    /// Prints a scalar unchanged.
+    fn raw(&mut self, text: &str) -> Result<(), PrintStop> {
         self.out.extend_from_slice(text.as_bytes());
         Ok(())
     }
 
     #[cold]
-    fn null_violation(&mut self, at: &At<'_>, place: &Place<'_>) -> Stop {
+    fn null_violation(&mut self, at: &FieldContext<'_>, place: &PrintedPlace<'_>) -> PrintStop {
         if at.explained != Explained::Yes && !self.error_at_or_below(place) {
             self.report(Some(place), ErrorCode::InvalidSubgraphValue, || {
                 format!(
@@ -408,12 +414,18 @@ impl<'a> Projection<'a, '_> {
                 .into()
             });
         }
-        Stop::Null
+        PrintStop::Null
     }
 
     #[cold]
-    fn wrong_kind(&mut self, at: &At<'_>, expected: &str, node: NodeId, place: &Place<'_>) -> Stop {
-        // What came is named, not shown: it may be anything.
+    fn wrong_kind(
+        &mut self,
+        at: &FieldContext<'_>,
+        expected: &str,
+        node: NodeId,
+        place: &PrintedPlace<'_>,
+    ) -> PrintStop {
+        // The message contains the kind of the value, not the value, which may be anything.
         let got = match self.document.kind(node) {
             Kind::Null => "null",
             Kind::Bool => "a boolean",
@@ -436,23 +448,23 @@ impl<'a> Projection<'a, '_> {
             )
             .into()
         });
-        Stop::Null
+        PrintStop::Null
     }
 
     #[cold]
     fn mismatch(
         &mut self,
-        place: Option<&Place<'_>>,
+        place: Option<&PrintedPlace<'_>>,
         code: ErrorCode,
         message: impl Into<Cow<'static, str>>,
-    ) -> Stop {
+    ) -> PrintStop {
         self.report(place, code, || message.into());
-        Stop::Null
+        PrintStop::Null
     }
 
     fn report(
         &mut self,
-        place: Option<&Place<'_>>,
+        place: Option<&PrintedPlace<'_>>,
         code: ErrorCode,
         message: impl FnOnce() -> Cow<'static, str>,
     ) {
@@ -460,25 +472,26 @@ impl<'a> Projection<'a, '_> {
             self.errors.count_left_out();
             return;
         }
-        let error = GraphqlError::new(code, message()).at(Place::path(place));
-        // These come last, in the order of the answer.
+        let error = GraphqlError::new(code, message()).at(PrintedPlace::path(place));
+        // These errors come last, in the order of the response.
         self.errors.push(u32::MAX, error);
     }
 
-    /// Has an error been recorded for this place, or for one below it from where a null came up?
-    fn error_at_or_below(&self, place: &Place<'_>) -> bool {
+    /// True if an error has been recorded for this place, or for one below it from which a null was
+    /// propagated.
+    fn error_at_or_below(&self, place: &PrintedPlace<'_>) -> bool {
         let mut kept = self.errors.kept().peekable();
         if kept.peek().is_none() {
             return false;
         }
-        let path = Place::path(Some(place));
+        let path = PrintedPlace::path(Some(place));
         kept.any(|error| error.path.starts_with(&path))
     }
 }
 
-/// The field being printed.
+/// The field that is being printed.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct FieldContext<'a> {
     variant: &'a Variant,
     field: &'a ShapeField,
     explained: Explained,
@@ -489,11 +502,11 @@ fn is_integer_text(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The text of an `Int`: integers as they came, `3.0` and `3e0` as `3` (section 3.5.1 lets a
-/// service coerce where nothing is lost). `None`: no integer of 32 bits.
+/// Returns the text of an `Int`: integers unchanged, `3.0` and `3e0` as `3` (section 3.5.1 allows
+/// coercion without loss). `None` if it is no integer of 32 bits.
 fn int_text(text: &str) -> Option<Cow<'_, str>> {
     if is_integer_text(text) {
-        if text.len() <= SURE_INT {
+        if text.len() <= SURE_INT_CHARACTERS {
             return Some(Cow::Borrowed(text));
         }
         return text.parse::<i32>().is_ok().then_some(Cow::Borrowed(text));

@@ -1,5 +1,5 @@
-//! Entity batches: the objects that a batch is about, and their representations, written straight
-//! into the request body and de-duplicated there.
+//! Collects the objects of entity batches, and writes their representations into the request body,
+//! where duplicates are removed.
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -11,48 +11,48 @@ use foldhash::{HashMap, HashSet};
 use plan::{EntityBatch, Path, Representation, RepresentationField};
 
 use crate::bounds::{REMEMBERED_MAX, SCRATCH_ENTRIES_MAX, TARGET_OBJECTS_MAX};
+use crate::compiled::CompiledBatch;
 use crate::compiled_objects::{CompiledMember, CompiledRepresentation, CompiledTarget};
-use crate::executable::CompiledBatch;
-use crate::memo::{Source, SourceValue};
+use crate::entity_reuse::{ReuseSource, ReuseValue};
 
-/// The objects behind one batch of one request.
+/// The objects of one batch of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Collected {
+pub(crate) struct CollectedBatch {
     /// Every object that was represented, in the order of the tree, path by path.
     pub(crate) objects: Vec<CollectedObject>,
-    /// How many distinct representations were written.
+    /// The number of distinct representations that were written.
     pub(crate) items: u32,
     /// Objects whose entity the request knows from another place.
     pub(crate) remembered: Vec<RememberedObject>,
-    /// Where their list stands in the request body, brackets included.
+    /// The position of their list in the request body, with brackets.
     pub(crate) list: Range<usize>,
 }
 
-/// One object whose entity is known.
+/// An object whose entity is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RememberedObject {
     /// The object.
     pub(crate) node: NodeId,
-    /// Where its values are.
+    /// The object that holds the known values.
     pub(crate) known: NodeId,
-    /// Which of the batch's sources that is.
+    /// The index of its source among those of the batch.
     pub(crate) source: u32,
-    /// Which target path led to the object.
+    /// The index of the target path that led to the object.
     pub(crate) target: u32,
 }
 
-/// One object that was represented.
+/// An object that was represented.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CollectedObject {
     /// The object.
     pub(crate) node: NodeId,
-    /// Index of its representation in the request, and so of its entity in the answer.
+    /// Index of its representation in the request, and so of its entity in the response.
     pub(crate) item: u32,
-    /// Which target path led to it.
+    /// The index of the target path that led to it.
     pub(crate) target: u32,
 }
 
-/// Over a bound.
+/// A bound that was exceeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CollectError {
     /// See [`TARGET_OBJECTS_MAX`].
@@ -64,11 +64,11 @@ pub(crate) enum CollectError {
     Contexts,
 }
 
-/// Writes the JSON list of the batch's distinct representations to `out`. `representations_left`
-/// is what the operation may still send; it shrinks. `only`: these objects, if not all.
+/// Writes the JSON list of the batch's distinct representations to `out`. `representations_left` is
+/// the number that the operation may still send; it is decreased. `only` restricts the objects.
 ///
-/// Hot path: each representation is written once, hashed, and truncated away again when the same
-/// bytes are in the list already.
+/// Hot path: each representation is written once, hashed, and truncated again if the same bytes are
+/// in the list already.
 pub(crate) fn write_representations(
     document: &Document,
     root: NodeId,
@@ -77,8 +77,8 @@ pub(crate) fn write_representations(
     only: Option<&HashSet<NodeId>>,
     representations_left: &mut u32,
     out: &mut Vec<u8>,
-) -> Result<Collected, CollectError> {
-    let mut collected = Collected::default();
+) -> Result<CollectedBatch, CollectError> {
+    let mut collected = CollectedBatch::default();
     let Scratch { mut walk, mut known } = SCRATCH.take();
     known.clear();
     for (number, source) in compiled.sources.iter().enumerate() {
@@ -104,18 +104,18 @@ pub(crate) fn write_representations(
                 continue;
             }
             let item = match known.decide(out, start, collected.items) {
-                Decision::Remembered(place) => {
+                RepresentationDecision::Remembered(place) => {
                     out.truncate(mark);
                     let (known, source) = known.places[place as usize];
                     let target = number as u32;
                     collected.remembered.push(RememberedObject { node, known, source, target });
                     continue;
                 }
-                Decision::Duplicate(item) => {
+                RepresentationDecision::Duplicate(item) => {
                     out.truncate(mark);
                     item
                 }
-                Decision::New => {
+                RepresentationDecision::New => {
                     let Some(left) = representations_left.checked_sub(1) else {
                         return Err(CollectError::Representations);
                     };
@@ -136,11 +136,11 @@ pub(crate) fn write_representations(
     Ok(collected)
 }
 
-/// What collecting works with; kept from one time to the next, so that no memory is asked for.
+/// Working memory of collecting, kept from one call to the next so that nothing is allocated.
 #[derive(Default)]
 struct Scratch {
-    walk: Walk,
-    known: Known,
+    walk: TargetWalk,
+    known: KnownRepresentations,
 }
 
 thread_local! {
@@ -148,7 +148,7 @@ thread_local! {
 }
 
 impl Scratch {
-    /// One huge operation must not pin its memory.
+    /// True unless the memory is so large that a single huge operation would pin it.
     fn is_worth_keeping(&self) -> bool {
         self.known.by_hash.capacity() <= SCRATCH_ENTRIES_MAX
             && self.known.remembered.capacity() <= SCRATCH_ENTRIES_MAX
@@ -157,69 +157,76 @@ impl Scratch {
     }
 }
 
-/// The distinct representations of a batch: those in the body, and those of entities that the request knows.
+/// The distinct representations of a batch: those in the body, and those of entities that the
+/// request knows.
 #[derive(Default)]
-struct Known {
-    /// By hash; where two different texts have one hash, the next free number stands for it.
+struct KnownRepresentations {
+    /// The representations by hash. If two different texts have the same hash, the second one takes
+    /// the next free number.
     by_hash: HashMap<u64, KnownText>,
     hasher: foldhash::fast::RandomState,
-    /// Representations of entities that are known, one behind the other.
+    /// Representations of entities that are known, one after the other.
     remembered: Vec<u8>,
-    /// Where they are known: object, and number of the source.
+    /// The places where they are known: object, and number of the source.
     places: Vec<(NodeId, u32)>,
 }
 
 struct KnownText {
     start: usize,
     len: usize,
-    item: Item,
+    item: EntityOrigin,
 }
 
-/// Where an entity comes from.
+/// The origin of an entity.
 #[derive(Clone, Copy)]
-enum Item {
-    /// Asked for: the number of its representation in the body.
-    Asked(u32),
-    /// Known: index into [`Known::places`].
+enum EntityOrigin {
+    /// Fetched: the number of its representation in the body.
+    Fetched(u32),
+    /// Known: index into [`KnownRepresentations::places`].
     Remembered(u32),
 }
 
-/// What becomes of a representation that has just been written.
-enum Decision {
-    /// It is asked for.
+/// The treatment of a representation that has just been written.
+enum RepresentationDecision {
+    /// It is fetched.
     New,
-    /// It is asked for already, as this item.
+    /// It is fetched already, as this item.
     Duplicate(u32),
-    /// The request knows this entity from here.
+    /// The request knows this entity from this place.
     Remembered(u32),
 }
 
-impl Known {
+impl KnownRepresentations {
     fn clear(&mut self) {
         self.by_hash.clear();
         self.remembered.clear();
         self.places.clear();
     }
 
-    /// The one decision about a representation: `out` holds it from `start` on. If it is new it will be `item`.
-    fn decide(&mut self, out: &[u8], start: usize, item: u32) -> Decision {
+    /// Decides about a representation: `out` holds it from `start` on. If it is new it becomes
+    /// `item`.
+    fn decide(&mut self, out: &[u8], start: usize, item: u32) -> RepresentationDecision {
         let text = &out[start..];
         let mut hash = self.hasher.hash_one(text);
         loop {
             match self.by_hash.entry(hash) {
                 Entry::Vacant(free) => {
-                    free.insert(KnownText { start, len: text.len(), item: Item::Asked(item) });
-                    return Decision::New;
+                    free.insert(KnownText {
+                        start,
+                        len: text.len(),
+                        item: EntityOrigin::Fetched(item),
+                    });
+                    return RepresentationDecision::New;
                 }
                 Entry::Occupied(taken) => {
                     let known = taken.get();
                     let range = known.start..known.start + known.len;
                     match known.item {
-                        Item::Asked(item) if &out[range.clone()] == text => {
-                            return Decision::Duplicate(item);
+                        EntityOrigin::Fetched(item) if &out[range.clone()] == text => {
+                            return RepresentationDecision::Duplicate(item);
                         }
-                        Item::Remembered(place) if &self.remembered[range] == text => {
-                            return Decision::Remembered(place);
+                        EntityOrigin::Remembered(place) if &self.remembered[range] == text => {
+                            return RepresentationDecision::Remembered(place);
                         }
                         _ => hash = hash.wrapping_add(1),
                     }
@@ -228,18 +235,19 @@ impl Known {
         }
     }
 
-    /// Looks up what the request knows about entities of a batch.
+    /// Adds the entities of a batch that the request knows from one source.
     fn remember(
         &mut self,
         document: &Document,
         root: NodeId,
         shape: &Shape,
-        source: &Source,
+        source: &ReuseSource,
         number: u32,
-        walk: &mut Walk,
+        walk: &mut TargetWalk,
     ) {
         let objects = walk.objects_at(document, root, shape, &source.path, &source.target);
-        // Too many objects: they are asked for, which ends with the error that says so.
+        // If there are too many objects, they are fetched, which ends with the error about the
+        // bound.
         let Ok(objects) = objects else { return };
         for &node in objects {
             if self.places.len() >= REMEMBERED_MAX {
@@ -257,7 +265,7 @@ impl Known {
             }
             let text = &self.remembered[start..];
             let mut hash = self.hasher.hash_one(text);
-            let item = Item::Remembered(self.places.len() as u32);
+            let item = EntityOrigin::Remembered(self.places.len() as u32);
             loop {
                 match self.by_hash.entry(hash) {
                     Entry::Vacant(free) => {
@@ -279,8 +287,8 @@ impl Known {
     }
 }
 
-impl SourceValue {
-    /// The text of the value, if it is a scalar and not null.
+impl ReuseValue {
+    /// Returns the text of the value, if it is a scalar and not null.
     pub(crate) fn of<'d>(&self, document: &'d Document, object: NodeId) -> Option<&'d str> {
         let value = document.get_near(object, &self.data_key, self.slot)?;
         match document.kind_and_raw(value) {
@@ -290,24 +298,26 @@ impl SourceValue {
     }
 }
 
-/// Walks target paths. Reuse it: it keeps its memory, and what two paths in a row have in common is walked once.
+/// Walks target paths. It is reused: it keeps its memory, and the common part of two successive
+/// paths is walked once.
 #[derive(Default)]
-pub(crate) struct Walk {
-    /// By number of steps: the objects that the path walked last leads to after so many.
+pub(crate) struct TargetWalk {
+    /// The objects that the last path leads to, by number of steps.
     levels: Vec<Vec<NodeId>>,
-    /// How many steps of it have been walked.
+    /// The number of steps of that path that have been walked.
     walked: usize,
-    /// By node: the walk's step that met it last.
+    /// The number of the last walked step that met a node, by node.
     met: Vec<u32>,
     step: u32,
 }
 
-impl Walk {
-    /// The objects that `path`, compiled as `target`, leads to, in the order of the tree. An object that stands
-    /// at several places because answers were linked is taken once. `shape` is that of all answers.
+impl TargetWalk {
+    /// Returns the objects that `path`, compiled as `target`, leads to, in the order of the tree.
+    /// An object that occurs at several places because responses were linked is returned once.
+    /// `shape` is the layout of all responses.
     ///
-    /// Targets of one batch are to be walked one after the other, the first one first: see
-    /// [`CompiledTarget::as_before`]. The document stays the same meanwhile.
+    /// Targets of one batch must be walked one after the other, the first one first: see
+    /// [`CompiledTarget::as_before`]. The document must not change meanwhile.
     pub(crate) fn objects_at(
         &mut self,
         document: &Document,
@@ -369,7 +379,7 @@ impl Walk {
     }
 }
 
-// Recursion is bounded by how deep a parsed answer may nest.
+// Recursion is bounded by the nesting of a parsed response.
 fn flatten(
     document: &Document,
     value: NodeId,
@@ -404,8 +414,8 @@ fn flatten(
     Ok(())
 }
 
-/// Writes one representation. `false`: the object cannot be represented, because a key member is
-/// null, or something of it never arrived; `out` then holds a part of it.
+/// Writes one representation. Returns false if the object cannot be represented, because a key
+/// member is null or a member is missing; `out` then holds a part of it.
 fn write_representation(
     document: &Document,
     object: NodeId,
@@ -425,7 +435,7 @@ fn write_representation(
     }
     let slots = document.slots(object, shape, compiled.objects);
     for (index, member) in compiled.members.iter().enumerate() {
-        // Hot path: most members are scalars, and only what is constant about them is looked at.
+        // Hot path: most members are scalars, and only their constants are read.
         if member.is_plain
             && let Some(slots) = slots
             && let Some(value) = slots.get(member.slot)
@@ -454,7 +464,7 @@ fn write_representation(
     true
 }
 
-/// Writes the value of a member.
+/// Writes the value of a member. Returns false if the object cannot be represented.
 fn write_member(
     document: &Document,
     value: NodeId,
@@ -519,7 +529,7 @@ fn write_nested(
     true
 }
 
-/// Is the object's `__typename` one of `types`? No types: any object will do.
+/// True if the object's `__typename` is one of `types`, or if `types` is empty.
 fn has_type(document: &Document, object: NodeId, types: &[Box<str>], slot: usize) -> bool {
     types.is_empty()
         || document

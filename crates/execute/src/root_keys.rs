@@ -1,14 +1,14 @@
-//! The response keys at the root of a subgraph operation, read from its text. They say which
-//! fields of the client are concerned when a root fetch fails.
+//! Parses the response keys at the root of a subgraph operation. They show which fields of the
+//! client are concerned if a root fetch fails.
 
 use crate::tokens::{Token, Tokens};
 
-/// The root keys of `text`, an operation that the planner has written. Inline fragments are
-/// looked into. Text that is no such operation yields fewer keys, never a panic.
-pub(crate) fn root_keys(text: &str) -> Vec<Box<str>> {
+/// Returns the root keys of `text`, an operation that the planner has written. Inline fragments are
+/// included. Text that is no such operation gives fewer keys, never a panic.
+pub(crate) fn parse_root_keys(text: &str) -> Vec<Box<str>> {
     let mut tokens = Tokens::new(text);
     let mut keys: Vec<Box<str>> = Vec::new();
-    // Up to the root selection set; variable definitions hold braces only inside parentheses.
+    // Skips to the root selection set; variable definitions have braces only inside parentheses.
     loop {
         match tokens.next() {
             None => return keys,
@@ -36,7 +36,7 @@ pub(crate) fn root_keys(text: &str) -> Vec<Box<str>> {
             Token::Mark(b'{') => tokens.skip_to_close(b'{', b'}'),
             Token::Mark(b'}') if open_fragments == 0 => break,
             Token::Mark(b'}') => open_fragments -= 1,
-            // The name of a directive, or the field's own name after its alias.
+            // The name of a directive, or the name of the field after its alias.
             Token::Mark(b'@' | b':') => {
                 tokens.next();
             }
@@ -53,15 +53,15 @@ pub(crate) fn root_keys(text: &str) -> Vec<Box<str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::root_keys;
+    use super::parse_root_keys;
 
     fn check(text: &str, expected: &[&str]) {
-        let keys = root_keys(text);
+        let keys = parse_root_keys(text);
         assert_eq!(keys.iter().map(|key| &**key).collect::<Vec<_>>(), expected, "{text}");
     }
 
     #[test]
-    fn keys_of_the_root_are_found_and_nothing_below() {
+    fn keys_of_the_root_are_found_and_none_below() {
         check("{a b{c} d}", &["a", "b", "d"]);
         check("query Q($x:[Int!]={a:1}){a(x:$x){b}c}", &["a", "c"]);
         check("query{k:field(a:{b:\"} {\"}){x{y}}l:other}", &["k", "l"]);
@@ -75,10 +75,10 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_operation_yields_what_there_is() {
+    fn text_that_is_no_operation_gives_some_keys() {
         for text in ["", "{", "{a", "{a(", "{a{", "{...", "\"", "{a(x:\"\\", "{@", "{:", "}", "{é}"]
         {
-            let _ = root_keys(text);
+            let _ = parse_root_keys(text);
         }
         check("{a", &["a"]);
     }

@@ -1,70 +1,72 @@
-//! What a subgraph operation selects, read from its text: execution compares what two fetches of one plan ask
-//! the same subgraph about the same entity.
+//! Parses the selections of a subgraph operation: execution compares the selections of two fetches
+//! of one plan on the same entity.
 
 use crate::tokens::{Token, Tokens};
 
 /// A selection set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Selections<'a> {
-    pub(crate) fields: Vec<Field<'a>>,
-    pub(crate) fragments: Vec<Fragment<'a>>,
+    pub(crate) fields: Vec<SelectedField<'a>>,
+    pub(crate) fragments: Vec<SelectedFragment<'a>>,
 }
 
 /// A field.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Field<'a> {
+pub(crate) struct SelectedField<'a> {
     /// Its alias, or its name.
     pub(crate) key: &'a str,
     pub(crate) name: &'a str,
-    /// As written, with the parentheses; empty: none.
+    /// The arguments as written, with the parentheses; empty if there are none.
     pub(crate) arguments: &'a str,
-    /// Does it have directives?
+    /// True if it has directives.
     pub(crate) is_conditional: bool,
-    /// Empty: a leaf.
+    /// The selections below; empty for a leaf.
     pub(crate) below: Selections<'a>,
 }
 
 /// An inline fragment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Fragment<'a> {
-    /// Its type; empty: none.
+pub(crate) struct SelectedFragment<'a> {
+    /// The type; empty if there is none.
     pub(crate) on: &'a str,
-    /// Does it have directives?
+    /// True if it has directives.
     pub(crate) is_conditional: bool,
     pub(crate) below: Selections<'a>,
 }
 
 impl Selections<'_> {
-    /// Does it select nothing?
+    /// True if it selects nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.fields.is_empty() && self.fragments.is_empty()
     }
 }
 
-/// Selection sets nest no deeper than operations may, which preparing bounds; what is deeper is not looked at.
+/// Maximum nesting of selection sets. Operations, which preparing bounds, nest less; deeper ones
+/// are not compared.
 const DEPTH_MAX: u32 = 600;
 
-/// The root selection set of `text`. None: it is not as the planner writes it.
-pub(crate) fn selections(text: &str) -> Option<Selections<'_>> {
-    let mut reader = Reader { text, tokens: Tokens::new(text), peeked: None };
-    // Up to the root selection set; variable definitions hold braces only inside parentheses.
+/// Returns the root selection set of `text`. `None` if it is not in the form that the planner
+/// writes.
+pub(crate) fn parse_selections(text: &str) -> Option<Selections<'_>> {
+    let mut reader = SelectionReader { text, tokens: Tokens::new(text), peeked: None };
+    // Skips to the root selection set; variable definitions have braces only inside parentheses.
     loop {
         match reader.next()? {
             Token::Mark(b'(') => reader.skip_arguments(),
-            Token::Mark(b'{') => return reader.set(0),
+            Token::Mark(b'{') => return reader.read_selections(0),
             _ => {}
         }
     }
 }
 
-struct Reader<'a> {
+struct SelectionReader<'a> {
     text: &'a str,
     tokens: Tokens<'a>,
-    /// The next token, and where it begins or what is ignored before it.
+    /// The next token, and the position at which it, or ignored text before it, begins.
     peeked: Option<(Token<'a>, usize)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SelectionReader<'a> {
     fn next(&mut self) -> Option<Token<'a>> {
         match self.peeked.take() {
             Some((token, _)) => Some(token),
@@ -80,14 +82,14 @@ impl<'a> Reader<'a> {
         self.peeked.as_ref().map(|(token, _)| token)
     }
 
-    fn name(&mut self) -> Option<&'a str> {
+    fn read_name(&mut self) -> Option<&'a str> {
         match self.next()? {
             Token::Name(name) => Some(name),
             Token::Mark(_) => None,
         }
     }
 
-    fn eat(&mut self, mark: u8) -> bool {
+    fn skip_mark(&mut self, mark: u8) -> bool {
         let found = matches!(self.peek(), Some(Token::Mark(it)) if *it == mark);
         if found {
             self.peeked = None;
@@ -99,54 +101,58 @@ impl<'a> Reader<'a> {
         self.tokens.skip_to_close(b'(', b')');
     }
 
-    /// After the opening brace.
-    fn set(&mut self, depth: u32) -> Option<Selections<'a>> {
+    /// Reads a selection set after its opening brace.
+    fn read_selections(&mut self, depth: u32) -> Option<Selections<'a>> {
         if depth > DEPTH_MAX {
             return None;
         }
         let mut set = Selections::default();
-        while !self.eat(b'}') {
-            if self.eat(b'.') {
-                set.fragments.push(self.fragment(depth)?);
+        while !self.skip_mark(b'}') {
+            if self.skip_mark(b'.') {
+                set.fragments.push(self.read_fragment(depth)?);
             } else {
-                set.fields.push(self.field(depth)?);
+                set.fields.push(self.read_field(depth)?);
             }
         }
         Some(set)
     }
 
-    fn field(&mut self, depth: u32) -> Option<Field<'a>> {
-        let key = self.name()?;
-        let name = if self.eat(b':') { self.name()? } else { key };
+    fn read_field(&mut self, depth: u32) -> Option<SelectedField<'a>> {
+        let key = self.read_name()?;
+        let name = if self.skip_mark(b':') { self.read_name()? } else { key };
         self.peek()?;
         let start = self.peeked.as_ref().map_or(0, |(_, start)| *start);
         let mut arguments = "";
-        if self.eat(b'(') {
+        if self.skip_mark(b'(') {
             self.skip_arguments();
             arguments = self.text.get(start..self.tokens.position())?.trim();
         }
-        let is_conditional = self.directives()?;
-        let below = if self.eat(b'{') { self.set(depth + 1)? } else { Selections::default() };
-        Some(Field { key, name, arguments, is_conditional, below })
+        let is_conditional = self.skip_directives()?;
+        let below = if self.skip_mark(b'{') {
+            self.read_selections(depth + 1)?
+        } else {
+            Selections::default()
+        };
+        Some(SelectedField { key, name, arguments, is_conditional, below })
     }
 
-    fn fragment(&mut self, depth: u32) -> Option<Fragment<'a>> {
+    fn read_fragment(&mut self, depth: u32) -> Option<SelectedFragment<'a>> {
         let mut on = "";
         if matches!(self.peek(), Some(Token::Name("on"))) {
             self.next();
-            on = self.name()?;
+            on = self.read_name()?;
         }
-        let is_conditional = self.directives()?;
-        self.eat(b'{').then_some(())?;
-        Some(Fragment { on, is_conditional, below: self.set(depth + 1)? })
+        let is_conditional = self.skip_directives()?;
+        self.skip_mark(b'{').then_some(())?;
+        Some(SelectedFragment { on, is_conditional, below: self.read_selections(depth + 1)? })
     }
 
-    fn directives(&mut self) -> Option<bool> {
+    fn skip_directives(&mut self) -> Option<bool> {
         let mut any = false;
-        while self.eat(b'@') {
+        while self.skip_mark(b'@') {
             any = true;
-            self.name()?;
-            if self.eat(b'(') {
+            self.read_name()?;
+            if self.skip_mark(b'(') {
                 self.skip_arguments();
             }
         }
@@ -158,7 +164,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// Written out again, with `@` where there are directives.
+    /// Prints selections, with `@` for directives.
     fn show(set: &Selections<'_>) -> String {
         let mut out = String::from("{");
         for field in &set.fields {
@@ -176,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_selected_is_read() {
+    fn selections_are_parsed() {
         for (text, expected) in [
             ("{a b}", "{ a:a b:b}"),
             (
@@ -192,7 +198,11 @@ mod tests {
                 "{ _e0:_entities(representations:$r){ ...P{ n:n}}}",
             ),
         ] {
-            assert_eq!(selections(text).map(|set| show(&set)).as_deref(), Some(expected), "{text}");
+            assert_eq!(
+                parse_selections(text).map(|set| show(&set)).as_deref(),
+                Some(expected),
+                "{text}"
+            );
         }
     }
 
@@ -201,8 +211,8 @@ mod tests {
         for text in
             ["", "{", "{a", "{a(", "{a{", "{...", "{a:", "{a@", "{...on", "{é}", "\"", "{{}}"]
         {
-            assert_eq!(selections(text), None, "{text}");
+            assert_eq!(parse_selections(text), None, "{text}");
         }
-        assert_eq!(selections(&"{a".repeat(10_000)), None);
+        assert_eq!(parse_selections(&"{a".repeat(10_000)), None);
     }
 }

@@ -1,209 +1,68 @@
-//! Identical queries to subgraphs in flight at the same time are sent once.
+//! Sends identical queries to subgraphs that are in flight at the same time only once.
 //!
-//! Two are identical if they go to the same subgraph of the same generation with the same body and the same
-//! headers; users that a subgraph can tell apart never share. Mutations are never shared, and what begins after
-//! a mutation has ended is never given an answer from before: see [`Epoch`].
+//! Two queries are identical if they go to the same subgraph of the same generation with the same
+//! body and the same headers; clients that a subgraph can distinguish never share. Mutations are
+//! never shared, and an operation that begins after a mutation has ended never gets a response from
+//! before: see [`Epoch`].
 //!
-//! Sharing whole operations stands above this crate; it uses the same [`Epoch`].
+//! Whole operations are shared above this crate, with the same [`Epoch`].
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use flights::{Broken, Flights, Role};
-use graph::SubgraphId;
+use flights::Flights;
 
-use crate::{
-    EventMemo, FetchError, FetchTrace, ForwardedHeaders, RequestContext, SubgraphAnswer,
-    SubgraphRequest,
-};
+use crate::query_key::QueryKey;
+use crate::{EventMemo, FetchError, SubgraphAnswer};
 
-/// What operations share: all of a process, or all that resolve one event. Outlives generations.
+/// State that operations share: those of a whole process, or those that resolve one event. Outlives
+/// generations.
 #[derive(Debug, Default)]
 pub struct Sharing {
     /// Counts mutations.
     pub epoch: Epoch,
-    /// Queries to subgraphs in flight; `None`: each operation sends its own.
+    /// Queries to subgraphs in flight; `None` if each operation sends its own.
     pub subgraph_queries: Option<SubgraphFlights>,
-    /// What was answered for the event that they resolve; then nothing else is shared.
+    /// Responses for the event that the operations resolve. If set, nothing else is shared.
     pub event: Option<EventMemo>,
 }
 
 /// Queries to subgraphs in flight.
 #[derive(Clone, Debug, Default)]
-pub struct SubgraphFlights(Arc<Flights<QueryKey, Result<SubgraphAnswer, FetchError>>>);
+pub struct SubgraphFlights(pub(crate) Arc<Flights<QueryKey, Result<SubgraphAnswer, FetchError>>>);
 
 impl SubgraphFlights {
-    /// Counters.
+    /// The counters of the shared queries.
     pub fn stats(&self) -> &flights::FlightStats {
         self.0.stats()
     }
 }
 
-/// How many mutations have ended. It is a part of every key, so that a client that mutates and then asks never
-/// gets the answer to a question that was asked before.
+/// The number of mutations that have ended. It is a part of every key, so that a client that sends
+/// a mutation and then a query never gets the response to an earlier query.
 #[derive(Debug, Default)]
 pub struct Epoch(AtomicU64);
 
 impl Epoch {
-    /// The epoch now.
+    /// Returns the current epoch.
     pub fn now(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Something may have changed at a subgraph.
+    /// Advances the epoch, because data may have changed at a subgraph.
     fn advance(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// Advances the epoch when the change is over, also when nobody waits for its end: it may have happened.
-pub(crate) struct Changing<'a>(Option<&'a Epoch>);
+/// Advances the epoch when a change is over, also if its request was cancelled: the change may have
+/// happened.
+pub(crate) struct EpochGuard<'a>(pub(crate) Option<&'a Epoch>);
 
-impl Drop for Changing<'_> {
+impl Drop for EpochGuard<'_> {
     fn drop(&mut self) {
         if let Some(epoch) = self.0 {
             epoch.advance();
         }
-    }
-}
-
-/// To be held while a mutation or a publication is under way.
-pub(crate) fn changing(context: &RequestContext) -> Changing<'_> {
-    Changing(context.sharing.as_deref().map(|sharing| &sharing.epoch))
-}
-
-/// One request to a subgraph, shared if it may be, and traced for whoever wants to know.
-pub(crate) async fn fetch(
-    context: &RequestContext,
-    subgraph: SubgraphId,
-    body: Bytes,
-    is_mutation: bool,
-) -> Result<SubgraphAnswer, FetchError> {
-    let Some(trace) = &context.trace else {
-        return share(context, subgraph, body, is_mutation).await.0;
-    };
-    let (began, request_bytes) = (trace.now(), body.len());
-    let (answered, role) = share(context, subgraph, body, is_mutation).await;
-    let answer = answered.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
-    let took = trace.now().saturating_sub(began);
-    trace.record(FetchTrace { subgraph, began, took, request_bytes, answer, role });
-    answered
-}
-
-async fn share(
-    context: &RequestContext,
-    subgraph: SubgraphId,
-    body: Bytes,
-    is_mutation: bool,
-) -> (Result<SubgraphAnswer, FetchError>, Option<Role>) {
-    let (generation, deadline) = (&context.generation, context.deadline);
-    let sharing = context.sharing.as_deref();
-    if !is_mutation && memo(context, subgraph).is_some() {
-        let headers = context.headers.of(subgraph);
-        let request = SubgraphRequest { body: body.clone(), is_mutation, headers, deadline };
-        let fetch = || generation.subgraph(subgraph).fetch(request);
-        return (for_event(context, subgraph, body, fetch).await, None);
-    }
-    if let Some(Sharing { epoch, subgraph_queries: Some(flights), .. }) = sharing
-        && !is_mutation
-        && generation.disclosure.may_share(subgraph)
-    {
-        let key = QueryKey {
-            epoch: epoch.now(),
-            generation: generation.number,
-            subgraph,
-            body: body.clone(),
-            headers: Arc::clone(&context.headers),
-        };
-        let answered = flights.0.join(key, deadline, || {
-            let server = Arc::clone(&generation.subgraphs[usize::from(subgraph.0)]);
-            let headers = Arc::clone(&context.headers);
-            async move {
-                let headers = headers.of(subgraph);
-                server.fetch(SubgraphRequest { body, is_mutation, headers, deadline }).await
-            }
-        });
-        return match answered.await {
-            Ok((answer, role)) => (answer, Some(role)),
-            Err(Broken) => {
-                let reason = "the request broke off inside the router";
-                (Err(FetchError::Closed(reason.into())), None)
-            }
-        };
-    }
-    let _changing = is_mutation.then(|| changing(context));
-    let headers = context.headers.of(subgraph);
-    let request = SubgraphRequest { body, is_mutation, headers, deadline };
-    (generation.subgraph(subgraph).fetch(request).await, None)
-}
-
-/// What is remembered of the event that is being resolved, as far as that subgraph is concerned.
-fn memo(context: &RequestContext, subgraph: SubgraphId) -> Option<&EventMemo> {
-    let memo = context.sharing.as_deref()?.event.as_ref()?;
-    context.generation.disclosure.may_share(subgraph).then_some(memo)
-}
-
-/// As what an event's query is remembered.
-fn key_for_event(context: &RequestContext, subgraph: SubgraphId, body: Bytes) -> QueryKey {
-    // Nothing changes for an event.
-    let (epoch, generation) = (0, context.generation.number);
-    QueryKey { epoch, generation, subgraph, body, headers: Arc::clone(&context.headers) }
-}
-
-/// The answer to a query that an event causes: the one that another group has got, or `fetch`'s.
-pub(crate) async fn for_event<F: Future<Output = Result<SubgraphAnswer, FetchError>>>(
-    context: &RequestContext,
-    subgraph: SubgraphId,
-    body: Bytes,
-    fetch: impl FnOnce() -> F,
-) -> Result<SubgraphAnswer, FetchError> {
-    match memo(context, subgraph) {
-        Some(memo) => memo.answer(key_for_event(context, subgraph, body), fetch).await,
-        None => fetch().await,
-    }
-}
-
-/// Is nobody else asking this for the event? Whoever is told so should, by [`for_event`], since the others wait for it.
-pub(crate) fn is_first_for_event(
-    context: &RequestContext,
-    subgraph: SubgraphId,
-    body: &Bytes,
-) -> bool {
-    memo(context, subgraph)
-        .is_none_or(|memo| memo.is_first(&key_for_event(context, subgraph, body.clone())))
-}
-
-/// What makes two queries one.
-#[derive(Clone, Debug)]
-pub(crate) struct QueryKey {
-    pub(crate) epoch: u64,
-    pub(crate) generation: u64,
-    pub(crate) subgraph: SubgraphId,
-    pub(crate) body: Bytes,
-    /// Of all subgraphs; only what goes to this one counts.
-    pub(crate) headers: Arc<ForwardedHeaders>,
-}
-
-impl PartialEq for QueryKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.epoch == other.epoch
-            && self.generation == other.generation
-            && self.subgraph == other.subgraph
-            && self.body == other.body
-            && self.headers.of(self.subgraph) == other.headers.of(other.subgraph)
-    }
-}
-
-impl Eq for QueryKey {}
-
-impl Hash for QueryKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.epoch.hash(state);
-        self.generation.hash(state);
-        self.subgraph.hash(state);
-        self.body.hash(state);
-        self.headers.of(self.subgraph).hash(state);
     }
 }

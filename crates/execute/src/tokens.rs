@@ -1,13 +1,14 @@
-//! The tokens of operations that the planner has written. Text that is none yields something, never a panic.
+//! The tokens of operations that the planner has written. Other texts give some tokens, never a
+//! panic.
 
 /// One token.
 pub(crate) enum Token<'a> {
     Name(&'a str),
-    /// A punctuator, or a byte of something that does not matter here.
+    /// A punctuator, or a byte of a token that does not matter here.
     Mark(u8),
 }
 
-/// The tokens of a text, ignored ones left out.
+/// The tokens of a text, without ignored ones.
 pub(crate) struct Tokens<'a> {
     text: &'a [u8],
     at: usize,
@@ -53,7 +54,7 @@ impl<'a> Tokens<'a> {
         Self { text: text.as_bytes(), at: 0 }
     }
 
-    /// After the opening quote: past the closing one.
+    /// Skips a string after its opening quote.
     fn string(&mut self) {
         if self.text[self.at..].starts_with(b"\"\"") {
             self.at += 2;
@@ -73,12 +74,12 @@ impl<'a> Tokens<'a> {
         self.at = self.at.min(self.text.len());
     }
 
-    /// Where the next token begins, or what is ignored before it.
+    /// The position at which the next token, or ignored text before it, begins.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    /// After the opening mark: past the closing one.
+    /// Skips to the position after the closing mark, from after the opening one.
     pub(crate) fn skip_to_close(&mut self, open: u8, close: u8) {
         let mut depth = 1u32;
         while depth > 0 {

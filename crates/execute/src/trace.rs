@@ -1,4 +1,4 @@
-//! What one execution did, fetch by fetch, for whoever asked to be told.
+//! Records the fetches of one execution, if a client requested it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use flights::Role;
 use graph::SubgraphId;
 
-/// Fetches that a trace names. Plans have a handful; what is over the bound is left out.
+/// Maximum number of fetches in a trace. Plans have a handful; further ones are left out.
 const FETCHES_MAX: usize = 1_000;
 
-/// Records fetches. Filled by the execution that leads; who follows another's flight has an empty one.
+/// A record of fetches. It is filled by the execution that leads a shared one; the trace of a
+/// follower is empty.
 #[derive(Debug)]
 pub struct Trace {
     started: Instant,
@@ -19,27 +20,27 @@ pub struct Trace {
 /// One request to a subgraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FetchTrace {
-    /// Whom.
+    /// The subgraph.
     pub subgraph: SubgraphId,
-    /// When it began, from the start of the trace.
+    /// The start of the request, from the start of the trace.
     pub began: Duration,
-    /// How long it took.
+    /// The duration of the request.
     pub took: Duration,
     /// Length of the request's body.
     pub request_bytes: usize,
-    /// HTTP status and length of the answer's body; `None`: there was no answer.
+    /// HTTP status and length of the response's body; `None` if there was no response.
     pub answer: Option<(u16, usize)>,
-    /// How it was shared; `None`: it may not be, or sharing is turned off.
+    /// The role in a shared request; `None` if it must not be shared, or sharing is turned off.
     pub role: Option<Role>,
 }
 
 impl Trace {
-    /// A trace that begins now.
+    /// Creates a trace that begins now.
     pub fn new() -> Self {
         Self { started: Instant::now(), fetches: Mutex::default() }
     }
 
-    /// The fetches so far, in the order of their ends.
+    /// The fetches so far, in the order in which they ended.
     pub fn fetches(&self) -> Vec<FetchTrace> {
         self.fetches.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

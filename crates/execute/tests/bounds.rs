@@ -1,4 +1,4 @@
-//! Bounds hold, and whatever subgraphs send, the payload is well-formed.
+//! Bounds hold, and the payload is well-formed regardless of the responses of subgraphs.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 mod kit;
@@ -118,9 +118,9 @@ fn one_error_of_an_entity_at_a_thousand_places_is_reported_at_a_few() {
 }
 
 #[test]
-fn an_answer_that_would_grow_without_end_is_refused() {
+fn a_response_that_would_grow_without_bound_is_refused() {
     // Ten levels of friends, each a list of ten times the same person: a few hundred nodes in
-    // memory, ten thousand million on paper. Long names, so that the bound is reached soon.
+    // memory, ten thousand million when printed. Long names, so that the bound is reached soon.
     let person = format!("{{\"id\":1,\"n\":\"{}\"}}", "x".repeat(100_000));
     let people = "{\"data\":{\"_entities\":[{\"f\":[PEOPLE]}]}}"
         .replace("PEOPLE", &vec![person; 10].join(","));
@@ -134,17 +134,17 @@ fn an_answer_that_would_grow_without_end_is_refused() {
     let batches: Vec<_> = batches.iter().map(String::as_str).collect();
     let executable = plan(&format!("Query {{ p: P {{ {shape} }} }}"), &batches);
     let (payload, sent) = run(&executable, "{\"data\":{\"p\":{\"id\":1}}}".into(), people);
-    // Each level is asked for once with one representation.
+    // Each level is fetched once, with one representation.
     assert_eq!(sent, 11);
     assert_eq!(
         text(&payload),
-        "{\"data\":null,\"errors\":[{\"message\":\"The answer is larger than 134217728 bytes.\",\
+        "{\"data\":null,\"errors\":[{\"message\":\"The response is larger than 134217728 bytes.\",\
          \"extensions\":{\"code\":\"OPERATION_LIMIT_EXCEEDED\"}}]}"
     );
 }
 
 #[test]
-fn deep_answers_are_refused_and_do_not_overflow_the_stack() {
+fn deep_responses_are_refused_and_do_not_overflow_the_stack() {
     let executable = plan("Query { p: Json }", &["_entities r at p.x as P id!"]);
     let deep = |open: &str, close: &str| {
         format!("{{\"data\":{{\"p\":{}1{}}}}}", open.repeat(100_000), close.repeat(100_000))
@@ -220,8 +220,8 @@ impl Random {
         }
     }
 
-    /// Mostly shaped like an answer, so that the code behind the first checks is reached.
-    fn answer(&mut self) -> String {
+    /// Mostly a valid response, so that the code behind the first checks is reached.
+    fn response(&mut self) -> String {
         match self.below(8) {
             0 => self.json(5),
             1 => {
@@ -249,7 +249,7 @@ impl Random {
 }
 
 #[test]
-fn whatever_subgraphs_send_the_payload_is_well_formed() {
+fn the_payload_is_well_formed_for_any_subgraph_response() {
     let executable = plan(
         "Query { p: [N!] { ...A { id: ID! name: String! maker: M { name: Int } } ...B { id: Int } }
                  q: [[Q]]! { name: Color(A|B) p: Float } }",
@@ -262,13 +262,13 @@ fn whatever_subgraphs_send_the_payload_is_well_formed() {
     let mut document = astjson::Document::new();
     for seed in 1..=3000 {
         let mut random = Random(seed);
-        let (one, two) = (random.answer(), random.answer());
+        let (one, two) = (random.response(), random.response());
         let (payload, _) = run(&executable, one.clone(), two.clone());
         document.reset();
         let parsed = document.parse(payload.bytes.clone());
         assert!(parsed.is_ok(), "seed {seed}: {one} {two}: {}", text(&payload));
         let root = parsed.unwrap();
-        // A null for the non-null root field is always accounted for.
+        // A null for the non-null root field always has an error.
         let data = document.get(root, "data").unwrap();
         let errors = document.get(root, "errors");
         assert!(!document.is_null(data) || errors.is_some(), "seed {seed}: {one} {two}");

@@ -1,18 +1,19 @@
-//! Runs every file in `tests/cases`. A file holds cases; a case is a heading, what goes in, `--`,
-//! and what must come out: each request that was sent (`>`) and the payload (`<`).
-//! `UPDATE_EXPECT=1` writes what comes out; read the difference.
+//! Runs every file in `tests/cases`. A file holds cases; a case is a heading, the input, `--`, and
+//! the expected output: each request that was sent (`>`) and the payload (`<`). `UPDATE_EXPECT=1`
+//! writes the actual output; read the difference.
 //!
-//! Lines that go in:
+//! Lines of the input:
 //! - `shape …`: see `kit::notation`
 //! - `root SUBGRAPH [after 0,1] [if 0,!1] | TEXT`, `mutation …` likewise
 //! - `below SUBGRAPH at PATH [after 0] [if …] | TEXT`: root fields of the query below others
-//! - `entities SUBGRAPH [after 0] [if …] [max 2] | TEXT`, followed by `batch …` lines; `max`: how many
-//!   representations go in one request
+//! - `entities SUBGRAPH [after 0] [if …] [max 2] | TEXT`, followed by `batch …` lines; `max`: the
+//!   number of representations in one request
 //! - `alone TEXT`: the operation with the last batch only
 //! - `publish FIELD KEY | name=value, …`: values as JSON scalars, `$0` for variables, `E:NAME` for enums
-//! - `request FIELD KEY | name=value, …`: likewise; the publisher's answer is the field's value, or `!nobody`
+//! - `request FIELD KEY | name=value, …`: likewise; the publisher's response is the field's value,
+//!   or `!no-responder`
 //! - `variable NAME VALUE`: declared for every fetch; `-` for no value
-//! - `answer SUBGRAPH ["PART OF THE BODY"] REACTION`: JSON, or `!refused`, `!never`, …
+//! - `response SUBGRAPH ["PART OF THE BODY"] REACTION`: JSON, or `!refused`, `!never`, …
 //! - `event KEY TEXT`: executes a subscription whose event has this payload
 //! - `upstream SUBGRAPH | TEXT`: the event comes from a subgraph's subscription
 //! - `introspection TEXT`
@@ -33,7 +34,7 @@ use plan::{
 };
 
 #[test]
-fn every_case_comes_out_as_written() {
+fn every_case_has_its_expected_output() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases");
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -45,7 +46,7 @@ fn every_case_comes_out_as_written() {
     }
 }
 
-/// The file's text with the output of every case as it is now.
+/// Returns the text of the file with the current output of every case.
 fn rewrite(text: &str) -> String {
     let mut out = String::new();
     for (index, case) in text.split("## ").enumerate() {
@@ -112,7 +113,7 @@ fn run(input: &str) -> String {
     };
     let executable = Executable::new(Arc::new(plan));
     let variables = Variables { values: case.variables.into_iter().map(|it| it.1).collect() };
-    // With the clock paused, time only passes when everything waits: `!never` ends at once.
+    // With the clock paused, time only advances when all tasks wait: `!never` ends at once.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let context = world.context(Instant::now() + Duration::from_secs(30));
@@ -124,7 +125,7 @@ fn run(input: &str) -> String {
         &context,
     ));
     let text = std::str::from_utf8(&payload.bytes).unwrap();
-    // Promises of every payload, whatever is in it.
+    // Properties of every payload.
     assert_eq!(payload.splice, text.len() - 1, "{title}");
     assert_eq!(payload.errors > 0, text.contains(",\"errors\":["), "{title}");
     astjson::Document::new().parse(payload.bytes.clone()).unwrap();
@@ -193,7 +194,7 @@ impl Case {
                 let (name, value) = rest.split_once(' ').unwrap();
                 self.variables.push((name.into(), (value != "-").then(|| value.into())));
             }
-            "answer" => {
+            "response" => {
                 let (subgraph, rest) = rest.split_once(' ').unwrap();
                 let (contains, reaction) = match rest.strip_prefix('"') {
                     Some(quoted) => quoted.split_once("\" ").unwrap(),

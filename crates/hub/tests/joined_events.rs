@@ -652,7 +652,7 @@ async fn a_state_of_what_does_not_exist_is_null_or_nothing_and_one_that_fails_is
         )
     };
     let not_known =
-        r#"{"data":null,"errors":[{"message":"There is no current state of what is selected: "#;
+        r#"{"data":null,"errors":[{"message":"There is no current state for this selection: "#;
     for (query, field, state) in [
         (
             r#"subscription { watched(id: "unknown") { id total } }"#,

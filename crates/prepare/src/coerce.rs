@@ -1,5 +1,5 @@
-//! Variable values of one request, coerced against the description that preparing compiled
-//! (GraphQL specification, section 6.1.2).
+//! Coerces the variable values of one request to the types that preparing has compiled (GraphQL
+//! specification, section 6.1.2).
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -12,9 +12,9 @@ use bytes::Bytes;
 use plan::Variables;
 
 use crate::error::{PROBLEMS_MAX, Problem};
-use crate::input_types::{InputTypes, Output, TOO_LARGE};
+use crate::input_types::{InputTypes, InputWriter, TOO_LARGE};
 
-/// What the variables of one operation must be.
+/// The types of the variables of one operation.
 #[derive(Debug)]
 pub(crate) struct VariableTypes {
     variables: Vec<VariableType>,
@@ -26,26 +26,27 @@ pub(crate) struct VariableTypes {
 struct VariableType {
     name: Box<str>,
     ty: Node<Type>,
-    /// JSON text.
+    /// The default value as JSON text.
     default: Option<Box<str>>,
 }
 
 thread_local! {
-    /// Keeps its memory between requests of this thread.
+    /// A document that keeps its memory between requests of this thread.
     static DOCUMENT: RefCell<Document> = RefCell::new(Document::new());
 }
 
 impl VariableTypes {
-    /// `never_null`: the variables with a default that stand where null is not allowed.
+    /// Compiles the types. `never_null` names the variables with a default that are used where null
+    /// is not allowed.
     ///
     /// # Errors
-    /// Where a default is too large with the defaults of its input objects filled in.
+    /// A default is too large with the defaults of its input objects filled in.
     pub(crate) fn of(
         operation: &Operation,
         types: &InputTypes,
         never_null: &HashSet<&str>,
     ) -> Result<Self, Problem> {
-        let mut out = Output::new();
+        let mut out = InputWriter::new();
         let mut variables = Vec::with_capacity(operation.variables.len());
         for variable in &operation.variables {
             let mut default = None;
@@ -70,18 +71,18 @@ impl VariableTypes {
         Ok(Self { variables, by_name })
     }
 
-    /// How many variables the client declares.
+    /// The number of variables that the client declares.
     pub(crate) fn len(&self) -> usize {
         self.variables.len()
     }
 
-    /// Type texts by variable, for the operations that go to subgraphs.
+    /// The types as text, by variable, for the operations that are sent to subgraphs.
     pub(crate) fn types(&self) -> impl Iterator<Item = String> {
         self.variables.iter().map(|variable| variable.ty.to_string())
     }
 
-    /// Reads `text`, the JSON object with the request's variables (empty or `null`: none). Values of
-    /// variables that the operation does not declare are ignored.
+    /// Reads `text`, the JSON object with the variables of the request; empty text and `null` mean
+    /// none. Values of variables that the operation does not declare are ignored.
     pub(crate) fn coerce(
         &self,
         text: &Bytes,
@@ -98,14 +99,14 @@ impl VariableTypes {
         };
         DOCUMENT.with_borrow_mut(|document| {
             let result = self.read(document, text, types);
-            // Lets go of the request's text.
+            // Releases the text of the request.
             document.reset();
             result
         })
     }
 
-    /// The members of `text` that the operation declares, as a JSON object in memory of its own; empty if there are
-    /// none.
+    /// Returns the members of `text` that the operation declares, as a JSON object in memory of its
+    /// own; empty if there are none.
     pub(crate) fn declared(&self, text: &Bytes) -> Bytes {
         let mut given: Vec<Option<Bytes>> = vec![None; self.variables.len()];
         if !given.is_empty() {
@@ -138,7 +139,8 @@ impl VariableTypes {
         types: &InputTypes,
     ) -> Result<Variables, Vec<Problem>> {
         let not_json = |error| vec![Problem::new(format!("`variables` is not JSON: {error}"))];
-        // Members that the operation does not declare are read over: they may be far larger than the others.
+        // Members that the operation does not declare are skipped: they may be far larger than the
+        // others.
         let mut given: Vec<Option<Bytes>> = vec![None; self.variables.len()];
         let kind = astjson::outline_members(&text, |key, value| {
             if let Some(&index) = self.by_name.get(&*key) {
@@ -150,7 +152,7 @@ impl VariableTypes {
         }
         let mut problems = Vec::new();
         let mut values = Vec::with_capacity(self.variables.len());
-        let mut out = Output::new();
+        let mut out = InputWriter::new();
         for (variable, value) in self.variables.iter().zip(given) {
             values.push(match value {
                 Some(value) => {

@@ -1,10 +1,11 @@
-//! The text of an operation without its ignored tokens: white space, commas and comments (GraphQL specification,
-//! section 2.1.7). Live subscriptions keep their text, to be prepared again for the next graph, and a client may pad it
-//! as it likes.
+//! Removes ignored tokens from the text of an operation: white space, commas and comments (GraphQL
+//! specification, section 2.1.7). Live subscriptions keep their text, to be prepared again for the
+//! next graph, and a client may pad its text with any number of them.
 
 use bytes::Bytes;
 
-/// Returns `text` with each run of ignored tokens as one space. Text that is not GraphQL stays about as it is.
+/// Returns `text` with each run of ignored tokens as one space. Text that is not GraphQL remains
+/// about the same.
 pub(crate) fn compact(text: &[u8]) -> Bytes {
     let mut compact = Vec::with_capacity(text.len().min(FIRST_BYTES));
     let mut rest = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
@@ -32,12 +33,13 @@ pub(crate) fn compact(text: &[u8]) -> Bytes {
     compact.into()
 }
 
-/// The room that is made at first, which is enough for a text of usual length.
+/// Initial capacity, which is enough for a text of usual length.
 const FIRST_BYTES: usize = 4 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// The length of the string or block string that `text` begins with; all of it, if it has no end.
+/// The length of the string or block string that `text` begins with; all of `text` if the string
+/// has no end.
 fn string_length(text: &[u8]) -> usize {
     let quotes: &[u8] = if text.starts_with(b"\"\"\"") { b"\"\"\"" } else { b"\"" };
     let mut at = quotes.len();
@@ -45,7 +47,7 @@ fn string_length(text: &[u8]) -> usize {
         if rest.starts_with(quotes) {
             return at + quotes.len();
         }
-        // Block strings know one escape, other strings several; none of them ends the string.
+        // Block strings have one escape, other strings several; none of them ends the string.
         at += match rest {
             [b'\\', b'"', b'"', b'"', ..] if quotes.len() == 3 => 4,
             [b'\\', _, ..] if quotes.len() == 1 => 2,

@@ -1,15 +1,16 @@
-//! A concurrency limit that is fair among clients: how much expensive work runs at the same time, and how much may
-//! wait.
+//! A concurrency limit that is fair among clients. It bounds the expensive work that runs at the
+//! same time, and the work that waits.
 //!
-//! Work waits in one queue for each client, and clients take turns, so a client with a hundred waiting jobs delays
-//! the one job of another by one turn and not by a hundred. One client never runs more than half of what may run, so
-//! another one that comes finds room at once.
+//! Work waits in one queue for each client, and clients take turns, so a client with a hundred
+//! waiting jobs delays the one job of another by one turn and not by a hundred. One client never
+//! runs more than half of the permitted jobs, so that another client finds room at once.
 //!
-//! Each job has a weight, such as the bytes that it holds while it waits. Where too much waits, the client with the
-//! heaviest waiting jobs is refused first.
+//! Each job has a weight, such as the bytes that it holds while it waits. If too much waits, the
+//! client with the heaviest waiting jobs is refused first.
 //!
-//! A job that its client holds anyway, such as a message that keeps its connection from being read, is not refused: it
-//! waits outside of the queue for a place in it, and so bounds its client itself.
+//! A job that its client holds anyway, such as a message that keeps its connection from being read,
+//! is not refused: it waits outside of the queue until there is room, and so bounds its client
+//! itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,25 +23,25 @@ use tokio::sync::oneshot;
 /// The bounds of a [`ConcurrencyLimit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConcurrencyBounds {
-    /// How much runs at the same time; at least one.
+    /// Maximum number of jobs that run at the same time; at least one.
     pub running_max: usize,
-    /// The weight of all jobs that may wait.
+    /// Maximum weight of all waiting jobs.
     pub waiting_max: usize,
-    /// The weight of the jobs of one client that may wait.
+    /// Maximum weight of the waiting jobs of one client.
     pub waiting_per_client_max: usize,
 }
 
 impl ConcurrencyBounds {
-    /// How much runs at the same time for one client: half, at least one.
+    /// Maximum number of jobs of one client that run at the same time: half, at least one.
     fn running_per_client_max(&self) -> usize {
         self.running_max.div_ceil(2).max(1)
     }
 }
 
-/// Why there is no permit.
+/// Reason why a permit was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoPermit {
-    /// Too much waits.
+    /// Too much work waits.
     #[error("too much work is waiting")]
     Full,
     /// The deadline passed first.
@@ -48,11 +49,11 @@ pub enum NoPermit {
     TooLate,
 }
 
-/// See the module.
+/// A concurrency limit that is fair among clients.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     bounds: ConcurrencyBounds,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// The number of jobs that wait now.
     waiting: Arc<AtomicU64>,
 }
@@ -65,12 +66,12 @@ pub struct Permit {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     running: usize,
     /// The weight of all waiting jobs.
     waiting_weight: usize,
     /// The clients with running or waiting work.
-    clients: HashMap<ClientKey, Client>,
+    clients: HashMap<ClientKey, ClientQueue>,
     /// The clients with waiting work. The first one has its turn next.
     turns: VecDeque<ClientKey>,
     /// The clients with work outside of the queue. The first one has its turn next.
@@ -79,21 +80,21 @@ struct State {
 }
 
 #[derive(Debug, Default)]
-struct Client {
+struct ClientQueue {
     running: usize,
     waiting: VecDeque<Waiter>,
     /// The weight of `waiting`.
     waiting_weight: usize,
-    /// Jobs for which the queue has no place. Their weight does not count.
+    /// Jobs for which the queue has no room. Their weight does not count.
     outside: VecDeque<Waiter>,
 }
 
-/// What becomes of a job for which the queue has no place.
+/// Treatment of a job for which the queue has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithoutPlace {
     /// It is refused.
     Refuse,
-    /// It waits for a place. The caller bounds the number of such jobs.
+    /// It waits until there is room. The caller bounds the number of such jobs.
     Wait,
 }
 
@@ -106,17 +107,18 @@ struct Waiter {
 }
 
 impl ConcurrencyLimit {
-    /// A limit that keeps the number of waiting jobs in `waiting`.
+    /// Creates a limit that keeps the number of waiting jobs in `waiting`.
     pub fn new(bounds: ConcurrencyBounds, waiting: Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Self { bounds, state: Mutex::default(), waiting })
     }
 
     /// Waits for a permit for work of this weight, at least 1, that `client` causes.
     ///
-    /// Dropping the future gives the place in the queue back.
+    /// Dropping the future leaves the queue.
     ///
     /// # Errors
-    /// [`NoPermit`]: too much waits and `without_place` says to refuse, or the deadline passed.
+    /// [`NoPermit`]: too much waits and `without_place` is [`WithoutPlace::Refuse`], or the
+    /// deadline passed.
     pub async fn acquire(
         self: &Arc<Self>,
         client: ClientKey,
@@ -125,14 +127,14 @@ impl ConcurrencyLimit {
         without_place: WithoutPlace,
     ) -> Result<Permit, NoPermit> {
         let (number, granted) = match self.enter(client, weight, without_place) {
-            Entry::Granted(permit) => return Ok(permit),
-            Entry::Refused => return Err(NoPermit::Full),
-            Entry::Waiting(number, granted) => (number, granted),
+            AcquireOutcome::Granted(permit) => return Ok(permit),
+            AcquireOutcome::Refused => return Err(NoPermit::Full),
+            AcquireOutcome::Waiting(number, granted) => (number, granted),
         };
-        let _place = Place { limit: self, client, number };
+        let _slot = QueueSlot { limit: self, client, number };
         match tokio::time::timeout_at(deadline.into(), granted).await {
             Ok(Ok(granted)) => granted,
-            // The limit outlives its waiters, so none is dropped without a word.
+            // The limit outlives its waiters, so each of them gets a result.
             Ok(Err(_)) => Err(NoPermit::Full),
             Err(_) => Err(NoPermit::TooLate),
         }
@@ -143,17 +145,17 @@ impl ConcurrencyLimit {
         client: ClientKey,
         weight: usize,
         without_place: WithoutPlace,
-    ) -> Entry {
+    ) -> AcquireOutcome {
         let mut state = self.state();
         let may_run = state.running < self.bounds.running_max.max(1)
             && state.running_of(client) < self.bounds.running_per_client_max();
-        // While a permit is free, all that wait are at the bound of their client.
-        if may_run && !state.waits(client) {
-            return Entry::Granted(self.start(&mut state, client));
+        // While a permit is free, all waiting jobs are at the bound of their client.
+        if may_run && !state.has_waiting(client) {
+            return AcquireOutcome::Granted(self.start(&mut state, client));
         }
         let has_place = self.make_room(&mut state, client, weight);
         if !has_place && without_place == WithoutPlace::Refuse {
-            return Entry::Refused;
+            return AcquireOutcome::Refused;
         }
         let (grant, granted) = oneshot::channel();
         state.next_number += 1;
@@ -166,7 +168,7 @@ impl ConcurrencyLimit {
             state.push_outside(client, waiter);
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Entry::Waiting(number, granted)
+        AcquireOutcome::Waiting(number, granted)
     }
 
     /// The weight that counts: a job that is heavier than all that may wait can wait alone.
@@ -175,8 +177,8 @@ impl ConcurrencyLimit {
         weight.clamp(1, waiting_max.min(waiting_per_client_max).max(1))
     }
 
-    /// True if the queue has a place for the job of a newcomer, perhaps since others had to leave it.
-    fn make_room(&self, state: &mut State, client: ClientKey, weight: usize) -> bool {
+    /// True if the queue has room for a new job, possibly after the removal of others.
+    fn make_room(&self, state: &mut QueueState, client: ClientKey, weight: usize) -> bool {
         let own = state.clients.get(&client);
         // Jobs of one client keep their order.
         if own.is_some_and(|it| !it.outside.is_empty()) {
@@ -195,9 +197,9 @@ impl ConcurrencyLimit {
         true
     }
 
-    /// Expels the newest job of the client with the heaviest waiting jobs, if they are heavier than `weight`, those of
-    /// a newcomer.
-    fn expel_newest(&self, state: &mut State, weight: usize) -> bool {
+    /// Removes the newest job of the client with the heaviest waiting jobs, if those are heavier
+    /// than `weight`, the jobs of the new client.
+    fn expel_newest(&self, state: &mut QueueState, weight: usize) -> bool {
         let weight_of =
             |client: &ClientKey| state.clients.get(client).map_or(0, |it| it.waiting_weight);
         let heaviest = state.turns.iter().copied().max_by_key(weight_of);
@@ -208,7 +210,7 @@ impl ConcurrencyLimit {
         match newest.without_place {
             WithoutPlace::Refuse => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                // A receiver that is gone has given up.
+                // The receiver may be gone because its request was cancelled.
                 let _ = newest.grant.send(Err(NoPermit::Full));
             }
             WithoutPlace::Wait => state.push_outside_first(heaviest, newest),
@@ -216,8 +218,8 @@ impl ConcurrencyLimit {
         true
     }
 
-    /// Gives free places in the queue to jobs outside of it.
-    fn admit(&self, state: &mut State) {
+    /// Moves jobs from outside into the queue while it has room.
+    fn admit(&self, state: &mut QueueState) {
         for _ in 0..state.turns_outside.len() {
             let Some(client) = state.turns_outside.pop_front() else { return };
             let Some(entry) = state.clients.get_mut(&client) else { continue };
@@ -236,15 +238,15 @@ impl ConcurrencyLimit {
         }
     }
 
-    fn start(self: &Arc<Self>, state: &mut State, client: ClientKey) -> Permit {
+    fn start(self: &Arc<Self>, state: &mut QueueState, client: ClientKey) -> Permit {
         state.running += 1;
         state.clients.entry(client).or_default().running += 1;
         Permit { limit: Arc::clone(self), client }
     }
 
-    /// Takes a permit back and gives it to the next client that may have it.
+    /// Takes a permit back, and gives it to the next client that may have it.
     fn finish(self: &Arc<Self>, client: ClientKey) {
-        // Dropped after the lock is released, which their drop needs.
+        // Dropped after the lock is released, because dropping a permit needs the lock.
         let unwanted;
         {
             let mut state = self.state();
@@ -258,9 +260,9 @@ impl ConcurrencyLimit {
         drop(unwanted);
     }
 
-    /// Starts jobs while there are permits and fills the places that they leave. Returns the permits of jobs that have
-    /// been given up.
-    fn advance(self: &Arc<Self>, state: &mut State) -> Vec<Result<Permit, NoPermit>> {
+    /// Starts jobs while there are permits, and fills the room that they leave. Returns the permits
+    /// of jobs that have been cancelled.
+    fn advance(self: &Arc<Self>, state: &mut QueueState) -> Vec<Result<Permit, NoPermit>> {
         let mut unwanted = Vec::new();
         loop {
             self.admit(state);
@@ -286,31 +288,32 @@ impl ConcurrencyLimit {
         unwanted
     }
 
-    /// Nothing panics under this lock, so a poisoned one holds a sound state.
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// Locks the state. No code panics under this lock, so the state behind a poisoned one is
+    /// sound.
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The outcome of asking for a permit.
-enum Entry {
+/// The outcome of a request for a permit.
+enum AcquireOutcome {
     Granted(Permit),
     Refused,
     Waiting(u64, oneshot::Receiver<Result<Permit, NoPermit>>),
 }
 
-impl State {
+impl QueueState {
     fn running_of(&self, client: ClientKey) -> usize {
         self.clients.get(&client).map_or(0, |it| it.running)
     }
 
     /// True if a job of the client waits, in the queue or outside.
-    fn waits(&self, client: ClientKey) -> bool {
-        let is_waiting = |it: &Client| !it.waiting.is_empty() || !it.outside.is_empty();
+    fn has_waiting(&self, client: ClientKey) -> bool {
+        let is_waiting = |it: &ClientQueue| !it.waiting.is_empty() || !it.outside.is_empty();
         self.clients.get(&client).is_some_and(is_waiting)
     }
 
-    /// Puts a job into the queue.
+    /// Adds a job to the queue.
     fn push(&mut self, client: ClientKey, waiter: Waiter) {
         self.waiting_weight += waiter.weight;
         let entry = self.clients.entry(client).or_default();
@@ -329,7 +332,7 @@ impl State {
         entry.outside.push_back(waiter);
     }
 
-    /// For a job that had a place: it is the next one of its client.
+    /// Adds a job that was in the queue: it is the next one of its client.
     fn push_outside_first(&mut self, client: ClientKey, waiter: Waiter) {
         let entry = self.clients.entry(client).or_default();
         if entry.outside.is_empty() {
@@ -347,23 +350,23 @@ impl State {
     }
 
     fn forget_if_idle(&mut self, client: ClientKey) {
-        let is_idle = |it: &Client| it.running == 0;
-        if self.clients.get(&client).is_some_and(is_idle) && !self.waits(client) {
+        let is_idle = |it: &ClientQueue| it.running == 0;
+        if self.clients.get(&client).is_some_and(is_idle) && !self.has_waiting(client) {
             self.clients.remove(&client);
         }
     }
 }
 
-/// A place in the queue of a client, or outside of it. Dropping it leaves the queue.
-struct Place<'a> {
+/// A waiting job, in the queue or outside. Dropping it leaves the queue.
+struct QueueSlot<'a> {
     limit: &'a Arc<ConcurrencyLimit>,
     client: ClientKey,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
-        // Dropped after the lock is released, which their drop needs.
+        // Dropped after the lock is released, because dropping a permit needs the lock.
         let unwanted;
         {
             let mut state = self.limit.state();
@@ -422,32 +425,32 @@ mod tests {
 
     type Acquiring = Pin<Box<dyn Future<Output = Result<Permit, NoPermit>>>>;
 
-    /// A request for a permit that has been polled once.
-    fn ask(limit: &Arc<ConcurrencyLimit>, number: u8) -> Acquiring {
-        ask_with(limit, number, 1)
+    /// Requests a permit, and polls the request once.
+    fn acquire_once(limit: &Arc<ConcurrencyLimit>, number: u8) -> Acquiring {
+        acquire_with(limit, number, 1)
     }
 
-    fn ask_with(limit: &Arc<ConcurrencyLimit>, number: u8, weight: usize) -> Acquiring {
+    fn acquire_with(limit: &Arc<ConcurrencyLimit>, number: u8, weight: usize) -> Acquiring {
         let limit = Arc::clone(limit);
         let deadline = Instant::now() + Duration::from_secs(60);
-        let mut asked: Acquiring = Box::pin(async move {
+        let mut acquiring: Acquiring = Box::pin(async move {
             limit.acquire(client(number), weight, deadline, WithoutPlace::Refuse).await
         });
-        if let Some(outcome) = polled(&mut asked) {
+        if let Some(outcome) = polled(&mut acquiring) {
             return Box::pin(std::future::ready(outcome));
         }
-        asked
+        acquiring
     }
 
-    fn polled(asked: &mut Acquiring) -> Option<Result<Permit, NoPermit>> {
-        match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    fn polled(acquiring: &mut Acquiring) -> Option<Result<Permit, NoPermit>> {
+        match acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,
         }
     }
 
-    fn granted(asked: &mut Acquiring) -> Permit {
-        polled(asked).expect("it is its turn").expect("a permit")
+    fn granted(acquiring: &mut Acquiring) -> Permit {
+        polled(acquiring).expect("it is its turn").expect("a permit")
     }
 
     fn limit(running_max: usize, waiting_max: usize, per_client: usize) -> Arc<ConcurrencyLimit> {
@@ -463,9 +466,9 @@ mod tests {
     #[tokio::test]
     async fn clients_take_turns_however_many_of_their_jobs_wait() {
         let limit = limit(1, 100, 100);
-        let first = granted(&mut ask(&limit, NOISY));
-        let mut noisy: Vec<_> = (0..50).map(|_| ask(&limit, NOISY)).collect();
-        let mut polite = ask(&limit, POLITE);
+        let first = granted(&mut acquire_once(&limit, NOISY));
+        let mut noisy: Vec<_> = (0..50).map(|_| acquire_once(&limit, NOISY)).collect();
+        let mut polite = acquire_once(&limit, POLITE);
         drop(first);
         let second = granted(&mut noisy[0]);
         assert!(polled(&mut polite).is_none());
@@ -479,10 +482,10 @@ mod tests {
     #[tokio::test]
     async fn one_client_leaves_half_of_the_permits_to_others() {
         let limit = limit(4, 100, 100);
-        let mut noisy: Vec<_> = (0..4).map(|_| ask(&limit, NOISY)).collect();
+        let mut noisy: Vec<_> = (0..4).map(|_| acquire_once(&limit, NOISY)).collect();
         let running = [granted(&mut noisy[0]), granted(&mut noisy[1])];
         assert!(polled(&mut noisy[2]).is_none());
-        let polite = granted(&mut ask(&limit, POLITE));
+        let polite = granted(&mut acquire_once(&limit, POLITE));
         drop((running, polite));
         drop([granted(&mut noisy[2]), granted(&mut noisy[3])]);
         assert!(limit.state().clients.is_empty());
@@ -491,10 +494,13 @@ mod tests {
     #[tokio::test]
     async fn a_client_over_its_bound_is_refused_and_others_are_not() {
         let limit = limit(1, 100, 2);
-        let running = granted(&mut ask(&limit, NOISY));
-        let kept = [ask(&limit, NOISY), ask(&limit, NOISY)];
-        assert_eq!(polled(&mut ask(&limit, NOISY)).map(drop_permit), Some(Err(NoPermit::Full)));
-        let mut polite = ask(&limit, POLITE);
+        let running = granted(&mut acquire_once(&limit, NOISY));
+        let kept = [acquire_once(&limit, NOISY), acquire_once(&limit, NOISY)];
+        assert_eq!(
+            polled(&mut acquire_once(&limit, NOISY)).map(drop_permit),
+            Some(Err(NoPermit::Full))
+        );
+        let mut polite = acquire_once(&limit, POLITE);
         assert_eq!(waiting(&limit), 3);
         drop((kept, running));
         drop(granted(&mut polite));
@@ -502,12 +508,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_too_much_waits_the_newest_job_of_the_busiest_client_makes_room() {
+    async fn if_too_much_waits_the_newest_job_of_the_busiest_client_makes_room() {
         let limit = limit(1, 3, 100);
-        let running = granted(&mut ask(&limit, NOISY));
-        let mut noisy: Vec<_> = (0..3).map(|_| ask(&limit, NOISY)).collect();
-        assert_eq!(polled(&mut ask(&limit, NOISY)).map(drop_permit), Some(Err(NoPermit::Full)));
-        let mut polite = ask(&limit, POLITE);
+        let running = granted(&mut acquire_once(&limit, NOISY));
+        let mut noisy: Vec<_> = (0..3).map(|_| acquire_once(&limit, NOISY)).collect();
+        assert_eq!(
+            polled(&mut acquire_once(&limit, NOISY)).map(drop_permit),
+            Some(Err(NoPermit::Full))
+        );
+        let mut polite = acquire_once(&limit, POLITE);
         assert!(polled(&mut polite).is_none());
         assert_eq!(polled(&mut noisy[2]).map(drop_permit), Some(Err(NoPermit::Full)));
         assert_eq!(waiting(&limit), 3);
@@ -518,11 +527,14 @@ mod tests {
     #[tokio::test]
     async fn heavy_jobs_make_room_until_a_lighter_one_fits() {
         let limit = limit(1, 10, 10);
-        let running = granted(&mut ask(&limit, NOISY));
-        let mut noisy: Vec<_> = [4, 3, 3].map(|weight| ask_with(&limit, NOISY, weight)).into();
-        assert_eq!(polled(&mut ask(&limit, NOISY)).map(drop_permit), Some(Err(NoPermit::Full)));
-        // Two of three have to go: with one of them gone, four do not fit beside seven.
-        let mut polite = ask_with(&limit, POLITE, 4);
+        let running = granted(&mut acquire_once(&limit, NOISY));
+        let mut noisy: Vec<_> = [4, 3, 3].map(|weight| acquire_with(&limit, NOISY, weight)).into();
+        assert_eq!(
+            polled(&mut acquire_once(&limit, NOISY)).map(drop_permit),
+            Some(Err(NoPermit::Full))
+        );
+        // Two of three must go: with one of them gone, four do not fit beside seven.
+        let mut polite = acquire_with(&limit, POLITE, 4);
         assert!(polled(&mut polite).is_none());
         let refused: Vec<_> = noisy.iter_mut().map(|it| polled(it).is_some()).collect();
         assert_eq!((refused, waiting(&limit)), (vec![false, true, true], 2));
@@ -534,10 +546,13 @@ mod tests {
     #[tokio::test]
     async fn a_job_that_is_heavier_than_the_bound_waits_alone() {
         let limit = limit(1, 10, 5);
-        let running = granted(&mut ask(&limit, NOISY));
-        let mut heavy = ask_with(&limit, NOISY, 1000);
+        let running = granted(&mut acquire_once(&limit, NOISY));
+        let mut heavy = acquire_with(&limit, NOISY, 1000);
         assert!(polled(&mut heavy).is_none());
-        assert_eq!(polled(&mut ask(&limit, NOISY)).map(drop_permit), Some(Err(NoPermit::Full)));
+        assert_eq!(
+            polled(&mut acquire_once(&limit, NOISY)).map(drop_permit),
+            Some(Err(NoPermit::Full))
+        );
         drop(running);
         drop(granted(&mut heavy));
     }
@@ -545,7 +560,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_job_whose_deadline_passes_is_refused_and_leaves_the_queue() {
         let limit = limit(1, 10, 10);
-        let _running = granted(&mut ask(&limit, NOISY));
+        let _running = granted(&mut acquire_once(&limit, NOISY));
         let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
         let late =
             limit.acquire(client(POLITE), 1, deadline.into_std(), WithoutPlace::Refuse).await;
@@ -554,40 +569,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_gives_up_leaves_the_queue_and_its_permit() {
+    async fn a_cancelled_job_leaves_the_queue_and_its_permit() {
         let limit = limit(1, 10, 10);
-        let running = granted(&mut ask(&limit, NOISY));
-        let abandoned = ask(&limit, POLITE);
-        let granted_unseen = ask(&limit, NOISY);
+        let running = granted(&mut acquire_once(&limit, NOISY));
+        let abandoned = acquire_once(&limit, POLITE);
+        let granted_unseen = acquire_once(&limit, NOISY);
         assert_eq!(waiting(&limit), 2);
         drop(abandoned);
         assert_eq!(waiting(&limit), 1);
         drop(running);
         // It has its permit and has not been polled since.
         drop(granted_unseen);
-        drop(granted(&mut ask(&limit, POLITE)));
+        drop(granted(&mut acquire_once(&limit, POLITE)));
         assert!(limit.state().clients.is_empty());
     }
 
-    fn ask_patiently(limit: &Arc<ConcurrencyLimit>, number: u8, weight: usize) -> Acquiring {
+    fn acquire_or_wait(limit: &Arc<ConcurrencyLimit>, number: u8, weight: usize) -> Acquiring {
         let limit = Arc::clone(limit);
         let deadline = Instant::now() + Duration::from_secs(60);
-        let mut asked: Acquiring = Box::pin(async move {
+        let mut acquiring: Acquiring = Box::pin(async move {
             limit.acquire(client(number), weight, deadline, WithoutPlace::Wait).await
         });
-        assert!(polled(&mut asked).is_none());
-        asked
+        assert!(polled(&mut acquiring).is_none());
+        acquiring
     }
 
     #[tokio::test]
-    async fn a_job_that_is_not_refused_gets_a_place_when_another_leaves_the_queue() {
+    async fn a_job_outside_of_the_queue_enters_when_another_leaves() {
         let limit = limit(1, 4, 4);
-        let running = granted(&mut ask(&limit, NOISY));
-        let mut queued = [ask_with(&limit, NOISY, 2), ask_with(&limit, NOISY, 2)];
-        let [mut second, mut third] = [0, 1].map(|_| ask_patiently(&limit, NOISY, 4));
+        let running = granted(&mut acquire_once(&limit, NOISY));
+        let mut queued = [acquire_with(&limit, NOISY, 2), acquire_with(&limit, NOISY, 2)];
+        let [mut second, mut third] = [0, 1].map(|_| acquire_or_wait(&limit, NOISY, 4));
         assert_eq!((waiting(&limit), limit.state().waiting_weight), (4, 4));
-        // A polite client still finds a place: the newest job in the queue makes room.
-        let mut polite = ask(&limit, POLITE);
+        // A polite client still finds room: the newest job in the queue leaves.
+        let mut polite = acquire_once(&limit, POLITE);
         assert_eq!(polled(&mut queued[1]).map(drop_permit), Some(Err(NoPermit::Full)));
         drop(running);
         drop(granted(&mut queued[0]));
@@ -599,11 +614,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_has_to_leave_the_queue_and_is_not_refused_keeps_its_turn() {
+    async fn a_job_that_must_leave_the_queue_and_is_not_refused_keeps_its_turn() {
         let limit = limit(1, 3, 3);
-        let running = granted(&mut ask(&limit, NOISY));
-        let mut patient: Vec<_> = (0..4).map(|_| ask_patiently(&limit, NOISY, 1)).collect();
-        let mut polite = ask(&limit, POLITE);
+        let running = granted(&mut acquire_once(&limit, NOISY));
+        let mut patient: Vec<_> = (0..4).map(|_| acquire_or_wait(&limit, NOISY, 1)).collect();
+        let mut polite = acquire_once(&limit, POLITE);
         assert!(polled(&mut polite).is_none() && patient.iter_mut().all(|it| polled(it).is_none()));
         drop(running);
         drop(granted(&mut patient[0]));
@@ -615,14 +630,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_outside_of_the_queue_that_gives_up_leaves_nothing_behind() {
+    async fn a_cancelled_job_outside_of_the_queue_leaves_no_state() {
         let limit = limit(1, 1, 1);
-        let running = granted(&mut ask(&limit, NOISY));
-        let queued = ask(&limit, NOISY);
-        let outside = [0, 1].map(|_| ask_patiently(&limit, NOISY, 1));
+        let running = granted(&mut acquire_once(&limit, NOISY));
+        let queued = acquire_once(&limit, NOISY);
+        let outside = [0, 1].map(|_| acquire_or_wait(&limit, NOISY, 1));
         let [first, mut last] = outside;
         drop(first);
-        // The place in the queue goes to the one that is left.
+        // The room in the queue goes to the remaining job.
         drop(queued);
         assert_eq!((waiting(&limit), limit.state().waiting_weight), (1, 1));
         drop(running);

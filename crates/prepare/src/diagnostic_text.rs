@@ -1,19 +1,21 @@
-//! Messages of the GraphQL library in words that a writer of queries knows: its own name tokens after its syntax tree,
-//! and leave out which field is meant.
+//! Rewrites messages of the GraphQL library for writers of queries: the library names tokens after
+//! its syntax tree, and leaves out the field.
 
 use std::borrow::Cow;
 
 /// The library's message about an object without selections.
 const MISSING_SELECTION: &str = "interface, union and object types must have a subselection set";
 
-/// Its message about a leaf with selections, around the kind of its type: "scalar type `ID`".
+/// The library's message about a leaf with selections, around the kind of its type: "scalar type
+/// `ID`".
 const LEAF_START: &str = "field selection of ";
 const LEAF_END: &str = " must not have subselections";
 
 /// Its message about a document without any definition.
 const EMPTY_DOCUMENT: &str = "syntax error: Unexpected <EOF>.";
 
-/// The message of a diagnostic; `source` is the text of the document from the place of the diagnostic on.
+/// Returns the message of a diagnostic; `source` is the text of the document from the position of
+/// the diagnostic on.
 pub(crate) fn readable(message: String, source: Option<&str>) -> String {
     if message == MISSING_SELECTION {
         return match source.and_then(field_name) {

@@ -1,5 +1,5 @@
-//! Why an operation cannot be prepared, or its variables not be used. Each becomes a GraphQL
-//! request error at the rim.
+//! Errors of preparing an operation and of its variables. Each becomes a GraphQL request error at
+//! the edge of the router.
 
 use apollo_compiler::diagnostic::{Diagnostic, ToCliReport};
 use apollo_compiler::parser::{SourceMap, SourceSpan};
@@ -22,7 +22,7 @@ pub enum PrepareError {
     /// A configured limit.
     #[error("the operation exceeds the limit of {maximum} {} (`limits.{}`)", limit.unit(), limit.key())]
     Limit {
-        /// Which.
+        /// The limit that is exceeded.
         limit: Limit,
         /// The configured value.
         maximum: usize,
@@ -30,7 +30,7 @@ pub enum PrepareError {
     /// Variable values that do not fit their types.
     #[error("{}", first(.0))]
     Variables(Vec<Problem>),
-    /// No plan answers it.
+    /// The operation cannot be planned.
     #[error(transparent)]
     Plan(plan::PlanError),
     /// Too many operations wait to be prepared (`limits.preparing_waiting`), or this one waited until its deadline.
@@ -57,7 +57,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Its key under `limits` in the configuration.
+    /// The key under `limits` in the configuration.
     pub fn key(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
@@ -79,10 +79,10 @@ impl Limit {
     }
 }
 
-/// One thing that is wrong.
+/// One error in a document or a variable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// What and why.
+    /// The error and its reason.
     pub message: String,
     /// Line and column in the document, from 1.
     pub locations: Vec<(u32, u32)>,
@@ -104,7 +104,7 @@ impl Problem {
     }
 }
 
-/// Texts are far shorter than that; one that is not gets the last line there is.
+/// Converts a number. Texts are far shorter than `u32`; a longer one gets the last number.
 fn line_or_column(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -113,10 +113,10 @@ fn first(problems: &[Problem]) -> &str {
     problems.first().map_or("unknown reason", |problem| &problem.message)
 }
 
-/// How many problems one answer names; a document with thousands helps nobody.
+/// Maximum number of problems in one response; thousands of them help no reader.
 pub(crate) const PROBLEMS_MAX: usize = 50;
 
-/// Characters of one message; the parser quotes literals of any length.
+/// Maximum number of characters of one message; the parser quotes literals of any length.
 const MESSAGE_MAX: usize = 500;
 
 pub(crate) fn problems(diagnostics: &DiagnosticList) -> Vec<Problem> {
@@ -143,7 +143,7 @@ fn message_of(diagnostic: &Diagnostic<'_, DiagnosticData>) -> String {
     readable(diagnostic.error.to_string(), source)
 }
 
-/// At most `characters` of `text`, with a sign that there was more.
+/// Returns at most `characters` of `text`, with an ellipsis if there were more.
 pub(crate) fn shortened(mut text: String, characters: usize) -> String {
     if let Some((end, _)) = text.char_indices().nth(characters) {
         text.truncate(end);

@@ -1,5 +1,5 @@
-//! The identity of an operation: a hash of its normalised form, so that documents that differ only in
-//! white space, comments, commas or fragments share plans, groups and flights.
+//! The identity of an operation: a hash of its normalised form, so that documents that differ only
+//! in white space, comments, commas or fragments share plans, groups and flights.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,9 @@ use graph::OverrideLabels;
 use plan::{FieldTarget, Operation, OperationKind, Selection, SelectionSet, Value};
 use sha2::{Digest, Sha256};
 
-/// 128 bits of SHA-256: nobody can make two operations share an identity. `besides` is what the normalised
-/// form leaves out: default values of variables, introspection.
+/// Returns the identity of an operation: 128 bits of SHA-256, so that clients cannot make two
+/// operations share one. `besides` is the part that the normalised form leaves out: default values
+/// of variables, introspection.
 pub(crate) fn operation_id(graph_id: u64, operation: &Operation, besides: &str) -> u128 {
     let mut text = format!("{graph_id:x} ");
     text.push_str(match operation.kind {
@@ -25,8 +26,8 @@ pub(crate) fn operation_id(graph_id: u64, operation: &Operation, besides: &str) 
     head(&Sha256::digest(text.as_bytes()))
 }
 
-/// The identity of an operation while these labels of progressive overrides are on: it is planned
-/// otherwise, so nobody shares a group with those for whom they are off.
+/// Returns the identity of an operation with these labels of progressive overrides on. Its plan
+/// differs, so it shares no group with the same operation without them.
 pub(crate) fn with_labels(operation_id: u128, labels: OverrideLabels) -> u128 {
     if labels.is_empty() {
         return operation_id;
@@ -36,11 +37,11 @@ pub(crate) fn with_labels(operation_id: u128, labels: OverrideLabels) -> u128 {
     head(&digest.finalize())
 }
 
-/// The identity of a text with the name of the operation wanted.
+/// Returns the identity of a text with the name of the selected operation.
 pub(crate) fn text_id(query: &[u8], operation_name: Option<&str>) -> u128 {
     let mut digest = Sha256::new_with_prefix(query);
     if let Some(name) = operation_name {
-        // No GraphQL text has this byte, so texts and names do not run into each other.
+        // No GraphQL text has this byte, so the text and the name cannot be confused.
         digest.update([0]);
         digest.update(name.as_bytes());
     }

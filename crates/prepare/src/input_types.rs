@@ -34,8 +34,8 @@ struct InputObject {
     fields: Vec<InputField>,
     /// Index into `fields`.
     by_name: HashMap<Box<str>, usize>,
-    /// The fields that have to be looked at also where no value is given: those with a default and
-    /// those that must have a value. Ascending.
+    /// The fields that must be visited even if no value is given: those with a default and those
+    /// that require a value. Ascending.
     eager: Vec<usize>,
     one_of: bool,
 }
@@ -48,28 +48,28 @@ pub(crate) struct InputField {
     pub(crate) default: Option<Node<Value>>,
 }
 
-/// Lists and input objects inside each other. Deeper values than this are refused; JSON parsing and the
+/// Maximum nesting of lists and input objects. Deeper values are refused; JSON parsing and the
 /// parser of documents have bounds of their own.
 pub(crate) const INPUT_DEPTH_MAX: usize = 128;
 
-/// Bytes that defaults may add to the variables of one request. A list of empty objects takes three bytes
-/// an item, each of which becomes as long as the defaults of its type.
+/// Maximum number of bytes that defaults may add to the variables of one request. A list of empty
+/// objects takes three bytes an item, and each item becomes as long as the defaults of its type.
 const DEFAULT_BYTES_MAX: usize = 4 << 20;
 
-/// JSON text that is being written, and what defaults may still add to it.
+/// JSON text that is being written, and the bytes that defaults may still add to it.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct InputWriter {
     pub(crate) text: String,
-    /// In bytes.
+    /// The bytes that defaults may still add.
     defaults_left: usize,
 }
 
-impl Output {
+impl InputWriter {
     pub(crate) fn new() -> Self {
         Self { text: String::new(), defaults_left: DEFAULT_BYTES_MAX }
     }
 
-    /// The text so far, and a new start; what defaults have used up stays used up.
+    /// Takes the text so far. The bytes that defaults have used remain used.
     pub(crate) fn take(&mut self) -> Box<str> {
         std::mem::take(&mut self.text).into()
     }
@@ -124,13 +124,13 @@ impl InputTypes {
     /// Writes `value` as canonical JSON text of type `ty`.
     ///
     /// # Errors
-    /// What is wrong with the value, and where in it.
+    /// The value does not fit; the error names the problem and the path.
     pub(crate) fn coerce(
         &self,
         document: &Document,
         value: NodeId,
         ty: &Type,
-        out: &mut Output,
+        out: &mut InputWriter,
     ) -> Result<(), Mismatch> {
         self.coerce_at(document, value, ty, out, 0)
     }
@@ -140,7 +140,7 @@ impl InputTypes {
         document: &Document,
         value: NodeId,
         ty: &Type,
-        out: &mut Output,
+        out: &mut InputWriter,
         depth: usize,
     ) -> Result<(), Mismatch> {
         if depth > INPUT_DEPTH_MAX {
@@ -165,7 +165,7 @@ impl InputTypes {
                             .map_err(|mismatch| mismatch.below(&index.to_string()))?;
                     }
                 } else {
-                    // A single value stands for a list of one (section 3.11).
+                    // A single value is a list of one (section 3.11).
                     self.coerce_at(document, value, item, out, depth + 1)?;
                 }
                 out.text.push(']');
@@ -191,7 +191,7 @@ impl InputTypes {
         value: NodeId,
         name: &str,
         object: &InputObject,
-        out: &mut Output,
+        out: &mut InputWriter,
         depth: usize,
     ) -> Result<(), Mismatch> {
         let mut given = Vec::new();
@@ -210,7 +210,7 @@ impl InputTypes {
             )));
         }
         given.sort_by_key(|(index, _)| *index);
-        // Of several with one name the last counts, as everywhere in JSON.
+        // Of several members with one name the last counts, as everywhere in JSON.
         given.reverse();
         given.dedup_by_key(|(index, _)| *index);
         let mut eager = object.eager.iter().copied().peekable();
@@ -249,13 +249,14 @@ impl InputTypes {
         Ok(())
     }
 
-    /// Writes a default of the document or schema, which validation has checked, as JSON text. What was
-    /// written since `start` counts as part of it. `false`: it is too large, and the text useless.
+    /// Writes a default of the document or schema, which validation has checked, as JSON text. The
+    /// text since `start` counts as part of it. Returns false if it is too large; the text is then
+    /// unusable.
     pub(crate) fn default(
         &self,
         value: &Value,
         ty: &Type,
-        out: &mut Output,
+        out: &mut InputWriter,
         start: usize,
         depth: usize,
     ) -> bool {
@@ -267,8 +268,8 @@ impl InputTypes {
         true
     }
 
-    /// `false`: it goes beyond `end_max` or [`INPUT_DEPTH_MAX`]. Defaults of input objects may refer to
-    /// each other, even in circles.
+    /// Writes a constant. Returns false if it exceeds `end_max` or [`INPUT_DEPTH_MAX`]. Defaults of
+    /// input objects may refer to each other, even in cycles.
     fn constant(
         &self,
         value: &Value,
@@ -346,17 +347,17 @@ impl InputTypes {
         fits
     }
 
-    /// Is `name` the built-in `ID`?
+    /// True if `name` is the built-in `ID`.
     pub(crate) fn is_id(&self, name: &str) -> bool {
         matches!(self.types.get(name), Some(InputType::Id))
     }
 
-    /// Is `name` a custom scalar, or not known at all?
+    /// True if `name` is a custom scalar, or unknown.
     pub(crate) fn is_custom(&self, name: &str) -> bool {
         matches!(self.types.get(name), Some(InputType::Custom) | None)
     }
 
-    /// Is `name` an input object type of which exactly one field must be given?
+    /// True if `name` is an input object type with `@oneOf`: exactly one field must be given.
     pub(crate) fn is_one_of(&self, name: &str) -> bool {
         matches!(self.types.get(name), Some(InputType::Object(object)) if object.one_of)
     }
@@ -370,7 +371,7 @@ impl InputTypes {
     }
 }
 
-/// What is said of a value that grows too large.
+/// The end of messages about values that grow too large.
 pub(crate) const TOO_LARGE: &str = "is too large with the defaults of its input objects filled in";
 
 fn coerce_leaf(
@@ -381,7 +382,7 @@ fn coerce_leaf(
     out: &mut String,
 ) -> Result<(), Mismatch> {
     let kind = document.kind(value);
-    // Strings and objects may hold secrets, so the message names their kind only.
+    // Strings and objects may hold secrets, so the message contains their kind only.
     let unfit = || {
         let got = match kind {
             Kind::Number => shortened(document.raw(value).to_owned(), SHOWN),
@@ -424,7 +425,7 @@ fn coerce_leaf(
         }
         InputType::Enum(values) if kind == Kind::String => {
             let text = document.as_str(value).unwrap_or_default();
-            // Its own name, not the client's spelling of it with escapes.
+            // The name from the schema, not the client's spelling of it with escapes.
             let known = values.iter().find(|value| ***value == *text).ok_or_else(|| {
                 Mismatch::new(format!(
                     "value \"{}\" does not exist in enum {name}",
@@ -438,8 +439,8 @@ fn coerce_leaf(
     Ok(())
 }
 
-/// A constant of a custom scalar or leaf type as JSON.
-/// Its depth is bounded by the check of literals in [`crate::usages`] or by reading the schema.
+/// Writes a constant of a custom scalar or leaf type as JSON. Its depth is bounded by the check of
+/// literals in [`crate::variable_usage`] or by the reader of the schema.
 fn untyped(value: &Value, out: &mut String) {
     match value {
         Value::Null | Value::Variable(_) => out.push_str("null"),
@@ -479,7 +480,8 @@ fn string(text: &str, out: &mut String) {
     out.push_str(&String::from_utf8_lossy(&bytes));
 }
 
-/// The `Int` that a JSON number stands for: `3`, `3.0` and `3e2` do, `3.5` and `3e9` do not.
+/// The `Int` that a JSON number denotes: `3`, `3.0` and `3e2` are integers, `3.5` and `3e9` are
+/// not.
 fn whole_number(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse::<i32>() {
         return Some(number);
@@ -491,14 +493,14 @@ fn whole_number(text: &str) -> Option<i32> {
     fits.then_some(number as i32)
 }
 
-/// Characters of a client's value in a message: enough to recognise it.
+/// Maximum number of characters of a client's value in a message: enough to recognise it.
 const SHOWN: usize = 64;
 
 /// A value that does not fit.
 #[derive(Debug)]
 pub(crate) struct Mismatch {
     message: String,
-    /// From the inside out.
+    /// The path to the value, from the inside out.
     path: Vec<String>,
 }
 
@@ -512,7 +514,7 @@ impl Mismatch {
         self
     }
 
-    /// A sentence about variable `name`.
+    /// Returns a sentence about variable `name`.
     pub(crate) fn of_variable(&self, name: &str) -> String {
         let mut text = format!("Variable \"${name}\" got an invalid value");
         if !self.path.is_empty() {

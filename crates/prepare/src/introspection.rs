@@ -1,5 +1,5 @@
-//! `__schema` and `__type`: answered from the API schema without any subgraph
-//! (GraphQL specification, section 4).
+//! Executes `__schema` and `__type` on the API schema, without any subgraph (GraphQL specification,
+//! section 4).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,84 +20,85 @@ use crate::PrepareError;
 use crate::error::Problem;
 use crate::input_types::InputTypes;
 
-/// Bytes of answers that are kept for one schema. The tools of all developers of a graph send a
-/// handful of different introspection queries, each answered with some hundred kilobytes.
-const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Maximum size of the cached responses of one schema. The tools of all developers of a graph send
+/// a handful of different introspection queries, each with a response of some hundred kilobytes.
+const CACHED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What is compiled once per schema.
+/// Data that is compiled once per schema.
 #[derive(Debug)]
 pub(crate) struct SchemaFacts {
     pub(crate) schema: Arc<Valid<Schema>>,
     pub(crate) input_types: InputTypes,
     pub(crate) implementers: HashMap<Name, Implementers>,
-    /// See [`crate::introspection_size`].
+    /// The limit of [`crate::introspection_size`].
     pub(crate) introspection_values_max: u64,
-    /// Bytes of the answers that are kept.
-    pub(crate) introspection_kept: Arc<AtomicUsize>,
+    /// Size of the cached responses.
+    pub(crate) introspection_cached: Arc<AtomicUsize>,
 }
 
-/// The document of an operation that asks for introspection.
+/// The document of an operation that selects introspection fields.
 #[derive(Debug)]
 pub(crate) struct Introspection {
     pub(crate) document: Valid<ExecutableDocument>,
     pub(crate) name: Option<Box<str>>,
-    kept: Kept,
+    cached: CachedResponse,
 }
 
-/// The answer, where it is always the same and there was room to keep it.
+/// The response, if it is always the same and there was room to keep it.
 #[derive(Debug)]
-struct Kept {
-    /// No variable has an influence on it.
+struct CachedResponse {
+    /// True if no variable influences the response.
     is_constant: bool,
-    answer: OnceLock<Bytes>,
+    response: OnceLock<Bytes>,
     bytes: Arc<AtomicUsize>,
 }
 
-impl Kept {
-    fn keep(&self, answer: &Bytes) {
-        let with = |kept: usize| kept.checked_add(answer.len()).filter(|&it| it <= KEPT_BYTES_MAX);
+impl CachedResponse {
+    fn store(&self, response: &Bytes) {
+        let with =
+            |cached: usize| cached.checked_add(response.len()).filter(|&it| it <= CACHED_BYTES_MAX);
         let order = Ordering::Relaxed;
         if self.is_constant
             && self.bytes.fetch_update(order, order, with).is_ok()
-            && self.answer.set(answer.clone()).is_err()
+            && self.response.set(response.clone()).is_err()
         {
             // Another thread was first.
-            self.bytes.fetch_sub(answer.len(), order);
+            self.bytes.fetch_sub(response.len(), order);
         }
     }
 }
 
-impl Drop for Kept {
+impl Drop for CachedResponse {
     fn drop(&mut self) {
-        let bytes = self.answer.get().map_or(0, Bytes::len);
+        let bytes = self.response.get().map_or(0, Bytes::len);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Introspection {
-    /// For operation `name` of `document`.
+    /// Creates the introspection of operation `name` of `document`.
     pub(crate) fn new(
         facts: &SchemaFacts,
         document: Valid<ExecutableDocument>,
         name: Option<Box<str>>,
     ) -> Self {
         let is_constant = document.operations.get(name.as_deref()).is_ok_and(|operation| {
-            let mut search = Variability { document: &document, fragments: HashSet::new() };
+            let mut search = VariableSearch { document: &document, fragments: HashSet::new() };
             !search.root(&operation.selection_set)
         });
-        let bytes = Arc::clone(&facts.introspection_kept);
-        let kept = Kept { is_constant, answer: OnceLock::new(), bytes };
-        Self { document, name, kept }
+        let bytes = Arc::clone(&facts.introspection_cached);
+        let cached = CachedResponse { is_constant, response: OnceLock::new(), bytes };
+        Self { document, name, cached }
     }
 
-    pub(crate) fn answer(
+    pub(crate) fn execute(
         &self,
         facts: &SchemaFacts,
         normalised: &Operation,
         variables: &Variables,
     ) -> Result<Bytes, PrepareError> {
-        if let Some(answer) = self.kept.answer.get() {
-            return Ok(answer.clone());
+        if let Some(response) = self.cached.response.get() {
+            return Ok(response.clone());
         }
         let refused = |error: apollo_compiler::request::RequestError| {
             PrepareError::Validation(vec![Problem::new(error.message().to_string())])
@@ -106,39 +107,39 @@ impl Introspection {
         let mut values = JsonMap::new();
         for (variable, value) in normalised.variables.iter().zip(&variables.values) {
             if let Some(value) = value {
-                // Our own coercion printed it, so it is JSON.
+                // The value was printed by coercion, so it is valid JSON.
                 let value: JsonValue = serde_json::from_str(value).unwrap_or_default();
                 values.insert(&*variable.name, value);
             }
         }
         let values = Valid::assume_valid(values);
-        let answer =
+        let response =
             partial_execute(&facts.schema, &facts.implementers, &self.document, operation, &values)
                 .map_err(refused)?;
-        let text = serde_json::to_vec(&answer.data)
+        let text = serde_json::to_vec(&response.data)
             .map_err(|error| PrepareError::Internal(error.to_string()))?;
-        let answer = Bytes::from(text);
-        self.kept.keep(&answer);
-        Ok(answer)
+        let response = Bytes::from(text);
+        self.cached.store(&response);
+        Ok(response)
     }
 }
 
-/// Looks for variables that have an influence on what introspection answers. Each fragment is
-/// looked at once at the root and once below, so the work is bounded by the document's size.
-struct Variability<'a> {
+/// Searches for variables that influence the introspection response. Each fragment is visited once
+/// at the root and once below, so the work is bounded by the size of the document.
+struct VariableSearch<'a> {
     document: &'a ExecutableDocument,
-    /// Seen already, at the root or not.
+    /// Visited fragments, and true for a visit at the root.
     fragments: HashSet<(&'a str, bool)>,
 }
 
-impl<'a> Variability<'a> {
+impl<'a> VariableSearch<'a> {
     fn root(&mut self, set: &'a SelectionSet) -> bool {
         self.set(set, true)
     }
 
     fn set(&mut self, set: &'a SelectionSet, at_root: bool) -> bool {
         set.selections.iter().any(|selection| match selection {
-            // The rest of the operation is none of our business.
+            // Other fields of the root are executed by the plan.
             Selection::Field(field) if at_root && !is_introspection(&field.name) => false,
             Selection::Field(field) => {
                 in_arguments(&field.arguments)

@@ -1,8 +1,9 @@
-//! Counts lexical tokens (GraphQL specification, section 2.1.6) before anything is parsed. White space,
-//! commas and comments are no tokens: how a document is laid out must not decide whether it is served.
+//! Counts lexical tokens (GraphQL specification, section 2.1.6) before the document is parsed.
+//! White space, commas and comments are no tokens: the layout of a document must not decide whether
+//! it is served.
 
-/// The number of lexical tokens in `text`, or more than `stop_after` as soon as there are more. Texts that
-/// are not GraphQL get some count; the parser complains about them.
+/// Returns the number of lexical tokens in `text`, or more than `stop_after` as soon as there are
+/// more. Texts that are not GraphQL get some count; the parser reports their errors.
 pub(crate) fn count_tokens(text: &str, stop_after: usize) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -17,7 +18,7 @@ pub(crate) fn count_tokens(text: &str, stop_after: usize) -> usize {
                 at = skip_while(bytes, at, |it| it != b'\n' && it != b'\r');
                 continue;
             }
-            // The byte order mark.
+            // A byte order mark.
             0xEF if bytes[at..].starts_with(b"\xEF\xBB\xBF") => {
                 at += 3;
                 continue;
@@ -45,7 +46,7 @@ fn skip_while(bytes: &[u8], from: usize, wanted: impl Fn(u8) -> bool) -> usize {
     bytes[from..].iter().position(|&it| !wanted(it)).map_or(bytes.len(), |length| from + length)
 }
 
-/// Where the string that begins at `from` ends.
+/// Position after the string that begins at `from`.
 fn string(bytes: &[u8], from: usize) -> usize {
     let is_block = bytes[from..].starts_with(b"\"\"\"");
     let mut at = from + if is_block { 3 } else { 1 };

@@ -1,36 +1,37 @@
-//! Operation text becomes a prepared operation: parsed, validated, normalised, planned, cached.
+//! Prepares operations: parses, validates, normalises, plans and caches them.
 //!
-//! Invariant: knows nothing of sockets. Everything hangs on one supergraph; a reload makes a new preparer.
+//! Invariant: knows nothing of sockets. All state belongs to one supergraph; a reload creates a new
+//! preparer.
 
 mod coerce;
 mod compact_text;
 mod concurrency_limit;
 mod diagnostic_text;
-mod durations;
+mod duration_histogram;
 mod error;
+mod field_merging;
 mod identity;
 mod input_types;
 mod introspection;
 mod introspection_size;
 mod lexical;
-mod lifting;
 mod limits;
-mod merging;
+mod literal_extraction;
 mod normalise;
 mod override_labels;
-mod plans;
-mod preparation;
+mod pipeline;
+mod plan_cache;
 mod prepared;
 mod preparer;
 mod settings;
 mod stats;
-mod usages;
+mod variable_usage;
 
 #[cfg(test)]
 mod tests;
 
 pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WithoutPlace};
-pub use durations::{BUCKETS_MICROS, Durations};
+pub use duration_histogram::{BUCKETS_MICROS, Durations};
 pub use error::{Limit, PrepareError, Problem};
 pub use limits::Limits;
 pub use override_labels::{LabelShare, LabelShares};

@@ -1,5 +1,5 @@
-//! Limits on operations, checked on the syntax tree before fragments are inlined, so that a document
-//! that expands exponentially costs no more than it has characters.
+//! Limits on operations, checked on the syntax tree before fragments are inlined, so that a
+//! document that expands exponentially costs no more than it has characters.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use apollo_compiler::{Name, Node};
 
 use crate::error::{Limit, PrepareError, Problem};
 
-/// What a configuration bounds, with the defaults of the design.
+/// The configured limits of operations, with their defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Lexical tokens of the document.
@@ -31,25 +31,25 @@ impl Default for Limits {
     }
 }
 
-/// Selection sets, lists and objects inside each other, fragments followed. Everything after this check
-/// recurses a few times for each level; a test prepares such documents on a stack of 2 MiB, which is
-/// what threads of the blocking pool have.
+/// Maximum nesting of selection sets, lists and objects, with fragments. Everything after this
+/// check recurses a few times for each level; a test prepares such documents on a stack of 2 MiB,
+/// as threads of the blocking pool have.
 pub(crate) const NESTING_MAX: usize = 250;
 
-/// What a selection set amounts to with its fragments inlined. Sums saturate.
+/// The size of a selection set with its fragments inlined. Sums saturate.
 #[derive(Clone, Copy, Default)]
-struct Extent {
-    /// Fields inside each other.
+struct OperationSize {
+    /// Nesting of fields.
     depth: usize,
-    /// Selection sets inside each other.
+    /// Nesting of selection sets.
     nesting: usize,
     aliases: usize,
     fields: usize,
     selections: usize,
 }
 
-impl Extent {
-    fn beside(self, other: Self) -> Self {
+impl OperationSize {
+    fn combined_with(self, other: Self) -> Self {
         Self {
             depth: self.depth.max(other.depth),
             nesting: self.nesting.max(other.nesting),
@@ -63,16 +63,17 @@ impl Extent {
 /// Checks every operation of the document: validation reads them all.
 ///
 /// # Errors
-/// [`PrepareError::Limit`]; [`PrepareError::Validation`] where fragments spread each other in a circle, because
-/// such a document has no extent.
-pub(crate) fn check(document: &Document, limits: &Limits) -> Result<(), PrepareError> {
+/// [`PrepareError::Limit`]; [`PrepareError::Validation`] if fragments spread each other in a cycle,
+/// because such a document has no size.
+pub(crate) fn check_limits(document: &Document, limits: &Limits) -> Result<(), PrepareError> {
     let mut measure =
         Measure { document, fragments: HashMap::new(), known: HashMap::new(), nesting: 0 };
     let mut operations: Vec<&OperationDefinition> = Vec::new();
     for definition in &document.definitions {
         match definition {
             Definition::FragmentDefinition(it) => {
-                // Of several with one name the first counts, as in validation, which then complains.
+                // Of several fragments with one name the first counts, as in validation, which then
+                // reports the error.
                 measure.fragments.entry(it.name.as_str()).or_insert(&it.selection_set);
             }
             Definition::OperationDefinition(it) => operations.push(it),
@@ -82,18 +83,20 @@ pub(crate) fn check(document: &Document, limits: &Limits) -> Result<(), PrepareE
     let refused = |limit, maximum| Err(PrepareError::Limit { limit, maximum });
     let mut selections = 0_usize;
     for operation in operations {
-        let extent = match measure.selection_set(&operation.selection_set) {
-            Ok(extent) if extent.nesting <= NESTING_MAX => extent,
-            Ok(_) | Err(Stop::TooDeep) => {
+        let size = match measure.selection_set(&operation.selection_set) {
+            Ok(size) if size.nesting <= NESTING_MAX => size,
+            Ok(_) | Err(MeasureStop::TooDeep) => {
                 return refused(Limit::Depth, limits.depth.min(NESTING_MAX));
             }
-            Err(Stop::Cycle(problem)) => return Err(PrepareError::Validation(vec![problem])),
+            Err(MeasureStop::Cycle(problem)) => {
+                return Err(PrepareError::Validation(vec![problem]));
+            }
         };
-        selections = selections.saturating_add(extent.selections);
+        selections = selections.saturating_add(size.selections);
         for (limit, reached, maximum) in [
-            (Limit::Depth, extent.depth, limits.depth),
-            (Limit::Aliases, extent.aliases, limits.aliases),
-            (Limit::RootFields, extent.fields, limits.root_fields),
+            (Limit::Depth, size.depth, limits.depth),
+            (Limit::Aliases, size.aliases, limits.aliases),
+            (Limit::RootFields, size.fields, limits.root_fields),
             (Limit::Selections, selections, limits.selections),
         ] {
             if reached > maximum {
@@ -108,28 +111,28 @@ struct Measure<'a> {
     document: &'a Document,
     fragments: HashMap<&'a str, &'a Vec<Selection>>,
     /// `None` while a fragment is being measured.
-    known: HashMap<&'a str, Option<Extent>>,
-    /// How deep measuring itself recurses now.
+    known: HashMap<&'a str, Option<OperationSize>>,
+    /// The current depth of the recursion.
     nesting: usize,
 }
 
-enum Stop {
+enum MeasureStop {
     TooDeep,
     Cycle(Problem),
 }
 
 impl<'a> Measure<'a> {
-    fn selection_set(&mut self, selections: &'a [Selection]) -> Result<Extent, Stop> {
+    fn selection_set(&mut self, selections: &'a [Selection]) -> Result<OperationSize, MeasureStop> {
         if self.nesting >= NESTING_MAX {
-            return Err(Stop::TooDeep);
+            return Err(MeasureStop::TooDeep);
         }
         self.nesting += 1;
-        let mut sum = Extent::default();
+        let mut sum = OperationSize::default();
         for selection in selections {
-            let extent = match selection {
+            let size = match selection {
                 Selection::Field(field) => {
                     let below = self.selection_set(&field.selection_set)?;
-                    Extent {
+                    OperationSize {
                         depth: below.depth.saturating_add(1),
                         nesting: below.nesting,
                         aliases: below.aliases.saturating_add(usize::from(field.alias.is_some())),
@@ -139,14 +142,14 @@ impl<'a> Measure<'a> {
                 }
                 Selection::InlineFragment(fragment) => {
                     let inside = self.selection_set(&fragment.selection_set)?;
-                    Extent { selections: inside.selections.saturating_add(1), ..inside }
+                    OperationSize { selections: inside.selections.saturating_add(1), ..inside }
                 }
                 Selection::FragmentSpread(spread) => {
                     let inside = self.fragment(spread)?;
-                    Extent { selections: inside.selections.saturating_add(1), ..inside }
+                    OperationSize { selections: inside.selections.saturating_add(1), ..inside }
                 }
             };
-            sum = sum.beside(extent);
+            sum = sum.combined_with(size);
         }
         self.nesting -= 1;
         sum.nesting = sum.nesting.saturating_add(1);
@@ -156,15 +159,15 @@ impl<'a> Measure<'a> {
     fn fragment(
         &mut self,
         spread: &Node<apollo_compiler::ast::FragmentSpread>,
-    ) -> Result<Extent, Stop> {
+    ) -> Result<OperationSize, MeasureStop> {
         let name: &Name = &spread.fragment_name;
         let Some((&name, &selections)) = self.fragments.get_key_value(name.as_str()) else {
-            return Ok(Extent::default());
+            return Ok(OperationSize::default());
         };
         match self.known.get(name) {
-            Some(Some(extent)) => return Ok(*extent),
+            Some(Some(size)) => return Ok(*size),
             Some(None) => {
-                return Err(Stop::Cycle(Problem::at(
+                return Err(MeasureStop::Cycle(Problem::at(
                     format!("fragment `{name}` spreads itself, directly or through others"),
                     spread.location(),
                     &self.document.sources,
@@ -173,8 +176,8 @@ impl<'a> Measure<'a> {
             None => {}
         }
         self.known.insert(name, None);
-        let extent = self.selection_set(selections)?;
-        self.known.insert(name, Some(extent));
-        Ok(extent)
+        let size = self.selection_set(selections)?;
+        self.known.insert(name, Some(size));
+        Ok(size)
     }
 }

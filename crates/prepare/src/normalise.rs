@@ -1,6 +1,7 @@
-//! A validated document becomes the normalised operation of `plan`: fragments inlined, conditions
-//! pushed down to the fields they guard and not repeated below them, equal fields merged, type
-//! conditions that change nothing dropped. Size and depth are bounded by [`crate::limits`] before.
+//! Converts a validated document to the normalised operation of `plan`: fragments are inlined,
+//! conditions pushed down to the fields they guard and not repeated below them, equal fields
+//! merged, and type conditions without effect dropped. [`crate::limits`] bounds size and depth
+//! before.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +21,7 @@ use crate::input_types::InputTypes;
 /// The variables keep the types that the client declared.
 ///
 /// # Errors
-/// [`PrepareError::Plan`] for what is not supported, [`PrepareError::Internal`] for defects.
+/// [`PrepareError::Plan`] for unsupported features, [`PrepareError::Internal`] for defects.
 pub(crate) fn normalise(
     graph: &Supergraph,
     types: &InputTypes,
@@ -44,8 +45,10 @@ pub(crate) fn normalise(
     let ids = (0..=u16::MAX).map(VariableId);
     let names = operation.variables.iter().map(|variable| variable.name.as_str());
     let normaliser = Normaliser { graph, types, document, variables: names.zip(ids).collect() };
-    let source =
-        Source { selection_set: &operation.selection_set, condition: Condition::default() };
+    let source = SelectionSource {
+        selection_set: &operation.selection_set,
+        condition: Condition::default(),
+    };
     Ok(Operation {
         kind,
         name: operation.name.as_ref().map(|name| name.as_str().into()),
@@ -59,23 +62,23 @@ pub(crate) fn normalise(
             .collect(),
         selection_set: normaliser.selection_set(
             &[source],
-            Place { on: root, is_root: true, guard: &Condition::default() },
+            SelectionContext { on: root, is_root: true, guard: &Condition::default() },
         )?,
     })
 }
 
-/// Where selections stand.
+/// The context of a selection set.
 #[derive(Clone, Copy)]
-struct Place<'g> {
+struct SelectionContext<'g> {
     on: TypeId,
-    /// Directly in the operation.
+    /// True directly in the operation.
     is_root: bool,
-    /// What holds here because of the fields further up: nobody needs to say it again.
+    /// The conditions of the fields further up. They hold here and need not be repeated.
     guard: &'g Condition,
 }
 
-/// A selection set of the document and what must hold for it.
-struct Source<'a> {
+/// A selection set of the document, and the condition under which it applies.
+struct SelectionSource<'a> {
     selection_set: &'a executable::SelectionSet,
     condition: Condition,
 }
@@ -87,22 +90,22 @@ struct Normaliser<'a> {
     variables: HashMap<&'a str, VariableId>,
 }
 
-/// Selections of one type on their way to being merged, in the order first seen.
-enum Entry<'a> {
+/// Selections of one type that are being merged, in the order first seen.
+enum MergeEntry<'a> {
     Field {
         field: &'a executable::Field,
         target: FieldTarget,
         condition: Condition,
-        below: Vec<Source<'a>>,
+        below: Vec<SelectionSource<'a>>,
     },
     Fragment {
         on: TypeId,
-        inside: Vec<Source<'a>>,
+        inside: Vec<SelectionSource<'a>>,
     },
 }
 
 #[derive(PartialEq, Eq, Hash)]
-enum EntryKey<'a> {
+enum MergeKey<'a> {
     Field(&'a str, Condition),
     Fragment(TypeId),
 }
@@ -111,24 +114,25 @@ impl<'a> Normaliser<'a> {
     /// Merges all `sources` into one selection set on `on`.
     fn selection_set(
         &self,
-        sources: &[Source<'a>],
-        place: Place<'_>,
+        sources: &[SelectionSource<'a>],
+        context: SelectionContext<'_>,
     ) -> Result<SelectionSet, PrepareError> {
-        let mut entries = Entries { list: Vec::new(), index: HashMap::new() };
+        let mut entries = MergeEntries { list: Vec::new(), index: HashMap::new() };
         for source in sources {
-            self.collect(source.selection_set, &source.condition, place, &mut entries)?;
+            self.collect(source.selection_set, &source.condition, context, &mut entries)?;
         }
         entries.drop_implied_leaves();
         let mut items = Vec::with_capacity(entries.list.len());
         for entry in entries.list {
             match entry {
-                Entry::Field { field, target, condition, below } => {
+                MergeEntry::Field { field, target, condition, below } => {
                     items.push(Selection::Field(
-                        self.field(field, target, condition, &below, place)?,
+                        self.field(field, target, condition, &below, context)?,
                     ));
                 }
-                Entry::Fragment { on, inside } => {
-                    let selection_set = self.selection_set(&inside, Place { on, ..place })?;
+                MergeEntry::Fragment { on, inside } => {
+                    let selection_set =
+                        self.selection_set(&inside, SelectionContext { on, ..context })?;
                     if !selection_set.items.is_empty() {
                         let condition = Condition::default();
                         items.push(Selection::Fragment(Fragment { on, condition, selection_set }));
@@ -136,25 +140,25 @@ impl<'a> Normaliser<'a> {
                 }
             }
         }
-        Ok(SelectionSet { on: place.on, items })
+        Ok(SelectionSet { on: context.on, items })
     }
 
     fn collect(
         &self,
         selection_set: &'a executable::SelectionSet,
         outer: &Condition,
-        place: Place<'_>,
-        entries: &mut Entries<'a>,
+        context: SelectionContext<'_>,
+        entries: &mut MergeEntries<'a>,
     ) -> Result<(), PrepareError> {
         for selection in &selection_set.selections {
-            let Some(condition) = self.condition(outer, selection.directives(), place.guard)?
+            let Some(condition) = self.condition(outer, selection.directives(), context.guard)?
             else {
                 continue;
             };
             match selection {
                 executable::Selection::Field(field) => {
-                    let target = self.target(field, place)?;
-                    let below = Source {
+                    let target = self.target(field, context)?;
+                    let below = SelectionSource {
                         selection_set: &field.selection_set,
                         condition: Condition::default(),
                     };
@@ -166,7 +170,7 @@ impl<'a> Normaliser<'a> {
                         fragment.type_condition.as_deref(),
                         inside,
                         condition,
-                        place,
+                        context,
                         entries,
                     )?;
                 }
@@ -176,24 +180,24 @@ impl<'a> Normaliser<'a> {
                             internal("a validated document names an unknown fragment")
                         })?;
                     let narrowed = Some(fragment.type_condition().as_str());
-                    self.fragment(narrowed, &fragment.selection_set, condition, place, entries)?;
+                    self.fragment(narrowed, &fragment.selection_set, condition, context, entries)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Flattens a fragment whose type condition changes nothing on `on`; drops one that never applies;
-    /// keeps the others.
+    /// Flattens a fragment whose type condition has no effect on `on`, drops one that never
+    /// applies, and keeps the others.
     fn fragment(
         &self,
         narrowed: Option<&str>,
         inside: &'a executable::SelectionSet,
         condition: Condition,
-        place: Place<'_>,
-        entries: &mut Entries<'a>,
+        context: SelectionContext<'_>,
+        entries: &mut MergeEntries<'a>,
     ) -> Result<(), PrepareError> {
-        let on = place.on;
+        let on = context.on;
         let target = match narrowed {
             None => on,
             Some(name) => self
@@ -203,20 +207,24 @@ impl<'a> Normaliser<'a> {
         };
         let outer = self.graph.ty(on);
         if target == on || outer.implements.contains(&target) {
-            return self.collect(inside, &condition, place, entries);
+            return self.collect(inside, &condition, context, entries);
         }
         let narrower = &self.graph.ty(target).possible;
         let applicable = |ty: &TypeId| narrower.contains(ty);
         if outer.possible.len() == 1 && outer.possible[0] == on {
-            // An object type inside a union or an interface that it does not name: the fields are looked
-            // up on the object type itself.
+            // An object type inside a union or an interface that it does not name: the fields are
+            // looked up on the object type itself.
             if applicable(&on) {
-                self.collect(inside, &condition, place, entries)?;
+                self.collect(inside, &condition, context, entries)?;
             }
             return Ok(());
         }
         if outer.possible.iter().any(applicable) {
-            entries.add_fragment(self.graph, target, Source { selection_set: inside, condition });
+            entries.add_fragment(
+                self.graph,
+                target,
+                SelectionSource { selection_set: inside, condition },
+            );
         }
         Ok(())
     }
@@ -224,12 +232,12 @@ impl<'a> Normaliser<'a> {
     fn target(
         &self,
         field: &executable::Field,
-        place: Place<'_>,
+        context: SelectionContext<'_>,
     ) -> Result<FieldTarget, PrepareError> {
-        let on = place.on;
+        let on = context.on;
         match field.name.as_str() {
             "__typename" => Ok(FieldTarget::Typename),
-            "__schema" | "__type" if place.is_root => Ok(FieldTarget::Introspection),
+            "__schema" | "__type" if context.is_root => Ok(FieldTarget::Introspection),
             // The query root can also be the type of an ordinary field.
             name @ ("__schema" | "__type") => {
                 Err(unsupported(&format!("`{name}` is supported at the root of a query only")))
@@ -245,8 +253,8 @@ impl<'a> Normaliser<'a> {
         field: &executable::Field,
         target: FieldTarget,
         condition: Condition,
-        below: &[Source<'a>],
-        at: Place<'_>,
+        below: &[SelectionSource<'a>],
+        at: SelectionContext<'_>,
     ) -> Result<Field, PrepareError> {
         let mut arguments = Vec::new();
         let mut selection_set = None;
@@ -263,8 +271,8 @@ impl<'a> Normaliser<'a> {
                 let mut guard = at.guard.clone();
                 guard.all.extend(condition.all.iter().copied());
                 guard.all.sort_unstable();
-                let place = Place { on: ty, is_root: false, guard: &guard };
-                selection_set = Some(self.selection_set(below, place)?);
+                let context = SelectionContext { on: ty, is_root: false, guard: &guard };
+                selection_set = Some(self.selection_set(below, context)?);
             }
         }
         Ok(Field {
@@ -276,8 +284,8 @@ impl<'a> Normaliser<'a> {
         })
     }
 
-    /// A literal, coerced to `ty` where the type is known: single values become lists of one, integers
-    /// for `ID` become strings. Canonical forms make equal operations equal.
+    /// Converts a literal, coerced to `ty` if the type is known: single values become lists of one,
+    /// integers for `ID` become strings. Canonical forms make equal operations equal.
     fn value(&self, value: &AstValue, ty: Option<&Type>) -> Result<Value, PrepareError> {
         let list_item = match ty {
             Some(Type::List(item) | Type::NonNullList(item)) => Some(&**item),
@@ -315,8 +323,8 @@ impl<'a> Normaliser<'a> {
         })
     }
 
-    /// `outer` and the `@skip` and `@include` of one selection together, as far as `guard` does not say it;
-    /// `None`: never.
+    /// Combines `outer` with the `@skip` and `@include` of one selection, without the part that
+    /// `guard` contains. `None` if the selection never applies.
     fn condition(
         &self,
         outer: &Condition,
@@ -352,78 +360,79 @@ impl<'a> Normaliser<'a> {
     }
 }
 
-struct Entries<'a> {
-    list: Vec<Entry<'a>>,
-    index: HashMap<EntryKey<'a>, usize>,
+struct MergeEntries<'a> {
+    list: Vec<MergeEntry<'a>>,
+    index: HashMap<MergeKey<'a>, usize>,
 }
 
-impl<'a> Entries<'a> {
+impl<'a> MergeEntries<'a> {
     fn add_field(
         &mut self,
         field: &'a executable::Field,
         target: FieldTarget,
         condition: Condition,
-        source: Source<'a>,
+        source: SelectionSource<'a>,
     ) {
         let response_key = field.response_key().as_str();
-        let key = EntryKey::Field(response_key, condition.clone());
+        let key = MergeKey::Field(response_key, condition.clone());
         if let Some(&at) = self.index.get(&key) {
-            // What is selected below must not come before what others select below the same key.
+            // Selections below must not come before those of other fields under the same key.
             let between = &self.list[at + 1..];
-            let is_other = |entry: &Entry<'_>| match entry {
-                Entry::Field { field, .. } => field.response_key().as_str() != response_key,
-                Entry::Fragment { .. } => false,
+            let is_other = |entry: &MergeEntry<'_>| match entry {
+                MergeEntry::Field { field, .. } => field.response_key().as_str() != response_key,
+                MergeEntry::Fragment { .. } => false,
             };
             let is_leaf = field.selection_set.is_empty();
             if (is_leaf || (between.len() <= BETWEEN_MAX && between.iter().all(is_other)))
-                && let Entry::Field { below, .. } = &mut self.list[at]
+                && let MergeEntry::Field { below, .. } = &mut self.list[at]
             {
                 below.push(source);
                 return;
             }
         }
         self.index.insert(key, self.list.len());
-        self.list.push(Entry::Field { field, target, condition, below: vec![source] });
+        self.list.push(MergeEntry::Field { field, target, condition, below: vec![source] });
     }
 
-    /// Merges a fragment with an earlier one on the same type, unless something between them applies to
-    /// the same objects: then its fields would come too early in the answer.
-    fn add_fragment(&mut self, graph: &Supergraph, on: TypeId, source: Source<'a>) {
-        let key = EntryKey::Fragment(on);
+    /// Merges a fragment with an earlier one on the same type, unless a selection between them
+    /// applies to the same objects: then its fields would come too early in the response.
+    fn add_fragment(&mut self, graph: &Supergraph, on: TypeId, source: SelectionSource<'a>) {
+        let key = MergeKey::Fragment(on);
         let possible = &graph.ty(on).possible;
         if let Some(&at) = self.index.get(&key) {
-            let is_disjoint = |entry: &Entry<'_>| match entry {
-                Entry::Field { .. } => false,
-                Entry::Fragment { on, .. } => {
+            let is_disjoint = |entry: &MergeEntry<'_>| match entry {
+                MergeEntry::Field { .. } => false,
+                MergeEntry::Fragment { on, .. } => {
                     !graph.ty(*on).possible.iter().any(|ty| possible.contains(ty))
                 }
             };
             let between = &self.list[at + 1..];
-            // Farther back nobody looks: the search stays linear in the document.
+            // The search does not go farther back, so that it stays linear in the document.
             if between.len() <= BETWEEN_MAX
                 && between.iter().all(is_disjoint)
-                && let Entry::Fragment { inside, .. } = &mut self.list[at]
+                && let MergeEntry::Fragment { inside, .. } = &mut self.list[at]
             {
                 inside.push(source);
                 return;
             }
         }
         self.index.insert(key, self.list.len());
-        self.list.push(Entry::Fragment { on, inside: vec![source] });
+        self.list.push(MergeEntry::Fragment { on, inside: vec![source] });
     }
 
-    /// A leaf that is always there makes the same leaf under a condition superfluous, unless that one
-    /// comes first and something else between them: then the condition decides where the leaf stands.
+    /// Drops a leaf under a condition if the same leaf is also selected unconditionally, unless the
+    /// conditional one comes first and another selection is between them: then the condition
+    /// decides the position of the leaf.
     fn drop_implied_leaves(&mut self) {
-        let leaf = |entry: &Entry<'a>| match entry {
-            Entry::Field { field, condition, .. } if field.selection_set.is_empty() => {
+        let leaf = |entry: &MergeEntry<'a>| match entry {
+            MergeEntry::Field { field, condition, .. } if field.selection_set.is_empty() => {
                 Some((field.response_key().as_str(), condition.is_always()))
             }
             _ => None,
         };
         let mut last: Option<&str> = None;
         let mut always: HashSet<&str> = HashSet::new();
-        let mut kept: Vec<Entry<'a>> = Vec::with_capacity(self.list.len());
+        let mut kept: Vec<MergeEntry<'a>> = Vec::with_capacity(self.list.len());
         for entry in self.list.drain(..) {
             let Some((key, is_always)) = leaf(&entry) else {
                 last = None;
@@ -436,7 +445,7 @@ impl<'a> Entries<'a> {
             if is_always {
                 always.insert(key);
                 if last == Some(key) {
-                    // The conditions of those right in front of it do not matter.
+                    // The conditions of the leaves directly before it have no effect.
                     while kept.last().and_then(leaf).is_some_and(|(known, _)| known == key) {
                         kept.pop();
                     }
@@ -449,7 +458,8 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// How far back a selection looks for one to merge with: more than people write side by side.
+/// Maximum distance over which a selection is merged with an earlier one: more than people write
+/// side by side.
 const BETWEEN_MAX: usize = 64;
 
 fn unsupported(message: &str) -> PrepareError {

@@ -1,6 +1,7 @@
-//! Which labels of progressive overrides (`@override(label:)`) are on for a request. `percent(x)` says
-//! so itself; what other labels mean is configured. Every label is decided by itself, once per
-//! request, and for a subscription once for all who subscribe to the same with the same variables.
+//! Decides which labels of progressive overrides (`@override(label:)`) are on for a request.
+//! `percent(x)` contains its share; the shares of other labels are configured. Every label is
+//! decided separately, once per request, and for a subscription once for all subscribers with the
+//! same operation and variables.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
@@ -10,58 +11,59 @@ use graph::{FieldSet, FieldSetItem, OverrideLabels, Supergraph, TypeId};
 use plan::{Operation, OperationKind, Selection, SelectionSet};
 use quick_cache::sync::Cache;
 
-/// Parts of a whole: composition allows eight decimals in `percent(x)`.
+/// Units of a whole: composition allows eight decimals in `percent(x)`.
 const PARTS: u64 = 10_000_000_000;
 
-/// For how large a part of the requests a label is on.
+/// The share of the requests for which a label is on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LabelShare(u64);
 
 impl LabelShare {
-    /// Off for everyone.
+    /// Off for all requests.
     pub const NEVER: Self = Self(0);
-    /// On for everyone.
+    /// On for all requests.
     pub const ALWAYS: Self = Self(PARTS);
 
-    /// On for so many of a hundred requests; less than 0 is 0, more than 100 is 100.
+    /// On for this percentage of requests; less than 0 is 0, more than 100 is 100.
     pub fn percent(percent: f64) -> Self {
         Self((percent.clamp(0.0, 100.0) / 100.0 * PARTS as f64).round() as u64)
     }
 
-    /// What the label itself says: `percent(x)`.
+    /// The share that the label itself contains: `percent(x)`.
     fn of_label(label: &str) -> Option<Self> {
         let percent = label.strip_prefix("percent(")?.strip_suffix(')')?;
         percent.trim().parse().ok().map(Self::percent)
     }
 }
 
-/// Who takes part in what: shares by label.
+/// Shares by label.
 pub type LabelShares = BTreeMap<String, LabelShare>;
 
 /// Decides labels for the requests to one supergraph.
 #[derive(Debug)]
-pub(crate) struct Decisions {
-    /// As [`Supergraph::override_labels`].
+pub(crate) struct LabelDecisions {
+    /// The shares, in the order of [`Supergraph::override_labels`].
     shares: Vec<LabelShare>,
-    /// Makes every request's draw another one.
+    /// Number of requests, which makes the draw of each request different.
     requests: AtomicU64,
     random: RandomState,
-    /// The facts about operations that are known before planning; `None`: the text is not a valid operation.
-    pub(crate) known: Cache<u128, Option<Known>>,
+    /// The facts about operations that are known before planning; `None` if the text is not a valid
+    /// operation.
+    pub(crate) known: Cache<u128, Option<LabelFacts>>,
 }
 
-/// What decisions depend on.
+/// The facts that a decision depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
-    /// The labels that can change how the operation is planned.
+pub(crate) struct LabelFacts {
+    /// The labels that can change the plan of the operation.
     pub(crate) relevant: OverrideLabels,
     pub(crate) kind: OperationKind,
 }
 
-/// Operations remembered with their labels: 48 bytes each.
-const KNOWN_MAX: usize = 16_384;
+/// Maximum number of operations whose labels are remembered: 48 bytes each.
+const LABEL_FACTS_MAX: usize = 16_384;
 
-impl Decisions {
+impl LabelDecisions {
     pub(crate) fn new(graph: &Supergraph, configured: &LabelShares) -> Self {
         let share = |label: &str| {
             let configured = configured.get(label).copied();
@@ -71,19 +73,24 @@ impl Decisions {
             shares: graph.override_labels.iter().map(|label| share(label)).collect(),
             requests: AtomicU64::new(0),
             random: RandomState::new(),
-            known: Cache::new(KNOWN_MAX),
+            known: Cache::new(LABEL_FACTS_MAX),
         }
     }
 
-    /// Has the supergraph any labels?
-    pub(crate) fn are_needed(&self) -> bool {
+    /// True if the supergraph has labels.
+    pub(crate) fn has_labels(&self) -> bool {
         !self.shares.is_empty()
     }
 
-    /// The labels that are on for one request.
-    pub(crate) fn decide(&self, known: Known, query: u128, variables: &[u8]) -> OverrideLabels {
+    /// Returns the labels that are on for one request.
+    pub(crate) fn decide(
+        &self,
+        known: LabelFacts,
+        query: u128,
+        variables: &[u8],
+    ) -> OverrideLabels {
         let draw = match known.kind {
-            // The same for everybody who belongs to the same group, on every router.
+            // The draw is the same for all subscribers of a group, on every router.
             OperationKind::Subscription => {
                 let mut hasher = DefaultHasher::new();
                 (query, variables).hash(&mut hasher);
@@ -109,21 +116,21 @@ impl Decisions {
     }
 }
 
-/// The labels that can change the plan of `operation`: those on fields of the types it passes, and of
-/// the types that their keys and requirements pass.
-pub(crate) fn relevant(graph: &Supergraph, operation: &Operation) -> OverrideLabels {
-    let mut types = Types { graph, seen: HashSet::new(), labels: OverrideLabels::NONE };
+/// Returns the labels that can change the plan of `operation`: those on fields of the types on its
+/// path, and of the types on the paths of their keys and requirements.
+pub(crate) fn relevant_labels(graph: &Supergraph, operation: &Operation) -> OverrideLabels {
+    let mut types = LabelCollector { graph, seen: HashSet::new(), labels: OverrideLabels::NONE };
     types.selections(&operation.selection_set);
     types.labels
 }
 
-struct Types<'a> {
+struct LabelCollector<'a> {
     graph: &'a Supergraph,
     seen: HashSet<TypeId>,
     labels: OverrideLabels,
 }
 
-impl Types<'_> {
+impl LabelCollector<'_> {
     fn selections(&mut self, set: &SelectionSet) {
         self.add(set.on);
         for item in &set.items {
@@ -155,12 +162,12 @@ impl Types<'_> {
         }
         let others = definition.possible.iter().chain(&definition.implements);
         others.chain(definition.interface_objects.iter().map(|(_, it)| it)).for_each(|&other| {
-            // Upwards only to interfaces, downwards only to what they may be.
+            // Upwards only to interfaces, downwards only to possible types.
             self.add_fields_of(other);
         });
     }
 
-    /// The labels of a type that this one is seen as, or may be.
+    /// Adds the labels of an interface or union of this type, or of one of its possible types.
     fn add_fields_of(&mut self, ty: TypeId) {
         if self.graph.ty(ty).possible.contains(&ty) {
             self.add(ty);
@@ -196,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_says_its_percentage_itself() {
+    fn a_label_may_contain_its_percentage() {
         let cases = [
             ("percent(0)", Some(LabelShare::NEVER)),
             ("percent(100)", Some(LabelShare::ALWAYS)),
@@ -212,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_share_of_the_draws_is_on() {
-        let decisions = Decisions {
+        let decisions = LabelDecisions {
             shares: vec![LabelShare::percent(25.0), LabelShare::NEVER, LabelShare::ALWAYS],
             requests: AtomicU64::new(0),
             random: RandomState::new(),
@@ -220,7 +227,7 @@ mod tests {
         };
         let drawn: Vec<OverrideLabels> = (0..10_000).map(|draw| decisions.drawn(draw)).collect();
         let on = |label: usize| drawn.iter().filter(|labels| labels.contains(label)).count();
-        // Draws are fixed, so this is no chance: 2,500 give or take the hash.
+        // Draws are fixed, so the result is deterministic: 2,500 give or take the hash.
         assert!((2_300..2_700).contains(&on(0)), "{}", on(0));
         assert_eq!((on(1), on(2)), (0, 10_000));
     }

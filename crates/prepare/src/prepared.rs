@@ -1,4 +1,4 @@
-//! What goes in and what comes out of preparing.
+//! The input and the output of preparing.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -10,22 +10,22 @@ use plan::{Operation, OperationKind, Plan, Variables};
 use crate::PrepareError;
 use crate::coerce::VariableTypes;
 use crate::introspection::{Introspection, SchemaFacts};
-use crate::plans::Planned;
+use crate::plan_cache::SharedPlan;
 
-/// What any transport hands in. Texts are shared with its buffer.
+/// The request of any transport. Texts are shared with its buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OperationRequest {
     /// The document.
     pub query: Bytes,
-    /// Which operation of it.
+    /// The name of the operation to execute.
     pub operation_name: Option<Box<str>>,
-    /// JSON text of the object with variable values; empty: none.
+    /// JSON text of the object with variable values; empty if there are none.
     pub variables: Bytes,
-    /// JSON text of the request's `extensions`; empty: none.
+    /// JSON text of the request's `extensions`; empty if there are none.
     pub extensions: Bytes,
 }
 
-/// One operation, ready to run any number of times.
+/// An operation that can be executed any number of times.
 #[derive(Debug)]
 pub struct Prepared {
     /// Identity of the normalised operation: equal for documents that differ only in spaces, commas,
@@ -34,28 +34,29 @@ pub struct Prepared {
     /// The document of a subscription, which is prepared again for the next graph, without white space and comments.
     /// Empty for other operations.
     pub query: Bytes,
-    /// The client's name for it.
+    /// The client's name of the operation.
     pub name: Option<Box<str>>,
     /// Query, mutation or subscription.
     pub kind: OperationKind,
     /// The normalised operation; its variables are those that coercion yields.
     pub operation: Operation,
-    /// How to answer it.
+    /// The plan of its execution.
     pub plan: Arc<Plan>,
-    /// The plan with everything that execution can do ahead.
+    /// The plan with everything that execution can compute in advance.
     pub executable: Arc<Executable>,
-    /// Subscriptions: how to ask for the current state, where the field has one (`initial`).
+    /// For subscriptions: the plan that fetches the current state, if the field has one
+    /// (`initial`).
     pub state: Option<Arc<StatePlan>>,
     /// Estimated memory in bytes; the cache is bounded by their sum.
     pub(crate) weight: u64,
-    /// The plan is one of those that are let go last.
+    /// True if the plan is one of those that are evicted last.
     pub(crate) is_slow: bool,
-    /// How often it was found in the cache.
+    /// Number of times that it was found in the cache.
     pub(crate) uses: AtomicU32,
-    /// Keeps what other texts share with this one findable.
-    pub(crate) _planned: Arc<Planned>,
-    /// Values of the variables that stand for literals, behind the client's.
-    pub(crate) lifted: Vec<Option<Box<str>>>,
+    /// Keeps the shared plan in [`crate::plan_cache`].
+    pub(crate) _planned: Arc<SharedPlan>,
+    /// Values of the variables that replace literals, after those of the client.
+    pub(crate) extracted: Vec<Option<Box<str>>>,
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
     pub(crate) schema: Arc<SchemaFacts>,
@@ -69,10 +70,10 @@ impl Prepared {
     pub fn coerce(&self, text: &Bytes) -> Result<Variables, PrepareError> {
         let variables = self.variables.coerce(text, &self.schema.input_types);
         let mut variables = variables.map_err(PrepareError::Variables)?;
-        if !self.lifted.is_empty() {
+        if !self.extracted.is_empty() {
             // Without variables of the client there may be no values at all.
             variables.values.resize(self.variables.len(), None);
-            variables.values.extend_from_slice(&self.lifted);
+            variables.values.extend_from_slice(&self.extracted);
         }
         Ok(variables)
     }
@@ -82,15 +83,15 @@ impl Prepared {
         self.variables.declared(text)
     }
 
-    /// The answer to the introspection fields of the root: JSON text of an object with their response
-    /// keys, or `None` where the operation has no such fields.
+    /// Executes the introspection fields of the root. Returns JSON text of an object with their
+    /// response keys, or `None` if the operation has no such fields.
     ///
     /// # Errors
     /// [`PrepareError::Internal`] for defects of the router.
     pub fn introspect(&self, variables: &Variables) -> Result<Option<Bytes>, PrepareError> {
         self.introspection
             .as_ref()
-            .map(|it| it.answer(&self.schema, &self.operation, variables))
+            .map(|it| it.execute(&self.schema, &self.operation, variables))
             .transpose()
     }
 }

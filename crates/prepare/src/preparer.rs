@@ -1,5 +1,5 @@
-//! The prepared operations of one supergraph: a bounded cache, and one preparation for all requests that wait for the
-//! same operation.
+//! The prepared operations of one supergraph: a bounded cache, and one preparation for all requests
+//! that wait for the same operation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,71 +15,72 @@ use crate::concurrency_limit::{
 };
 use crate::error::PrepareError;
 use crate::identity;
-use crate::override_labels::{self, Decisions, Known, LabelShares};
-use crate::preparation::Work;
+use crate::override_labels::{self, LabelDecisions, LabelFacts, LabelShares};
+use crate::pipeline::Pipeline;
 use crate::prepared::{OperationRequest, Prepared};
 use crate::settings::PrepareSettings;
 use crate::stats::PrepareStats;
 
-/// Memory that is reckoned with for each operation of the cache, by estimate ([`Prepared::weight`]): a client
-/// application has some hundreds of operations of 10 to 100 kB. The cache holds [`PrepareSettings::operations_max`]
-/// times this, divided into [`CACHE_PARTS`]; an operation heavier than a part is prepared anew each time.
+/// Memory planned for each operation of the cache, by estimate ([`Prepared::weight`]): a client
+/// application has some hundreds of operations of 10 to 100 kB. The cache holds
+/// [`PrepareSettings::operations_max`] times this, divided into [`CACHE_PARTS`]; an operation
+/// heavier than a part is prepared again each time.
 const OPERATION_BYTES: u64 = 64 << 10;
 
-/// Planning longer than this makes an operation one of those that are let go last.
+/// Planning time that makes an operation one of the last to be evicted.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// The part of the cache that slow operations may hold on to: one in so many.
+/// The part of the cache for slow operations that are evicted last: one in this many.
 const SLOW_PART: u64 = 4;
 
-/// Parts with a lock of their own.
+/// Number of parts of the cache with a lock each.
 const CACHE_PARTS: usize = 8;
 
-/// A request counts as one waiting operation for each so many bytes of it: it is held while it waits. Texts of usual
-/// operations are shorter.
+/// Bytes of a request that count as one waiting operation: a request is held in memory while it
+/// waits. Texts of usual operations are shorter.
 const WAITING_REQUEST_BYTES: usize = 32 << 10;
 
-/// How long an operation may wait for being prepared if its request says nothing else.
+/// Time that an operation may wait to be prepared if its request has no deadline.
 const WAITING_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Prepares operations for one supergraph.
 #[derive(Debug)]
 pub struct Preparer {
-    work: Arc<Work>,
-    cache: Cache<CacheKey, Arc<Prepared>, Weight, DefaultHashBuilder, Keeper>,
-    /// Weight of the operations that are let go last, and what it may be.
+    pipeline: Arc<Pipeline>,
+    cache: Cache<CacheKey, Arc<Prepared>, EstimatedWeight, DefaultHashBuilder, EvictionPolicy>,
+    /// Weight of the operations that are evicted last, and its maximum.
     slow_bytes: AtomicU64,
     slow_bytes_max: u64,
-    decisions: Decisions,
+    decisions: LabelDecisions,
     limit: Arc<ConcurrencyLimit>,
     stats: Arc<PrepareStats>,
 }
 
-/// The whole text is compared: two operations never share an entry by accident.
+/// The cache key. The whole text is compared, so two operations never share an entry by accident.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct CacheKey {
     query: bytes::Bytes,
     operation_name: Option<Box<str>>,
-    /// The labels of progressive overrides that it is planned for.
+    /// The labels of progressive overrides for which the operation is planned.
     labels: OverrideLabels,
 }
 
 #[derive(Clone, Debug)]
-struct Weight;
+struct EstimatedWeight;
 
-impl Weighter<CacheKey, Arc<Prepared>> for Weight {
+impl Weighter<CacheKey, Arc<Prepared>> for EstimatedWeight {
     fn weight(&self, _: &CacheKey, prepared: &Arc<Prepared>) -> u64 {
         prepared.weight.max(OPERATION_BYTES)
     }
 }
 
-/// Counts what goes, and keeps what took long to plan.
+/// Counts evictions, and keeps operations that took long to plan.
 #[derive(Clone, Debug)]
-struct Keeper {
+struct EvictionPolicy {
     evicted: Arc<AtomicU64>,
 }
 
-impl Lifecycle<CacheKey, Arc<Prepared>> for Keeper {
+impl Lifecycle<CacheKey, Arc<Prepared>> for EvictionPolicy {
     type RequestState = ();
 
     fn is_pinned(&self, _: &CacheKey, prepared: &Arc<Prepared>) -> bool {
@@ -92,7 +93,7 @@ impl Lifecycle<CacheKey, Arc<Prepared>> for Keeper {
 }
 
 impl Preparer {
-    /// A preparer for `graph`, with an empty cache. `graph_id` goes into operation ids.
+    /// Creates a preparer for `graph`, with an empty cache. `graph_id` is part of operation ids.
     pub fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
         let stats: Arc<PrepareStats> = Arc::default();
         let bounds = ConcurrencyBounds {
@@ -102,17 +103,17 @@ impl Preparer {
         };
         let limit = ConcurrencyLimit::new(bounds, Arc::clone(&stats.waiting));
         let bytes_max = OPERATION_BYTES * u64::from(settings.operations_max);
-        let keeper = Keeper { evicted: Arc::clone(&stats.evicted) };
+        let eviction_policy = EvictionPolicy { evicted: Arc::clone(&stats.evicted) };
         Self {
-            decisions: Decisions::new(&graph, &LabelShares::new()),
-            work: Arc::new(Work::new(graph, graph_id, settings, Arc::clone(&stats))),
+            decisions: LabelDecisions::new(&graph, &LabelShares::new()),
+            pipeline: Arc::new(Pipeline::new(graph, graph_id, settings, Arc::clone(&stats))),
             // The number of entries decides how many parts the cache makes, 32 or more in each.
             cache: Cache::with(
                 32 * CACHE_PARTS,
                 bytes_max,
-                Weight,
+                EstimatedWeight,
                 DefaultHashBuilder::default(),
-                keeper,
+                eviction_policy,
             ),
             slow_bytes: AtomicU64::new(0),
             slow_bytes_max: bytes_max / SLOW_PART,
@@ -121,30 +122,31 @@ impl Preparer {
         }
     }
 
-    /// Decides labels of progressive overrides by these shares; labels that are not named here are off,
-    /// unless they say `percent(x)` themselves.
+    /// Decides labels of progressive overrides by these shares. Labels that are not named here are
+    /// off, except `percent(x)`, which contains its share.
     #[must_use]
     pub fn with_override_labels(mut self, shares: &LabelShares) -> Self {
-        self.decisions = Decisions::new(&self.work.graph, shares);
+        self.decisions = LabelDecisions::new(&self.pipeline.graph, shares);
         self
     }
 
-    /// Counters.
+    /// The counters of this preparer.
     pub fn stats(&self) -> &PrepareStats {
         &self.stats
     }
 
-    /// How many operations are kept now.
+    /// The number of operations in the cache.
     pub fn len(&self) -> usize {
         self.cache.len()
     }
 
-    /// Is the cache empty?
+    /// True if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.cache.is_empty()
     }
 
-    /// The prepared operation for a request of no particular client. See [`Preparer::prepare_for`].
+    /// Returns the prepared operation for a request of no particular client. See
+    /// [`Preparer::prepare_for`].
     ///
     /// # Errors
     /// As [`Preparer::prepare_for`].
@@ -153,13 +155,15 @@ impl Preparer {
         self.prepare_for(request, || ClientKey::UNKNOWN, deadline).await
     }
 
-    /// The prepared operation for a request. A hit parses nothing. On a miss one caller prepares on the
-    /// blocking pool and the others wait for it; failures are not kept.
+    /// Returns the prepared operation for a request. A cache hit parses nothing. On a miss one
+    /// caller prepares the operation on the blocking pool and the others wait for it; failures are
+    /// not cached.
     ///
-    /// On a miss the operation waits in the queue of its client, `client`, until `deadline` at most.
+    /// On a miss the operation waits in the queue of its client, `client`, until `deadline` at
+    /// most.
     ///
     /// # Errors
-    /// Everything that [`PrepareError`] names but [`PrepareError::Variables`].
+    /// All variants of [`PrepareError`] except [`PrepareError::Variables`].
     pub async fn prepare_for(
         &self,
         request: &OperationRequest,
@@ -171,15 +175,16 @@ impl Preparer {
             operation_name: request.operation_name.clone(),
             labels: OverrideLabels::NONE,
         };
-        if self.decisions.are_needed() {
-            key.labels = self.labels(&key, request, &client, deadline).await?;
+        if self.decisions.has_labels() {
+            key.labels = self.decide_labels(&key, request, &client, deadline).await?;
         }
         if let Some(prepared) = self.cache.get(&key) {
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
             prepared.uses.fetch_add(1, Ordering::Relaxed);
             return Ok(prepared);
         }
-        // The key outlives the request's buffer: own text, not a slice of a larger read.
+        // The key outlives the buffer of the request, so it needs its own text and not a slice of a
+        // larger read.
         key.query = bytes::Bytes::copy_from_slice(&key.query);
         let found = self.cache.get_value_or_guard_async(&key);
         let guard = match tokio::time::timeout_at(deadline.into(), found).await {
@@ -188,18 +193,19 @@ impl Preparer {
                 return Ok(prepared);
             }
             Ok(Err(guard)) => guard,
-            // Another request for the same operation waits, or prepares it, for longer than this one may.
+            // Another request for the same operation waits, or prepares it, for longer than this
+            // one may.
             Err(_) => return Err(self.overloaded()),
         };
-        let permit = self.permit(client(), request, deadline).await?;
+        let permit = self.acquire_permit(client(), request, deadline).await?;
         let started = Instant::now();
-        let work = Arc::clone(&self.work);
+        let pipeline = Arc::clone(&self.pipeline);
         let result = tokio::task::spawn_blocking(move || {
-            // The request may be given up before: the permit ends with the work.
+            // The request may be cancelled before: the permit ends with the work.
             let _permit = permit;
-            work.prepare_shared(&key.query, key.operation_name.as_deref(), key.labels)
+            pipeline.prepare_shared(&key.query, key.operation_name.as_deref(), key.labels)
         });
-        let result = result.await.unwrap_or_else(|_| Err(failed()));
+        let result = result.await.unwrap_or_else(|_| Err(preparation_failed()));
         self.stats.misses.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.stats.micros.fetch_add(micros, Ordering::Relaxed);
@@ -218,13 +224,14 @@ impl Preparer {
             }
         }
         let prepared = Arc::new(prepared);
-        // Refused only if the entry was removed meanwhile; the operation is fine all the same.
+        // The insertion fails only if the entry was removed meanwhile; the operation is valid in
+        // any case.
         let _ = guard.insert(Arc::clone(&prepared));
         Ok(prepared)
     }
 
-    /// The requests whose operations were found in the cache most often, at most `count` of them, most used
-    /// first: what to prepare first for the next graph.
+    /// Returns the requests whose operations were found in the cache most often, at most `count` of
+    /// them, most used first. They are prepared first for the next graph.
     pub fn most_used(&self, count: usize) -> Vec<OperationRequest> {
         let mut used: Vec<(u32, CacheKey)> = self
             .cache
@@ -243,7 +250,7 @@ impl Preparer {
     }
 
     /// Waits until `client` may use a processor for preparing `request`.
-    async fn permit(
+    async fn acquire_permit(
         &self,
         client: ClientKey,
         request: &OperationRequest,
@@ -256,14 +263,14 @@ impl Preparer {
         permit.map_err(|(NoPermit::Full | NoPermit::TooLate)| self.overloaded())
     }
 
-    /// Counts a refusal.
+    /// Counts a refusal, and returns its error.
     fn overloaded(&self) -> PrepareError {
         self.stats.overloaded.fetch_add(1, Ordering::Relaxed);
         PrepareError::Overloaded
     }
 
-    /// The labels that are on for a request, as far as its operation depends on any.
-    async fn labels(
+    /// Returns the labels that are on for a request, among those that concern its operation.
+    async fn decide_labels(
         &self,
         key: &CacheKey,
         request: &OperationRequest,
@@ -273,48 +280,49 @@ impl Preparer {
         let id = identity::text_id(&key.query, key.operation_name.as_deref());
         let known = match self.decisions.known.get(&id) {
             Some(known) => known,
-            None => self.learn(id, key, request, client, deadline).await?,
+            None => self.find_label_facts(id, key, request, client, deadline).await?,
         };
         // A text that is not valid is refused when it is prepared.
         let decide = |known| self.decisions.decide(known, id, &request.variables);
         Ok(known.map_or(OverrideLabels::NONE, decide))
     }
 
-    /// Parses a text to learn which labels concern its operation: under the limit of preparing, once for all requests
-    /// that bring it at the same time. A text that is not a valid operation is remembered, too.
-    async fn learn(
+    /// Parses a text to find the labels that concern its operation: under the limit of preparing,
+    /// once for all requests that bring it at the same time. A text that is not a valid operation
+    /// is remembered, too.
+    async fn find_label_facts(
         &self,
         id: u128,
         key: &CacheKey,
         request: &OperationRequest,
         client: &impl Fn() -> ClientKey,
         deadline: Instant,
-    ) -> Result<Option<Known>, PrepareError> {
+    ) -> Result<Option<LabelFacts>, PrepareError> {
         let found = self.decisions.known.get_value_or_guard_async(&id);
         let guard = match tokio::time::timeout_at(deadline.into(), found).await {
             Ok(Ok(known)) => return Ok(known),
             Ok(Err(guard)) => guard,
             Err(_) => return Err(self.overloaded()),
         };
-        let permit = self.permit(client(), request, deadline).await?;
+        let permit = self.acquire_permit(client(), request, deadline).await?;
         self.stats.texts_labelled.fetch_add(1, Ordering::Relaxed);
-        let work = Arc::clone(&self.work);
+        let pipeline = Arc::clone(&self.pipeline);
         let (query, name) = (key.query.clone(), key.operation_name.clone());
         let known = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let operation = work.understand(&query, name.as_deref()).ok()?.operation;
-            let relevant = override_labels::relevant(&work.graph, &operation);
-            Some(Known { relevant, kind: operation.kind })
+            let operation = pipeline.normalise_text(&query, name.as_deref()).ok()?.operation;
+            let relevant = override_labels::relevant_labels(&pipeline.graph, &operation);
+            Some(LabelFacts { relevant, kind: operation.kind })
         });
         // A panic is not remembered: preparing reports it.
         let Ok(known) = known.await else { return Ok(None) };
-        // Refused only if the entry was removed meanwhile.
+        // The insertion fails only if the entry was removed meanwhile.
         let _ = guard.insert(known);
         Ok(known)
     }
 
-    /// Prepares without cache and on this thread: for the command line and for tests. Literals stay where they
-    /// are.
+    /// Prepares an operation without cache and on this thread, for the command line and for tests.
+    /// Literals are not extracted.
     ///
     /// # Errors
     /// As [`Preparer::prepare`].
@@ -323,10 +331,10 @@ impl Preparer {
         query: &[u8],
         operation_name: Option<&str>,
     ) -> Result<Prepared, PrepareError> {
-        self.work.prepare(query, operation_name, OverrideLabels::NONE)
+        self.pipeline.prepare(query, operation_name, OverrideLabels::NONE)
     }
 
-    /// As [`Preparer::prepare_now`], while just these labels of progressive overrides are on.
+    /// Like [`Preparer::prepare_now`], with exactly these labels of progressive overrides on.
     ///
     /// # Errors
     /// As [`Preparer::prepare`].
@@ -336,10 +344,10 @@ impl Preparer {
         operation_name: Option<&str>,
         labels: OverrideLabels,
     ) -> Result<Prepared, PrepareError> {
-        self.work.prepare(query, operation_name, labels)
+        self.pipeline.prepare(query, operation_name, labels)
     }
 }
 
-fn failed() -> PrepareError {
+fn preparation_failed() -> PrepareError {
     PrepareError::Internal("preparing the operation failed; please report this".into())
 }

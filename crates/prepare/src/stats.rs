@@ -3,33 +3,34 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::durations::Durations;
+use crate::duration_histogram::Durations;
 
-/// Counters since this preparer was made.
+/// Counters since this preparer was created.
 #[derive(Debug, Default)]
 pub struct PrepareStats {
-    /// Operations found ready.
+    /// Operations found in the cache.
     pub hits: AtomicU64,
-    /// Operations that had to be prepared, also in vain.
+    /// Operations that had to be prepared, also without success.
     pub misses: AtomicU64,
     /// Time spent preparing, in microseconds.
     pub micros: AtomicU64,
     /// Operations refused by a limit.
     pub limited: AtomicU64,
-    /// Misses whose plan was there already, because another text differs in literals or in spelling only.
+    /// Misses whose plan existed already, because another text differs in literals or in spelling
+    /// only.
     pub plans_shared: AtomicU64,
-    /// Operations let go to make room.
+    /// Operations evicted from the cache.
     pub evicted: Arc<AtomicU64>,
-    /// Operations that wait now for their turn at being prepared.
+    /// Operations that wait now to be prepared.
     pub waiting: Arc<AtomicU64>,
-    /// Texts that were parsed to learn which labels of progressive overrides concern them.
+    /// Texts that were parsed to find the labels of progressive overrides that concern them.
     pub texts_labelled: AtomicU64,
     /// Operations refused because too many waited, or because they waited for too long.
     pub overloaded: AtomicU64,
     /// Operations that were planned greedily, because the step budget did not suffice to compare all choices.
     pub greedy: AtomicU64,
-    /// How long planning took, also in vain.
+    /// Duration of planning, also without success.
     pub planning: Durations,
-    /// Steps that planning took, also in vain ([`plan::Effort::steps`]).
+    /// Steps of planning, also without success ([`plan::Effort::steps`]).
     pub planning_steps: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! The whole of preparing through its public face: the cache, who waits for whom, and what comes out.
+//! The public API of preparing: the cache, waiting, and the results.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,7 +58,7 @@ async fn another_operation_of_the_same_text_is_another_entry() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_who_want_the_same_wait_for_one() {
+async fn requests_for_the_same_operation_wait_for_one_preparation() {
     let preparer = Arc::new(preparer());
     let tasks: Vec<_> = (0..50)
         .map(|_| {
@@ -92,16 +92,16 @@ async fn failures_are_not_kept() {
 }
 
 #[test]
-fn who_gives_up_waiting_leaves_the_others_unharmed() {
+fn a_request_that_is_cancelled_does_not_affect_the_others() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time().max_blocking_threads(1).build().unwrap().block_on(async {
-        // Nothing is prepared while the only thread for it is busy.
+        // No operation is prepared while the only thread for it is busy.
         let (let_go, busy) = std::sync::mpsc::channel::<()>();
         let thread = tokio::task::spawn_blocking(move || busy.recv());
         let preparer = preparer();
         let wanted = request("{ me { id } }");
         let mut abandoned = Box::pin(preparer.prepare(&wanted));
-        // Polled once, it holds the place of the one that prepares; then nobody is left to fill it.
+        // Polled once, it is the request that prepares; then it is dropped.
         assert!(futures_poll(&mut abandoned).is_none());
         let other = preparer.prepare(&wanted);
         tokio::pin!(other);
@@ -124,7 +124,7 @@ fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 }
 
 #[tokio::test]
-async fn the_cache_is_bounded_by_what_its_entries_weigh() {
+async fn the_cache_is_bounded_by_the_weight_of_its_entries() {
     let preparer = preparer();
     // Introspection keeps the syntax tree: more than 1 MB each by estimate, so that 128 MiB hold a hundred.
     let comment = "x".repeat(40_000);
@@ -137,7 +137,7 @@ async fn the_cache_is_bounded_by_what_its_entries_weigh() {
 }
 
 #[tokio::test]
-async fn what_is_prepared_coerces_and_introspects() {
+async fn a_prepared_operation_coerces_and_introspects() {
     let preparer = preparer();
     let query = "query($n: String = \"Kind\") { me { id } __type(name: $n) { name } }";
     let prepared = preparer.prepare(&request(query)).await.unwrap();
@@ -164,8 +164,8 @@ async fn the_benchmark_operation_is_prepared() {
     assert!(prepared.introspect(&prepared.coerce(&Bytes::new()).unwrap()).unwrap().is_none());
 }
 
-/// What the planner was given for `query`, the values of its variables, and its plan.
-async fn lifted(preparer: &Preparer, query: &str) -> (String, Vec<String>, Arc<plan::Plan>) {
+/// The operation of `query` as the planner receives it, the values of its variables, and its plan.
+async fn extracted(preparer: &Preparer, query: &str) -> (String, Vec<String>, Arc<plan::Plan>) {
     let prepared = preparer.prepare(&request(query)).await.expect("a valid operation");
     let variables = prepared.operation.variables.iter();
     let declared: Vec<_> = variables.map(|it| format!("${}: {}", it.name, it.ty)).collect();
@@ -177,14 +177,14 @@ async fn lifted(preparer: &Preparer, query: &str) -> (String, Vec<String>, Arc<p
 #[tokio::test]
 async fn texts_that_differ_in_literals_share_a_plan() {
     let preparer = preparer();
-    let (declared, one, plan) = lifted(&preparer, "{ node(id: 1) { name } }").await;
+    let (declared, one, plan) = extracted(&preparer, "{ node(id: 1) { name } }").await;
     assert_eq!((&*declared, &one[..]), ("$_0: ID!", &["\"1\"".to_owned()][..]));
-    let (_, two, other) = lifted(&preparer, "query { node(id: \"b\\\"\"), { name } }").await;
+    let (_, two, other) = extracted(&preparer, "query { node(id: \"b\\\"\"), { name } }").await;
     assert_eq!(two, [r#""b\"""#]);
     assert!(Arc::ptr_eq(&plan, &other));
     assert_eq!(preparer.stats().plans_shared.load(Relaxed), 1);
-    // Another shape is another plan, and so is another name.
-    let (_, _, other) = lifted(&preparer, "{ node(id: 1) { id } }").await;
+    // Another selection has another plan, and so has another name.
+    let (_, _, other) = extracted(&preparer, "{ node(id: 1) { id } }").await;
     assert!(!Arc::ptr_eq(&plan, &other));
 }
 
@@ -198,16 +198,16 @@ async fn operations_with_the_same_plan_and_other_literals_have_one_identity_and_
 }
 
 #[tokio::test]
-async fn every_kind_of_literal_becomes_a_variable_of_its_arguments_type() {
+async fn every_kind_of_literal_becomes_a_variable_of_the_type_of_its_argument() {
     let preparer = preparer();
     let query = r#"{ echo(int: -1, float: 2, boolean: true, string: "s", kind: USER, grid: [[1], null], ids: "x") }"#;
-    let (declared, values, _) = lifted(&preparer, query).await;
+    let (declared, values, _) = extracted(&preparer, query).await;
     assert_eq!(
         declared,
         "$_0: Int, $_1: Float, $_2: Boolean, $_3: String, $_4: Kind, $_5: [[Int]], $_6: [ID]"
     );
     assert_eq!(values, ["-1", "2", "true", "\"s\"", "\"USER\"", "[[1],null]", "[\"x\"]"]);
-    let (declared, values, _) = lifted(&preparer, "{ echo(string: null, any: 7) }").await;
+    let (declared, values, _) = extracted(&preparer, "{ echo(string: null, any: 7) }").await;
     assert_eq!((&*declared, values), ("$_0: String, $_1: Any", vec!["null".into(), "7".into()]));
 }
 
@@ -215,10 +215,10 @@ async fn every_kind_of_literal_becomes_a_variable_of_its_arguments_type() {
 async fn equal_literals_of_a_type_are_one_variable() {
     let preparer = preparer();
     let (declared, values, same) =
-        lifted(&preparer, "{ a: node(id: 1) { id } b: node(id: 1) { id } }").await;
+        extracted(&preparer, "{ a: node(id: 1) { id } b: node(id: 1) { id } }").await;
     assert_eq!((&*declared, &values[..]), ("$_0: ID!", &["\"1\"".to_owned()][..]));
     let (declared, _, different) =
-        lifted(&preparer, "{ a: node(id: 1) { id } b: node(id: 2) { id } }").await;
+        extracted(&preparer, "{ a: node(id: 1) { id } b: node(id: 2) { id } }").await;
     assert_eq!(declared, "$_0: ID!, $_1: ID!");
     assert!(!Arc::ptr_eq(&same, &different));
 }
@@ -236,26 +236,26 @@ async fn the_clients_own_variables_stay_in_front_and_keep_their_names() {
 }
 
 #[tokio::test]
-async fn literals_that_decide_what_is_selected_and_those_of_subscriptions_stay() {
+async fn literals_in_conditions_and_in_subscriptions_stay() {
     let preparer = preparer();
-    let (declared, ..) = lifted(&preparer, "{ me { id @include(if: true) name } }").await;
+    let (declared, ..) = extracted(&preparer, "{ me { id @include(if: true) name } }").await;
     assert_eq!(declared, "");
-    let (declared, ..) = lifted(&preparer, "subscription { user(id: 1) { id } }").await;
+    let (declared, ..) = extracted(&preparer, "subscription { user(id: 1) { id } }").await;
     assert_eq!(declared, "");
     // A subgraph reads the literals of a custom scalar in its own way.
-    let (declared, ..) = lifted(&preparer, "{ echo(any: {a: RED}) }").await;
+    let (declared, ..) = extracted(&preparer, "{ echo(any: {a: RED}) }").await;
     assert_eq!(declared, "");
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_literal_is_found_before_it_is_lifted() {
+async fn invalid_literals_are_found_before_they_are_extracted() {
     let preparer = preparer();
     let error = preparer.prepare(&request("{ sum(really: \"x\") }")).await.unwrap_err();
     assert!(matches!(error, PrepareError::Validation(_)), "{error}");
 }
 
 #[tokio::test]
-async fn the_cache_keeps_no_more_than_its_bound_and_counts_what_goes() {
+async fn the_cache_stays_within_its_bound_and_counts_evictions() {
     let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
     let settings = PrepareSettings { operations_max: 256, ..PrepareSettings::default() };
     let preparer = Preparer::new(graph, 1, settings);
@@ -269,7 +269,7 @@ async fn the_cache_keeps_no_more_than_its_bound_and_counts_what_goes() {
 }
 
 #[tokio::test]
-async fn the_most_used_come_first() {
+async fn the_most_used_operations_come_first() {
     let preparer = preparer();
     for (query, times) in [("{ me { id } }", 2), ("{ me { name } }", 4), ("{ __typename }", 1)] {
         for _ in 0..times {
@@ -277,7 +277,7 @@ async fn the_most_used_come_first() {
         }
     }
     let queries: Vec<_> = preparer.most_used(10).into_iter().map(|it| it.query).collect();
-    // What was never asked for again is not worth it.
+    // Operations that were never found in the cache are left out.
     assert_eq!(queries, ["{ me { name } }", "{ me { id } }"]);
     assert_eq!(preparer.most_used(1).len(), 1);
 }
@@ -293,13 +293,13 @@ fn past_the_bound_new_operations_are_refused_and_known_ones_are_not() {
         let (known, first, second) =
             (request("{ me { id } }"), request("{ me { name } }"), request("{ me { id name } }"));
         preparer.prepare(&known).await.unwrap();
-        // The only thread that prepares is busy until it is told to go on.
+        // The only thread that prepares is busy until it is notified.
         let (go_on, told) = std::sync::mpsc::channel::<()>();
         let busy = tokio::task::spawn_blocking(move || told.recv());
         let mut prepared = std::pin::pin!(preparer.prepare(&first));
         tokio::select! {
             biased;
-            _ = &mut prepared => panic!("nobody can have prepared it"),
+            _ = &mut prepared => panic!("it cannot have been prepared"),
             () = std::future::ready(()) => {}
         }
         let refused = preparer.prepare(&second).await.unwrap_err();
@@ -372,7 +372,7 @@ fn an_operation_that_waits_until_its_deadline_is_refused() {
         let client = || ClientKey::UNKNOWN;
         let late = preparer.prepare_for(&second, client, soon).await;
         assert_eq!(late.unwrap_err(), PrepareError::Overloaded);
-        // Also where another request is preparing the same operation.
+        // The same is true if another request is preparing the same operation.
         let late = preparer.prepare_for(&first, client, soon).await;
         assert_eq!(late.unwrap_err(), PrepareError::Overloaded);
         assert_eq!(preparer.stats().overloaded.load(Relaxed), 2);
@@ -451,13 +451,13 @@ fn moving(share: Option<LabelShare>) -> Preparer {
     Preparer::new(Arc::new(graph), 1, PrepareSettings::default()).with_override_labels(&shares)
 }
 
-/// How many subgraph requests the plan has: two, once the field has moved.
+/// The number of subgraph requests of the plan: two, once the field has moved.
 async fn requests(preparer: &Preparer, query: &str) -> usize {
     preparer.prepare(&request(query)).await.expect("a valid operation").plan.fetches.len()
 }
 
 #[tokio::test]
-async fn a_label_is_on_for_whom_the_configuration_says() {
+async fn a_label_is_on_for_the_configured_share() {
     let query = "{ user { name } }";
     assert_eq!(requests(&moving(None), query).await, 1);
     assert_eq!(requests(&moving(Some(LabelShare::NEVER)), query).await, 1);
@@ -467,10 +467,10 @@ async fn a_label_is_on_for_whom_the_configuration_says() {
 }
 
 #[tokio::test]
-async fn every_request_decides_anew_and_each_plan_is_made_once() {
+async fn every_request_decides_again_and_each_plan_is_made_once() {
     let preparer = moving(Some(LabelShare::percent(50.0)));
     let mut ids = std::collections::HashSet::new();
-    // That 200 draws of a half are all alike is less likely than any defect.
+    // It is less likely than any defect that 200 draws of a half are all alike.
     for _ in 0..200 {
         let prepared = preparer.prepare(&request("{ user { name } }")).await.unwrap();
         ids.insert((prepared.operation_id, prepared.plan.fetches.len()));
@@ -480,7 +480,7 @@ async fn every_request_decides_anew_and_each_plan_is_made_once() {
 }
 
 #[tokio::test]
-async fn what_no_label_touches_has_one_plan() {
+async fn an_operation_without_labels_has_one_plan() {
     let preparer = moving(Some(LabelShare::percent(50.0)));
     for _ in 0..50 {
         preparer.prepare(&request("{ still }")).await.unwrap();
@@ -489,14 +489,14 @@ async fn what_no_label_touches_has_one_plan() {
 }
 
 #[tokio::test]
-async fn all_who_subscribe_to_the_same_share_the_decision() {
+async fn equal_subscriptions_share_the_decision() {
     let query = "subscription($id: Int) { changed(id: $id) { name } }";
     let mut operations = std::collections::HashSet::new();
     for id in 0..100 {
         let mut request = request(query);
         request.variables = Bytes::from(format!("{{\"id\": {id}}}"));
         let mut of_group = std::collections::HashSet::new();
-        // Another router decides alike.
+        // Another router decides in the same way.
         for _ in 0..2 {
             let preparer = moving(Some(LabelShare::percent(50.0)));
             for _ in 0..3 {
@@ -510,7 +510,7 @@ async fn all_who_subscribe_to_the_same_share_the_decision() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_refused_as_ever() {
+async fn invalid_operations_are_refused_with_labels_too() {
     let preparer = moving(Some(LabelShare::ALWAYS));
     let error = preparer.prepare(&request("{ nope }")).await.unwrap_err();
     assert!(matches!(error, PrepareError::Validation(_)), "{error}");

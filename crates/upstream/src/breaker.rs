@@ -1,11 +1,13 @@
-//! The circuit breaker of one subgraph, for the whole process: while nearly everything fails, nobody
-//! is made to wait for it, and the subgraph gets the rest to recover.
+//! The circuit breaker of one subgraph, for the whole process: while nearly all requests fail,
+//! clients do not wait for them, and the subgraph has time to recover.
 //!
-//! Closed: every request goes out, failures are counted. Open: none goes out for a while. Half-open:
-//! one at a time goes out as a probe; some successes in a row close it, a failure opens it again.
+//! Closed: every request is sent, failures are counted. Open: no request is sent for a while.
+//! Half-open: one request at a time is sent as a probe; some successes in a row close the breaker,
+//! a failure opens it again.
 //!
-//! One client must not take a subgraph away from all others by requests that the subgraph cannot handle. Where failures
-//! may be due to the requests ([`Admission::failed_unclearly`]), a request of the router's own decides ([`Check`]).
+//! One client must not make a subgraph unavailable to all others by requests that the subgraph
+//! cannot handle. If the requests may be the cause of the failures
+//! ([`Admission::failed_unclearly`]), a request of the router's own decides ([`HealthCheck`]).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -14,27 +16,29 @@ use std::time::{Duration, Instant};
 
 use crate::BreakerSettings;
 
-/// Failures older than this count no longer.
+/// Time for which a failure counts.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Failures within this time are counted together: the window has at most ten such pieces.
-const PIECE: Duration = Duration::from_secs(1);
+/// Failures within this time are counted together: the window has at most ten such slices.
+const SLICE: Duration = Duration::from_secs(1);
 
-/// The least time between two checks that the subgraph has passed: what failing requests may cost it.
+/// Minimum time between two checks that the subgraph has passed. It bounds the cost of failing
+/// requests.
 const CHECK_PAUSE: Duration = Duration::from_secs(1);
 
-/// Probes in a row that must succeed. One may be luck, or answered by the only instance that is up.
+/// Number of successive probes that must succeed. One success may be luck, or come from the only
+/// instance that is up.
 const PROBES_TO_CLOSE: u32 = 3;
 
-/// What a breaker does with requests.
+/// The state of a circuit breaker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum BreakerState {
-    /// Lets all through.
+    /// Admits all requests.
     Closed = 0,
-    /// Lets one at a time through.
+    /// Admits one request at a time.
     HalfOpen = 1,
-    /// Lets none through.
+    /// Admits no request.
     Open = 2,
 }
 
@@ -42,61 +46,61 @@ pub enum BreakerState {
 pub(crate) struct Breaker {
     settings: BreakerSettings,
     state: AtomicU8,
-    /// Requests that did not fail, ever.
+    /// Number of all requests that did not fail.
     successes: AtomicU64,
     // A lock for failures and probes only; the path of a success through a closed breaker takes none.
-    inner: Mutex<Inner>,
+    counts: Mutex<BreakerCounts>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct BreakerCounts {
     /// Failures of the window, oldest first.
-    pieces: VecDeque<Piece>,
-    /// While open.
+    slices: VecDeque<WindowSlice>,
+    /// The end of the open state.
     until: Instant,
-    /// While half-open: is a probe out, and how many have succeeded?
+    /// In the half-open state: true while a probe is in flight, and the number that have succeeded.
     probing: bool,
     probes_succeeded: u32,
-    /// Is a check of a closed breaker under way, and before when does none begin?
+    /// True while a check of a closed breaker is in flight, and the time before which none begins.
     is_checking: bool,
     next_check: Instant,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct WindowSlice {
     since: Instant,
     failures: u64,
-    /// Those that may be due to the request, apart from `failures`.
+    /// Failures that may be due to the request, not included in `failures`.
     unclear: u64,
-    /// Successes before the first of them.
+    /// Successes before the first failure of the slice.
     successes_before: u64,
 }
 
-/// The breaker is open: how long it will be.
+/// The breaker is open, for this time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct IsOpen(pub(crate) Duration);
+pub(crate) struct BreakerOpen(pub(crate) Duration);
 
-/// What changed.
+/// A change of the state of the breaker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
+pub(crate) enum BreakerChange {
     Opened,
     Closed,
 }
 
-/// One request that was let through. Dropping it says that nothing was learnt.
+/// Permission for one request. Dropping it means that its outcome is unknown.
 #[derive(Debug)]
 pub(crate) struct Admission<'a> {
     breaker: &'a Breaker,
     is_probe: bool,
 }
 
-/// Asks for a request that no client had a part in: does the subgraph answer it? Dropping it says that nothing was
-/// learnt.
+/// A request for a query that no client had a part in, which shows if the subgraph works. Dropping
+/// it means that its outcome is unknown.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Check<'a> {
+pub(crate) struct HealthCheck<'a> {
     breaker: &'a Breaker,
-    /// In place of the probe, or of a closed breaker?
+    /// True if the check replaces a probe, false if the breaker is closed.
     is_probe: bool,
     is_over: bool,
 }
@@ -107,8 +111,8 @@ impl Breaker {
             settings,
             state: AtomicU8::new(BreakerState::Closed as u8),
             successes: AtomicU64::new(0),
-            inner: Mutex::new(Inner {
-                pieces: VecDeque::new(),
+            counts: Mutex::new(BreakerCounts {
+                slices: VecDeque::new(),
                 until: now,
                 probing: false,
                 probes_succeeded: 0,
@@ -126,133 +130,134 @@ impl Breaker {
         }
     }
 
-    /// May a request go out?
-    pub(crate) fn admit(&self, now: Instant) -> Result<Admission<'_>, IsOpen> {
+    /// Admits a request, or returns the time for which the breaker is open.
+    pub(crate) fn admit(&self, now: Instant) -> Result<Admission<'_>, BreakerOpen> {
         if self.state() == BreakerState::Closed {
             return Ok(Admission { breaker: self, is_probe: false });
         }
-        let mut inner = self.lock();
+        let mut counts = self.lock();
         match self.state() {
             BreakerState::Closed => return Ok(Admission { breaker: self, is_probe: false }),
-            BreakerState::Open if now < inner.until => {
-                return Err(IsOpen(inner.until.saturating_duration_since(now)));
+            BreakerState::Open if now < counts.until => {
+                return Err(BreakerOpen(counts.until.saturating_duration_since(now)));
             }
             BreakerState::Open => {
                 self.set(BreakerState::HalfOpen);
-                inner.probing = false;
-                inner.probes_succeeded = 0;
+                counts.probing = false;
+                counts.probes_succeeded = 0;
             }
             BreakerState::HalfOpen => {}
         }
-        if inner.probing {
-            return Err(IsOpen(Duration::ZERO));
+        if counts.probing {
+            return Err(BreakerOpen(Duration::ZERO));
         }
-        inner.probing = true;
+        counts.probing = true;
         Ok(Admission { breaker: self, is_probe: true })
     }
 
-    fn failed(&self, is_probe: bool, now: Instant) -> Option<Change> {
-        let mut inner = self.lock();
+    fn failed(&self, is_probe: bool, now: Instant) -> Option<BreakerChange> {
+        let mut counts = self.lock();
         match self.state() {
-            // Let through before it opened: that failures go on is known.
+            // Admitted before the breaker opened: it is known that requests fail.
             BreakerState::Open => return None,
             BreakerState::HalfOpen if !is_probe => return None,
             BreakerState::HalfOpen => {}
             BreakerState::Closed => {
                 let successes = self.successes.load(Ordering::Relaxed);
-                inner.piece(successes, now).failures += 1;
-                if !inner.is_too_much(&self.settings, successes, |it| it.failures) {
+                counts.current_slice(successes, now).failures += 1;
+                if !counts.exceeds_threshold(&self.settings, successes, |it| it.failures) {
                     return None;
                 }
             }
         }
-        Some(self.open(&mut inner, now))
+        Some(self.open(&mut counts, now))
     }
 
-    fn failed_unclearly(&self, is_probe: bool, now: Instant) -> Option<Check<'_>> {
-        let mut inner = self.lock();
+    fn failed_unclearly(&self, is_probe: bool, now: Instant) -> Option<HealthCheck<'_>> {
+        let mut counts = self.lock();
         match self.state() {
             BreakerState::Open => None,
-            // It stays the probe.
-            BreakerState::HalfOpen => is_probe.then(|| Check::new(self, true)),
+            // The check becomes the probe.
+            BreakerState::HalfOpen => is_probe.then(|| HealthCheck::new(self, true)),
             BreakerState::Closed => {
                 let successes = self.successes.load(Ordering::Relaxed);
-                inner.piece(successes, now).unclear += 1;
-                let is_due = !inner.is_checking && now >= inner.next_check;
-                let count = |it: &Piece| it.failures + it.unclear;
-                if !is_due || !inner.is_too_much(&self.settings, successes, count) {
+                counts.current_slice(successes, now).unclear += 1;
+                let is_due = !counts.is_checking && now >= counts.next_check;
+                let count = |it: &WindowSlice| it.failures + it.unclear;
+                if !is_due || !counts.exceeds_threshold(&self.settings, successes, count) {
                     return None;
                 }
-                inner.is_checking = true;
-                Some(Check::new(self, false))
+                counts.is_checking = true;
+                Some(HealthCheck::new(self, false))
             }
         }
     }
 
-    /// A probe that nobody waited for: the next request is one.
+    /// Ends a probe without a result: the next request is one.
     fn release_probe(&self) {
-        let mut inner = self.lock();
+        let mut counts = self.lock();
         if self.state() == BreakerState::HalfOpen {
-            inner.probing = false;
+            counts.probing = false;
         }
     }
 
-    fn open(&self, inner: &mut Inner, now: Instant) -> Change {
-        inner.until = now + self.settings.open_for;
-        inner.pieces.clear();
-        inner.probing = false;
+    fn open(&self, counts: &mut BreakerCounts, now: Instant) -> BreakerChange {
+        counts.until = now + self.settings.open_for;
+        counts.slices.clear();
+        counts.probing = false;
         self.set(BreakerState::Open);
-        Change::Opened
+        BreakerChange::Opened
     }
 
-    fn probe_succeeded(&self) -> Option<Change> {
-        let mut inner = self.lock();
+    fn probe_succeeded(&self) -> Option<BreakerChange> {
+        let mut counts = self.lock();
         if self.state() != BreakerState::HalfOpen {
             return None;
         }
-        inner.probing = false;
-        inner.probes_succeeded += 1;
-        if inner.probes_succeeded < PROBES_TO_CLOSE {
+        counts.probing = false;
+        counts.probes_succeeded += 1;
+        if counts.probes_succeeded < PROBES_TO_CLOSE {
             return None;
         }
         self.set(BreakerState::Closed);
-        Some(Change::Closed)
+        Some(BreakerChange::Closed)
     }
 
     fn set(&self, state: BreakerState) {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BreakerCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    /// Where a failure of now is counted.
-    fn piece(&mut self, successes: u64, now: Instant) -> &mut Piece {
-        while self.pieces.front().is_some_and(|it| now.duration_since(it.since) >= WINDOW) {
-            self.pieces.pop_front();
+impl BreakerCounts {
+    /// The slice that counts a failure at this time.
+    fn current_slice(&mut self, successes: u64, now: Instant) -> &mut WindowSlice {
+        while self.slices.front().is_some_and(|it| now.duration_since(it.since) >= WINDOW) {
+            self.slices.pop_front();
         }
-        let is_new = self.pieces.back().is_none_or(|it| now.duration_since(it.since) >= PIECE);
+        let is_new = self.slices.back().is_none_or(|it| now.duration_since(it.since) >= SLICE);
         if is_new {
-            let piece = Piece { since: now, failures: 0, unclear: 0, successes_before: successes };
-            self.pieces.push_back(piece);
+            let slice =
+                WindowSlice { since: now, failures: 0, unclear: 0, successes_before: successes };
+            self.slices.push_back(slice);
         }
-        let last = self.pieces.len() - 1;
-        &mut self.pieces[last]
+        let last = self.slices.len() - 1;
+        &mut self.slices[last]
     }
 
-    /// Are these failures too much? The share is taken of what has happened since the oldest failure of the window:
-    /// before it there was nothing to conclude from.
-    fn is_too_much(
+    /// True if there are too many of these failures. The share is that of all requests since the
+    /// oldest failure of the window: before it there was nothing to conclude from.
+    fn exceeds_threshold(
         &self,
         settings: &BreakerSettings,
         successes: u64,
-        failures: impl Fn(&Piece) -> u64,
+        failures: impl Fn(&WindowSlice) -> u64,
     ) -> bool {
-        let failures: u64 = self.pieces.iter().map(failures).sum();
-        let before = self.pieces.front().map_or(successes, |it| it.successes_before);
+        let failures: u64 = self.slices.iter().map(failures).sum();
+        let before = self.slices.front().map_or(successes, |it| it.successes_before);
         let all = failures + successes.saturating_sub(before);
         all >= u64::from(settings.min_requests)
             && failures * 100 >= all * u64::from(settings.failure_percent)
@@ -260,8 +265,8 @@ impl Inner {
 }
 
 impl<'a> Admission<'a> {
-    /// The subgraph works.
-    pub(crate) fn succeeded(mut self) -> Option<Change> {
+    /// Records that the subgraph works.
+    pub(crate) fn succeeded(mut self) -> Option<BreakerChange> {
         if std::mem::take(&mut self.is_probe) {
             return self.breaker.probe_succeeded();
         }
@@ -269,48 +274,49 @@ impl<'a> Admission<'a> {
         None
     }
 
-    /// The subgraph does not work.
-    pub(crate) fn failed(mut self, now: Instant) -> Option<Change> {
+    /// Records that the subgraph does not work.
+    pub(crate) fn failed(mut self, now: Instant) -> Option<BreakerChange> {
         self.breaker.failed(std::mem::take(&mut self.is_probe), now)
     }
 
-    /// The subgraph does not work, or it cannot handle this request. Where the difference matters, a check must tell.
-    pub(crate) fn failed_unclearly(mut self, now: Instant) -> Option<Check<'a>> {
+    /// Records that the subgraph does not work, or cannot handle this request. Returns a check if
+    /// the difference matters.
+    pub(crate) fn failed_unclearly(mut self, now: Instant) -> Option<HealthCheck<'a>> {
         let check = self.breaker.failed_unclearly(self.is_probe, now);
         self.is_probe &= check.is_none();
         check
     }
 }
 
-impl<'a> Check<'a> {
+impl<'a> HealthCheck<'a> {
     fn new(breaker: &'a Breaker, is_probe: bool) -> Self {
         Self { breaker, is_probe, is_over: false }
     }
 
-    /// The subgraph works: those failures say nothing of it.
-    pub(crate) fn passed(mut self, now: Instant) -> Option<Change> {
+    /// Records that the subgraph works, so that the unclear failures do not count.
+    pub(crate) fn passed(mut self, now: Instant) -> Option<BreakerChange> {
         self.is_over = true;
         if self.is_probe {
             return self.breaker.probe_succeeded();
         }
-        let mut inner = self.breaker.lock();
-        inner.is_checking = false;
-        inner.next_check = now + CHECK_PAUSE;
-        inner.pieces.iter_mut().for_each(|it| it.unclear = 0);
+        let mut counts = self.breaker.lock();
+        counts.is_checking = false;
+        counts.next_check = now + CHECK_PAUSE;
+        counts.slices.iter_mut().for_each(|it| it.unclear = 0);
         None
     }
 
-    /// The subgraph does not work.
-    pub(crate) fn failed(mut self, now: Instant) -> Option<Change> {
+    /// Records that the subgraph does not work.
+    pub(crate) fn failed(mut self, now: Instant) -> Option<BreakerChange> {
         self.is_over = true;
         if self.is_probe {
             return self.breaker.failed(true, now);
         }
-        let mut inner = self.breaker.lock();
-        inner.is_checking = false;
-        // Others may have opened it meanwhile.
+        let mut counts = self.breaker.lock();
+        counts.is_checking = false;
+        // Other requests may have opened it meanwhile.
         let is_closed = self.breaker.state() == BreakerState::Closed;
-        is_closed.then(|| self.breaker.open(&mut inner, now))
+        is_closed.then(|| self.breaker.open(&mut counts, now))
     }
 }
 
@@ -322,7 +328,7 @@ impl Drop for Admission<'_> {
     }
 }
 
-impl Drop for Check<'_> {
+impl Drop for HealthCheck<'_> {
     fn drop(&mut self) {
         match (self.is_over, self.is_probe) {
             (true, _) => {}
@@ -398,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn old_failures_count_no_longer() {
+    fn old_failures_no_longer_count() {
         let mut case = Case::new();
         for _ in 0..20 {
             case.fail(1).after(4_000);
@@ -409,19 +415,19 @@ mod tests {
     }
 
     #[test]
-    fn while_open_it_says_how_long_and_then_lets_one_probe_through_at_a_time() {
+    fn while_open_it_returns_the_pause_and_then_admits_one_probe_at_a_time() {
         let mut case = Case::open();
         case.after(3_000);
-        assert_eq!(case.breaker.admit(case.now).unwrap_err(), IsOpen(Duration::from_secs(2)));
+        assert_eq!(case.breaker.admit(case.now).unwrap_err(), BreakerOpen(Duration::from_secs(2)));
         case.after(2_000);
         let probe = case.breaker.admit(case.now).unwrap();
         assert_eq!(case.breaker.state(), BreakerState::HalfOpen);
-        assert_eq!(case.breaker.admit(case.now).unwrap_err(), IsOpen(Duration::ZERO));
+        assert_eq!(case.breaker.admit(case.now).unwrap_err(), BreakerOpen(Duration::ZERO));
         assert_eq!(probe.succeeded(), None);
         let abandoned = case.breaker.admit(case.now).unwrap();
         drop(abandoned);
         assert_eq!(case.breaker.admit(case.now).unwrap().succeeded(), None);
-        assert_eq!(case.breaker.admit(case.now).unwrap().succeeded(), Some(Change::Closed));
+        assert_eq!(case.breaker.admit(case.now).unwrap().succeeded(), Some(BreakerChange::Closed));
         assert_eq!(case.breaker.state(), BreakerState::Closed);
     }
 
@@ -430,8 +436,8 @@ mod tests {
         let mut case = Case::open();
         case.after(5_000);
         let probe = case.breaker.admit(case.now).unwrap();
-        assert_eq!(probe.failed(case.now), Some(Change::Opened));
-        assert_eq!(case.breaker.admit(case.now).unwrap_err(), IsOpen(Duration::from_secs(5)));
+        assert_eq!(probe.failed(case.now), Some(BreakerChange::Opened));
+        assert_eq!(case.breaker.admit(case.now).unwrap_err(), BreakerOpen(Duration::from_secs(5)));
     }
 
     #[test]
@@ -449,7 +455,7 @@ mod tests {
         }
         let later = now + CHECK_PAUSE;
         drop(fail(later).unwrap());
-        assert_eq!(fail(later).unwrap().failed(later), Some(Change::Opened));
+        assert_eq!(fail(later).unwrap().failed(later), Some(BreakerChange::Opened));
         assert_eq!(breaker.state(), BreakerState::Open);
     }
 
@@ -474,7 +480,7 @@ mod tests {
         for _ in 0..PROBES_TO_CLOSE {
             assert_ne!(case.breaker.state(), BreakerState::Closed);
             let check = case.breaker.admit(case.now).unwrap().failed_unclearly(case.now).unwrap();
-            assert_eq!(case.breaker.admit(case.now).unwrap_err(), IsOpen(Duration::ZERO));
+            assert_eq!(case.breaker.admit(case.now).unwrap_err(), BreakerOpen(Duration::ZERO));
             let _ = check.passed(case.now);
         }
         assert_eq!(case.breaker.state(), BreakerState::Closed);
@@ -485,11 +491,11 @@ mod tests {
         let probe = || breaker.admit(*now).unwrap().failed_unclearly(*now).unwrap();
         drop(probe());
         let change = probe().failed(*now);
-        assert_eq!(change, Some(Change::Opened));
+        assert_eq!(change, Some(BreakerChange::Opened));
     }
 
     #[test]
-    fn what_went_out_before_it_opened_has_no_say_afterwards() {
+    fn requests_admitted_before_it_opened_do_not_change_it_afterwards() {
         let Case { breaker, now } = Case::new();
         let early = breaker.admit(now).unwrap();
         let late = breaker.admit(now).unwrap();

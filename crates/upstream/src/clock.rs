@@ -1,18 +1,18 @@
-//! The time as retries and the circuit breaker see it.
+//! The clock of retries and the circuit breaker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tells the time. Clones tell the same.
+/// A clock that tests can advance. Clones share the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    /// Milliseconds that this clock is ahead.
+    /// Milliseconds by which this clock is ahead of the system's.
     ahead: Arc<AtomicU64>,
 }
 
 impl Clock {
-    /// Puts the clock forward: for tests, which wait for nothing.
+    /// Advances the clock, for tests that do not want to wait.
     pub fn advance(&self, by: Duration) {
         let millis = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
         self.ahead.fetch_add(millis, Ordering::Relaxed);

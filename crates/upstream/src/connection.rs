@@ -1,4 +1,4 @@
-//! Connections to a server: opening one, and sending requests over it by HTTP/2, many at a time. An HTTP/1.1
+//! Opens connections to a server, and sends requests over HTTP/2, many at a time. An HTTP/1.1
 //! connection carries one request at a time: see [`crate::http1`].
 
 use std::cell::Cell;
@@ -21,56 +21,57 @@ use net::Stream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Protocol;
-use crate::counted::Counted;
-use crate::http1::Connection;
-use crate::retry::{Failure, Sent};
-use crate::standing::{STREAMS_MAX, Standing};
+use crate::byte_counter::CountedStream;
+use crate::http1::Http1Connection;
+use crate::retry::{FailedAttempt, SentState};
+use crate::shared::{STREAMS_MAX, SubgraphState};
 use crate::stats::count;
 use crate::target::{Address, Origin};
 
-/// An HTTP/2 connection with requests in flight is asked by a ping after this time without a frame
-/// whether it still lives …
+/// Time without a frame after which an HTTP/2 connection with requests in flight is checked by a
+/// ping.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// … and given up after this time without an answer.
+/// Time without a response to the ping after which the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer's headers over HTTP/2, expanded.
+/// Maximum size of the headers of a response over HTTP/2, expanded, in bytes.
 const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
 
-/// Requests that go out before the server has said how many it allows: more could be refused. The
-/// others wait for its word, which comes with the first answer at the latest.
+/// Number of requests that are sent before the server has announced its limit: it could refuse
+/// more. Further requests wait for the announcement, which comes with the first response at the
+/// latest.
 const STREAMS_BEFORE_SETTINGS: usize = 1;
 
-/// What was opened.
-pub(crate) enum Opened {
-    Http1(Connection),
-    Http2(Rc<Multiplexed>),
+/// A connection that was opened.
+pub(crate) enum OpenedConnection {
+    Http1(Http1Connection),
+    Http2(Rc<Http2Connection>),
 }
 
 /// Opens a connection. Must be called on a `LocalSet`: the task that drives the connection stays on
-/// this core. The permit is held until it closes.
+/// this worker. The permit is held until the connection closes.
 pub(crate) async fn open(
     origin: &Origin,
     protocol: Protocol,
     timeout: Duration,
-    standing: &Standing,
+    state: &SubgraphState,
     permit: OwnedSemaphorePermit,
-) -> Result<Opened, FetchError> {
-    count(&standing.stats.connections_opened);
+) -> Result<OpenedConnection, FetchError> {
+    count(&state.stats.connections_opened);
     let stream = connect(origin, timeout).await?;
     let agreed = stream.agreed_protocol() == Some(b"h2");
     if origin.tls.is_some() {
-        standing.agreed_http2.store(agreed, Ordering::Relaxed);
+        state.agreed_http2.store(agreed, Ordering::Relaxed);
         if protocol == Protocol::Http2 && !agreed {
             return Err(FetchError::Connect("TLS: the server does not agree to HTTP/2".into()));
         }
     }
-    let stream = Counted::new(stream, &standing.stats, permit);
+    let stream = CountedStream::new(stream, &state.stats, permit);
     if agreed || protocol == Protocol::Http2 {
-        Ok(Opened::Http2(Rc::new(Multiplexed::start(stream).await?)))
+        Ok(OpenedConnection::Http2(Rc::new(Http2Connection::start(stream).await?)))
     } else {
-        Ok(Opened::Http1(Connection::new(stream, Arc::clone(&standing.reuse))))
+        Ok(OpenedConnection::Http1(Http1Connection::new(stream, Arc::clone(&state.reuse))))
     }
 }
 
@@ -89,18 +90,19 @@ pub(crate) async fn connect(origin: &Origin, timeout: Duration) -> Result<Stream
     connected.map_err(|error| FetchError::Connect(error.to_string()))
 }
 
-/// An HTTP/2 connection, shared by the requests of one core. It closes with its last `Rc`.
-pub(crate) struct Multiplexed {
+/// An HTTP/2 connection, shared by the requests of one worker. It closes with its last `Rc`.
+pub(crate) struct Http2Connection {
     sender: http2::SendRequest<Full<Bytes>>,
-    /// Requests that it carries.
+    /// The number of requests in flight on this connection.
     streams: Cell<usize>,
-    /// How many the server allows, as far as is known. What is over that waits inside of hyper.
+    /// The number of requests that the server allows, as far as is known. hyper queues requests
+    /// above it.
     allowed: Rc<Cell<usize>>,
     idle_since: Cell<Instant>,
 }
 
-impl Multiplexed {
-    async fn start(stream: Counted) -> Result<Self, FetchError> {
+impl Http2Connection {
+    async fn start(stream: CountedStream) -> Result<Self, FetchError> {
         let (sender, mut connection) = http2::Builder::new(OnThisCore)
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
@@ -121,33 +123,33 @@ impl Multiplexed {
                 }
                 polled
             });
-            // How it ends is told to the requests in flight, if any.
+            // Requests in flight, if any, receive the reason of the end.
             let _ = driven.await;
         });
         Ok(Self { sender, streams: Cell::new(0), allowed, idle_since: Cell::new(Instant::now()) })
     }
 
-    /// Is it known to be closed?
+    /// True if the connection is known to be closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// May it carry one more request?
+    /// True if the connection may carry one more request.
     pub(crate) fn has_room(&self) -> bool {
         self.streams.get() < self.allowed.get()
     }
 
-    /// Since when it has carried none; `None` while it does.
+    /// The time since which the connection carries no request; `None` while it carries some.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         (self.streams.get() == 0).then(|| self.idle_since.get())
     }
 }
 
-/// A request's place on an HTTP/2 connection.
-pub(crate) struct OneStream(Rc<Multiplexed>);
+/// The slot of one request on an HTTP/2 connection.
+pub(crate) struct Http2Stream(Rc<Http2Connection>);
 
-impl OneStream {
-    pub(crate) fn new(connection: Rc<Multiplexed>) -> Self {
+impl Http2Stream {
+    pub(crate) fn new(connection: Rc<Http2Connection>) -> Self {
         connection.streams.set(connection.streams.get() + 1);
         Self(connection)
     }
@@ -156,23 +158,26 @@ impl OneStream {
     pub(crate) async fn send(
         &self,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, FailedAttempt> {
         self.0.sender.clone().try_send_request(request).await.map_err(|mut failed| {
-            let sent =
-                if failed.take_message().is_some() { Sent::Nothing } else { Sent::Unanswered };
-            Failure { sent, ..describe(failed.error()).into() }
+            let sent = if failed.take_message().is_some() {
+                SentState::Nothing
+            } else {
+                SentState::Unanswered
+            };
+            FailedAttempt { sent, ..describe(failed.error()).into() }
         })
     }
 }
 
-impl Drop for OneStream {
+impl Drop for Http2Stream {
     fn drop(&mut self) {
         self.0.streams.set(self.0.streams.get().saturating_sub(1));
         self.0.idle_since.set(Instant::now());
     }
 }
 
-/// Where hyper spawns what an HTTP/2 connection needs.
+/// Spawns the tasks of an HTTP/2 connection on the current worker.
 #[derive(Clone, Copy)]
 struct OnThisCore;
 
@@ -187,10 +192,10 @@ where
     }
 }
 
-/// hyper's errors as ours. Their texts name no hosts.
+/// Converts an error of hyper. The messages name no hosts.
 pub(crate) fn describe(error: &hyper::Error) -> FetchError {
     if error.is_parse() {
-        return FetchError::Protocol(format!("the answer is not valid HTTP ({error})"));
+        return FetchError::Protocol(format!("the response is not valid HTTP ({error})"));
     }
     FetchError::Closed(if error.is_incomplete_message() {
         "unexpected end".into()

@@ -1,4 +1,4 @@
-//! Which answers count, by status and content type (GraphQL over HTTP, sections 6.4.1 and 6.4.2).
+//! Checks the status and content type of responses (GraphQL over HTTP, sections 6.4.1 and 6.4.2).
 
 use execute::FetchError;
 use http::StatusCode;
@@ -7,11 +7,11 @@ use http::header::{self, HeaderMap};
 /// Bytes of a content type that an error may repeat.
 const CONTENT_TYPE_BYTES_MAX: usize = 64;
 
-/// Is the body worth reading as a GraphQL answer?
+/// Checks that the body may be a GraphQL response.
 ///
-/// `application/graphql-response+json` is an answer whatever the status says: only GraphQL servers
-/// write it. `application/json` is one with a status of success only: what comes with another may be
-/// from anything that stands in between.
+/// `application/graphql-response+json` is one whatever the status is: only GraphQL servers write
+/// it. `application/json` is one with a status of success only: with another status it may come
+/// from any intermediary.
 pub(crate) fn check(status: StatusCode, headers: &HeaderMap) -> Result<(), FetchError> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let mut parts = content_type.unwrap_or_default().split(';').map(str::trim);
@@ -19,7 +19,7 @@ pub(crate) fn check(status: StatusCode, headers: &HeaderMap) -> Result<(), Fetch
     let is_answer = match essence {
         Some(essence) if essence.eq_ignore_ascii_case("application/graphql-response+json") => true,
         Some(essence) => essence.eq_ignore_ascii_case("application/json") && status.is_success(),
-        // Says nothing: a success is given the chance to be JSON.
+        // Without a content type, a success may be JSON.
         None => status.is_success(),
     };
     if !is_answer {
@@ -36,17 +36,17 @@ pub(crate) fn check(status: StatusCode, headers: &HeaderMap) -> Result<(), Fetch
         let (name, value) = part.split_once('=')?;
         name.eq_ignore_ascii_case("charset").then(|| value.trim_matches('"'))
     });
-    // JSON is UTF-8 (RFC 8259, section 8.1), of which US-ASCII is a part.
+    // JSON is UTF-8 (RFC 8259, section 8.1), and US-ASCII is a subset of it.
     let is_utf8 =
         |it: &str| ["utf-8", "utf8", "us-ascii"].iter().any(|known| it.eq_ignore_ascii_case(known));
     if !charset.is_none_or(is_utf8) {
-        return Err(FetchError::Protocol("the answer is in another charset than UTF-8".into()));
+        return Err(FetchError::Protocol("the response is in another charset than UTF-8".into()));
     }
     Ok(())
 }
 
-/// True if the content type is `application/json`: with a status of failure such a body may hold GraphQL errors, as
-/// servers send them that are older than `application/graphql-response+json`.
+/// True if the content type is `application/json`. With a status of failure such a body may hold
+/// GraphQL errors, as sent by servers that are older than `application/graphql-response+json`.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = content_type.and_then(|it| it.split(';').next()).map(str::trim);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_as_an_answer() {
+    fn accepts_graphql_responses_only() {
         let cases = [
             (200, Some("application/json"), true),
             (200, Some("application/json; charset=utf-8"), true),

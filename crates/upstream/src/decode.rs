@@ -1,22 +1,22 @@
-//! Compressed answers (RFC 9110, section 8.4): which codings they have, and undoing them where that may
-//! take a while. The codings themselves are in the crate `coding`.
+//! Compressed responses (RFC 9110, section 8.4): reads their codings, and expands them on another
+//! thread if that may take long. The codings themselves are in the crate `coding`.
 
 use bytes::Bytes;
 use coding::{Coding, ExpandError};
 use execute::FetchError;
 use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
 
-/// What is asked for.
+/// The accepted codings.
 pub(crate) const ACCEPT_ENCODING: HeaderValue = HeaderValue::from_static(Coding::ACCEPT);
 
-/// Codings on top of each other. More than one is rare already.
+/// Maximum number of codings on top of each other. More than one is rare already.
 const CODINGS_MAX: usize = 3;
 
-/// Answers that expand to this many bytes are expanded on the core's thread, in some 0.3 ms. Larger ones
-/// are begun anew on another.
+/// Maximum size of a response that is expanded on the worker's thread, in some 0.3 ms. Larger ones
+/// are started again on another thread.
 const INLINE_BYTES_MAX: usize = 128 * 1024;
 
-/// The codings of an answer, in the order in which they were applied.
+/// The codings of a response, in the order in which they were applied.
 pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, FetchError> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -33,7 +33,7 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, FetchError> {
 }
 
 fn unknown() -> FetchError {
-    let message = format!("the answer has a content coding other than {}", Coding::ACCEPT);
+    let message = format!("the response has a content coding other than {}", Coding::ACCEPT);
     FetchError::Protocol(message)
 }
 
@@ -48,10 +48,10 @@ pub(crate) async fn expand(
         Err(ExpandError::TooLarge(_)) if limit > INLINE_BYTES_MAX => {}
         done => return done.map(Bytes::from).map_err(|error| described(error, limit)),
     }
-    // The thread ends on its own, at the limit at the latest, if nobody waits for it any more.
+    // If the request is cancelled, the thread ends by itself, at the limit at the latest.
     let undone = tokio::task::spawn_blocking(move || undo(&body, &codings, limit)).await;
     let Ok(undone) = undone else {
-        return Err(FetchError::Protocol("expanding the answer broke off".into()));
+        return Err(FetchError::Protocol("expanding the response broke off".into()));
     };
     undone.map(Bytes::from).map_err(|error| described(error, limit))
 }
@@ -72,7 +72,7 @@ fn described(error: ExpandError, limit: usize) -> FetchError {
     match error {
         ExpandError::TooLarge(_) => FetchError::TooLarge { limit: limit as u64 },
         ExpandError::Broken { coding, .. } => {
-            FetchError::Protocol(format!("the answer is not valid {}", coding.name()))
+            FetchError::Protocol(format!("the response is not valid {}", coding.name()))
         }
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_of_all_sizes_are_expanded_and_those_over_the_limit_refused() {
+    async fn expands_responses_of_all_sizes_and_refuses_those_over_the_limit() {
         for size in [1_000, 2 * INLINE_BYTES_MAX] {
             let text = b"{\"a\":1}".repeat(size / 7);
             for codings in [[Coding::Gzip], [Coding::Brotli], [Coding::Zstd], [Coding::Deflate]] {
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_compressed_at_all_is_refused() {
+    async fn refuses_a_body_that_is_not_compressed() {
         let body = Bytes::from_static(b"{\"a\":1}");
         let refused = expand(body, vec![Coding::Gzip], 1000).await.unwrap_err();
-        assert_eq!(refused.to_string(), "the answer is not valid gzip");
+        assert_eq!(refused.to_string(), "the response is not valid gzip");
     }
 
     #[test]
-    fn the_header_is_read_as_it_may_be_written() {
+    fn the_header_is_read_in_all_its_forms() {
         use Coding::{Brotli, Gzip, Zstd};
         let read = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();

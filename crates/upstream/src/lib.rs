@@ -1,41 +1,45 @@
 //! The subgraph client: connection pools, limits, deadlines, retries, circuit breakers.
 //!
-//! Invariant: knows nothing of plans. A body goes out, an answer that looks like GraphQL over HTTP
-//! comes back, or an error that says what happened without naming hosts or addresses.
+//! Invariant: knows nothing of plans. A body goes out, and a response that looks like GraphQL over
+//! HTTP comes back, or an error that describes the failure without naming hosts or addresses.
 //!
-//! The way of a request (`upstream`): the breaker lets it through or not, it waits for its turn
-//! (`standing`), takes a connection of this core (`pool`) or opens one (`connection`), is sent (`http1`, or hyper for HTTP/2), and
-//! its answer is read, expanded and checked (`answer`, `decode`, `content_type`). What failed is perhaps sent again
-//! (`retry`).
+//! The path of a request (`upstream`):
+//!
+//! 1. The circuit breaker admits it or not (`breaker`).
+//! 2. It waits for its permit (`shared`).
+//! 3. It takes a connection of this worker (`pool`), or opens one (`connection`).
+//! 4. It is sent (`http1`, or hyper for HTTP/2).
+//! 5. Its response is read, expanded and checked (`response`, `decode`, `content_type`).
+//! 6. If it failed, it may be sent again (`retry`).
 
-mod answer;
 mod breaker;
+mod byte_counter;
 mod clock;
 mod connection;
 mod content_type;
-mod counted;
 mod decode;
-mod get;
+mod event_loop_turn;
+mod fetch_resource;
 mod http1;
 mod log_throttle;
-mod no_server;
 mod pool;
 mod request_headers;
+mod response;
 mod retry;
 mod reuse;
 mod settings;
-mod standing;
+mod shared;
 mod stats;
 mod target;
-mod turn;
+mod unreachable_subgraph;
 mod upstream;
 
 pub use breaker::BreakerState;
 pub use clock::Clock;
-pub use get::Resource;
-pub use no_server::NoServer;
+pub use fetch_resource::Resource;
 pub use request_headers::belongs_to_connection;
 pub use settings::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
 pub use stats::{FailureKind, Latencies, UpstreamStats};
 pub use target::TargetError;
+pub use unreachable_subgraph::NoServer;
 pub use upstream::Upstream;

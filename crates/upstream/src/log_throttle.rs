@@ -1,22 +1,24 @@
-//! Limits log lines that repeat: the first occurrence is logged at once, then at most one line per interval gives the
-//! number of occurrences since the line before. When failures have stopped, one more line says so.
+//! Limits log lines that repeat: the first occurrence is logged at once, then at most one line per
+//! interval gives the number of occurrences since the line before. When the failures have stopped,
+//! one more line reports it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time between two lines of one kind about one subgraph. A person reads them; more tell nothing more.
+/// Time between two lines of one kind about one subgraph. People read them; more lines are no more
+/// useful.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time without a failure after which a subgraph counts as recovered. With a shorter time, a subgraph that fails
 /// occasionally would be reported as failing and recovered in turn.
 const QUIET_TIME: Duration = Duration::from_secs(10);
 
-/// Limits how often something is logged.
+/// Limits the rate of one kind of log line.
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottle {
     state: Mutex<ThrottleState>,
-    /// True from the first occurrence until it is reported as over: a success looks at nothing else.
+    /// True from the first occurrence until its end is reported. A success reads nothing else.
     is_active: AtomicBool,
 }
 
@@ -46,8 +48,8 @@ impl LogThrottle {
         Some(std::mem::take(&mut state.unreported))
     }
 
-    /// Returns the number of all occurrences if they have just been found to be over: once, at the first success after
-    /// a quiet time. Costs one atomic read while there was none. hot path: every request that succeeds.
+    /// Returns the number of all occurrences if they are over: once, at the first success after a
+    /// quiet time. Costs one atomic read if there were none. hot path: every request that succeeds.
     pub(crate) fn record_success(&self, now: impl FnOnce() -> Instant) -> Option<u64> {
         if !self.is_active.load(Ordering::Relaxed) {
             return None;

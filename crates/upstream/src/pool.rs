@@ -1,7 +1,8 @@
-//! The connections of one core that wait for requests. Connections never move between cores.
+//! The open connections of one worker that wait for requests. Connections never move between
+//! workers.
 //!
-//! While there are any, a task of this core keeps them: it closes those that have been idle for too
-//! long, and those that another core needs more.
+//! While there are any, a task of this worker maintains them: it closes connections that were idle
+//! for too long, and those that another worker needs more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,27 +14,27 @@ use std::time::{Duration, Instant};
 
 use execute::FetchError;
 
-use crate::connection::{Multiplexed, OneStream};
-use crate::http1::Connection;
-use crate::standing::{PoolId, Standing};
+use crate::connection::{Http2Connection, Http2Stream};
+use crate::http1::Http1Connection;
+use crate::shared::{PoolId, SubgraphState};
 use crate::stats::OwnedGauge;
 
-/// How often idle connections are looked through. An idle one lives at most this much longer
-/// than it may.
+/// Interval at which idle connections are checked. A connection may exceed its idle timeout by at
+/// most this time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct Pool {
-    exclusive: Vec<Idle>,
-    multiplexed: Vec<Rc<Multiplexed>>,
-    opening: Rc<Opening>,
-    is_kept: bool,
-    /// Wakes the task that keeps the pool.
-    keeper: Option<Waker>,
+    idle: Vec<IdleConnection>,
+    http2: Vec<Rc<Http2Connection>>,
+    connect_gate: Rc<ConnectGate>,
+    is_maintained: bool,
+    /// Wakes the task that maintains the pool.
+    maintenance_waker: Option<Waker>,
 }
 
-struct Idle {
-    connection: Connection,
+struct IdleConnection {
+    connection: Http1Connection,
     since: Instant,
     _gauge: OwnedGauge,
 }
@@ -42,19 +43,18 @@ thread_local! {
     static POOLS: RefCell<HashMap<PoolId, Pool>> = RefCell::default();
 }
 
-/// Takes the HTTP/1.1 connection that was used last, if there is one that is still open.
-pub(crate) fn take_exclusive(standing: &Standing, idle_timeout: Duration) -> Option<Connection> {
-    if !standing.reuse.may_reuse() {
-        let idle = POOLS.with_borrow_mut(|pools| {
-            Some(std::mem::take(&mut pools.get_mut(&standing.pool)?.exclusive))
-        });
+/// Takes the HTTP/1.1 connection that was used last and is still open.
+pub(crate) fn take_idle(state: &SubgraphState, idle_timeout: Duration) -> Option<Http1Connection> {
+    if !state.reuse.may_reuse() {
+        let idle = POOLS
+            .with_borrow_mut(|pools| Some(std::mem::take(&mut pools.get_mut(&state.pool)?.idle)));
         drop(idle);
         return None;
     }
     loop {
-        let idle = POOLS.with_borrow_mut(|pools| pools.get_mut(&standing.pool)?.exclusive.pop())?;
+        let idle = POOLS.with_borrow_mut(|pools| pools.get_mut(&state.pool)?.idle.pop())?;
         let mut connection = idle.connection;
-        // Whoever sends a request waits for what comes of it anyway.
+        // No waker is needed: the request is about to wait for its response anyway.
         let ended = connection.poll_end(&mut Context::from_waker(Waker::noop()));
         if idle.since.elapsed() < idle_timeout && ended.is_pending() {
             return Some(connection);
@@ -62,82 +62,93 @@ pub(crate) fn take_exclusive(standing: &Standing, idle_timeout: Duration) -> Opt
     }
 }
 
-/// Gives a connection back whose answer has been read to its end.
-pub(crate) fn give_back(standing: &Arc<Standing>, connection: Connection, idle_timeout: Duration) {
-    // Someone on another core waits for it to close.
-    if !connection.is_reusable() || standing.limits.wanted() > 0 || !standing.reuse.may_reuse() {
+/// Returns a connection whose response has been read to its end.
+pub(crate) fn return_connection(
+    state: &Arc<SubgraphState>,
+    connection: Http1Connection,
+    idle_timeout: Duration,
+) {
+    // A request on another worker waits for a connection to close.
+    if !connection.is_reusable() || state.limits.wanted() > 0 || !state.reuse.may_reuse() {
         return;
     }
-    match standing.reuse.probation() {
-        Some(time) => watch(Arc::clone(standing), connection, idle_timeout, time),
-        None => keep_idle(standing, connection, idle_timeout),
+    match state.reuse.probation() {
+        Some(time) => return_after_probation(Arc::clone(state), connection, idle_timeout, time),
+        None => keep_idle(state, connection, idle_timeout),
     }
 }
 
-/// Gives a connection back once nothing has come on it for a while. Until then others open their own.
-fn watch(
-    standing: Arc<Standing>,
-    mut connection: Connection,
+/// Returns a connection once nothing was received on it for a while. Until then other requests open
+/// their own.
+fn return_after_probation(
+    state: Arc<SubgraphState>,
+    mut connection: Http1Connection,
     idle_timeout: Duration,
     time: Duration,
 ) {
     tokio::task::spawn_local(async move {
         let ended = poll_fn(|context| connection.poll_end(context));
-        let has_stood = tokio::time::timeout(time, ended).await.is_err();
-        if !has_stood {
+        let has_passed = tokio::time::timeout(time, ended).await.is_err();
+        if !has_passed {
             return;
         }
-        standing.reuse.note_proven();
-        if standing.reuse.may_reuse() && standing.limits.wanted() == 0 {
-            keep_idle(&standing, connection, idle_timeout);
+        state.reuse.note_proven();
+        if state.reuse.may_reuse() && state.limits.wanted() == 0 {
+            keep_idle(&state, connection, idle_timeout);
         }
     });
 }
 
-fn keep_idle(standing: &Arc<Standing>, connection: Connection, idle_timeout: Duration) {
-    let idle = Idle {
+fn keep_idle(state: &Arc<SubgraphState>, connection: Http1Connection, idle_timeout: Duration) {
+    let idle = IdleConnection {
         connection,
         since: Instant::now(),
-        _gauge: OwnedGauge::up(&standing.stats, |it| &it.connections_idle),
+        _gauge: OwnedGauge::up(&state.stats, |it| &it.connections_idle),
     };
     let mut ended = None;
-    with_pool(standing, idle_timeout, |pool| ended = pool.idle(idle));
+    with_pool(state, idle_timeout, |pool| ended = pool.add_idle(idle));
     drop(ended);
 }
 
-/// A place on an HTTP/2 connection, if one has room.
-pub(crate) fn share(standing: &Standing) -> Option<OneStream> {
-    // What is dropped is dropped after the borrow has ended: dropping wakes tasks.
+/// Returns a slot on an HTTP/2 connection that has room.
+pub(crate) fn join_http2_connection(state: &SubgraphState) -> Option<Http2Stream> {
+    // Closed connections are dropped after the borrow has ended, because dropping wakes tasks.
     let mut closed = Vec::new();
     POOLS.with_borrow_mut(|pools| {
-        let pool = pools.get_mut(&standing.pool)?;
-        closed.extend(pool.multiplexed.extract_if(.., |it| it.is_closed()));
-        let connection = pool.multiplexed.iter().find(|it| it.has_room())?;
-        Some(OneStream::new(Rc::clone(connection)))
+        let pool = pools.get_mut(&state.pool)?;
+        closed.extend(pool.http2.extract_if(.., |it| it.is_closed()));
+        let connection = pool.http2.iter().find(|it| it.has_room())?;
+        Some(Http2Stream::new(Rc::clone(connection)))
     })
 }
 
-/// Lets others share a new HTTP/2 connection.
-pub(crate) fn offer(standing: &Arc<Standing>, connection: Rc<Multiplexed>, idle_timeout: Duration) {
-    with_pool(standing, idle_timeout, |pool| pool.multiplexed.push(connection));
+/// Adds a new HTTP/2 connection that other requests may share.
+pub(crate) fn add_http2_connection(
+    state: &Arc<SubgraphState>,
+    connection: Rc<Http2Connection>,
+    idle_timeout: Duration,
+) {
+    with_pool(state, idle_timeout, |pool| pool.http2.push(connection));
 }
 
-/// The gate of those who would open an HTTP/2 connection: one does, the others share it.
-pub(crate) fn opening(standing: &Standing) -> Rc<Opening> {
-    POOLS.with_borrow_mut(|pools| Rc::clone(&pools.entry(standing.pool).or_default().opening))
+/// Returns the gate of requests that need a new HTTP/2 connection: one opens it, the others share
+/// it.
+pub(crate) fn connect_gate(state: &SubgraphState) -> Rc<ConnectGate> {
+    POOLS.with_borrow_mut(|pools| Rc::clone(&pools.entry(state.pool).or_default().connect_gate))
 }
 
-/// See [`opening`].
+/// The gate of requests that need a new HTTP/2 connection. See [`connect_gate`].
 #[derive(Default)]
-pub(crate) struct Opening {
+pub(crate) struct ConnectGate {
     gate: tokio::sync::Mutex<()>,
     attempts: Cell<u64>,
     failure: RefCell<Option<FetchError>>,
 }
 
-impl Opening {
-    /// Runs `open` alone, unless `shared` finds what another has opened meanwhile. Who waited for an
-    /// attempt that failed fails with it: a server that hangs makes nobody wait twice.
+impl ConnectGate {
+    /// Runs `open` alone, unless `shared` finds a connection that was opened meanwhile. Requests
+    /// that waited for an attempt that failed fail with it, so that a server that hangs delays no
+    /// request twice.
     pub(crate) async fn run<T>(
         &self,
         shared: impl Fn() -> Option<T>,
@@ -160,25 +171,25 @@ impl Opening {
     }
 }
 
-fn with_pool(standing: &Arc<Standing>, idle_timeout: Duration, change: impl FnOnce(&mut Pool)) {
+fn with_pool(state: &Arc<SubgraphState>, idle_timeout: Duration, change: impl FnOnce(&mut Pool)) {
     let must_start = POOLS.with_borrow_mut(|pools| {
-        let pool = pools.entry(standing.pool).or_default();
+        let pool = pools.entry(state.pool).or_default();
         change(pool);
-        !std::mem::replace(&mut pool.is_kept, true)
+        !std::mem::replace(&mut pool.is_maintained, true)
     });
     if must_start {
-        let kept = Kept(standing.pool);
-        tokio::task::spawn_local(keep(Arc::clone(standing), idle_timeout, kept));
+        let kept = PoolGuard(state.pool);
+        tokio::task::spawn_local(maintain_pool(Arc::clone(state), idle_timeout, kept));
     }
 }
 
-/// Ends when a server has closed a connection that waits here.
-fn closing(pool: PoolId) -> impl Future<Output = ()> {
+/// Completes when a server has closed a connection that waits here.
+fn idle_connection_closed(pool: PoolId) -> impl Future<Output = ()> {
     poll_fn(move |context| {
         POOLS.with_borrow_mut(|pools| {
             let Some(pool) = pools.get_mut(&pool) else { return Poll::Ready(()) };
-            pool.keeper = Some(context.waker().clone());
-            let mut idle = pool.exclusive.iter_mut();
+            pool.maintenance_waker = Some(context.waker().clone());
+            let mut idle = pool.idle.iter_mut();
             match idle.any(|it| it.connection.poll_end(context).is_ready()) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
@@ -187,27 +198,28 @@ fn closing(pool: PoolId) -> impl Future<Output = ()> {
     })
 }
 
-/// Held by the task that keeps a pool. When it ends, also with its runtime, the pool goes with it.
-struct Kept(PoolId);
+/// Held by the task that maintains a pool. When the task ends, also with its runtime, the pool is
+/// removed.
+struct PoolGuard(PoolId);
 
-impl Drop for Kept {
+impl Drop for PoolGuard {
     fn drop(&mut self) {
-        // While the thread ends the pools may be gone already.
+        // While the thread ends, the pools may be gone already.
         let removed =
             POOLS.try_with(|pools| pools.try_borrow_mut().map(|mut it| it.remove(&self.0)));
         drop(removed);
     }
 }
 
-async fn keep(standing: Arc<Standing>, idle_timeout: Duration, kept: Kept) {
+async fn maintain_pool(state: Arc<SubgraphState>, idle_timeout: Duration, kept: PoolGuard) {
     loop {
-        // Before the look at what is wanted, so that nothing falls between the two.
-        let wanting = standing.limits.wanting();
-        let wanted = standing.limits.wanted();
+        // Registered before the number is read, so that no request is missed between the two.
+        let wanting = state.limits.wanting();
+        let wanted = state.limits.wanted();
         let (dropped, is_empty) = POOLS.with_borrow_mut(|pools| {
             let Some(pool) = pools.get_mut(&kept.0) else { return (None, true) };
             let dropped = pool.drop_idle(idle_timeout, wanted);
-            (Some(dropped), pool.exclusive.is_empty() && pool.multiplexed.is_empty())
+            (Some(dropped), pool.idle.is_empty() && pool.http2.is_empty())
         });
         drop(dropped);
         if is_empty {
@@ -215,45 +227,49 @@ async fn keep(standing: Arc<Standing>, idle_timeout: Duration, kept: Kept) {
         }
         tokio::select! {
             () = wanting => {}
-            () = closing(kept.0) => {}
+            () = idle_connection_closed(kept.0) => {}
             () = tokio::time::sleep(SWEEP_INTERVAL) => {}
         }
     }
 }
 
 impl Pool {
-    /// Lets a connection wait. It comes back if it has ended already; dropping it wakes tasks, so that is the caller's.
-    fn idle(&mut self, mut idle: Idle) -> Option<Idle> {
-        if let Some(keeper) = &self.keeper
-            && idle.connection.poll_end(&mut Context::from_waker(keeper)).is_ready()
+    /// Adds a connection that waits for requests. Returns it if it has ended already: dropping it
+    /// wakes tasks, so the caller must do that.
+    fn add_idle(&mut self, mut idle: IdleConnection) -> Option<IdleConnection> {
+        if let Some(maintenance_waker) = &self.maintenance_waker
+            && idle.connection.poll_end(&mut Context::from_waker(maintenance_waker)).is_ready()
         {
             return Some(idle);
         }
-        self.exclusive.push(idle);
+        self.idle.push(idle);
         None
     }
 
-    /// Takes out what has expired or closed, and up to `wanted` more of what is idle, oldest first.
+    /// Removes connections that have expired or closed, and up to `wanted` further idle ones,
+    /// oldest first.
     fn drop_idle(
         &mut self,
         idle_timeout: Duration,
         wanted: usize,
-    ) -> (Vec<Idle>, Vec<Rc<Multiplexed>>) {
+    ) -> (Vec<IdleConnection>, Vec<Rc<Http2Connection>>) {
         let is_old = |since: Instant| since.elapsed() >= idle_timeout;
-        let mut context = Context::from_waker(self.keeper.as_ref().unwrap_or(Waker::noop()));
-        let mut has_ended = |it: &mut Idle| it.connection.poll_end(&mut context).is_ready();
-        let mut exclusive: Vec<_> =
-            self.exclusive.extract_if(.., |it| is_old(it.since) || has_ended(it)).collect();
-        let more = wanted.saturating_sub(exclusive.len()).min(self.exclusive.len());
-        exclusive.extend(self.exclusive.drain(..more));
-        let mut still_wanted = wanted.saturating_sub(exclusive.len());
-        let multiplexed = self.multiplexed.extract_if(.., |it| {
+        let mut context =
+            Context::from_waker(self.maintenance_waker.as_ref().unwrap_or(Waker::noop()));
+        let mut has_ended =
+            |it: &mut IdleConnection| it.connection.poll_end(&mut context).is_ready();
+        let mut idle: Vec<_> =
+            self.idle.extract_if(.., |it| is_old(it.since) || has_ended(it)).collect();
+        let more = wanted.saturating_sub(idle.len()).min(self.idle.len());
+        idle.extend(self.idle.drain(..more));
+        let mut still_wanted = wanted.saturating_sub(idle.len());
+        let http2 = self.http2.extract_if(.., |it| {
             let Some(since) = it.idle_since() else { return it.is_closed() };
-            let goes = it.is_closed() || is_old(since) || still_wanted > 0;
-            still_wanted = still_wanted.saturating_sub(usize::from(goes));
-            goes
+            let is_removed = it.is_closed() || is_old(since) || still_wanted > 0;
+            still_wanted = still_wanted.saturating_sub(usize::from(is_removed));
+            is_removed
         });
-        let multiplexed = multiplexed.collect();
-        (exclusive, multiplexed)
+        let http2 = http2.collect();
+        (idle, http2)
     }
 }

@@ -5,17 +5,18 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::decode::ACCEPT_ENCODING;
 
-/// What we can read, the proper type first (GraphQL over HTTP, section 5.2.1).
+/// The accepted content types, the proper type first (GraphQL over HTTP, section 5.2.1).
 const ACCEPT: HeaderValue =
     HeaderValue::from_static("application/graphql-response+json, application/json;q=0.9");
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Headers that are never passed on from one message to another, in neither direction: those of one
-/// connection (RFC 9110, section 7.6.1) and of a WebSocket's handshake, and those that describe the
-/// bytes of a body which is not the one that we write.
+/// True for headers that are never forwarded from one message to another, in either direction:
+/// those of one connection (RFC 9110, section 7.6.1) and of a WebSocket handshake, and those that
+/// describe the bytes of a body, because the router writes its own.
 ///
-/// What the `connection` header of a message names belongs to it too; that is for the caller to see.
+/// Headers that the `connection` header of a message names belong to the connection too; callers
+/// must check that.
 pub fn belongs_to_connection(name: &HeaderName) -> bool {
     const KNOWN: [HeaderName; 14] = [
         header::ACCEPT,
@@ -39,7 +40,8 @@ pub fn belongs_to_connection(name: &HeaderName) -> bool {
         || text.starts_with("sec-websocket-")
 }
 
-/// Builds the headers for `request`. `host` is for HTTP/1.1; in HTTP/2 the request target says it.
+/// Builds the headers for `request`. `host` is for HTTP/1.1; in HTTP/2 the request target contains
+/// it.
 pub(crate) fn headers(
     host: Option<&HeaderValue>,
     compression: bool,
@@ -55,7 +57,7 @@ pub(crate) fn headers(
         headers.insert(header::ACCEPT_ENCODING, ACCEPT_ENCODING);
     }
     for (name, value) in request.headers {
-        // The rules have seen to that already; a mistake there must not break the framing.
+        // The forwarding rules exclude these already; a mistake there must not break the framing.
         if !belongs_to_connection(name) {
             headers.append(name, value.clone());
         }

@@ -1,4 +1,4 @@
-//! What may be sent again, after which pause, and how much of that a subgraph is asked to bear.
+//! Decides which requests are sent again and after which pause, and bounds the load of retries.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,78 +8,79 @@ use http::StatusCode;
 
 use crate::RetrySettings;
 
-/// Retries that may be saved up for a bad moment.
+/// Maximum number of earned retries that are saved up.
 const SAVED_MAX: f64 = 100.0;
 
-/// Retries to begin with, and to fall back on where requests are rare.
+/// Retries available at the start, and where requests are rare.
 const RESERVE: f64 = 10.0;
 
-/// How fast the reserve comes back, in retries a second.
+/// Growth of the reserve, in retries a second.
 const RESERVE_PER_SECOND: f64 = 1.0;
 
 /// One attempt that failed.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct FailedAttempt {
     pub(crate) error: FetchError,
-    /// What the subgraph has seen of the request.
-    pub(crate) sent: Sent,
-    /// The answer asked for a pause that is longer than we wait (`retry-after`).
+    /// The part of the exchange that took place.
+    pub(crate) sent: SentState,
+    /// True if the response asks for a longer pause than the client waits (`retry-after`).
     pub(crate) asks_for_a_pause: bool,
 }
 
-/// What a subgraph has seen of a request that failed.
+/// The part of an exchange that took place before it failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sent {
-    /// Not a byte, for certain.
+pub(crate) enum SentState {
+    /// Certainly no byte was sent.
     Nothing,
-    /// Perhaps all of it; no byte of an answer has come.
+    /// The request may have been sent; no byte of a response has come.
     Unanswered,
-    /// It has answered, in whole or in part.
+    /// A response has come, in whole or in part.
     Answered,
 }
 
-impl From<FetchError> for Failure {
+impl From<FetchError> for FailedAttempt {
     fn from(error: FetchError) -> Self {
-        Self { error, sent: Sent::Answered, asks_for_a_pause: false }
+        Self { error, sent: SentState::Answered, asks_for_a_pause: false }
     }
 }
 
-impl Failure {
-    /// May the request be sent again, and is there hope?
+impl FailedAttempt {
+    /// True if the request may be sent again, and may succeed then.
     pub(crate) fn may_repeat(&self, is_mutation: bool) -> bool {
         let is_passing = match &self.error {
-            // A certificate that is not trusted will not be in a moment either.
+            // A certificate that is not trusted now will not be trusted in a moment either.
             FetchError::Connect(reason) => !reason.starts_with("TLS:"),
-            FetchError::Closed(_) => self.sent != Sent::Answered,
+            FetchError::Closed(_) => self.sent != SentState::Answered,
             FetchError::Status { status, .. } => is_passing(*status) && !self.asks_for_a_pause,
             _ => false,
         };
-        is_passing && (!is_mutation || self.sent == Sent::Nothing)
+        is_passing && (!is_mutation || self.sent == SentState::Nothing)
     }
 }
 
-/// Statuses of proxies whose server is away for a moment (RFC 9110, sections 15.6.3 to 15.6.5).
+/// True for statuses of proxies whose server is unavailable for a moment (RFC 9110, sections 15.6.3
+/// to 15.6.5).
 fn is_passing(status: StatusCode) -> bool {
     [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT]
         .contains(&status)
 }
 
-/// What the failure of a request says of its subgraph.
+/// The conclusion from a failed request about its subgraph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Nothing was asked of it.
+    /// Nothing was sent to the subgraph.
     Unknown,
-    /// It works: the failure is about this request or its answer.
+    /// The subgraph works: the failure is about this request or its response.
     Works,
-    /// It fails, or this request makes it fail: a server that cannot read a request may close the connection, and one
-    /// whose code has a defect answers 500.
+    /// The subgraph fails, or this request makes it fail: a server that cannot read a request may
+    /// close the connection, and one with a defect in its code responds with 500.
     Unclear,
-    /// It does not work.
+    /// The subgraph does not work.
     Fails,
 }
 
-/// See [`Verdict`].
-pub(crate) fn verdict(error: &FetchError) -> Verdict {
+/// Concludes from a failure about the subgraph.
+pub(crate) fn judge_failure(error: &FetchError) -> Verdict {
     match error {
         FetchError::Overloaded => Verdict::Unknown,
         FetchError::Connect(_) | FetchError::Timeout(_) => Verdict::Fails,
@@ -90,38 +91,39 @@ pub(crate) fn verdict(error: &FetchError) -> Verdict {
     }
 }
 
-/// The pause before retry number `number`, from 0: doubled each time, then between half and all of
-/// that, as `random` (any 32 bits) decides, so that those who failed together do not return together.
-pub(crate) fn pause(settings: &RetrySettings, number: u32, random: u32) -> Duration {
+/// The pause before retry number `number`, from 0: doubled each time, then reduced to between half
+/// and all of that by `random` (any 32 bits), so that requests that failed together do not return
+/// together.
+pub(crate) fn retry_pause(settings: &RetrySettings, number: u32, random: u32) -> Duration {
     let doubled = settings.initial.saturating_mul(1 << number.min(20)).min(settings.max);
     doubled.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0)
 }
 
 /// The retries that one subgraph's requests have earned, for the whole process.
 ///
-/// Requests pay in by being counted elsewhere; only who wants to retry takes the lock.
+/// Requests pay in by being counted elsewhere; only retries take the lock.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct RetryBudget {
     percent: u32,
-    inner: Mutex<Account>,
+    inner: Mutex<BudgetAccount>,
 }
 
 #[derive(Debug)]
-struct Account {
+struct BudgetAccount {
     earned: f64,
     reserve: f64,
-    /// As of these.
+    /// The number of requests and the time up to which the account is settled.
     requests: u64,
     at: Instant,
 }
 
-impl Budget {
+impl RetryBudget {
     pub(crate) fn new(settings: &RetrySettings, now: Instant) -> Self {
-        let account = Account { earned: 0.0, reserve: RESERVE, requests: 0, at: now };
+        let account = BudgetAccount { earned: 0.0, reserve: RESERVE, requests: 0, at: now };
         Self { percent: settings.budget_percent, inner: Mutex::new(account) }
     }
 
-    /// Takes one retry out, if there is one. `requests` is how many requests there have been ever.
+    /// Withdraws one retry, if there is one. `requests` is the number of all requests so far.
     pub(crate) fn withdraw(&self, requests: u64, now: Instant) -> bool {
         let mut account = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let more = requests.saturating_sub(account.requests) as f64;
@@ -145,8 +147,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn failure(error: FetchError, sent: Sent) -> Failure {
-        Failure { error, sent, asks_for_a_pause: false }
+    fn failure(error: FetchError, sent: SentState) -> FailedAttempt {
+        FailedAttempt { error, sent, asks_for_a_pause: false }
     }
 
     fn status(code: u16) -> FetchError {
@@ -155,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_repeated_when_there_is_hope_and_mutations_when_nothing_was_sent() {
-        use Sent::{Answered, Nothing, Unanswered};
+    fn queries_are_repeated_after_transient_failures_and_mutations_if_nothing_was_sent() {
+        use SentState::{Answered, Nothing, Unanswered};
         let connect = || FetchError::Connect("connection refused".into());
         let closed = || FetchError::Closed("reset".into());
         for (error, sent, query, mutation) in [
@@ -177,7 +179,7 @@ mod tests {
             let may = (failure.may_repeat(false), failure.may_repeat(true));
             assert_eq!(may, (query, mutation), "{failure:?}");
         }
-        let busy = Failure { asks_for_a_pause: true, ..failure(status(503), Answered) };
+        let busy = FailedAttempt { asks_for_a_pause: true, ..failure(status(503), Answered) };
         assert!(!busy.may_repeat(false));
     }
 
@@ -188,7 +190,7 @@ mod tests {
             max: Duration::from_millis(500),
             ..RetrySettings::default()
         };
-        let of = |random| [0, 1, 2, 3, 99].map(|it| pause(&settings, it, random).as_millis());
+        let of = |random| [0, 1, 2, 3, 99].map(|it| retry_pause(&settings, it, random).as_millis());
         assert_eq!(of(u32::MAX), [100, 200, 400, 500, 500]);
         assert_eq!(of(0), [50, 100, 200, 250, 250]);
     }
@@ -197,7 +199,7 @@ mod tests {
     fn retries_are_earned_by_requests_beside_a_small_reserve() {
         let now = Instant::now();
         let settings = RetrySettings { budget_percent: 20, ..RetrySettings::default() };
-        let budget = Budget::new(&settings, now);
+        let budget = RetryBudget::new(&settings, now);
         let drain =
             |requests, now| (0..1000).take_while(|_| budget.withdraw(requests, now)).count();
         assert_eq!(drain(0, now), 10, "the reserve");
@@ -205,7 +207,7 @@ mod tests {
         assert_eq!(drain(50, now), 0);
         assert_eq!(drain(10_050, now), 100, "what may be saved");
         assert_eq!(drain(10_050, now + Duration::from_secs(4)), 4, "the reserve comes back");
-        let none = Budget::new(&RetrySettings { budget_percent: 0, ..settings }, now);
+        let none = RetryBudget::new(&RetrySettings { budget_percent: 0, ..settings }, now);
         assert!(!none.withdraw(100, now));
     }
 }

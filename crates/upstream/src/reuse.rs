@@ -1,11 +1,13 @@
 //! Decides whether the HTTP/1.1 connections of a subgraph may carry one request after another.
 //!
-//! HTTP/1.1 matches responses to requests by their order alone. A server that sends bytes when no request is open has
-//! lost count, and its next bytes may be taken for the response to a request that they do not belong to. The connection
-//! on which that is noticed is closed, and for a while no connection of this subgraph is used twice: each request then
-//! has a connection of its own, on which nothing else can arrive. At the start and after each such time the first
-//! connections are on probation: they are watched for a moment before one is used again, so that a server that always
-//! sends too much is noticed before anything can be mismatched. HTTP/2 numbers its streams and is not concerned.
+//! HTTP/1.1 matches responses to requests by their order alone. If a server sends bytes when no
+//! request is open, its count of responses is wrong, and its next bytes may be taken for the
+//! response to a request that they do not belong to. The connection on which that is noticed is
+//! closed, and for a while no connection of this subgraph is used twice: each request then has a
+//! connection of its own, on which nothing else can arrive. At the start and after each such time
+//! the first connections are on probation: they are watched for a moment before one is used again,
+//! so that a server that always sends too much is noticed before any response can be mismatched.
+//! HTTP/2 numbers its streams and is not affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,18 +16,18 @@ use std::time::{Duration, Instant};
 use crate::UpstreamStats;
 use crate::stats::count;
 
-/// How long connections are not reused after unsolicited bytes. New connections cost a round trip each; a mismatched
-/// response may show one client the data of another.
+/// Time for which connections are not reused after unsolicited bytes. New connections cost a round
+/// trip each; a mismatched response may show one client the data of another.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// The beginnings of the response that a server sends on an idle connection before it closes it (RFC 9110, section
-/// 15.5.9). Such a response does not show that the server has lost count.
+/// The beginnings of the response that a server sends on an idle connection before it closes it
+/// (RFC 9110, section 15.5.9). Such a response does not mean that the count of the server is wrong.
 const REQUEST_TIMEOUT_HEADS: [&[u8]; 2] = [b"HTTP/1.1 408", b"HTTP/1.0 408"];
 
-/// Bytes that are enough to tell a request timeout from another response.
+/// Number of bytes that distinguish a request timeout from another response.
 pub(crate) const UNSOLICITED_BYTES: usize = 12;
 
-/// Knows whether connections of one subgraph are reused.
+/// Decides whether connections of one subgraph are reused.
 #[derive(Debug)]
 pub(crate) struct ReuseGuard {
     subgraph: Box<str>,
@@ -55,23 +57,25 @@ impl ReuseGuard {
         }
     }
 
-    /// The time for which a connection is watched before it is used again; `None` once one has passed that.
+    /// The time for which a connection is watched before it is used again; `None` once one has
+    /// passed its probation.
     pub(crate) fn probation(&self) -> Option<Duration> {
         (!self.is_proven.load(Ordering::Relaxed)).then_some(self.probation)
     }
 
-    /// Notes that nothing came on a connection during its probation.
+    /// Records that nothing was received on a connection during its probation.
     pub(crate) fn note_proven(&self) {
         self.is_proven.store(true, Ordering::Relaxed);
     }
 
-    /// True unless unsolicited bytes were noticed a short time ago. hot path: one atomic read for each request.
+    /// True unless unsolicited bytes were noticed a short time ago. hot path: one atomic read for
+    /// each request.
     pub(crate) fn may_reuse(&self) -> bool {
         let until = self.paused_until.load(Ordering::Relaxed);
         until == 0 || self.millis(Instant::now()) >= until
     }
 
-    /// Notes that the server has sent `bytes` when no request was open.
+    /// Records that the server has sent `bytes` when no request was open.
     pub(crate) fn note_unsolicited(&self, bytes: &[u8]) {
         if !is_harmless(bytes) {
             self.pause_reuse();
@@ -101,7 +105,8 @@ impl ReuseGuard {
     }
 }
 
-/// True for an end of the connection, the line break that some servers append to a body, and a request timeout.
+/// True for the end of a connection, the line break that some servers append to a body, and a
+/// request timeout.
 fn is_harmless(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
         || REQUEST_TIMEOUT_HEADS.iter().any(|head| bytes.starts_with(head))

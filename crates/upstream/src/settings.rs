@@ -1,11 +1,11 @@
-//! What the configuration says of one subgraph's traffic.
+//! Settings of the traffic to one subgraph.
 
 use std::time::Duration;
 
-/// Which HTTP a subgraph is spoken to in.
+/// The HTTP version of a subgraph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Protocol {
-    /// Over TLS what both sides prefer, agreed by ALPN; else HTTP/1.1.
+    /// Over TLS the version that both sides prefer, agreed by ALPN; else HTTP/1.1.
     #[default]
     Auto,
     /// HTTP/1.1.
@@ -17,28 +17,29 @@ pub enum Protocol {
 /// Limits of the traffic to one subgraph. They hold for the whole process, not per core.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpstreamSettings {
-    /// From sending a request to the end of its answer, connecting, waiting and retries included.
+    /// Time from sending a request to the end of its response, with connecting, waiting and
+    /// retries.
     pub timeout: Duration,
-    /// For opening one connection, the TLS handshake included.
+    /// Time for opening one connection, with the TLS handshake.
     pub connect_timeout: Duration,
-    /// Bytes of one answer's body, before and after it is expanded.
+    /// Maximum size of the body of a response, before and after it is expanded.
     pub max_response_size: u64,
-    /// Open connections, idle ones included. What needs more waits in a queue.
+    /// Maximum number of open connections, with idle ones. Requests that need more wait in a queue.
     pub max_connections: usize,
     /// Requests that may wait for a connection; more are refused at once.
     pub max_waiting: usize,
-    /// How long a connection without requests is kept.
+    /// Time for which a connection without requests is kept.
     pub idle_timeout: Duration,
     /// The time for which the first HTTP/1.1 connection is watched for unsolicited bytes before any is used a second
     /// time. Zero switches that off.
     pub probation: Duration,
-    /// Which HTTP.
+    /// The HTTP version.
     pub protocol: Protocol,
-    /// Ask for compressed answers? Answers that come compressed are read in any case.
+    /// True if compressed responses are requested. Compressed responses are read in any case.
     pub compression: bool,
-    /// When requests are sent again.
+    /// Conditions under which requests are sent again.
     pub retry: RetrySettings,
-    /// When a failing subgraph is left alone; never, if there are none.
+    /// Conditions under which a failing subgraph receives no requests; never, if there are none.
     pub breaker: Option<BreakerSettings>,
 }
 
@@ -48,14 +49,17 @@ impl Default for UpstreamSettings {
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
             max_response_size: 64 * 1024 * 1024,
-            // What one server process comfortably holds; far below descriptor limits of 20,000.
+            // One server process holds this many easily; it is far below descriptor limits of
+            // 20,000.
             max_connections: 1024,
-            // At 1,024 answers of 10 ms at once, 4,096 wait some 40 ms: past that it is overload.
+            // With 1,024 responses of 10 ms at once, 4,096 requests wait some 40 ms; longer queues
+            // are overload.
             max_waiting: 4096,
-            // Below the 60 s after which many servers and load balancers hang up.
+            // Below the 60 s after which many servers and load balancers close connections.
             idle_timeout: Duration::from_secs(45),
-            // A server that sends one response too many does so with the response or shortly after. Requests that come
-            // meanwhile open connections of their own, as those that come at the same time do anyway.
+            // A server that sends one response too many does so with the response or shortly after.
+            // Requests that come meanwhile open connections of their own, as requests that come at
+            // the same time do anyway.
             probation: Duration::from_millis(20),
             protocol: Protocol::Auto,
             // Within one network the bytes are cheaper than the work of both sides.
@@ -66,14 +70,15 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// When a request that failed is sent again. Queries only, and mutations of which no byte was sent.
+/// Conditions under which a failed request is sent again. Applies to queries, and to mutations of
+/// which no byte was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetrySettings {
-    /// How often one request is sent again at most.
+    /// Maximum number of times that one request is sent again.
     pub retries: u32,
-    /// The wait before the first retry; it doubles with each further one.
+    /// The pause before the first retry; it doubles with each further one.
     pub initial: Duration,
-    /// The longest wait.
+    /// The longest pause.
     pub max: Duration,
     /// Retries that requests earn, in percent of their number.
     pub budget_percent: u32,
@@ -82,24 +87,24 @@ pub struct RetrySettings {
 impl Default for RetrySettings {
     fn default() -> Self {
         Self {
-            // A restart or a failover is over after the second; more only multiply an outage.
+            // A restart or a failover is over after the second retry; more only multiply an outage.
             retries: 2,
             initial: Duration::from_millis(25),
             max: Duration::from_millis(500),
-            // An outage of a subgraph sees at most a fifth more requests.
+            // A subgraph in an outage receives at most a fifth more requests.
             budget_percent: 20,
         }
     }
 }
 
-/// When a subgraph that fails is left alone for a while.
+/// Conditions under which a failing subgraph receives no requests for a while.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BreakerSettings {
-    /// Of the requests of the last ten seconds, how many must have failed.
+    /// Percentage of the requests of the last ten seconds that must have failed.
     pub failure_percent: u32,
-    /// With fewer requests than this in ten seconds nothing is concluded.
+    /// Minimum number of requests in ten seconds for a conclusion.
     pub min_requests: u32,
-    /// How long it is left alone before it is tried again.
+    /// Time for which the subgraph receives no requests before it is tried again.
     pub open_for: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Counters of one subgraph's traffic, for whoever exports metrics.
+//! Counters of one subgraph's traffic, for the export of metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use execute::FetchError;
 
-/// What happened since the start. Only ever counted up, except for the gauges.
+/// Events since the start. All counters only grow, except the gauges.
 #[derive(Debug, Default)]
 pub struct UpstreamStats {
-    /// Requests begun; retries are not counted apart here.
+    /// Requests begun; retries are not counted separately here.
     pub requests: AtomicU64,
     /// Requests sent again after a failure, within the budget.
     pub retries: AtomicU64,
@@ -33,35 +33,36 @@ pub struct UpstreamStats {
     pub waiting: AtomicU64,
     /// Requests that had to wait for a connection.
     pub queued: AtomicU64,
-    /// Microseconds that they waited, all together.
+    /// Total time that requests waited, in microseconds.
     pub queued_micros: AtomicU64,
     /// Bytes of HTTP sent, before TLS.
     pub bytes_sent: AtomicU64,
     /// Bytes of HTTP received, after TLS and before they are expanded.
     pub bytes_received: AtomicU64,
-    /// How often the circuit breaker opened.
+    /// Number of times that the circuit breaker opened.
     pub breaker_opened: AtomicU64,
-    /// How often the circuit breaker asked whether the subgraph fails or only certain requests do.
+    /// Number of checks by which the circuit breaker found out if the subgraph fails or only
+    /// certain requests do.
     pub breaker_checks: AtomicU64,
-    /// How long requests took, from the first attempt to the end of the answer or the failure.
+    /// Duration of requests, from the first attempt to the end of the response or the failure.
     pub seconds: Latencies,
     failures: [AtomicU64; FailureKind::ALL.len()],
 }
 
-/// The kinds of failure that are counted apart.
+/// The kinds of failure that are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureKind {
-    /// No connection.
+    /// No connection could be opened.
     Connect,
-    /// The connection broke before the answer was complete.
+    /// The connection broke before the response was complete.
     Closed,
-    /// Not in time.
+    /// The request exceeded its timeout.
     Timeout,
-    /// Over the size limit.
+    /// The response exceeded the size limit.
     TooLarge,
-    /// A status or content type that is no GraphQL answer.
+    /// A status or content type that is no GraphQL response.
     Status,
-    /// What came is not HTTP, or encoded in a way that nobody knows.
+    /// The response is not valid HTTP, or has an unknown coding.
     Protocol,
     /// The queue for connections was full.
     QueueFull,
@@ -82,7 +83,7 @@ impl FailureKind {
         Self::BreakerOpen,
     ];
 
-    /// As a metric label.
+    /// The value of the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -111,7 +112,7 @@ impl FailureKind {
 }
 
 impl UpstreamStats {
-    /// Requests that failed in this way.
+    /// The number of requests that failed in this way.
     pub fn failures(&self, kind: FailureKind) -> u64 {
         self.failures[kind as usize].load(Ordering::Relaxed)
     }
@@ -128,13 +129,14 @@ pub(crate) fn count(counter: &AtomicU64) {
 /// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Latencies {
-    /// Observations up to each bound and above the one before; the last is above all.
+    /// Observations above the bound before and up to this bound; the last bucket is above all
+    /// bounds.
     buckets: [AtomicU64; Self::BOUNDS_MILLIS.len() + 1],
     micros: AtomicU64,
 }
 
 impl Latencies {
-    /// Upper bounds, from what an idle neighbour needs to the default timeout.
+    /// Upper bounds, from the time of an idle neighbour to the default timeout.
     pub const BOUNDS_MILLIS: [u64; 13] =
         [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 30_000];
 
@@ -145,8 +147,8 @@ impl Latencies {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Sum in seconds, and the observations in each bucket with its upper bound in seconds. The last
-    /// bucket has no bound (`f64::MAX`).
+    /// Returns the sum in seconds, and the observations in each bucket with its upper bound in
+    /// seconds. The last bucket has no bound (`f64::MAX`).
     pub fn read(&self) -> (f64, Vec<(f64, u64)>) {
         let bounds = Self::BOUNDS_MILLIS.iter().map(|&millis| millis as f64 / 1000.0);
         let bounds = bounds.chain([f64::MAX]);
@@ -155,7 +157,7 @@ impl Latencies {
     }
 }
 
-/// Counts a gauge up, and down again on drop.
+/// Increments a gauge, and decrements it on drop.
 #[derive(Debug)]
 pub(crate) struct Gauge<'a>(&'a AtomicU64);
 
@@ -172,7 +174,7 @@ impl Drop for Gauge<'_> {
     }
 }
 
-/// The same for what lives longer than a function.
+/// A [`Gauge`] that owns its counters, for values that outlive a function.
 #[derive(Debug)]
 pub(crate) struct OwnedGauge {
     stats: Arc<UpstreamStats>,
@@ -192,7 +194,7 @@ impl Drop for OwnedGauge {
     }
 }
 
-/// A wait in the queue: counted while it lasts, its time when it ends.
+/// A wait in the queue: counted while it lasts, its duration when it ends.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     stats: &'a UpstreamStats,

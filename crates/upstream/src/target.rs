@@ -1,4 +1,4 @@
-//! Where a subgraph is, taken apart once from its URL.
+//! The address of a subgraph, parsed once from its URL.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
 use net::TlsClient;
 
-/// Why a URL cannot be used. The messages never repeat it: it may hold credentials.
+/// Reason why a URL cannot be used. The messages never repeat the URL, which may hold credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
     /// Not a URL at all.
     #[error("it is not a valid absolute URL; write http://host:port/path")]
     Malformed,
-    /// Another scheme.
+    /// The scheme is not supported.
     #[error("only http, https and unix are supported")]
     Scheme,
     /// `user:password@`
@@ -21,19 +21,19 @@ pub enum TargetError {
     /// https, but TLS was not set up.
     #[error("it is https, but TLS is not available")]
     NoTls,
-    /// A unix socket without its path.
+    /// A unix socket without a path.
     #[error("it names no socket; write unix:///path/of/the.sock?path=/graphql")]
     Socket,
 }
 
-/// The server and how to trust it: connections to equal origins are interchangeable.
+/// A server, and the trust in it: connections to equal origins are interchangeable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Origin {
     pub(crate) tls: Option<TlsClient>,
     pub(crate) address: Address,
 }
 
-/// Where a server listens.
+/// The address that a server listens on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Address {
     Tcp { host: Box<str>, port: u16 },
@@ -46,14 +46,14 @@ pub(crate) struct Target {
     pub(crate) origin: Origin,
     /// Path and query: the request target of HTTP/1.1.
     pub(crate) path: PathAndQuery,
-    /// Everything: the request target of HTTP/2.
+    /// The whole URL: the request target of HTTP/2.
     pub(crate) absolute: Uri,
-    /// Value of `host`.
+    /// The value of `host`.
     pub(crate) host: HeaderValue,
 }
 
 impl Target {
-    /// Takes `url` apart. `tls` is for https only.
+    /// Parses `url`. `tls` is for https only.
     pub(crate) fn parse(url: &str, tls: Option<TlsClient>) -> Result<Self, TargetError> {
         if let Some(rest) = url.strip_prefix("unix:") {
             return Self::parse_unix(rest);
@@ -85,7 +85,7 @@ impl Target {
         })
     }
 
-    /// The address for log lines, without the query: it may hold a key.
+    /// The address for log lines, without the query, which may hold a key.
     pub(crate) fn address_text(&self) -> String {
         let path = self.path.path();
         match &self.origin.address {
@@ -97,8 +97,8 @@ impl Target {
         }
     }
 
-    /// `unix:///run/reviews.sock?path=/graphql`: the socket, and the path of the request. The socket's
-    /// path is taken as it is, `%` included.
+    /// Parses `unix:///run/reviews.sock?path=/graphql`: the socket, and the path of the request.
+    /// The path of the socket is not decoded, so that `%` stands for itself.
     fn parse_unix(rest: &str) -> Result<Self, TargetError> {
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (socket, query) = rest.split_once('?').unwrap_or((rest, "path=/"));
@@ -122,7 +122,7 @@ impl Target {
     }
 }
 
-/// What servers behind a unix socket see as the host: they have no name of their own.
+/// The host name that is sent to servers on a unix socket, which have no name of their own.
 const UNIX_HOST: &str = "localhost";
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let ok = |tls, address: &str, path: &str, header: &str| {
             Ok((tls, address.into(), path.into(), header.into()))
         };

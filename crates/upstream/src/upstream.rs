@@ -1,4 +1,4 @@
-//! One subgraph over HTTP: waiting for a turn, sending, retrying, reading the answer.
+//! The client of one subgraph over HTTP: limits, sending, retries, and reading the response.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use net::TlsClient;
 
-use crate::answer::{Received, receive};
-use crate::breaker::{Admission, Breaker, Change, Check, IsOpen};
-use crate::connection::{OneStream, Opened, describe, open};
-use crate::http1::Connection;
-use crate::retry::{Failure, Sent, Verdict, pause, verdict};
-use crate::standing::Standing;
+use crate::breaker::{Admission, Breaker, BreakerChange, BreakerOpen, HealthCheck};
+use crate::connection::{Http2Stream, OpenedConnection, describe, open};
+use crate::http1::Http1Connection;
+use crate::response::{ReceivedResponse, receive};
+use crate::retry::{FailedAttempt, SentState, Verdict, judge_failure, retry_pause};
+use crate::shared::SubgraphState;
 use crate::stats::{Gauge, count};
 use crate::target::Target;
 use crate::{
@@ -25,31 +25,31 @@ use crate::{
     request_headers,
 };
 
-/// How long a subgraph may take for `{__typename}`.
+/// Time that a subgraph has to respond to `{__typename}`.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The client of one subgraph. Shared by all cores; each has connections of its own.
+/// The client of one subgraph. All workers share it, but each worker has connections of its own.
 ///
-/// Fetches must run inside a `tokio::task::LocalSet`, as those of a core do: the task that drives
+/// Fetches must run inside a `tokio::task::LocalSet`, as those of a worker do: the task that drives
 /// a connection is spawned onto it and never leaves it.
 #[derive(Debug)]
 pub struct Upstream {
     name: Box<str>,
     target: Target,
     settings: UpstreamSettings,
-    standing: Arc<Standing>,
+    state: Arc<SubgraphState>,
     clock: Clock,
 }
 
-/// Where one request goes out.
-enum Line {
-    Http1(Connection),
-    Http2(OneStream),
+/// The connection of one request.
+enum HttpConnection {
+    Http1(Http1Connection),
+    Http2(Http2Stream),
 }
 
 impl Upstream {
-    /// A client of the subgraph `name` at `url`. Connects when it is first needed. `tls` is
-    /// needed for https only; it offers the protocols that it is to speak.
+    /// Creates a client of the subgraph `name` at `url`. It connects when it is first needed. `tls`
+    /// is needed for https only; it contains the protocols to offer.
     ///
     /// # Errors
     /// See [`TargetError`].
@@ -63,53 +63,53 @@ impl Upstream {
         let name = name.into();
         Ok(Self {
             target: Target::parse(url, tls)?,
-            standing: Arc::new(Standing::new(&name, &settings, Arc::default(), clock.now())),
+            state: Arc::new(SubgraphState::new(&name, &settings, Arc::default(), clock.now())),
             name,
             settings,
             clock,
         })
     }
 
-    /// Goes on where `previous` was: with its counters, and, if it is still the same server with the
-    /// same settings, with its connections, its breaker and its budget.
+    /// Takes over the counters of `previous`. If both have the same server and the same settings,
+    /// also takes over its connections, its circuit breaker and its retry budget.
     pub fn continuing(mut self, previous: &Self) -> Self {
         let is_same =
             self.target.origin == previous.target.origin && self.settings == previous.settings;
-        self.standing = if is_same {
-            Arc::clone(&previous.standing)
+        self.state = if is_same {
+            Arc::clone(&previous.state)
         } else {
-            let stats = Arc::clone(&previous.standing.stats);
-            Arc::new(Standing::new(&self.name, &self.settings, stats, self.clock.now()))
+            let stats = Arc::clone(&previous.state.stats);
+            Arc::new(SubgraphState::new(&self.name, &self.settings, stats, self.clock.now()))
         };
         self
     }
 
-    /// With another clock than the system's.
+    /// Replaces the system's clock.
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The subgraph's name.
+    /// The name of the subgraph.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its counters.
+    /// The counters of the subgraph.
     pub fn stats(&self) -> &UpstreamStats {
-        &self.standing.stats
+        &self.state.stats
     }
 
-    /// What its circuit breaker does; closed where there is none.
+    /// The state of the circuit breaker; closed if the subgraph has none.
     pub fn breaker(&self) -> BreakerState {
-        self.standing.breaker.as_ref().map_or(BreakerState::Closed, Breaker::state)
+        self.state.breaker.as_ref().map_or(BreakerState::Closed, Breaker::state)
     }
 
     async fn fetch_counted(
         &self,
         request: SubgraphRequest<'_>,
     ) -> Result<SubgraphAnswer, FetchError> {
-        let stats = &self.standing.stats;
+        let stats = &self.state.stats;
         count(&stats.requests);
         let start = Instant::now();
         let result = self.fetch_retrying(&request, start).await;
@@ -124,17 +124,18 @@ impl Upstream {
         result
     }
 
-    /// Warns about the first failure at once, and about the failures that follow once per interval, with their number.
+    /// Warns about the first failure at once, and about further failures once per interval, with
+    /// their number.
     fn log_failure(&self, error: &FetchError) {
         tracing::debug!(subgraph = &*self.name, %error, "subgraph request failed");
-        // The circuit breaker has said so when it opened.
+        // The circuit breaker logged this error when it opened.
         if !matches!(error, FetchError::Unavailable(_)) {
             self.warn_of_failure(error);
         }
     }
 
     fn warn_of_failure(&self, error: &dyn std::fmt::Display) {
-        if let Some(failures) = self.standing.failure_log.record(1, self.clock.now()) {
+        if let Some(failures) = self.state.failure_log.record(1, self.clock.now()) {
             tracing::warn!(
                 subgraph = &*self.name,
                 address = self.target.address_text(),
@@ -146,7 +147,7 @@ impl Upstream {
     }
 
     fn log_success(&self) {
-        if let Some(failures) = self.standing.failure_log.record_success(|| self.clock.now()) {
+        if let Some(failures) = self.state.failure_log.record_success(|| self.clock.now()) {
             tracing::info!(
                 subgraph = &*self.name,
                 address = self.target.address_text(),
@@ -161,38 +162,40 @@ impl Upstream {
         request: &SubgraphRequest<'_>,
         start: Instant,
     ) -> Result<SubgraphAnswer, FetchError> {
-        let patience = self.settings.timeout.min(request.deadline.saturating_duration_since(start));
-        let deadline = start + patience;
+        let time_limit =
+            self.settings.timeout.min(request.deadline.saturating_duration_since(start));
+        let deadline = start + time_limit;
         let mut failed: Option<FetchError> = None;
         for number in 0.. {
             let admission = match self.admit() {
                 Ok(admission) => admission,
-                // It opened while this request waited for another attempt.
+                // The breaker opened while this request waited for another attempt.
                 Err(open) => return Err(failed.unwrap_or(open)),
             };
             let attempt = tokio::time::timeout_at(deadline.into(), self.attempt(request)).await;
             let failure = match attempt {
-                Ok(Ok(answer)) => {
-                    self.settle(admission, true);
-                    return Ok(answer);
+                Ok(Ok(response)) => {
+                    self.record_outcome(admission, true);
+                    return Ok(response);
                 }
                 Ok(Err(failure)) => failure,
                 Err(_) => {
-                    // Who has no time left says nothing about the subgraph.
-                    if patience == self.settings.timeout {
-                        self.settle(admission, false);
+                    // If the request itself had no time left, the timeout says nothing about the
+                    // subgraph.
+                    if time_limit == self.settings.timeout {
+                        self.record_outcome(admission, false);
                     }
-                    return Err(FetchError::Timeout(rounded(patience)));
+                    return Err(FetchError::Timeout(rounded(time_limit)));
                 }
             };
-            match verdict(&failure.error) {
+            match judge_failure(&failure.error) {
                 Verdict::Unknown => {}
-                Verdict::Works => self.settle(admission, true),
-                Verdict::Fails => self.settle(admission, false),
+                Verdict::Works => self.record_outcome(admission, true),
+                Verdict::Fails => self.record_outcome(admission, false),
                 Verdict::Unclear => {
                     let check = admission.and_then(|it| it.failed_unclearly(self.clock.now()));
                     if let Some(check) = check {
-                        self.run_check(check, deadline).await;
+                        self.run_health_check(check, deadline).await;
                     }
                 }
             }
@@ -202,30 +205,30 @@ impl Upstream {
             failed = Some(failure.error);
             tokio::time::sleep(pause).await;
         }
-        // The loop above ends by returning: retries are bounded.
+        // The loop above ends by returning, because the number of retries is bounded.
         Err(failed.unwrap_or(FetchError::Overloaded))
     }
 
     fn admit(&self) -> Result<Option<Admission<'_>>, FetchError> {
-        let Some(breaker) = &self.standing.breaker else { return Ok(None) };
+        let Some(breaker) = &self.state.breaker else { return Ok(None) };
         let admitted = breaker.admit(self.clock.now());
-        admitted.map(Some).map_err(|IsOpen(pause)| FetchError::Unavailable(pause))
+        admitted.map(Some).map_err(|BreakerOpen(pause)| FetchError::Unavailable(pause))
     }
 
-    fn settle(&self, admission: Option<Admission<'_>>, is_well: bool) {
+    fn record_outcome(&self, admission: Option<Admission<'_>>, is_well: bool) {
         let Some(admission) = admission else { return };
-        self.report(match is_well {
+        self.report_change(match is_well {
             true => admission.succeeded(),
             false => admission.failed(self.clock.now()),
         });
     }
 
-    /// Asks the subgraph for what every GraphQL server knows, without anything that comes from a client. `deadline` is
-    /// that of the request that gave the reason.
-    async fn run_check(&self, check: Check<'_>, deadline: Instant) {
-        count(&self.standing.stats.breaker_checks);
-        let enough = Instant::now() + CHECK_TIMEOUT;
-        let until = deadline.min(enough);
+    /// Sends the subgraph a query that every GraphQL server can respond to, without any part that a
+    /// client chose. `deadline` is that of the request whose failure caused the check.
+    async fn run_health_check(&self, check: HealthCheck<'_>, deadline: Instant) {
+        count(&self.state.stats.breaker_checks);
+        let check_deadline = Instant::now() + CHECK_TIMEOUT;
+        let until = deadline.min(check_deadline);
         let request = SubgraphRequest {
             body: Bytes::from_static(br#"{"query":"{__typename}"}"#),
             is_mutation: false,
@@ -234,42 +237,42 @@ impl Upstream {
         };
         let found = match tokio::time::timeout_at(until.into(), self.attempt(&request)).await {
             Ok(Ok(_)) => Verdict::Works,
-            Ok(Err(failure)) => verdict(&failure.error),
-            Err(_) if until == enough => Verdict::Fails,
+            Ok(Err(failure)) => judge_failure(&failure.error),
+            Err(_) if until == check_deadline => Verdict::Fails,
             Err(_) => Verdict::Unknown,
         };
         let now = self.clock.now();
-        self.report(match found {
+        self.report_change(match found {
             Verdict::Unknown => return,
             Verdict::Works => check.passed(now),
             Verdict::Fails | Verdict::Unclear => check.failed(now),
         });
     }
 
-    fn report(&self, change: Option<Change>) {
+    fn report_change(&self, change: Option<BreakerChange>) {
         match change {
             None => {}
-            Some(Change::Opened) => {
-                count(&self.standing.stats.breaker_opened);
+            Some(BreakerChange::Opened) => {
+                count(&self.state.stats.breaker_opened);
                 tracing::warn!(
                     subgraph = &*self.name,
                     "the circuit breaker has opened: most requests to this subgraph fail, so it gets none for now"
                 );
             }
-            Some(Change::Closed) => {
+            Some(BreakerChange::Closed) => {
                 tracing::info!(
                     subgraph = &*self.name,
-                    "the circuit breaker has closed: this subgraph answers again"
+                    "the circuit breaker has closed: this subgraph works again"
                 );
             }
         }
     }
 
-    /// The pause before the request is sent again; `None` if it is not.
+    /// Returns the pause before the request is sent again, or `None` if it is not sent again.
     fn retry(
         &self,
         number: u32,
-        failure: &Failure,
+        failure: &FailedAttempt,
         request: &SubgraphRequest<'_>,
         deadline: Instant,
     ) -> Option<Duration> {
@@ -277,13 +280,13 @@ impl Upstream {
         if number >= settings.retries || !failure.may_repeat(request.is_mutation) {
             return None;
         }
-        let pause = pause(settings, number, random());
+        let pause = retry_pause(settings, number, random());
         if Instant::now() + pause >= deadline {
             return None;
         }
-        let stats = &self.standing.stats;
+        let stats = &self.state.stats;
         let requests = stats.requests.load(Ordering::Relaxed);
-        if !self.standing.budget.withdraw(requests, self.clock.now()) {
+        if !self.state.budget.withdraw(requests, self.clock.now()) {
             count(&stats.retries_refused);
             return None;
         }
@@ -291,96 +294,100 @@ impl Upstream {
         Some(pause)
     }
 
-    async fn attempt(&self, request: &SubgraphRequest<'_>) -> Result<SubgraphAnswer, Failure> {
-        let standing = &*self.standing;
-        let _turn = standing.limits.turn(self.speaks_http2(), &standing.stats).await?;
-        let _in_flight = Gauge::up(&standing.stats.in_flight);
-        if let Some(line) = self.open_line() {
-            match self.exchange(line, request).await {
-                // A reused connection that died unanswered had most likely been closed as idle; that
-                // says nothing about the next one.
+    async fn attempt(
+        &self,
+        request: &SubgraphRequest<'_>,
+    ) -> Result<SubgraphAnswer, FailedAttempt> {
+        let state = &*self.state;
+        let _permit = state.limits.acquire(self.speaks_http2(), &state.stats).await?;
+        let _in_flight = Gauge::up(&state.stats.in_flight);
+        if let Some(connection) = self.checkout() {
+            match self.exchange(connection, request).await {
+                // A reused connection that failed without a response had most likely been closed as
+                // idle; that says nothing about the next connection.
                 Err(failure)
-                    if failure.sent == Sent::Nothing
-                        || (failure.sent == Sent::Unanswered && !request.is_mutation) =>
+                    if failure.sent == SentState::Nothing
+                        || (failure.sent == SentState::Unanswered && !request.is_mutation) =>
                 {
-                    count(&standing.stats.reconnects);
+                    count(&state.stats.reconnects);
                 }
                 other => return other,
             }
         }
-        let line = self.new_line().await;
-        // Whatever kept a connection from being opened, nothing has been sent.
-        let line = line.map_err(|error| Failure { sent: Sent::Nothing, ..error.into() })?;
-        self.exchange(line, request).await
+        let connection = self.open_connection().await;
+        // Nothing was sent, whatever prevented the connection.
+        let connection = connection
+            .map_err(|error| FailedAttempt { sent: SentState::Nothing, ..error.into() })?;
+        self.exchange(connection, request).await
     }
 
-    /// Is one connection most likely enough for many requests?
+    /// True if one connection is most likely enough for many requests.
     fn speaks_http2(&self) -> bool {
         match self.settings.protocol {
             Protocol::Http1 => false,
             Protocol::Http2 => true,
-            Protocol::Auto => self.standing.agreed_http2.load(Ordering::Relaxed),
+            Protocol::Auto => self.state.agreed_http2.load(Ordering::Relaxed),
         }
     }
 
-    /// A connection of this core that is open already.
-    fn open_line(&self) -> Option<Line> {
+    /// Takes an open connection of this worker.
+    fn checkout(&self) -> Option<HttpConnection> {
         if self.settings.protocol != Protocol::Http1
-            && let Some(stream) = pool::share(&self.standing)
+            && let Some(stream) = pool::join_http2_connection(&self.state)
         {
-            return Some(Line::Http2(stream));
+            return Some(HttpConnection::Http2(stream));
         }
-        let connection = pool::take_exclusive(&self.standing, self.settings.idle_timeout)?;
-        Some(Line::Http1(connection))
+        let connection = pool::take_idle(&self.state, self.settings.idle_timeout)?;
+        Some(HttpConnection::Http1(connection))
     }
 
-    async fn new_line(&self) -> Result<Line, FetchError> {
+    async fn open_connection(&self) -> Result<HttpConnection, FetchError> {
         if !self.speaks_http2() {
             return self.connect().await;
         }
-        let shared = || pool::share(&self.standing).map(Line::Http2);
-        pool::opening(&self.standing).run(shared, async || self.connect().await).await
+        let shared = || pool::join_http2_connection(&self.state).map(HttpConnection::Http2);
+        pool::connect_gate(&self.state).run(shared, async || self.connect().await).await
     }
 
-    async fn connect(&self) -> Result<Line, FetchError> {
-        let (standing, settings) = (&self.standing, &self.settings);
-        let permit = standing.limits.open(&standing.stats).await?;
+    async fn connect(&self) -> Result<HttpConnection, FetchError> {
+        let (state, settings) = (&self.state, &self.settings);
+        let permit = state.limits.acquire_connection(&state.stats).await?;
         let (origin, timeout) = (&self.target.origin, settings.connect_timeout);
-        Ok(match open(origin, settings.protocol, timeout, standing, permit).await? {
-            Opened::Http1(connection) => Line::Http1(connection),
-            Opened::Http2(connection) => {
-                let stream = OneStream::new(std::rc::Rc::clone(&connection));
-                pool::offer(standing, connection, settings.idle_timeout);
-                Line::Http2(stream)
+        Ok(match open(origin, settings.protocol, timeout, state, permit).await? {
+            OpenedConnection::Http1(connection) => HttpConnection::Http1(connection),
+            OpenedConnection::Http2(connection) => {
+                let stream = Http2Stream::new(std::rc::Rc::clone(&connection));
+                pool::add_http2_connection(state, connection, settings.idle_timeout);
+                HttpConnection::Http2(stream)
             }
         })
     }
 
     async fn exchange(
         &self,
-        line: Line,
+        connection: HttpConnection,
         request: &SubgraphRequest<'_>,
-    ) -> Result<SubgraphAnswer, Failure> {
+    ) -> Result<SubgraphAnswer, FailedAttempt> {
         let (limit, compression) = (self.settings.max_response_size, self.settings.compression);
         let target = &self.target;
-        match line {
-            Line::Http1(mut connection) => {
+        match connection {
+            HttpConnection::Http1(mut connection) => {
                 let headers = request_headers::headers(Some(&target.host), compression, request);
                 let path = target.path.as_str();
                 let sending = connection.send(path, &headers, &request.body, request.is_mutation);
                 let response = sending.await?;
-                let Received { answer, is_drained } = receive(response, limit).await;
-                if is_drained {
-                    pool::give_back(&self.standing, connection, self.settings.idle_timeout);
+                let ReceivedResponse { response, is_read_to_end } = receive(response, limit).await;
+                if is_read_to_end {
+                    pool::return_connection(&self.state, connection, self.settings.idle_timeout);
                 }
-                answer
+                response
             }
-            Line::Http2(stream) => {
+            HttpConnection::Http2(stream) => {
                 let headers = request_headers::headers(None, compression, request);
                 let message = post(&target.absolute, headers, &request.body);
                 let response = stream.send(message).await?;
                 let body = |body: Incoming| body.map_err(|error| describe(&error));
-                receive(response.map(body), limit).await.answer
+                receive(response.map(body), limit).await.response
             }
         }
     }
@@ -405,7 +412,7 @@ impl Subgraph for Upstream {
 
     fn note_hidden_errors(&self, errors: &HiddenErrors<'_>) {
         let count = u64::try_from(errors.count).unwrap_or(u64::MAX);
-        if let Some(count) = self.standing.reported_log.record(count, self.clock.now()) {
+        if let Some(count) = self.state.reported_log.record(count, self.clock.now()) {
             tracing::warn!(
                 subgraph = &*self.name,
                 message = errors.message,
@@ -427,13 +434,13 @@ fn post(target: &http::Uri, headers: HeaderMap, body: &Bytes) -> Request<Full<By
     request
 }
 
-/// For messages: `1.234567891s` tells nobody more than `1.235s`.
+/// Rounds a duration for messages: `1.234567891s` is no more useful than `1.235s`.
 fn rounded(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Random enough to spread retries.
+/// Returns a number that is random enough to spread retries.
 fn random() -> u32 {
-    // Each state has keys of its own.
+    // Each state has different keys.
     std::hash::RandomState::new().build_hasher().finish() as u32
 }

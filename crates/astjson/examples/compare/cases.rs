@@ -3,17 +3,14 @@
 
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
-use astjson::{
-    Accepts, Document, FieldSource, NodeId, Projected, ProjectedField, ProjectedObject, Projection,
-    Projector, Shape, ShapeSpec,
-};
+use astjson::{Document, NodeId, Shape, ShapeSpec};
 use bytes::Bytes;
 use serde_json::Value;
 
-/// A products and reviews answer: short strings, small numbers.
-pub const DENSE: &str = include_str!("../../tests/data/answers/dense.json");
-/// The answer of the federation benchmark: long strings.
-pub const TEXT: &str = include_str!("../../tests/data/answers/expected_response.json");
+/// A response of products and reviews: short strings, small numbers.
+pub const DENSE: &str = include_str!("../../tests/data/responses/dense.json");
+/// The response of the federation benchmark: long strings.
+pub const TEXT: &str = include_str!("../../tests/data/responses/text.json");
 
 /// One product of the dense document with its reviews, about 1 kB.
 pub fn small() -> String {
@@ -31,16 +28,16 @@ const INVENTORY: [&str; 2] = ["inStock", "shippingEstimate"];
 const REVIEW: [&str; 4] = ["__typename", "id", "body", "rating"];
 const USER: [&str; 3] = ["username", "name", "birthDate"];
 
-/// The four answers that subgraphs would give for the dense document.
-pub struct Answers {
+/// The four responses of subgraphs that together make the dense document.
+pub struct SubgraphResponses {
     pub products: String,
     pub inventory: String,
     pub reviews: String,
     pub users: String,
 }
 
-impl Answers {
-    pub fn new() -> Answers {
+impl SubgraphResponses {
+    pub fn new() -> SubgraphResponses {
         let dense: Value = serde_json::from_str(DENSE).unwrap();
         let products = dense["data"]["topProducts"].as_array().unwrap();
         let pick = |value: &Value, keys: &[&str]| {
@@ -63,7 +60,7 @@ impl Answers {
         let entities =
             |elements: Vec<String>| format!("{{\"data\":{{\"_entities\":[{}]}}}}", list(elements));
         let object = |members: String| format!("{{{members}}}");
-        Answers {
+        SubgraphResponses {
             products: format!(
                 "{{\"data\":{{\"topProducts\":[{}]}}}}",
                 list(products.iter().map(|p| object(pick(p, &PRODUCT))).collect())
@@ -107,8 +104,8 @@ pub fn dense_shape() -> Shape {
     Shape::new(&ShapeSpec::object([("data", data)]))
 }
 
-/// The shapes of the four answers. Each entity has all slots of its place in the result, so that
-/// merging goes slot by slot.
+/// The shapes of the four responses. Each entity has all slots of its place in the result, so that
+/// it is merged slot by slot.
 pub struct Shapes([Shape; 4]);
 
 impl Shapes {
@@ -126,95 +123,40 @@ impl Shapes {
     }
 }
 
-fn leaf(key: &str, nullable: bool, accepts: Accepts) -> ProjectedField {
-    field(key, Projected::Leaf { nullable, accepts })
-}
-
-fn field(key: &str, value: Projected) -> ProjectedField {
-    ProjectedField { key: key.into(), source: FieldSource::Member(key.into()), value }
-}
-
-fn object(nullable: bool, fields: Vec<ProjectedField>) -> Projected {
-    Projected::Object { nullable, object: ProjectedObject { fields, alternatives: Vec::new() } }
-}
-
-fn list(of: Projected) -> Projected {
-    Projected::List { nullable: true, of: Box::new(of) }
-}
-
-/// What is printed in the end: everything but the type names.
-pub fn projection() -> Projection {
-    let user = object(
-        true,
-        vec![
-            leaf("id", false, Accepts::StringOrInteger),
-            leaf("username", true, Accepts::String),
-            leaf("name", true, Accepts::String),
-            leaf("birthDate", true, Accepts::String),
-        ],
-    );
-    let review = object(
-        true,
-        vec![
-            leaf("id", false, Accepts::StringOrInteger),
-            leaf("body", true, Accepts::String),
-            leaf("rating", true, Accepts::Integer32),
-            field("author", user),
-        ],
-    );
-    let product = object(
-        true,
-        vec![
-            leaf("upc", false, Accepts::String),
-            leaf("name", true, Accepts::String),
-            leaf("price", true, Accepts::Number),
-            leaf("weight", true, Accepts::Integer32),
-            leaf("inStock", true, Accepts::Boolean),
-            leaf("shippingEstimate", true, Accepts::Integer32),
-            field("reviews", list(review)),
-        ],
-    );
-    let data = object(true, vec![field("topProducts", list(product))]);
-    Projection::new(&object(false, vec![field("data", data)])).unwrap()
-}
-
-/// Everything that the pipeline keeps between runs.
+/// The state that the pipeline keeps between runs.
 pub struct Pipeline {
-    answers: [Bytes; 4],
+    responses: [Bytes; 4],
     shapes: Shapes,
-    projection: Projection,
     document: Document,
-    projector: Projector,
     targets: Vec<NodeId>,
     pub out: Vec<u8>,
 }
 
 impl Pipeline {
-    pub fn new(answers: &Answers) -> Pipeline {
+    pub fn new(responses: &SubgraphResponses) -> Pipeline {
         Pipeline {
-            answers: answers.bytes(),
+            responses: responses.bytes(),
             shapes: Shapes::new(),
-            projection: projection(),
             document: Document::new(),
-            projector: Projector::new(),
             targets: Vec::new(),
             out: Vec::new(),
         }
     }
 
-    /// Parses four answers, merges three of them at list paths by position, projects, prints.
+    /// Parses four responses, merges three of them at list paths by position, prints.
     pub fn run(&mut self) {
-        let Pipeline { answers, shapes, projection, document, projector, targets, out } = self;
+        let Pipeline { responses, shapes, document, targets, out } = self;
         document.reset();
-        let root = document.parse_shaped(answers[0].clone(), &shapes.0[0]).unwrap();
+        let root = document.parse_shaped(responses[0].clone(), &shapes.0[0]).unwrap();
         let paths: [&[&str]; 3] = [
             &["data", "topProducts"],
             &["data", "topProducts"],
             &["data", "topProducts", "reviews", "author"],
         ];
         for (i, path) in paths.iter().enumerate() {
-            let answer = document.parse_shaped(answers[i + 1].clone(), &shapes.0[i + 1]).unwrap();
-            let data = document.get(answer, "data").unwrap();
+            let response =
+                document.parse_shaped(responses[i + 1].clone(), &shapes.0[i + 1]).unwrap();
+            let data = document.get(response, "data").unwrap();
             let entities = document.get(data, "_entities").unwrap();
             targets.clear();
             document.select_into(root, path, targets);
@@ -224,15 +166,14 @@ impl Pipeline {
             }
         }
         out.clear();
-        projector.project(document, Some(root), projection, &(), out);
-        assert_eq!(projector.errors(), []);
+        document.print(root, out);
     }
 }
 
 /// Four small objects that are merged into one and printed.
 pub const MICRO: [&str; 4] =
     [r#"{"a":1}"#, r#"{"b":{}}"#, r#"{"b":{"c":{}}}"#, r#"{"b":{"c":{"d":true}}}"#];
-/// What comes of them.
+/// The result of printing them.
 pub const MICRO_RESULT: &[u8] = br#"{"a":1,"b":{"c":{"d":true}}}"#;
 
 /// Parses the four, merges them and prints the result.

@@ -4,10 +4,10 @@
 //! cargo run --release -p astjson --example compare
 //! ```
 //!
-//! Each case is run many times, the libraries taking turns, and the best time counts: on a shared
-//! machine that is the one least disturbed. The rivals are measured a second time in a build with
-//! `-C target-cpu=native`, made on the first run; their better result counts. (`--no-native` leaves
-//! that out.) The last line is for machines.
+//! Each case is run many times, the libraries in turn, and the best time counts, because on a
+//! shared machine it is the least disturbed one. The rivals are measured a second time in a build
+//! with `-C target-cpu=native`, made on the first run; their better result counts. (`--no-native`
+//! skips that.) The last line is for scripts.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
@@ -33,7 +33,7 @@ static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
 
 #[allow(unsafe_code)]
-// SAFETY: everything is handed on to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +57,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What is known of a library in a case.
+/// The measurements of a library in a case.
 #[derive(Clone, Copy)]
 struct Measured {
     nanoseconds: f64,
@@ -65,19 +65,19 @@ struct Measured {
     live_bytes: isize,
 }
 
-/// Case and library to result.
+/// Results by case and library.
 type Results = BTreeMap<(&'static str, &'static str), Measured>;
 
-/// How long a case is measured in a round, all libraries together.
+/// Duration of a case in a round, for all libraries together.
 const ROUND: Duration = Duration::from_millis(300);
 
-/// A job: does the work, and returns what it made, still alive.
+/// A job: does the work, and returns its result, still allocated.
 type Job<'a> = Box<dyn FnMut() -> Box<dyn std::any::Any> + 'a>;
 
-/// Runs the jobs of a case in turns and keeps the best time of each.
+/// Runs the jobs of a case in turn and keeps the best time of each.
 fn measure(results: &mut Results, case: &'static str, mut jobs: Vec<(&'static str, Job<'_>)>) {
     for (name, job) in &mut jobs {
-        // Warm, then count.
+        // Warm up, then count.
         for _ in 0..3 {
             drop(job());
         }
@@ -86,7 +86,7 @@ fn measure(results: &mut Results, case: &'static str, mut jobs: Vec<(&'static st
         let made = job();
         let measured = Measured {
             nanoseconds: f64::MAX,
-            // Boxing what was made is ours.
+            // The box of the result is part of the measurement's own cost.
             allocations: ALLOCATIONS.load(Ordering::Relaxed) - allocations,
             live_bytes: LIVE_BYTES.load(Ordering::Relaxed) - live,
         };
@@ -96,7 +96,7 @@ fn measure(results: &mut Results, case: &'static str, mut jobs: Vec<(&'static st
     let start = Instant::now();
     while start.elapsed() < ROUND {
         for (name, job) in &mut jobs {
-            // A few in a row, so that each finds the caches as it left them.
+            // A few runs in a row, so that each finds the caches as the one before left them.
             let mut best = f64::MAX;
             for _ in 0..4 {
                 let start = Instant::now();
@@ -132,11 +132,13 @@ fn print_job<'a, R: Rival + 'static>(text: &str) -> (&'static str, Job<'a>) {
     (R::NAME, Box::new(job))
 }
 
-fn pipeline_job<'a, R: Rival + 'static>(answers: &'a cases::Answers) -> (&'static str, Job<'a>) {
-    let mut texts = rivals::texts(answers);
+fn pipeline_job<'a, R: Rival + 'static>(
+    responses: &'a cases::SubgraphResponses,
+) -> (&'static str, Job<'a>) {
+    let mut texts = rivals::texts(responses);
     let mut out = Vec::new();
     let job = move || {
-        for (text, from) in texts.iter_mut().zip(answers.all()) {
+        for (text, from) in texts.iter_mut().zip(responses.all()) {
             R::refresh(text, from);
         }
         rivals::pipeline::<R>(&mut texts, &mut out);
@@ -146,8 +148,8 @@ fn pipeline_job<'a, R: Rival + 'static>(answers: &'a cases::Answers) -> (&'stati
     (R::NAME, Box::new(job))
 }
 
-/// Our own side of a parse: general, or by the shape of the dense document. `LIVE` measures what
-/// the document keeps, which is all there is beside the text.
+/// The job of astjson for parsing: generic, or by the shape of the dense document. With `live`
+/// every run uses a new document, so that its memory is measured.
 fn own_parse_job<'a>(text: &str, shaped: bool, live: bool) -> Job<'a> {
     let text = Bytes::from(text.to_owned());
     let shape = cases::dense_shape();
@@ -187,8 +189,8 @@ fn round(results: &mut Results, own: bool) {
     }
     if own {
         measure(results, "shape", vec![(OWN, own_parse_job(cases::DENSE, true, false))]);
-        // The rivals know no shapes: theirs is the general parse of the same document, again
-        // beside ours.
+        // The rivals have no shapes: their side is the generic parse of the same document, run
+        // again beside astjson.
         measure(results, "dense", vec![parse_job::<Sonic>(cases::DENSE)]);
     }
     let text = cases::DENSE;
@@ -207,14 +209,14 @@ fn round(results: &mut Results, own: bool) {
         jobs.push((OWN, Box::new(job)));
     }
     measure(results, "print", jobs);
-    let answers = cases::Answers::new();
+    let responses = cases::SubgraphResponses::new();
     let mut jobs = vec![
-        pipeline_job::<Serde>(&answers),
-        pipeline_job::<Sonic>(&answers),
-        pipeline_job::<Simd>(&answers),
+        pipeline_job::<Serde>(&responses),
+        pipeline_job::<Sonic>(&responses),
+        pipeline_job::<Simd>(&responses),
     ];
     if own {
-        let mut pipeline = cases::Pipeline::new(&answers);
+        let mut pipeline = cases::Pipeline::new(&responses);
         let job = move || {
             pipeline.run();
             Box::new(()) as Box<dyn std::any::Any>
@@ -225,7 +227,7 @@ fn round(results: &mut Results, own: bool) {
     if own {
         let (mut document, mut out) = (Document::new(), Vec::new());
         let job = move || {
-            // A thousand, because a clock's tick is longer than one.
+            // A thousand, because a tick of the clock is longer than one.
             for _ in 0..1000 {
                 cases::micro(&mut document, &mut out);
             }
@@ -237,21 +239,21 @@ fn round(results: &mut Results, own: bool) {
 
 /// Checks that all libraries do the same job.
 fn check_same_result() {
-    let answers = cases::Answers::new();
-    let mut pipeline = cases::Pipeline::new(&answers);
+    let responses = cases::SubgraphResponses::new();
+    let mut pipeline = cases::Pipeline::new(&responses);
     pipeline.run();
     let expected: serde_json::Value = serde_json::from_slice(&pipeline.out).unwrap();
-    fn same<R: Rival>(answers: &cases::Answers, expected: &serde_json::Value) {
+    fn same<R: Rival>(responses: &cases::SubgraphResponses, expected: &serde_json::Value) {
         let mut out = Vec::new();
-        rivals::pipeline::<R>(&mut rivals::texts(answers), &mut out);
+        rivals::pipeline::<R>(&mut rivals::texts(responses), &mut out);
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&out).unwrap(), *expected);
     }
-    same::<serde_json::Value>(&answers, &expected);
-    same::<sonic_rs::Value>(&answers, &expected);
-    same::<simd_json::OwnedValue>(&answers, &expected);
+    same::<serde_json::Value>(&responses, &expected);
+    same::<sonic_rs::Value>(&responses, &expected);
+    same::<simd_json::OwnedValue>(&responses, &expected);
 }
 
-/// Builds this example for this CPU. Returns the program, or why there is none.
+/// Builds this example for this CPU. Returns the program, or the reason of the failure.
 fn build_native() -> Result<std::path::PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     // target/release/examples/compare
@@ -267,7 +269,7 @@ fn build_native() -> Result<std::path::PathBuf, String> {
     status.success().then(|| target.join("release/examples/compare")).ok_or(status.to_string())
 }
 
-/// Runs the native build once and takes over what is better than we know.
+/// Runs the native build once and keeps results that are better.
 fn run_native(program: &Path, results: &mut Results) {
     let output = Command::new(program).arg("--rivals").output().unwrap();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
@@ -306,7 +308,7 @@ fn main() {
             run_native(program, &mut results);
         }
     }
-    // What our own parse leaves alive, once: a new document, dropped after the count.
+    // Memory of one parse of astjson: a new document, dropped after the count.
     for (case, text, shaped) in [
         ("text", cases::TEXT, false),
         ("dense", cases::DENSE, false),
@@ -329,7 +331,7 @@ fn main() {
 
 fn report(results: &Results, native: bool) {
     let (small, large) = (cases::small(), cases::large());
-    let answers = cases::Answers::new();
+    let responses = cases::SubgraphResponses::new();
     let sizes = [
         ("text", cases::TEXT.len()),
         ("dense", cases::DENSE.len()),
@@ -337,7 +339,7 @@ fn report(results: &Results, native: bool) {
         ("1MB", large.len()),
         ("shape", cases::DENSE.len()),
         ("print", cases::DENSE.len()),
-        ("pipeline", answers.all().iter().map(|text| text.len()).sum()),
+        ("pipeline", responses.all().iter().map(|text| text.len()).sum()),
     ];
     println!(
         "\nrivals: {}",

@@ -1,50 +1,38 @@
-//! The same jobs for other parsers, each done the way its makers would have it.
+//! The same jobs for other parsers, each written as its documentation recommends.
 
-use crate::cases::Answers;
+use crate::cases::SubgraphResponses;
 
 /// A tree of another library.
 pub(crate) trait Rival: Sized {
     const NAME: &'static str;
 
-    /// Text as the parser wants it: simd-json writes into its input.
+    /// Parses a text, which is mutable because simd-json writes into its input.
     fn parse(text: &mut [u8]) -> Self;
-    /// How the parser takes its text for the next round.
+    /// Restores the text for the next round.
     fn refresh(text: &mut Vec<u8>, from: &str) {
-        // Most parsers leave their text alone; then this is nothing.
+        // Most parsers do not change their text and need no restoring.
         let _ = (text, from);
     }
     fn print(&self, out: &mut Vec<u8>);
 
-    fn member(&self, key: &str) -> Option<&Self>;
     fn member_mut(&mut self, key: &str) -> Option<&mut Self>;
-    fn elements(&self) -> Option<&[Self]>;
     fn elements_mut(&mut self) -> Option<&mut [Self]>;
     fn take_elements(&mut self) -> Vec<Self>;
     /// Moves the members of `other` into this object.
     fn absorb(&mut self, other: Self);
-    fn kind(&self) -> Kind;
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Null,
-    Bool,
-    Number,
-    String,
-    Container,
-}
-
-/// The pipeline: parse four answers, merge three at list paths by position, project, print.
+/// The pipeline: parses four responses, merges three at list paths by position, prints.
 pub(crate) fn pipeline<R: Rival>(texts: &mut [Vec<u8>; 4], out: &mut Vec<u8>) {
     let [products, inventory, reviews, users] = texts;
     let mut root = R::parse(products);
     let entities = |text| {
-        let mut answer = R::parse(text);
-        let entities = answer.member_mut("data").and_then(|data| data.member_mut("_entities"));
+        let mut response = R::parse(text);
+        let entities = response.member_mut("data").and_then(|data| data.member_mut("_entities"));
         entities.map(R::take_elements).unwrap_or_default()
     };
-    for answer in [entities(inventory), entities(reviews)] {
-        for (target, entity) in products_of(&mut root).iter_mut().zip(answer) {
+    for response in [entities(inventory), entities(reviews)] {
+        for (target, entity) in products_of(&mut root).iter_mut().zip(response) {
             target.absorb(entity);
         }
     }
@@ -58,7 +46,7 @@ pub(crate) fn pipeline<R: Rival>(texts: &mut [Vec<u8>; 4], out: &mut Vec<u8>) {
         }
     }
     out.clear();
-    project(&root, &ROOT, out);
+    root.print(out);
 }
 
 fn products_of<R: Rival>(root: &mut R) -> &mut [R] {
@@ -66,77 +54,9 @@ fn products_of<R: Rival>(root: &mut R) -> &mut [R] {
     products.and_then(R::elements_mut).unwrap_or_default()
 }
 
-/// What is projected; the same as in `cases`.
-enum Spec {
-    Leaf(Kind),
-    Object(&'static [(&'static str, &'static str, Spec)]),
-    List(&'static Spec),
-}
-
-const USER: Spec = Spec::Object(&[
-    ("id", "\"id\":", Spec::Leaf(Kind::String)),
-    ("username", "\"username\":", Spec::Leaf(Kind::String)),
-    ("name", "\"name\":", Spec::Leaf(Kind::String)),
-    ("birthDate", "\"birthDate\":", Spec::Leaf(Kind::String)),
-]);
-const REVIEW: Spec = Spec::Object(&[
-    ("id", "\"id\":", Spec::Leaf(Kind::String)),
-    ("body", "\"body\":", Spec::Leaf(Kind::String)),
-    ("rating", "\"rating\":", Spec::Leaf(Kind::Number)),
-    ("author", "\"author\":", USER),
-]);
-const PRODUCT: Spec = Spec::Object(&[
-    ("upc", "\"upc\":", Spec::Leaf(Kind::String)),
-    ("name", "\"name\":", Spec::Leaf(Kind::String)),
-    ("price", "\"price\":", Spec::Leaf(Kind::Number)),
-    ("weight", "\"weight\":", Spec::Leaf(Kind::Number)),
-    ("inStock", "\"inStock\":", Spec::Leaf(Kind::Bool)),
-    ("shippingEstimate", "\"shippingEstimate\":", Spec::Leaf(Kind::Number)),
-    ("reviews", "\"reviews\":", Spec::List(&REVIEW)),
-]);
-const DATA: Spec = Spec::Object(&[("topProducts", "\"topProducts\":", Spec::List(&PRODUCT))]);
-const ROOT: Spec = Spec::Object(&[("data", "\"data\":", DATA)]);
-
-fn project<R: Rival>(value: &R, spec: &Spec, out: &mut Vec<u8>) {
-    match (spec, value.kind()) {
-        (_, Kind::Null) => out.extend_from_slice(b"null"),
-        (Spec::Leaf(wanted), kind) => {
-            if kind == *wanted {
-                value.print(out);
-            } else {
-                out.extend_from_slice(b"null");
-            }
-        }
-        (Spec::List(of), _) => {
-            out.push(b'[');
-            for (i, element) in value.elements().unwrap_or_default().iter().enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                project(element, of, out);
-            }
-            out.push(b']');
-        }
-        (Spec::Object(fields), _) => {
-            out.push(b'{');
-            for (i, (key, printed, spec)) in fields.iter().enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                out.extend_from_slice(printed.as_bytes());
-                match value.member(key) {
-                    Some(member) => project(member, spec, out),
-                    None => out.extend_from_slice(b"null"),
-                }
-            }
-            out.push(b'}');
-        }
-    }
-}
-
-/// The texts of the pipeline, as parsers write into them.
-pub(crate) fn texts(answers: &Answers) -> [Vec<u8>; 4] {
-    answers.all().map(|text| text.as_bytes().to_vec())
+/// The texts of the pipeline in mutable buffers.
+pub(crate) fn texts(responses: &SubgraphResponses) -> [Vec<u8>; 4] {
+    responses.all().map(|text| text.as_bytes().to_vec())
 }
 
 impl Rival for serde_json::Value {
@@ -148,14 +68,8 @@ impl Rival for serde_json::Value {
     fn print(&self, out: &mut Vec<u8>) {
         serde_json::to_writer(out, self).unwrap();
     }
-    fn member(&self, key: &str) -> Option<&Self> {
-        self.get(key)
-    }
     fn member_mut(&mut self, key: &str) -> Option<&mut Self> {
         self.get_mut(key)
-    }
-    fn elements(&self) -> Option<&[Self]> {
-        self.as_array().map(Vec::as_slice)
     }
     fn elements_mut(&mut self) -> Option<&mut [Self]> {
         self.as_array_mut().map(Vec::as_mut_slice)
@@ -171,15 +85,6 @@ impl Rival for serde_json::Value {
             own.extend(other);
         }
     }
-    fn kind(&self) -> Kind {
-        match self {
-            Self::Null => Kind::Null,
-            Self::Bool(_) => Kind::Bool,
-            Self::Number(_) => Kind::Number,
-            Self::String(_) => Kind::String,
-            _ => Kind::Container,
-        }
-    }
 }
 
 impl Rival for sonic_rs::Value {
@@ -191,17 +96,9 @@ impl Rival for sonic_rs::Value {
     fn print(&self, out: &mut Vec<u8>) {
         sonic_rs::to_writer(out, self).unwrap();
     }
-    fn member(&self, key: &str) -> Option<&Self> {
-        use sonic_rs::JsonValueTrait;
-        self.get(key)
-    }
     fn member_mut(&mut self, key: &str) -> Option<&mut Self> {
         use sonic_rs::JsonValueMutTrait;
         self.get_mut(key)
-    }
-    fn elements(&self) -> Option<&[Self]> {
-        use sonic_rs::JsonContainerTrait;
-        self.as_array().map(sonic_rs::Array::as_slice)
     }
     fn elements_mut(&mut self) -> Option<&mut [Self]> {
         use sonic_rs::JsonValueMutTrait;
@@ -216,16 +113,6 @@ impl Rival for sonic_rs::Value {
         use sonic_rs::JsonValueMutTrait;
         if let (Some(own), Some(other)) = (self.as_object_mut(), other.as_object_mut()) {
             own.append(other);
-        }
-    }
-    fn kind(&self) -> Kind {
-        use sonic_rs::{JsonType, JsonValueTrait};
-        match self.get_type() {
-            JsonType::Null => Kind::Null,
-            JsonType::Boolean => Kind::Bool,
-            JsonType::Number => Kind::Number,
-            JsonType::String => Kind::String,
-            _ => Kind::Container,
         }
     }
 }
@@ -244,17 +131,9 @@ impl Rival for simd_json::OwnedValue {
         use simd_json::prelude::Writable;
         self.write(out).unwrap();
     }
-    fn member(&self, key: &str) -> Option<&Self> {
-        use simd_json::prelude::ValueObjectAccess;
-        self.get(key)
-    }
     fn member_mut(&mut self, key: &str) -> Option<&mut Self> {
         use simd_json::prelude::*;
         self.get_mut(key)
-    }
-    fn elements(&self) -> Option<&[Self]> {
-        use simd_json::prelude::ValueAsArray;
-        self.as_array().map(Vec::as_slice)
     }
     fn elements_mut(&mut self) -> Option<&mut [Self]> {
         use simd_json::prelude::ValueAsMutArray;
@@ -270,16 +149,6 @@ impl Rival for simd_json::OwnedValue {
             for (key, value) in *other {
                 own.insert(key, value);
             }
-        }
-    }
-    fn kind(&self) -> Kind {
-        use simd_json::{ValueType, prelude::TypedValue};
-        match self.value_type() {
-            ValueType::Null => Kind::Null,
-            ValueType::Bool => Kind::Bool,
-            ValueType::String => Kind::String,
-            ValueType::Array | ValueType::Object => Kind::Container,
-            _ => Kind::Number,
         }
     }
 }

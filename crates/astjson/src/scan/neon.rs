@@ -6,7 +6,7 @@ use std::arch::aarch64::{
     vpaddq_u8, vreinterpretq_u32_u8,
 };
 
-use super::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan};
+use super::operations::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan};
 
 /// A CPU with NEON: any aarch64.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Neon;
 impl Scan for Neon {
     #[inline(always)]
     fn stops(self, block: &[u8; BLOCK_BYTES]) -> u32 {
-        // SAFETY: NEON is part of the aarch64 baseline, and 32 bytes are read of 32.
+        // SAFETY: NEON is part of the aarch64 baseline, and exactly 32 bytes are read.
         unsafe {
             gather(halves(block).map(|half| {
                 let low = vcltq_u8(half, vdupq_n_u8(b' '));
@@ -27,7 +27,7 @@ impl Scan for Neon {
 
     #[inline(always)]
     fn begins_with(self, text: &[u8; HEAD_BYTES], key: &KeyHead) -> bool {
-        // SAFETY: NEON is part of the aarch64 baseline, and 32 bytes are read of 32.
+        // SAFETY: NEON is part of the aarch64 baseline, and exactly 32 bytes are read.
         let equal = unsafe {
             let ([left, right], [own_left, own_right]) = (halves(text), halves(&key.bytes));
             gather([vceqq_u8(left, own_left), vceqq_u8(right, own_right)])
@@ -36,29 +36,31 @@ impl Scan for Neon {
     }
 
     #[inline(never)]
-    fn outline<J: Job>(self, job: J) -> J::Made {
+    fn outline<J: Job>(self, job: J) -> J::Output {
         job.run(self)
     }
 }
 
+/// Loads a block as two vectors.
+///
 /// # Safety
 ///
-/// Needs NEON.
+/// The CPU must have NEON.
 #[inline(always)]
 unsafe fn halves(block: &[u8; 32]) -> [uint8x16_t; 2] {
-    // SAFETY: the caller has NEON; twice 16 bytes are read of 32.
+    // SAFETY: the caller has NEON; twice 16 of the 32 bytes are read.
     unsafe { [vld1q_u8(block.as_ptr()), vld1q_u8(block.as_ptr().add(16))] }
 }
 
-/// One bit per byte of two masks.
+/// Returns one bit per byte of two masks.
 ///
 /// # Safety
 ///
-/// Needs NEON.
+/// The CPU must have NEON.
 #[inline(always)]
 unsafe fn gather(masks: [uint8x16_t; 2]) -> u32 {
     const WEIGHTS: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
-    // SAFETY: the caller has NEON; 16 bytes are read of 16.
+    // SAFETY: the caller has NEON; exactly 16 bytes are read.
     unsafe {
         let weights = vld1q_u8(WEIGHTS.as_ptr());
         let [left, right] = masks.map(|mask| vandq_u8(mask, weights));

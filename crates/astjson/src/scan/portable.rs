@@ -1,6 +1,7 @@
-//! Plain Rust, eight bytes at a time. The reference for the other levels, and what Miri runs.
+//! Plain Rust, eight bytes at a time: the reference for the other levels, and the code that Miri
+//! runs.
 
-use super::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan};
+use super::operations::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan};
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const LOWS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
@@ -17,7 +18,7 @@ impl Scan for Portable {
             let word = u64::from_le_bytes(*eight);
             let quotes = zeros(word ^ (ONES * b'"' as u64));
             let backslashes = zeros(word ^ (ONES * b'\\' as u64));
-            // Below 0x20: none of the upper three bits.
+            // Below 0x20 means that none of the upper three bits is set.
             let controls = zeros(word & (ONES * 0xe0));
             stops |= gather(quotes | backslashes | controls) << (8 * i);
         }
@@ -31,18 +32,18 @@ impl Scan for Portable {
     }
 
     #[inline(never)]
-    fn outline<J: Job>(self, job: J) -> J::Made {
+    fn outline<J: Job>(self, job: J) -> J::Output {
         job.run(self)
     }
 }
 
-/// The high bit of every byte that is zero, exactly.
+/// Sets the high bit of exactly the bytes that are zero.
 #[inline(always)]
 fn zeros(word: u64) -> u64 {
     !(((word & LOWS) + LOWS) | word | LOWS)
 }
 
-/// The high bits of eight bytes as eight bits.
+/// Returns the high bits of eight bytes as eight bits.
 #[inline(always)]
 fn gather(highs: u64) -> u32 {
     ((highs >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32

@@ -7,10 +7,10 @@ use std::arch::x86_64::{
     _mm256_min_epu8, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8, _mm256_xor_si256,
 };
 
-use super::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan};
+use super::operations::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan};
 
-/// Exchanges the quote and the space, and control characters among themselves: then what ends a
-/// string, but for the backslash, is all that is at most [`STOP_MAX`].
+/// Mask that exchanges the quote and the space, and control characters among themselves. After
+/// that, all bytes that end or interrupt a string, except the backslash, are at most [`STOP_MAX`].
 const EXCHANGE: i8 = (b'"' ^ b' ') as i8;
 const STOP_MAX: i8 = b' ' as i8;
 
@@ -23,7 +23,7 @@ impl Scan for Sse2 {
     fn stops(self, block: &[u8; BLOCK_BYTES]) -> u32 {
         let mut mask = 0;
         for (half, bytes) in block.as_chunks::<16>().0.iter().enumerate() {
-            // SAFETY: SSE2 is part of the x86-64 baseline, and 16 bytes are read of 16.
+            // SAFETY: SSE2 is part of the x86-64 baseline, and exactly 16 bytes are read.
             let stops = unsafe {
                 let bytes = _mm_loadu_si128(bytes.as_ptr().cast::<__m128i>());
                 let exchanged = _mm_xor_si128(bytes, _mm_set1_epi8(EXCHANGE));
@@ -41,7 +41,7 @@ impl Scan for Sse2 {
         let mut equal = 0;
         let (texts, keys) = (text.as_chunks::<16>().0, key.bytes.as_chunks::<16>().0);
         for (half, (text, key)) in texts.iter().zip(keys).enumerate() {
-            // SAFETY: SSE2 is part of the x86-64 baseline, and 16 bytes are read of 16.
+            // SAFETY: SSE2 is part of the x86-64 baseline, and exactly 16 bytes are read.
             let mask = unsafe {
                 let text = _mm_loadu_si128(text.as_ptr().cast::<__m128i>());
                 let key = _mm_loadu_si128(key.as_ptr().cast::<__m128i>());
@@ -53,12 +53,12 @@ impl Scan for Sse2 {
     }
 
     #[inline(never)]
-    fn outline<J: Job>(self, job: J) -> J::Made {
+    fn outline<J: Job>(self, job: J) -> J::Output {
         job.run(self)
     }
 }
 
-/// A CPU with AVX2 and what came with it. Only [`detect`](Avx2::detect) makes one.
+/// A CPU with AVX2 and the extensions of its time. Only [`detect`](Avx2::detect) makes one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx2(());
 
@@ -76,7 +76,7 @@ impl Avx2 {
 impl Scan for Avx2 {
     #[inline(always)]
     fn stops(self, block: &[u8; BLOCK_BYTES]) -> u32 {
-        // SAFETY: that there is an `Avx2` means that the CPU has it, and 32 bytes are read of 32.
+        // SAFETY: a value of `Avx2` proves that the CPU has it, and exactly 32 bytes are read.
         unsafe {
             let bytes = _mm256_loadu_si256(block.as_ptr().cast::<__m256i>());
             let exchanged = _mm256_xor_si256(bytes, _mm256_set1_epi8(EXCHANGE));
@@ -99,13 +99,13 @@ impl Scan for Avx2 {
     }
 
     #[inline(always)]
-    fn outline<J: Job>(self, job: J) -> J::Made {
+    fn outline<J: Job>(self, job: J) -> J::Output {
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
         #[inline(never)]
-        fn run<J: Job>(job: J, scan: Avx2) -> J::Made {
+        fn run<J: Job>(job: J, scan: Avx2) -> J::Output {
             job.run(scan)
         }
-        // SAFETY: as above; `detect` looked for each of these.
+        // SAFETY: as above; `detect` checked each of these features.
         unsafe { run(job, self) }
     }
 }

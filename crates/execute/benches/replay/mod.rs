@@ -1,5 +1,5 @@
 //! The operation of the federation benchmark: planned as the router plans it, executed against
-//! subgraphs that answer a request for the second time from memory.
+//! subgraphs that replay their responses from memory.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use prepare::{PrepareSettings, Prepared, Preparer};
 const SUPERGRAPH: &str =
     include_str!("../../../../fixtures/federation-benchmark/supergraph.graphql");
 const OPERATION: &str = include_str!("../../../../fixtures/federation-benchmark/operation.graphql");
-/// The answer, compact.
+/// The response, compact.
 pub(crate) const EXPECTED: &str =
     include_str!("../../../../fixtures/federation-benchmark/expected_response.json");
 
@@ -35,14 +35,14 @@ impl Benchmark {
         let preparer = Preparer::new(Arc::clone(&graph), 1, PrepareSettings::default());
         let prepared = preparer.prepare_now(OPERATION.as_bytes(), None).unwrap();
         let subgraphs = graph.subgraphs.iter().map(|subgraph| -> Arc<dyn Subgraph> {
-            let answers = match &*subgraph.name {
+            let data = match &*subgraph.name {
                 "accounts" => bench_subgraphs::accounts(),
                 "inventory" => bench_subgraphs::inventory(),
                 "products" => bench_subgraphs::products(),
                 "reviews" => bench_subgraphs::reviews(),
                 other => panic!("the benchmark has no subgraph {other}"),
             };
-            Arc::new(Replay { subgraph: answers, known: Mutex::default() })
+            Arc::new(Replay { subgraph: data, known: Mutex::default() })
         });
         let generation = Generation {
             number: 1,
@@ -72,7 +72,7 @@ impl Benchmark {
 
 struct Replay {
     subgraph: load::subgraph::Subgraph,
-    /// Requests and their answers.
+    /// Requests and their responses.
     known: Mutex<Vec<(Bytes, Bytes)>>,
 }
 
@@ -83,13 +83,13 @@ impl Subgraph for Replay {
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
         Box::pin(async move {
             let mut known = self.known.lock().unwrap();
-            let answer = known.iter().find(|(body, _)| *body == request.body);
-            let body = match answer {
-                Some((_, answer)) => answer.clone(),
+            let response = known.iter().find(|(body, _)| *body == request.body);
+            let body = match response {
+                Some((_, response)) => response.clone(),
                 None => {
-                    let answer = Bytes::from(self.subgraph.answer(&request.body).body);
-                    known.push((request.body.clone(), answer.clone()));
-                    answer
+                    let response = Bytes::from(self.subgraph.answer(&request.body).body);
+                    known.push((request.body.clone(), response.clone()));
+                    response
                 }
             };
             Ok(SubgraphAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body })

@@ -1,4 +1,5 @@
-//! Fetches that fail as a whole: one error at each place concerned, up to a bound.
+//! Handles fetches that fail as a whole: adds one error at each place that the fetch concerns, up
+//! to a bound.
 
 use std::borrow::Cow;
 
@@ -6,16 +7,17 @@ use astjson::NodeId;
 use foldhash::HashSet;
 use plan::{Fetch, FetchKind, OperationKind, Path, ShapeField};
 
-use super::{Execution, State};
+use super::Execution;
+use super::in_flight::FetchState;
 use crate::bounds::{
     CONTEXTS_MAX, ERROR_MESSAGE_BYTES_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
     TARGET_OBJECTS_MAX,
 };
-use crate::client_path::{self, Position};
-use crate::representations::{CollectError, Collected, Walk};
-use crate::{ErrorCode, GraphqlError, HiddenErrors, PathSegment, answer, disclosure};
+use crate::error_path::{self, Position};
+use crate::representations::{CollectError, CollectedBatch, TargetWalk};
+use crate::{ErrorCode, GraphqlError, HiddenErrors, PathSegment, error_masking, response};
 
-/// The places of the client's response that a failed fetch is about.
+/// The places of the client's response that a failed fetch concerns.
 #[derive(Default)]
 struct AffectedPlaces {
     paths: Vec<Vec<PathSegment>>,
@@ -25,23 +27,23 @@ struct AffectedPlaces {
 
 impl<'a> Execution<'a> {
     /// Records a response that cannot be used: one error at each place concerned.
-    pub(super) fn bad_answer(
+    pub(super) fn reject_response(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         problem: &str,
     ) {
         let error = self.unusable_response(fetch, problem);
         self.fail_with(index, fetch, collected, error);
     }
 
-    /// Records a response of which a part could be used: one error at the first place concerned.
-    pub(super) fn bad_part(
+    /// Records a response that could be used in part: one error at the first place concerned.
+    pub(super) fn reject_part(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         problem: &str,
     ) {
         let place = self.first_place(index, fetch, collected);
@@ -49,14 +51,14 @@ impl<'a> Execution<'a> {
         self.fail_with(index, fetch, collected, error);
     }
 
-    /// The error of a response that cannot be used, which is also logged.
+    /// Returns the error of a response that cannot be used, which is also logged.
     fn unusable_response(&self, fetch: &Fetch, problem: &str) -> GraphqlError {
         self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
         let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
         self.failure(fetch, ErrorCode::SubgraphRequestFailed, message)
     }
 
-    /// An error that names the subgraph of a fetch, still without a place.
+    /// Returns an error that names the subgraph of a fetch, without a path.
     fn failure(
         &self,
         fetch: &Fetch,
@@ -68,7 +70,7 @@ impl<'a> Execution<'a> {
         error
     }
 
-    pub(super) fn over_bound(&mut self, index: usize, fetch: &'a Fetch, error: CollectError) {
+    pub(super) fn exceed_bound(&mut self, index: usize, fetch: &'a Fetch, error: CollectError) {
         let message = match error {
             CollectError::Objects => format!(
                 "The operation asks subgraph \"{}\" about more than {TARGET_OBJECTS_MAX} objects.",
@@ -94,7 +96,7 @@ impl<'a> Execution<'a> {
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         code: ErrorCode,
         message: impl Into<Cow<'static, str>>,
     ) {
@@ -106,7 +108,7 @@ impl<'a> Execution<'a> {
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         error: GraphqlError,
     ) {
         let error = self.disclosed(fetch, error);
@@ -119,13 +121,13 @@ impl<'a> Execution<'a> {
         self.explain_objects(collected);
     }
 
-    /// Repeats an error at every place that the fetch is about, so that each null has one. The first place has it
-    /// whatever the bound on such places says.
+    /// Repeats an error at every place that the fetch concerns, so that each null has one. The
+    /// first place has one regardless of the bound on such places.
     pub(super) fn push_at_affected_places(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         error: GraphqlError,
     ) {
         let limit = self.errors.failure_places_left().max(1);
@@ -134,7 +136,7 @@ impl<'a> Execution<'a> {
         self.errors.push_failure(index as u32, error, paths, left_out);
     }
 
-    /// An error as the client may see it.
+    /// Returns an error as the client may see it.
     pub(super) fn disclosed(&self, fetch: &Fetch, error: GraphqlError) -> GraphqlError {
         if !self.is_masked(fetch) {
             return error;
@@ -148,11 +150,11 @@ impl<'a> Execution<'a> {
             "an error whose message is hidden from clients (include_subgraph_errors)"
         );
         let shown = self.context.generation.disclosure.names_subgraphs.then_some(name);
-        disclosure::mask(error, shown, self.is_mutation(fetch))
+        error_masking::mask_error(error, shown, self.is_mutation(fetch))
     }
 
-    /// True if clients do not see the messages of this fetch's errors. Those of publishing and of requests over a
-    /// broker are the router's own and always shown.
+    /// True if clients do not see the messages of this fetch's errors. Errors of publications and
+    /// of requests over a broker are the router's own and always shown.
     fn is_masked(&self, fetch: &Fetch) -> bool {
         match &fetch.kind {
             FetchKind::Publish(_) | FetchKind::Request(_) => false,
@@ -162,7 +164,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Logs the errors that a subgraph reported, whatever of them clients see.
+    /// Logs the errors that a subgraph reported, whether clients see them or not.
     pub(super) fn log_reported(&self, fetch: &Fetch, errors: &[NodeId]) {
         let Some(&first) = errors.first() else { return };
         let document = &self.document;
@@ -170,48 +172,49 @@ impl<'a> Execution<'a> {
             for &error in errors.iter().take(LOGGED_ERRORS_MAX) {
                 tracing::debug!(
                     subgraph = self.subgraph_name(fetch),
-                    code = answer::code_of(document, error),
-                    message = &*answer::message_of(document, error),
-                    extensions = answer::extensions_text(document, error),
+                    code = response::code_of(document, error),
+                    message = &*response::message_of(document, error),
+                    extensions = response::extensions_text(document, error),
                     "a subgraph reported an error"
                 );
             }
         }
-        // Where clients see the messages, they are for clients to act on.
+        // Clients that see the messages can act on them.
         if !self.is_masked(fetch) {
             return;
         }
-        let message = answer::message_of(document, first);
+        let message = response::message_of(document, first);
         self.context.generation.subgraph(fetch.subgraph).note_hidden_errors(&HiddenErrors {
             count: errors.len(),
             message: &message[..message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX)],
-            code: answer::code_of(document, first).as_deref(),
-            extensions: answer::extensions_text(document, first).as_deref(),
+            code: response::code_of(document, first).as_deref(),
+            extensions: response::extensions_text(document, first).as_deref(),
         });
     }
 
-    pub(super) fn explain_objects(&mut self, collected: &[Collected]) {
+    pub(super) fn explain_objects(&mut self, collected: &[CollectedBatch]) {
         let objects = collected.iter().flat_map(|batch| &batch.objects);
         self.errors.explained_objects.extend(objects.map(|object| object.node));
     }
 
-    /// The first place in the client's response that a fetch is about.
+    /// The first place in the client's response that a fetch concerns.
     pub(super) fn first_place(
         &self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
     ) -> Vec<PathSegment> {
         let places = self.affected_places(index, fetch, collected, 1);
         places.paths.into_iter().next().unwrap_or_default()
     }
 
-    /// Up to `limit` places in the client's response that a fetch is about; one without a path if none is found.
+    /// Up to `limit` places in the client's response that a fetch concerns; one without a path if
+    /// none is found.
     fn affected_places(
         &self,
         index: usize,
         fetch: &'a Fetch,
-        collected: &[Collected],
+        collected: &[CollectedBatch],
         limit: usize,
     ) -> AffectedPlaces {
         let shape = &self.executable.plan().shape;
@@ -235,8 +238,14 @@ impl<'a> Execution<'a> {
                 let left = limit.saturating_sub(affected.paths.len());
                 if left > 0 && !missing.is_empty() {
                     let wanted = |node| missing.contains(&node);
-                    let places =
-                        client_path::places(&self.document, shape, self.root, path, left, wanted);
+                    let places = error_path::find_places(
+                        &self.document,
+                        shape,
+                        self.root,
+                        path,
+                        left,
+                        wanted,
+                    );
                     for place in places {
                         missing.remove(&place.node);
                         // Objects outside of the response end at one place inside.
@@ -254,7 +263,7 @@ impl<'a> Execution<'a> {
         affected
     }
 
-    /// The root fields of the client's response that a fetch is about.
+    /// The root fields of the client's response that a fetch concerns.
     fn affected_root_fields(&self, index: usize, limit: usize) -> AffectedPlaces {
         let shape = &self.executable.plan().shape;
         let keys = &self.executable.fetches[index].root_keys;
@@ -272,16 +281,17 @@ impl<'a> Execution<'a> {
         AffectedPlaces { paths, left_out: fields.count() }
     }
 
-    /// The deadline has passed: what is in flight or still waits will not be known.
-    pub(super) fn cut_off(&mut self) {
+    /// Ends the execution at the deadline: fetches in flight and those that still wait get an
+    /// error.
+    pub(super) fn end_at_deadline(&mut self) {
         let plan = &**self.executable.plan();
         for (index, fetch) in plan.fetches.iter().enumerate() {
             match (self.states[index], &fetch.kind) {
-                (State::Done, _) => {}
-                (State::InFlight, _) => {
+                (FetchState::Done, _) => {}
+                (FetchState::InFlight, _) => {
                     let mut late = Vec::new();
                     for sent in &mut self.sent {
-                        if sent.fetch == index && !sent.is_answered {
+                        if sent.fetch == index && !sent.is_finished {
                             late.push(std::mem::take(&mut sent.collected));
                         }
                     }
@@ -293,10 +303,11 @@ impl<'a> Execution<'a> {
                         self.fail(index, fetch, collected, ErrorCode::Timeout, message.clone());
                     }
                 }
-                (State::Waiting, _) if !self.is_wanted(fetch) => {}
-                // What it waited for has its error; here only nulls need no more of them.
-                (State::Waiting, FetchKind::Entities { batches, .. }) => {
-                    let mut walk = Walk::default();
+                (FetchState::Waiting, _) if !self.is_wanted(fetch) => {}
+                // The fetch that it waited for has an error; only the nulls of this one need no
+                // further errors.
+                (FetchState::Waiting, FetchKind::Entities { batches, .. }) => {
+                    let mut walk = TargetWalk::default();
                     let compiled = &self.executable.fetches[index].batches;
                     for (batch, compiled) in batches.iter().zip(compiled) {
                         for (path, target) in batch.targets.iter().zip(&compiled.targets) {
@@ -308,9 +319,9 @@ impl<'a> Execution<'a> {
                         }
                     }
                 }
-                (State::Waiting, FetchKind::RootBelow { target, .. }) => {
+                (FetchState::Waiting, FetchKind::RootBelow { target, .. }) => {
                     let Some(below) = &self.executable.fetches[index].below else { continue };
-                    let mut walk = Walk::default();
+                    let mut walk = TargetWalk::default();
                     let (document, shape) = (&self.document, &below.object);
                     let walked = walk.objects_at(document, self.root, shape, target, &below.target);
                     if let Ok(objects) = walked {
@@ -318,7 +329,7 @@ impl<'a> Execution<'a> {
                     }
                 }
                 (
-                    State::Waiting,
+                    FetchState::Waiting,
                     FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_),
                 ) => {
                     let message = "Not executed: the request's time was up before its turn came.";
@@ -341,7 +352,7 @@ impl<'a> Execution<'a> {
         let name = self.subgraph_name(fetch);
         let is_mutation = self.is_mutation(fetch);
         let warning = if is_mutation { " The mutation may have taken effect." } else { "" };
-        format!("Subgraph \"{name}\" did not answer before the request's time was up.{warning}")
+        format!("Subgraph \"{name}\" did not respond before the request's time was up.{warning}")
     }
 
     pub(super) fn subgraph_name(&self, fetch: &Fetch) -> &'a str {

@@ -11,14 +11,14 @@ use execute::{
 use graph::{ApiSchema, SubgraphId, SubgraphKind, Supergraph, TypeId};
 use http::{HeaderMap, StatusCode};
 
-/// What a subgraph does when a request comes whose body contains `contains`.
+/// The response of a subgraph to a request whose body contains `contains`.
 pub struct Rule {
     pub subgraph: String,
     pub contains: String,
     pub reaction: String,
 }
 
-/// Everything that was sent, in order.
+/// All requests, in order.
 pub type Log = Arc<Mutex<Vec<String>>>;
 
 pub struct World {
@@ -60,7 +60,7 @@ impl World {
     }
 }
 
-/// A generation in which these answer.
+/// A generation with these subgraphs.
 pub fn generation(
     names: &[String],
     subgraphs: Vec<Arc<dyn Subgraph>>,
@@ -111,7 +111,7 @@ impl InMemory {
             .iter()
             .find(|rule| rule.subgraph == self.name && text.contains(&rule.contains))
             .map(|rule| rule.reaction.clone())
-            .unwrap_or_else(|| panic!("no rule of {} answers {text}", self.name))
+            .unwrap_or_else(|| panic!("no rule of {} applies to {text}", self.name))
     }
 }
 
@@ -144,7 +144,7 @@ impl Subgraph for InMemory {
                         Some(body) => (StatusCode::INTERNAL_SERVER_ERROR, body),
                         None => (StatusCode::OK, text),
                     };
-                    // One turn of the runtime, so that fetches in flight at once really are.
+                    // Yields once to the runtime, so that concurrent fetches are in flight at once.
                     tokio::task::yield_now().await;
                     let body = Bytes::copy_from_slice(body.as_bytes());
                     Ok(SubgraphAnswer { status, headers: HeaderMap::new(), body })
@@ -173,7 +173,7 @@ impl Publisher for InMemory {
         })
     }
 
-    /// `!nobody`, or the answer.
+    /// `!no-responder`, or the response.
     fn request<'a>(
         &'a self,
         request: EventRequest<'a>,
@@ -181,7 +181,9 @@ impl Publisher for InMemory {
         let reaction = self.reaction(&text_of(&request));
         Box::pin(async move {
             match reaction.as_str() {
-                "!nobody" => Err(GraphqlError::new(ErrorCode::NoResponder, "Nobody answers.")),
+                "!no-responder" => {
+                    Err(GraphqlError::new(ErrorCode::NoResponder, "No responder listens."))
+                }
                 "!never" => std::future::pending().await,
                 _ => Ok(reaction.into()),
             }

@@ -1,15 +1,15 @@
-//! Documents made to cost more than they have characters. Each must be answered within seconds in a
-//! debug build, on the stack that threads of the blocking pool have.
+//! Documents that try to cost more than they have characters. Each must get a result within seconds
+//! in a debug build, on a stack of the size that threads of the blocking pool have.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::{SCHEMA, on_a_stack_of_2_mib, work_on};
+use super::{SCHEMA, on_a_stack_of_2_mib, pipeline_of};
 use graph::OverrideLabels;
 
 use crate::{Limits, PrepareError};
 
-/// A debug build on a busy machine: thirty times what it takes alone.
+/// For a debug build on a busy machine: thirty times the time on an idle one.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 fn prepare(text: String) -> Result<(), PrepareError> {
@@ -18,9 +18,9 @@ fn prepare(text: String) -> Result<(), PrepareError> {
 
 fn prepare_within(text: String, limits: Limits) -> Result<(), PrepareError> {
     on_a_stack_of_2_mib(move || {
-        let work = work_on(SCHEMA, limits);
+        let pipeline = pipeline_of(SCHEMA, limits);
         let started = Instant::now();
-        let result = work.prepare(text.as_bytes(), Some("Q"), OverrideLabels::NONE).map(drop);
+        let result = pipeline.prepare(text.as_bytes(), Some("Q"), OverrideLabels::NONE).map(drop);
         let elapsed = started.elapsed();
         println!(
             "{} bytes: {elapsed:?} {:?}",
@@ -79,7 +79,8 @@ fn a_second_fragment_of_the_same_name_hides_nothing() {
     refused(text, SELECTIONS);
 }
 
-/// A field of an interface is merged with the same field of each object type beside it, and so on below.
+/// A field of an interface is merged with the same field of each object type beside it, at each
+/// level.
 #[test]
 fn interfaces_beside_their_types() {
     fn level(depth: usize, out: &mut String) {
@@ -117,7 +118,7 @@ fn long_chains_of_fragments() {
 
 #[test]
 fn chains_of_fragments_from_the_end() {
-    // Measured one by one, none looks deep.
+    // Each fragment is shallow by itself.
     let mut text = "query Q { me { ".to_owned();
     for index in (0..400).rev() {
         let _ = write!(text, "...F{index} ");
@@ -130,7 +131,7 @@ fn chains_of_fragments_from_the_end() {
 }
 
 #[test]
-fn circles_of_fragments() {
+fn cycles_of_fragments() {
     refused(
         "query Q { me { ...A } } fragment A on User { friends { ...B } } fragment B on User { ...A }".into(),
         "fragment `A` spreads itself, directly or through others",
@@ -240,7 +241,7 @@ fn many_of_everything() {
     // Values.
     within(format!("query Q {{ echo(any: [{}]) }}", "1 ".repeat(14_900))).unwrap();
     within(format!("query Q {{ echo(any: {{ {} }}) }}", "a: 1 ".repeat(4_000))).unwrap_err();
-    // Mistakes.
+    // Errors.
     refused(format!("query Q {{ me {{ id {} }} }}", "nope ".repeat(14_900)), "nope");
     refused(format!("query Q {{ me {{ id {} }} }}", "@nope ".repeat(7_000)), "nope");
     refused(format!("query Q {{ me {{ id }} }} {}", "}".repeat(14_000)), "syntax error");
@@ -250,7 +251,7 @@ fn many_of_everything() {
 }
 
 #[test]
-fn long_arguments_compared_again_and_again() {
+fn long_arguments_that_are_compared_repeatedly() {
     let list = "1 ".repeat(2_000);
     let mut text = format!(
         "query Q {{ me {{ ...F0 }} }} fragment F13 on User {{ name friends {{ id }} team {{ id }} }} \

@@ -1,21 +1,21 @@
-//! Variable values: what fits, what it becomes, and what users read where it does not.
+//! Variable values: valid ones, their coerced form, and the messages about invalid ones.
 
 use bytes::Bytes;
 
-use super::{SCHEMA, understand, work, work_on};
+use super::{SCHEMA, normalise_text, pipeline, pipeline_of};
 use crate::{Limits, PrepareError};
 
 /// The values of the variables after coercion, or the messages.
 fn coerce(operation: &str, variables: &str) -> Result<Vec<Option<String>>, Vec<String>> {
-    let understood = understand(operation).unwrap();
-    let types = &work().schema.input_types;
-    match understood.variables.coerce(&Bytes::copy_from_slice(variables.as_bytes()), types) {
+    let normalised = normalise_text(operation).unwrap();
+    let types = &pipeline().schema.input_types;
+    match normalised.variables.coerce(&Bytes::copy_from_slice(variables.as_bytes()), types) {
         Ok(values) => Ok(values.values.into_iter().map(|it| it.map(String::from)).collect()),
         Err(problems) => Err(problems.into_iter().map(|it| it.message).collect()),
     }
 }
 
-/// The value of one variable of type `ty`, used where anything goes.
+/// The value of one variable of type `ty`, used where any type is valid.
 fn one(ty: &str, value: &str) -> Result<String, String> {
     let operation = format!("query($v: {ty}) {{ echo(any: {{v: $v}}) }}");
     match coerce(&operation, &format!("{{\"v\": {value}}}")) {
@@ -25,7 +25,7 @@ fn one(ty: &str, value: &str) -> Result<String, String> {
 }
 
 #[test]
-fn values_that_fit() {
+fn valid_values() {
     for (ty, value, expected) in [
         ("Int", "3", "3"),
         ("Int", "-2147483648", "-2147483648"),
@@ -74,7 +74,7 @@ fn values_that_fit() {
 }
 
 #[test]
-fn values_that_do_not_fit() {
+fn invalid_values() {
     let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
     let deep_type = format!("{}Int{}", "[".repeat(200), "]".repeat(200));
     let deep_at = format!("v{}", ".0".repeat(129));
@@ -129,7 +129,7 @@ fn values_that_do_not_fit() {
 }
 
 #[test]
-fn what_is_not_given_is_a_default_or_nothing_or_an_error() {
+fn a_missing_value_becomes_a_default_or_is_absent_or_an_error() {
     let operation =
         "query($a: Int, $b: Int = 2, $c: Filter = {min: 3}, $d: [ID] = 4, $e: Int = null) {
         echo(int: $a, float: 1, any: {b: $b, e: $e}, filter: $c, ids: $d) }";
@@ -154,12 +154,16 @@ fn what_is_not_given_is_a_default_or_nothing_or_an_error() {
 }
 
 #[test]
-fn a_default_stands_in_for_a_value_but_not_for_null_where_null_is_not_allowed() {
+fn a_default_replaces_a_missing_value_but_not_null_where_null_is_not_allowed() {
     let operation =
         "query($a: Int = 5, $b: Boolean = true) { sum(really: $a) me @include(if: $b) { id } }";
-    let understood = understand(operation).unwrap();
-    let types: Vec<_> = understood.operation.variables.iter().map(|it| &*it.ty).collect();
-    assert_eq!(types, ["Int!", "Boolean!"], "subgraphs see no default, so the type has to say it");
+    let normalised = normalise_text(operation).unwrap();
+    let types: Vec<_> = normalised.operation.variables.iter().map(|it| &*it.ty).collect();
+    assert_eq!(
+        types,
+        ["Int!", "Boolean!"],
+        "subgraphs see no default, so the type must exclude null"
+    );
     assert_eq!(coerce(operation, "{}").unwrap(), [Some("5".to_owned()), Some("true".to_owned())]);
     assert_eq!(
         coerce(operation, r#"{"a": null, "b": null}"#).unwrap_err(),
@@ -185,7 +189,7 @@ fn variables_that_are_no_object_are_refused() {
 }
 
 #[test]
-fn an_operation_without_variables_reads_them_all_the_same() {
+fn variables_are_checked_even_if_the_operation_declares_none() {
     assert_eq!(coerce("{ me { id } }", r#"{"x": 1}"#), Ok(vec![]));
     assert!(coerce("{ me { id } }", "[1]").is_err());
 }
@@ -199,7 +203,7 @@ fn the_number_of_messages_is_bounded() {
 }
 
 #[test]
-fn defaults_cannot_blow_up_a_small_request() {
+fn defaults_cannot_enlarge_a_small_request_without_bound() {
     let objects = "{},".repeat(200_000);
     let value = format!("[{objects}{{}}]");
     let message = one("[Filter!]", &value).map(|text| text.len()).unwrap_err();
@@ -210,20 +214,20 @@ fn defaults_cannot_blow_up_a_small_request() {
 }
 
 #[test]
-fn defaults_in_a_circle_are_refused_in_no_time() {
+fn defaults_in_a_cycle_are_refused_immediately() {
     let sdl =
         format!("{SCHEMA} input Loop @join__type(graph: A) {{ a: Loop = {{}} b: Loop = {{}} }}");
-    let work = work_on(&sdl, Limits::default());
+    let pipeline = pipeline_of(&sdl, Limits::default());
     let operation = b"query($v: Loop) { echo(any: {v: $v}) }";
-    let understood = work.understand(operation, None).unwrap();
+    let normalised = pipeline.normalise_text(operation, None).unwrap();
     let result =
-        understood.variables.coerce(&Bytes::from(r#"{"v": {}}"#), &work.schema.input_types);
+        normalised.variables.coerce(&Bytes::from(r#"{"v": {}}"#), &pipeline.schema.input_types);
     let message = &result.unwrap_err()[0].message;
     assert!(
         message.ends_with("is too large with the defaults of its input objects filled in."),
         "{message}"
     );
     let operation = b"query($v: Loop = {}) { echo(any: {v: $v}) }";
-    let error = work.understand(operation, None).unwrap_err();
+    let error = pipeline.normalise_text(operation, None).unwrap_err();
     assert!(matches!(error, PrepareError::Validation(_)), "{error}");
 }

@@ -1,5 +1,5 @@
-//! `tests/fixtures/CASE/`: `operation.graphql`, optionally `name.txt` (the operation's name),
-//! `variables.json` and a `schema.graphql` of its own; `expected.txt` is what comes of it.
+//! Fixtures in `tests/fixtures/CASE/`: `operation.graphql`, optionally `name.txt` (the name of the
+//! operation), `variables.json` and a `schema.graphql` of its own; `expected.txt` is the result.
 //! `UPDATE_EXPECT=1` rewrites it.
 
 use std::fmt::Write as _;
@@ -9,11 +9,11 @@ use std::path::Path;
 use bytes::Bytes;
 use graph::Supergraph;
 
-use super::{SCHEMA, print, work_on};
+use super::{SCHEMA, pipeline_of, print};
 use crate::{Limits, PrepareError};
 
 #[test]
-fn every_fixture_becomes_what_it_expects() {
+fn every_fixture_has_its_expected_result() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let cases = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut cases: Vec<_> = cases.filter(|path| path.is_dir()).collect();
@@ -39,17 +39,17 @@ fn check(case: &Path) {
 }
 
 fn outcome(schema: &str, text: &str, name: Option<&str>, variables: Option<Bytes>) -> String {
-    let work = work_on(schema, Limits::default());
-    let understood = match work.understand(text.as_bytes(), name) {
-        Ok(understood) => understood,
+    let pipeline = pipeline_of(schema, Limits::default());
+    let normalised = match pipeline.normalise_text(text.as_bytes(), name) {
+        Ok(normalised) => normalised,
         Err(error) => return errors(&error),
     };
     let graph = Supergraph::from_sdl(schema, "schema.graphql").unwrap();
-    let mut out = print::operation(&graph, &understood.operation);
+    let mut out = print::operation(&graph, &normalised.operation);
     if let Some(variables) = variables {
-        match understood.variables.coerce(&variables, &work.schema.input_types) {
+        match normalised.variables.coerce(&variables, &pipeline.schema.input_types) {
             Ok(values) => {
-                for (variable, value) in understood.operation.variables.iter().zip(&values.values) {
+                for (variable, value) in normalised.operation.variables.iter().zip(&values.values) {
                     let _ =
                         writeln!(out, "${} = {}", variable.name, value.as_deref().unwrap_or("-"));
                 }

@@ -1,9 +1,9 @@
-//! Which operations are the same.
+//! Equality of operations by their identity.
 
-use super::understand;
+use super::normalise_text;
 
 fn id(operation: &str) -> u128 {
-    understand(operation).unwrap().operation_id
+    normalise_text(operation).unwrap().operation_id
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn layout_and_fragments_do_not_change_the_identity() {
 }
 
 #[test]
-fn whatever_changes_the_answer_changes_the_identity() {
+fn each_change_of_the_response_changes_the_identity() {
     let operations = [
         "query Q { me { id name } }",
         "query R { me { id name } }",

@@ -1,29 +1,29 @@
-//! Introspection through `Work`, without the plan.
+//! Introspection through `Pipeline`, without the plan.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use graph::Supergraph;
 
-use super::{SCHEMA, work};
-use crate::preparation::Work;
+use super::{SCHEMA, pipeline};
+use crate::pipeline::Pipeline;
 use crate::{Limits, PrepareError, PrepareSettings};
 
-fn answer(operation: &str, variables: &'static str) -> Result<String, PrepareError> {
-    let work = work();
-    let understood = work.understand(operation.as_bytes(), None)?;
-    let variables = understood
+fn response(operation: &str, variables: &'static str) -> Result<String, PrepareError> {
+    let pipeline = pipeline();
+    let normalised = pipeline.normalise_text(operation.as_bytes(), None)?;
+    let variables = normalised
         .variables
-        .coerce(&Bytes::from(variables), &work.schema.input_types)
+        .coerce(&Bytes::from(variables), &pipeline.schema.input_types)
         .map_err(PrepareError::Variables)?;
-    let introspection = understood.introspection.expect("the operation introspects");
-    let answer = introspection.answer(&work.schema, &understood.operation, &variables)?;
-    Ok(String::from_utf8(answer.to_vec()).unwrap())
+    let introspection = normalised.introspection.expect("the operation introspects");
+    let response = introspection.execute(&pipeline.schema, &normalised.operation, &variables)?;
+    Ok(String::from_utf8(response.to_vec()).unwrap())
 }
 
 #[test]
 fn types_are_found_by_variable_and_under_aliases() {
-    let text = answer(
+    let text = response(
         "query($n: String!, $deep: Boolean = false) {
             a: __type(name: $n) { name kind fields @include(if: $deep) { name } }
             b: __type(name: \"Nothing\") { name }
@@ -40,7 +40,7 @@ fn types_are_found_by_variable_and_under_aliases() {
 }
 
 #[test]
-fn an_answer_that_no_variable_changes_is_worked_out_once() {
+fn a_response_that_no_variable_changes_is_computed_once() {
     let cases = [
         ("{ __schema { queryType { name } } me { name } }", true),
         ("{ a: __type(name: \"Kind\") { ...F } } fragment F on __Type { name }", true),
@@ -57,18 +57,19 @@ fn an_answer_that_no_variable_changes_is_worked_out_once() {
         ("query($x: Boolean!) { me @skip(if: $x) { name } __schema { description } }", true),
     ];
     for (operation, is_kept) in cases {
-        let work = work();
-        let understood = work.understand(operation.as_bytes(), None).unwrap();
+        let pipeline = pipeline();
+        let normalised = pipeline.normalise_text(operation.as_bytes(), None).unwrap();
         let text = Bytes::from(r#"{"n": "Kind", "x": false}"#);
-        let types = &work.schema.input_types;
-        let variables = understood.variables.coerce(&text, types).unwrap();
-        let introspection = understood.introspection.unwrap();
-        let answer =
-            || introspection.answer(&work.schema, &understood.operation, &variables).unwrap();
-        let (first, second) = (answer(), answer());
+        let types = &pipeline.schema.input_types;
+        let variables = normalised.variables.coerce(&text, types).unwrap();
+        let introspection = normalised.introspection.unwrap();
+        let response =
+            || introspection.execute(&pipeline.schema, &normalised.operation, &variables).unwrap();
+        let (first, second) = (response(), response());
         assert_eq!(first, second);
         assert_eq!(first.as_ptr() == second.as_ptr(), is_kept, "{operation}");
-        let kept = || work.schema.introspection_kept.load(std::sync::atomic::Ordering::Relaxed);
+        let kept =
+            || pipeline.schema.introspection_cached.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(kept(), if is_kept { first.len() } else { 0 });
         drop(introspection);
         assert_eq!(kept(), 0);
@@ -77,29 +78,29 @@ fn an_answer_that_no_variable_changes_is_worked_out_once() {
 
 #[test]
 fn join_machinery_is_not_shown() {
-    let text = answer("{ __schema { types { name } directives { name } } }", "").unwrap();
+    let text = response("{ __schema { types { name } directives { name } } }", "").unwrap();
     assert!(!text.contains("join__") && text.contains("\"User\""), "{text}");
 }
 
 #[test]
-fn turned_off_it_is_refused_but_typename_is_not() {
+fn introspection_that_is_turned_off_is_refused_but_typename_is_not() {
     let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
     let settings = PrepareSettings { introspection: false, ..PrepareSettings::default() };
-    let work = Work::new(graph, 1, settings, Arc::default());
+    let pipeline = Pipeline::new(graph, 1, settings, Arc::default());
     for operation in
         ["{ __schema { queryType { name } } }", "{ ... { x: __type(name: \"A\") { name } } }"]
     {
         assert_eq!(
-            work.understand(operation.as_bytes(), None).unwrap_err().to_string(),
+            pipeline.normalise_text(operation.as_bytes(), None).unwrap_err().to_string(),
             "the document is not valid: introspection is turned off on this router (`introspection: false`)"
         );
     }
-    work.understand(b"{ __typename me { __typename } }", None).unwrap();
+    pipeline.normalise_text(b"{ __typename me { __typename } }", None).unwrap();
 }
 
 #[test]
-fn the_usual_query_of_tools_is_answered() {
-    let text = answer(
+fn the_usual_query_of_tools_gets_a_response() {
+    let text = response(
         "query IntrospectionQuery { __schema { description queryType { name kind } mutationType { name kind }
           subscriptionType { name kind } types { ...FullType } directives { name description isRepeatable
           locations args(includeDeprecated: true) { ...InputValue } } } }
@@ -122,7 +123,7 @@ fn the_usual_query_of_tools_is_answered() {
 
 #[test]
 fn nested_lists_are_refused() {
-    let error = answer(
+    let error = response(
         "{ __schema { types { fields { type { fields { type { fields { name } } } } } } } }",
         "",
     );
@@ -131,7 +132,7 @@ fn nested_lists_are_refused() {
 }
 
 /// 40 types, each with a field of each type.
-fn a_wide_schema() -> Work {
+fn a_wide_schema() -> Pipeline {
     let mut sdl = "schema @link(url: \"https://specs.apollo.dev/link/v1.0\") \
         @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) { query: T0 } \
         enum join__Graph { A @join__graph(name: \"a\", url: \"http://a\") } "
@@ -140,26 +141,26 @@ fn a_wide_schema() -> Work {
         let fields: String = (0..40).map(|other| format!("f{other}: T{other} ")).collect();
         sdl.push_str(&format!("type T{index} @join__type(graph: A) {{ {fields} }} "));
     }
-    super::work_on(&sdl, Limits::default())
+    super::pipeline_of(&sdl, Limits::default())
 }
 
 #[test]
-fn answers_that_multiply_are_refused() {
-    let work = a_wide_schema();
+fn responses_that_multiply_are_refused() {
+    let pipeline = a_wide_schema();
     let once = "types { fields { type { name fields { name } } } }";
-    work.understand(format!("{{ __schema {{ {once} }} }}").as_bytes(), None).unwrap();
+    pipeline.normalise_text(format!("{{ __schema {{ {once} }} }}").as_bytes(), None).unwrap();
     let often: String = (0..20).map(|index| format!("a{index}: {once} ")).collect();
     for query in [
         format!("{{ __schema {{ {often} }} }}"),
         format!("{{ __schema {{ ...F }} }} fragment F on __Schema {{ ... {{ {often} }} }}"),
     ] {
-        let error = work.understand(query.as_bytes(), None).unwrap_err().to_string();
+        let error = pipeline.normalise_text(query.as_bytes(), None).unwrap_err().to_string();
         assert!(
-            error.starts_with("the document is not valid: introspection asks for more than "),
+            error.starts_with("the document is not valid: introspection selects more than "),
             "{error}"
         );
     }
     let some_type = "__type(name: $n) { fields { type { fields { type { name } } } } }";
     let query = format!("query($n: String!) {{ {some_type} }}");
-    work.understand(query.as_bytes(), None).unwrap();
+    pipeline.normalise_text(query.as_bytes(), None).unwrap();
 }

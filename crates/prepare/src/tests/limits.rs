@@ -1,6 +1,6 @@
-//! Each limit, at it and one past it, and what users read.
+//! Each limit, at its value and one above it, and the message.
 
-use super::{SCHEMA, work_on};
+use super::{SCHEMA, pipeline_of};
 use crate::Limits;
 
 const WIDE: Limits = Limits {
@@ -11,14 +11,15 @@ const WIDE: Limits = Limits {
     selections: 1_000_000,
 };
 
-/// Passes with `at`, is refused with `below` and says `message` then.
+/// Checks that the operation passes with `at` and is refused with `below` and this message.
 #[track_caller]
 fn check(operation: &str, at: Limits, below: Limits, message: &str) {
-    let work = work_on(SCHEMA, at);
-    if let Err(error) = work.understand(operation.as_bytes(), Some("Q")) {
+    let pipeline = pipeline_of(SCHEMA, at);
+    if let Err(error) = pipeline.normalise_text(operation.as_bytes(), Some("Q")) {
         panic!("at the limit: {error}");
     }
-    let refused = work_on(SCHEMA, below).understand(operation.as_bytes(), Some("Q")).unwrap_err();
+    let refused =
+        pipeline_of(SCHEMA, below).normalise_text(operation.as_bytes(), Some("Q")).unwrap_err();
     assert_eq!(refused.to_string(), message);
 }
 

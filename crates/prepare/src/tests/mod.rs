@@ -13,23 +13,23 @@ use std::sync::Arc;
 
 use graph::Supergraph;
 
-use crate::preparation::{Understood, Work};
+use crate::pipeline::{NormalisedText, Pipeline};
 use crate::{Limits, PrepareError, PrepareSettings};
 
 const SCHEMA: &str = include_str!("../../tests/fixtures/schema.graphql");
 
-fn work_on(sdl: &str, limits: Limits) -> Work {
+fn pipeline_of(sdl: &str, limits: Limits) -> Pipeline {
     let graph = Supergraph::from_sdl(sdl, "schema.graphql").unwrap();
     let settings = PrepareSettings { limits, ..PrepareSettings::default() };
-    Work::new(Arc::new(graph), 1, settings, Arc::default())
+    Pipeline::new(Arc::new(graph), 1, settings, Arc::default())
 }
 
-fn work() -> Work {
-    work_on(SCHEMA, Limits::default())
+fn pipeline() -> Pipeline {
+    pipeline_of(SCHEMA, Limits::default())
 }
 
-fn understand(operation: &str) -> Result<Understood, PrepareError> {
-    work().understand(operation.as_bytes(), None)
+fn normalise_text(operation: &str) -> Result<NormalisedText, PrepareError> {
+    pipeline().normalise_text(operation.as_bytes(), None)
 }
 
 /// Runs on a stack as large as those of the blocking pool's threads.

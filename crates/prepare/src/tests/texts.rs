@@ -1,13 +1,13 @@
-//! Any text gets an answer: no panic, no defect of the router.
+//! Every text gets a result: no panic, no internal error.
 
 use proptest::prelude::*;
 
-use super::{on_a_stack_of_2_mib, understand, work};
+use super::{normalise_text, on_a_stack_of_2_mib, pipeline};
 use crate::PrepareError;
 
 #[test]
 fn bytes_that_are_not_utf8_are_a_syntax_error() {
-    let error = work().understand(b"{ a \xFF }", None).unwrap_err();
+    let error = pipeline().normalise_text(b"{ a \xFF }", None).unwrap_err();
     assert!(matches!(error, PrepareError::Syntax(_)), "{error}");
 }
 
@@ -21,7 +21,7 @@ fn messages_do_not_grow_with_the_document() {
         format!("query {long} {{ {long} "),
         format!("\"{long}"),
     ] {
-        let error = understand(&text).unwrap_err();
+        let error = normalise_text(&text).unwrap_err();
         let (PrepareError::Syntax(problems) | PrepareError::Validation(problems)) = error else {
             panic!("{error}");
         };
@@ -31,7 +31,7 @@ fn messages_do_not_grow_with_the_document() {
     }
 }
 
-/// Tokens that make sense in some place of some document for the fixtures' schema.
+/// Tokens that are valid at some position of some document for the schema of the fixtures.
 fn token() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "{",
@@ -157,7 +157,7 @@ fn selections() -> impl Strategy<Value = String> {
 }
 
 fn never_a_defect(text: String) {
-    let result = on_a_stack_of_2_mib(move || understand(&text).map_err(|error| (error, text)));
+    let result = on_a_stack_of_2_mib(move || normalise_text(&text).map_err(|error| (error, text)));
     if let Err((PrepareError::Internal(message), text)) = result {
         panic!("{message} for {text}");
     }

@@ -1,4 +1,4 @@
-//! A connection: the bytes of one exchange after the other. Dropping it closes it.
+//! An HTTP/1.1 connection: moves the bytes of one exchange after the other. Dropping it closes it.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -13,61 +13,63 @@ use hyper::body::{Body, Frame, SizeHint};
 use net::Unread;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::framing::{Framing, Malformed, Piece};
+use super::framing::{BodyPiece, Framing, Malformed};
 use super::head::{ResponseHead, read_response, write_request};
-use crate::counted::Counted;
-use crate::retry::{Failure, Sent};
+use crate::byte_counter::CountedStream;
+use crate::event_loop_turn::EventLoopTurn;
+use crate::retry::{FailedAttempt, SentState};
 use crate::reuse::{ReuseGuard, UNSOLICITED_BYTES};
-use crate::turn::Turn;
 
-/// Room to read into when nothing is known of what comes.
+/// Minimum capacity for reading when the size of the response is unknown.
 const READ_BYTES_MIN: usize = 8 * 1024;
 
-/// With less room than this nothing is read.
+/// With less spare capacity than this, more is reserved before reading.
 const ROOM_BYTES_MIN: usize = 1024;
 
-/// Room made ahead for what was so long the last time.
+/// Maximum capacity that is reserved because the last response was that long.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
-/// Room made ahead for what is announced: a buffer that grows under a large body is copied, and for a while there twice. A
-/// server may announce what it never sends; memory that nothing is written to is promised and not taken.
+/// Maximum capacity that is reserved for an announced body: a growing buffer is copied, and exists
+/// twice meanwhile. A server may announce bytes that it never sends, but memory that is never
+/// written to is only reserved, not used.
 const BODY_BYTES_AHEAD_MAX: usize = 16 * 1024 * 1024;
 
-/// See the module.
-pub(crate) struct Connection {
-    stream: Counted,
-    /// What was read and not taken yet. Empty between exchanges.
+/// An HTTP/1.1 connection. Dropping it closes it.
+pub(crate) struct Http1Connection {
+    stream: CountedStream,
+    /// Bytes that were read and not consumed yet. Empty between exchanges.
     buffer: BytesMut,
-    /// The head of the request, kept for its memory.
+    /// The head of the request, kept so that its memory is reused.
     head: Vec<u8>,
-    /// Bytes of the response before, head and body: the next one is most likely as long, and read at once.
-    usual: usize,
-    /// Has the response been read to its end, and may another request follow?
+    /// Size of the last response, head and body: the next one is most likely as long, and read at
+    /// once.
+    last_response_bytes: usize,
+    /// True if the response has been read to its end, and another request may follow.
     is_reusable: bool,
-    /// True if it has carried an exchange before the present one.
+    /// True if the connection has carried an exchange before the current one.
     is_reused: bool,
-    /// The turn of the event loop in which the response before was read to its end.
-    last_turn: Option<Turn>,
+    /// The turn of the event loop in which the last response was read to its end.
+    last_turn: Option<EventLoopTurn>,
     /// Decides whether connections are reused after bytes that came while no request was open.
     reuse: Arc<ReuseGuard>,
 }
 
-/// How far sending a request is.
+/// The progress of sending a request.
 #[derive(Default)]
 struct Sending {
     written: usize,
-    is_over: bool,
+    is_done: bool,
     failed: Option<io::Error>,
     is_answered: bool,
 }
 
-impl Connection {
-    pub(crate) fn new(stream: Counted, reuse: Arc<ReuseGuard>) -> Self {
+impl Http1Connection {
+    pub(crate) fn new(stream: CountedStream, reuse: Arc<ReuseGuard>) -> Self {
         Self {
             stream,
             buffer: BytesMut::new(),
             head: Vec::new(),
-            usual: 0,
+            last_response_bytes: 0,
             is_reusable: true,
             is_reused: false,
             last_turn: None,
@@ -75,18 +77,18 @@ impl Connection {
         }
     }
 
-    /// May it carry another request, as far as is known?
+    /// True if the connection may carry another request, as far as is known.
     pub(crate) fn is_reusable(&self) -> bool {
         self.is_reusable
     }
 
-    /// Has an idle connection come to its end? What it says unasked ends it too. `Pending`: it is as it should be, and
-    /// the task of `context` is woken when that changes.
+    /// Completes when an idle connection has ended. Unsolicited bytes end it too. While it is
+    /// pending the connection is usable, and the task of `context` is woken when that changes.
     pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.is_reusable {
             let mut bytes = [0; UNSOLICITED_BYTES];
             let mut bytes = ReadBuf::new(&mut bytes);
-            // Whatever there is to read, the end or an error, it ends it.
+            // Any result, data or end or error, ends the connection.
             let _ = ready!(Pin::new(&mut self.stream).poll_read(context, &mut bytes));
             self.is_reusable = false;
             self.reuse.note_unsolicited(bytes.filled());
@@ -94,15 +96,15 @@ impl Connection {
         Poll::Ready(())
     }
 
-    /// Sends a request and waits for the head of its response. `is_mutation`: the request cannot be sent again on
-    /// another connection if this one turns out to be closed.
+    /// Sends a request and waits for the head of its response. `is_mutation` means that the request
+    /// cannot be sent again on another connection if this one turns out to be closed.
     pub(crate) async fn send(
         &mut self,
         target: &str,
         headers: &HeaderMap,
         body: &Bytes,
         is_mutation: bool,
-    ) -> Result<Response<ResponseBody<'_>>, Failure> {
+    ) -> Result<Response<ResponseBody<'_>>, FailedAttempt> {
         self.is_reusable = false;
         if self.is_reused && (is_mutation || !self.was_watched()) {
             self.check_unread().await?;
@@ -112,29 +114,32 @@ impl Connection {
         let mut sending = Sending::default();
         let head = poll_fn(|context| self.poll_exchange(context, body, &mut sending)).await?;
         let ResponseHead { head, framing, keeps_alive } = head;
-        // A server cannot respond to a query that it has not read, so an earlier response belongs to no request.
-        // Refusals may come early.
-        if self.is_reused && !sending.is_over && head.status().is_success() {
+        // A server cannot respond to a query that it has not read, so an earlier response belongs
+        // to no request. Refusals may come early.
+        if self.is_reused && !sending.is_done && head.status().is_success() {
             self.reuse.pause_reuse();
             let failure = malformed("the response came before the request was complete");
-            return Err(Failure { sent: Sent::Unanswered, ..failure.into() });
+            return Err(FailedAttempt { sent: SentState::Unanswered, ..failure.into() });
         }
-        // Who answers before it has read everything may take the rest for another request.
-        let keeps_alive = keeps_alive && sending.is_over && sending.failed.is_none();
+        // A server that responds before it has read the whole request may take the rest for another
+        // request.
+        let keeps_alive = keeps_alive && sending.is_done && sending.failed.is_none();
         let body = ResponseBody { connection: self, framing, keeps_alive };
         Ok(head.map(|()| body))
     }
 
-    /// True if the event loop has looked at its sockets since the last response was read. It has then noticed what came
-    /// until then, and [`Self::poll_end`] says so without a system call.
+    /// True if the event loop has checked its sockets since the last response was read. It has then
+    /// noticed all bytes that came until then, and [`Self::poll_end`] reports them without a system
+    /// call.
     fn was_watched(&self) -> bool {
-        self.last_turn.is_some_and(|last| Turn::now() != Some(last))
+        self.last_turn.is_some_and(|last| EventLoopTurn::now() != Some(last))
     }
 
-    /// Checks that nothing has come since the last response: it would be matched to the next request. The event loop
-    /// may not have noticed such bytes yet, so the socket itself is asked. hot path: a system call, so only for
-    /// mutations, and for connections that are used twice in one turn of the event loop.
-    async fn check_unread(&mut self) -> Result<(), Failure> {
+    /// Checks that nothing was received since the last response, because it would be matched to the
+    /// next request. The event loop may not have noticed such bytes yet, so the socket itself is
+    /// asked. hot path: a system call, so only for mutations, and for connections that are used
+    /// twice in one turn of the event loop.
+    async fn check_unread(&mut self) -> Result<(), FailedAttempt> {
         let unread = self.stream.unread();
         if unread == Unread::Nothing {
             return Ok(());
@@ -143,45 +148,45 @@ impl Connection {
         let mut bytes = ReadBuf::new(&mut bytes);
         let reading = poll_fn(|context| {
             match Pin::new(&mut self.stream).poll_read(context, &mut bytes) {
-                // Bytes of TLS may be about the session only, and then there is nothing to wait for.
+                // Bytes of TLS may concern the session only, and then there is nothing to wait for.
                 Poll::Pending if unread != Unread::Bytes => Poll::Ready(()),
-                // Otherwise the event loop will notice what is there.
+                // Otherwise the event loop will notice the data.
                 read => read.map(drop),
             }
         });
         reading.await;
         self.reuse.note_unsolicited(bytes.filled());
-        Err(Failure { sent: Sent::Nothing, ..closed(None).into() })
+        Err(FailedAttempt { sent: SentState::Nothing, ..closed(None).into() })
     }
 
-    /// Writes while there is something to write, and reads the head of the response meanwhile: a server that answers
+    /// Writes the request, and reads the head of the response meanwhile: a server that responds
     /// early may never read the rest.
     fn poll_exchange(
         &mut self,
         context: &mut Context<'_>,
         body: &[u8],
         sending: &mut Sending,
-    ) -> Poll<Result<ResponseHead, Failure>> {
-        if !sending.is_over {
+    ) -> Poll<Result<ResponseHead, FailedAttempt>> {
+        if !sending.is_done {
             match self.poll_send(context, body, sending) {
                 Poll::Pending => {}
                 Poll::Ready(result) => {
-                    sending.is_over = true;
-                    // It may have answered before it closed.
+                    sending.is_done = true;
+                    // The server may have responded before it closed the connection.
                     sending.failed = result.err();
                 }
             }
         }
         loop {
-            let read = ready!(self.poll_read(context, self.usual));
+            let read = ready!(self.poll_read(context, self.last_response_bytes));
             if !matches!(read, Ok(1..)) {
                 let sent = match &sending.failed {
-                    _ if sending.is_answered => Sent::Answered,
-                    Some(_) if sending.written == 0 => Sent::Nothing,
-                    _ => Sent::Unanswered,
+                    _ if sending.is_answered => SentState::Answered,
+                    Some(_) if sending.written == 0 => SentState::Nothing,
+                    _ => SentState::Unanswered,
                 };
                 let cause = read.err().or(sending.failed.take());
-                let failure = Failure { sent, ..closed(cause.as_ref()).into() };
+                let failure = FailedAttempt { sent, ..closed(cause.as_ref()).into() };
                 return Poll::Ready(Err(failure));
             }
             sending.is_answered = true;
@@ -191,7 +196,7 @@ impl Connection {
                 Ok(Some(head)) => {
                     let length = before - self.buffer.len();
                     let body = head.framing.left().min(READ_BYTES_MAX as u64) as usize;
-                    self.usual = length + body;
+                    self.last_response_bytes = length + body;
                     return Poll::Ready(Ok(head));
                 }
                 Err(reason) => return Poll::Ready(Err(malformed(reason).into())),
@@ -220,8 +225,8 @@ impl Connection {
         Pin::new(stream).poll_flush(context)
     }
 
-    /// Reads what has come, at best `wanted` bytes and a few more: who gets less than there was room for knows that
-    /// there is nothing left to read.
+    /// Reads what has arrived, ideally `wanted` bytes and a few more: a read that does not fill the
+    /// buffer shows that there is nothing left to read.
     fn poll_read(&mut self, context: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
         let room = self.buffer.capacity() - self.buffer.len();
         if room < wanted.clamp(ROOM_BYTES_MIN, READ_BYTES_MAX) {
@@ -235,7 +240,7 @@ impl Connection {
     fn finish(&mut self, keeps_alive: bool) {
         self.is_reusable = keeps_alive && self.buffer.is_empty();
         self.is_reused = true;
-        self.last_turn = Turn::now();
+        self.last_turn = EventLoopTurn::now();
         if keeps_alive && !self.buffer.is_empty() {
             self.reuse.note_unsolicited(&self.buffer);
         }
@@ -246,7 +251,7 @@ impl Connection {
 
 /// The body of a response, still to be read from its connection.
 pub(crate) struct ResponseBody<'a> {
-    connection: &'a mut Connection,
+    connection: &'a mut Http1Connection,
     framing: Framing,
     keeps_alive: bool,
 }
@@ -261,18 +266,18 @@ impl Body for ResponseBody<'_> {
     ) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
         let this = self.get_mut();
         loop {
-            match this.framing.take(&mut this.connection.buffer) {
-                Ok(Piece::Data(data)) => {
+            match this.framing.take_piece(&mut this.connection.buffer) {
+                Ok(BodyPiece::Data(data)) => {
                     if this.is_end_stream() {
                         this.connection.finish(this.keeps_alive);
                     }
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Ok(Piece::End) => {
+                Ok(BodyPiece::End) => {
                     this.connection.finish(this.keeps_alive);
                     return Poll::Ready(None);
                 }
-                Ok(Piece::Wanted) => {}
+                Ok(BodyPiece::Incomplete) => {}
                 Err(reason) => return Poll::Ready(Some(Err(malformed(reason)))),
             }
             let read = this.connection.buffer.len() as u64;
@@ -300,10 +305,10 @@ impl Body for ResponseBody<'_> {
 }
 
 fn malformed(reason: Malformed) -> FetchError {
-    FetchError::Protocol(format!("the answer is not valid HTTP ({reason})"))
+    FetchError::Protocol(format!("the response is not valid HTTP ({reason})"))
 }
 
-/// No cause: it was closed in order, but too early.
+/// Without a cause the connection was closed in order, but too early.
 fn closed(cause: Option<&io::Error>) -> FetchError {
     FetchError::Closed(
         cause.map_or_else(|| "unexpected end".into(), |error| error.kind().to_string()),

@@ -1,47 +1,49 @@
-//! How a body ends, and its bytes taken out of what was read (RFC 9112, sections 6.3 and 7.1).
+//! Finds the end of a body, and takes its bytes out of the read buffer (RFC 9112, sections 6.3 and
+//! 7.1).
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of a chunk's head beside its data, and of all trailers: nobody sends more than a few.
+/// Maximum size of a chunk's head beside its data, and of all trailers; real servers send a few
+/// bytes.
 const CHUNK_HEAD_BYTES_MAX: usize = 1024;
 const TRAILER_BYTES_MAX: usize = 16 * 1024;
 
 /// The reason why the bytes of a server are not a response.
 pub(crate) type Malformed = &'static str;
 
-/// How a body ends, and where in it we are.
+/// The way in which a body ends, and the position in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Framing {
-    /// After so many more bytes.
+    /// It ends after this many more bytes.
     Length(u64),
-    /// It says so itself.
-    Chunked(Chunk),
-    /// With the connection.
+    /// Its chunks show the end.
+    Chunked(ChunkedState),
+    /// It ends with the connection.
     UntilClose,
 }
 
-/// What comes next of a chunked body.
+/// The next part of a chunked body.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Chunk {
+pub(crate) enum ChunkedState {
     /// The line with the size of a chunk.
     Head,
-    /// So many bytes of data.
+    /// This many bytes of data.
     Data(u64),
     /// The end of the line after the data.
     End,
-    /// Trailers, of which so many bytes have been skipped.
+    /// Trailers, of which this many bytes have been skipped.
     Trailers(usize),
-    /// Nothing: that was all.
+    /// Nothing: the body is complete.
     Done,
 }
 
-/// What is there of a body.
+/// The available part of a body.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum BodyPiece {
     /// Some bytes of it.
     Data(Bytes),
     /// More has to be read first.
-    Wanted,
+    Incomplete,
     /// It is complete.
     End,
 }
@@ -49,74 +51,75 @@ pub(crate) enum Piece {
 impl Framing {
     /// A chunked body from its beginning.
     pub(crate) fn chunked() -> Self {
-        Self::Chunked(Chunk::Head)
+        Self::Chunked(ChunkedState::Head)
     }
 
-    /// Takes the next piece off the front of `buffer`. A body of known length is one piece: no copy puts it together.
-    pub(crate) fn take(&mut self, buffer: &mut BytesMut) -> Result<Piece, Malformed> {
+    /// Takes the next piece off the front of `buffer`. A body of known length is one piece, without
+    /// a copy.
+    pub(crate) fn take_piece(&mut self, buffer: &mut BytesMut) -> Result<BodyPiece, Malformed> {
         match self {
-            Self::Length(0) => Ok(Piece::End),
+            Self::Length(0) => Ok(BodyPiece::End),
             Self::Length(left) => {
                 if (buffer.len() as u64) < *left {
-                    return Ok(Piece::Wanted);
+                    return Ok(BodyPiece::Incomplete);
                 }
-                // Not more than what is in memory.
+                // Not more than the bytes in memory.
                 let piece = buffer.split_to(*left as usize).freeze();
                 *left = 0;
-                Ok(Piece::Data(piece))
+                Ok(BodyPiece::Data(piece))
             }
-            Self::UntilClose if buffer.is_empty() => Ok(Piece::Wanted),
-            Self::UntilClose => Ok(Piece::Data(buffer.split().freeze())),
-            Self::Chunked(chunk) => chunk.take(buffer),
+            Self::UntilClose if buffer.is_empty() => Ok(BodyPiece::Incomplete),
+            Self::UntilClose => Ok(BodyPiece::Data(buffer.split().freeze())),
+            Self::Chunked(chunk) => chunk.take_piece(buffer),
         }
     }
 
-    /// How many bytes are known to come before the body can end.
+    /// The number of bytes that must come before the body can end, as far as is known.
     pub(crate) fn left(&self) -> u64 {
         match self {
-            Self::Length(left) | Self::Chunked(Chunk::Data(left)) => *left,
+            Self::Length(left) | Self::Chunked(ChunkedState::Data(left)) => *left,
             _ => 0,
         }
     }
 }
 
-impl Chunk {
-    fn take(&mut self, buffer: &mut BytesMut) -> Result<Piece, Malformed> {
+impl ChunkedState {
+    fn take_piece(&mut self, buffer: &mut BytesMut) -> Result<BodyPiece, Malformed> {
         loop {
             match self {
                 Self::Head => {
                     let Some(line) = take_line(buffer, CHUNK_HEAD_BYTES_MAX)? else {
-                        return Ok(Piece::Wanted);
+                        return Ok(BodyPiece::Incomplete);
                     };
                     *self = match size(&line)? {
                         0 => Self::Trailers(0),
                         size => Self::Data(size),
                     };
                 }
-                Self::Data(_) if buffer.is_empty() => return Ok(Piece::Wanted),
+                Self::Data(_) if buffer.is_empty() => return Ok(BodyPiece::Incomplete),
                 Self::Data(left) => {
-                    // Not more than what is in memory.
+                    // Not more than the bytes in memory.
                     let length = (buffer.len() as u64).min(*left) as usize;
                     let piece = buffer.split_to(length).freeze();
                     *left -= length as u64;
                     if *left == 0 {
                         *self = Self::End;
                     }
-                    return Ok(Piece::Data(piece));
+                    return Ok(BodyPiece::Data(piece));
                 }
                 Self::End => match take_line(buffer, 0)? {
                     Some(_) => *self = Self::Head,
-                    None => return Ok(Piece::Wanted),
+                    None => return Ok(BodyPiece::Incomplete),
                 },
                 Self::Trailers(skipped) => {
                     let left = TRAILER_BYTES_MAX.saturating_sub(*skipped);
                     match take_line(buffer, left)? {
                         Some(line) if line.is_empty() => *self = Self::Done,
                         Some(line) => *skipped += line.len() + 2,
-                        None => return Ok(Piece::Wanted),
+                        None => return Ok(BodyPiece::Incomplete),
                     }
                 }
-                Self::Done => return Ok(Piece::End),
+                Self::Done => return Ok(BodyPiece::End),
             }
         }
     }
@@ -152,16 +155,17 @@ fn size(line: &[u8]) -> Result<u64, Malformed> {
 mod tests {
     use super::*;
 
-    /// The body that comes in these pieces, what is left over, and whether it is complete.
+    /// Reads a body that comes in these pieces. Returns it, the rest of the bytes, and true if it
+    /// is complete.
     fn read(mut framing: Framing, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, bool), Malformed> {
         let (mut buffer, mut body, mut is_complete) = (BytesMut::new(), Vec::new(), false);
         for piece in pieces {
             buffer.extend_from_slice(piece);
             loop {
-                match framing.take(&mut buffer)? {
-                    Piece::Data(data) => body.extend_from_slice(&data),
-                    Piece::Wanted => break,
-                    Piece::End => {
+                match framing.take_piece(&mut buffer)? {
+                    BodyPiece::Data(data) => body.extend_from_slice(&data),
+                    BodyPiece::Incomplete => break,
+                    BodyPiece::End => {
                         is_complete = true;
                         break;
                     }

@@ -1,4 +1,4 @@
-//! Heads: that of a request as bytes, that of a response from bytes.
+//! Writes heads of requests, and reads heads of responses.
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -6,18 +6,18 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 
 use super::framing::{Framing, Malformed};
 
-/// Headers of a response; real ones have some twenty.
+/// Maximum number of headers of a response; real ones have some twenty.
 const HEADERS_MAX: usize = 100;
 
-/// Bytes of a head, as for HTTP/2. Real ones have some hundred.
+/// Maximum size of a head, as for HTTP/2; real ones have some hundred bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// What the head of a response says.
+/// The head of a response, and its consequences for the body and the connection.
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) head: Response<()>,
     pub(crate) framing: Framing,
-    /// May the connection be used again after the body?
+    /// True if the connection may be used again after the body.
     pub(crate) keeps_alive: bool,
 }
 
@@ -37,8 +37,8 @@ pub(crate) fn write_request(target: &str, headers: &HeaderMap, length: usize, ou
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// Takes a head off the front of `buffer`. `None`: there is more to come. Interim responses are skipped (RFC 9110,
-/// section 15.2).
+/// Takes a head off the front of `buffer`. `None` if it is not complete yet. Interim responses are
+/// skipped (RFC 9110, section 15.2).
 pub(crate) fn read_response(buffer: &mut BytesMut) -> Result<Option<ResponseHead>, Malformed> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -51,7 +51,7 @@ pub(crate) fn read_response(buffer: &mut BytesMut) -> Result<Option<ResponseHead
             Err(httparse::Error::Version) => return Err("the version is not known"),
             Err(_) => return Err("the head is malformed"),
         };
-        // Both are there when a head is complete.
+        // Both are set when a head is complete.
         let (version, code) = (parsed.version.unwrap_or(0), parsed.code.unwrap_or(0));
         let status = StatusCode::from_u16(code).map_err(|_| "the status is no status")?;
         if status == StatusCode::SWITCHING_PROTOCOLS {
@@ -61,7 +61,7 @@ pub(crate) fn read_response(buffer: &mut BytesMut) -> Result<Option<ResponseHead
             let _interim = buffer.split_to(length);
             continue;
         }
-        // Where names and values stand: taking the head off the buffer ends the borrow of it.
+        // The ranges of names and values: taking the head off the buffer ends the borrow of it.
         let start = buffer.as_ptr() as usize;
         let range = |part: &[u8]| {
             let from = part.as_ptr() as usize - start;
@@ -84,7 +84,7 @@ pub(crate) fn read_response(buffer: &mut BytesMut) -> Result<Option<ResponseHead
     }
 }
 
-/// A value that is a part of the head, not a copy.
+/// Returns a value that shares the memory of the head.
 fn shared_value(head: &Bytes, place: std::ops::Range<usize>) -> Result<HeaderValue, Malformed> {
     HeaderValue::from_maybe_shared(head.slice(place)).map_err(|_| "a header's value")
 }
@@ -104,11 +104,12 @@ fn described(
         0 => names(&CONNECTION, b"keep-alive"),
         _ => !names(&CONNECTION, b"close"),
     };
-    // RFC 9112, section 6.3: with both, one of them is wrong, and the server and what stands before it may disagree
-    // about where the body ends. What follows is not to be trusted, whatever the status says of a body.
+    // RFC 9112, section 6.3: with both headers, one of them is wrong, and the server and an
+    // intermediary may disagree about the end of the body. The bytes after it cannot be trusted,
+    // whatever the status says about a body.
     keeps_alive &=
         !(headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH));
-    // The same section, in its order; we ask by POST only.
+    // The same section, in its order; the client sends only POST.
     let framing = if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
         Framing::Length(0)
     } else if headers.contains_key(TRANSFER_ENCODING) {
@@ -133,7 +134,7 @@ fn described(
     Ok(ResponseHead { head, framing, keeps_alive })
 }
 
-/// Is `chunked` the last transfer coding? Others are not asked for, and not undone.
+/// True if `chunked` is the only transfer coding. Others are not requested, and not undone.
 fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
     let codings = headers.get_all(TRANSFER_ENCODING).iter();
     let mut codings = codings.flat_map(|list| list.as_bytes().split(|&byte| byte == b','));
@@ -143,7 +144,7 @@ fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
     }
 }
 
-/// The announced length. Several are fine if they are equal.
+/// The announced length. Several equal ones are allowed.
 fn length(headers: &HeaderMap) -> Result<Option<u64>, Malformed> {
     let lists = headers.get_all(CONTENT_LENGTH).iter();
     let mut known = None;
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_says_how_the_body_ends_and_whether_another_may_follow() {
+    fn the_head_determines_the_framing_and_the_reuse_of_the_connection() {
         use Framing::{Length, UntilClose};
         for (head, framing, keeps_alive) in [
             ("1.1 200 OK\r\ncontent-length: 3", Length(3), true),

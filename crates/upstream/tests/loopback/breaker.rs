@@ -6,7 +6,9 @@ use execute::FetchError;
 use http::{HeaderName, HeaderValue};
 use upstream::{BreakerSettings, BreakerState, Clock, FailureKind, UpstreamSettings};
 
-use crate::scripted::{Server, Step, answer, fetch, fetch_with, local, no_retries, read, response};
+use crate::scripted::{
+    Server, Step, fetch, fetch_with, local, no_retries, ordinary_response, read, response,
+};
 
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
@@ -20,10 +22,10 @@ fn broken() -> Step {
 }
 
 #[tokio::test]
-async fn a_subgraph_that_fails_is_left_alone_and_found_again_when_it_answers() {
-    // Each time it opens, it has been asked once more before.
+async fn a_failing_subgraph_receives_no_requests_until_it_works_again() {
+    // Each time before the breaker opens, one check is sent.
     let mut script: Vec<_> = (0..7).map(|_| broken()).collect();
-    script.extend((0..4).map(|_| answer()));
+    script.extend((0..4).map(|_| ordinary_response()));
     let server = Server::start(vec![script]).await;
     let clock = Clock::default();
     let upstream = server.upstream(settings()).with_clock(clock.clone());
@@ -36,7 +38,7 @@ async fn a_subgraph_that_fails_is_left_alone_and_found_again_when_it_answers() {
         let refused = fetch(&upstream).await.unwrap_err();
         assert!(matches!(refused, FetchError::Unavailable(_)), "{refused:?}");
         assert_eq!(server.connections().len(), 5, "it was not asked");
-        // The first probe fails, and it is left alone again.
+        // The first probe fails, and the breaker opens again.
         clock.advance(OPEN_FOR);
         fetch(&upstream).await.unwrap_err();
         assert_eq!((upstream.breaker(), server.connections().len()), (BreakerState::Open, 7));
@@ -52,7 +54,7 @@ async fn a_subgraph_that_fails_is_left_alone_and_found_again_when_it_answers() {
 }
 
 #[tokio::test]
-async fn what_clients_do_wrong_does_not_open_it() {
+async fn errors_of_clients_do_not_open_it() {
     let refused = || response("400 Bad Request", "text/plain", "no");
     let server = Server::start(vec![(0..20).map(|_| refused()).collect()]).await;
     let upstream = server.upstream(settings());
@@ -66,9 +68,11 @@ async fn what_clients_do_wrong_does_not_open_it() {
 }
 
 #[tokio::test]
-async fn requests_that_the_subgraph_cannot_handle_do_not_take_it_away_from_others() {
-    let Step::Answer(well) = answer() else { unreachable!("a response is one") };
-    let connection = || vec![Step::HangUpOn("x-unreadable", well.clone()); 100];
+async fn requests_that_the_subgraph_cannot_handle_do_not_make_it_unavailable_to_other_clients() {
+    let Step::Respond(well) = ordinary_response() else {
+        unreachable!("ordinary_response makes one")
+    };
+    let connection = || vec![Step::CloseOn("x-unreadable", well.clone()); 100];
     let server = Server::start((0..100).map(|_| connection()).collect()).await;
     let clock = Clock::default();
     let upstream = server.upstream(settings()).with_clock(clock.clone());
@@ -101,8 +105,8 @@ async fn requests_that_the_subgraph_cannot_handle_do_not_take_it_away_from_other
 }
 
 #[tokio::test]
-async fn a_subgraph_that_only_hangs_up_opens_it() {
-    let server = Server::start(vec![vec![Step::HangUp]; 5]).await;
+async fn a_subgraph_that_only_closes_connections_opens_it() {
+    let server = Server::start(vec![vec![Step::Close]; 5]).await;
     let upstream = server.upstream(settings());
     local(async {
         for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! Which connection a request takes, and what goes over it.
+//! The choice of connections, and the bytes that are sent over them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +10,21 @@ use tokio::sync::Notify;
 use upstream::{FailureKind, Upstream, UpstreamSettings};
 
 use crate::scripted::{
-    Server, Step, answer, defaults, fetch, fetch_with, local, no_retries, raw, read, settings,
-    until,
+    Server, Step, defaults, fetch, fetch_with, local, no_retries, ordinary_response, raw, read,
+    settings, until,
 };
 
 #[tokio::test]
 async fn a_connection_is_used_again() {
-    let server = Server::start(vec![vec![answer(), answer(), answer()]]).await;
+    let server =
+        Server::start(vec![vec![ordinary_response(), ordinary_response(), ordinary_response()]])
+            .await;
     let upstream = server.upstream(defaults());
     local(async {
         for _ in 0..3 {
-            let answer = fetch(&upstream).await.unwrap();
+            let response = fetch(&upstream).await.unwrap();
             assert_eq!(
-                (answer.status, &*answer.body),
+                (response.status, &*response.body),
                 (StatusCode::OK, &b"{\"data\":{\"a\":1}}"[..])
             );
         }
@@ -35,8 +37,8 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn the_request_says_what_it_is_and_passes_headers_on_but_not_those_of_a_connection() {
-    let server = Server::start(vec![vec![answer()]]).await;
+async fn the_request_has_its_content_type_and_forwarded_headers_but_none_of_a_connection() {
+    let server = Server::start(vec![vec![ordinary_response()]]).await;
     let upstream = server.upstream(defaults());
     let headers = [
         ("authorization", "Bearer x"),
@@ -65,7 +67,7 @@ async fn the_request_says_what_it_is_and_passes_headers_on_but_not_those_of_a_co
 }
 
 #[tokio::test]
-async fn a_server_that_closes_after_each_answer_gets_a_connection_each() {
+async fn a_server_that_closes_after_each_response_gets_a_connection_for_each_request() {
     let once = raw("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n\
                     content-length: 2\r\n\r\n{}");
     let server = Server::start(vec![vec![once.clone()], vec![once]]).await;
@@ -80,7 +82,11 @@ async fn a_server_that_closes_after_each_answer_gets_a_connection_each() {
 
 #[tokio::test]
 async fn a_connection_that_was_idle_too_long_is_not_used() {
-    let server = Server::start(vec![vec![answer(), answer()], vec![answer()]]).await;
+    let server = Server::start(vec![
+        vec![ordinary_response(), ordinary_response()],
+        vec![ordinary_response()],
+    ])
+    .await;
     let upstream = server.upstream(UpstreamSettings { idle_timeout: Duration::ZERO, ..defaults() });
     local(async {
         fetch(&upstream).await.unwrap();
@@ -93,9 +99,12 @@ async fn a_connection_that_was_idle_too_long_is_not_used() {
 #[tokio::test]
 async fn more_requests_than_connections_wait_and_more_than_that_are_refused() {
     let go = Arc::new(Notify::new());
-    let Step::Answer(answered) = answer() else { unreachable!() };
-    let server =
-        Server::start(vec![vec![Step::AnswerWhen(Arc::clone(&go), answered), answer()]]).await;
+    let Step::Respond(answered) = ordinary_response() else { unreachable!() };
+    let server = Server::start(vec![vec![
+        Step::RespondWhen(Arc::clone(&go), answered),
+        ordinary_response(),
+    ]])
+    .await;
     let upstream =
         server.upstream(UpstreamSettings { max_connections: 1, max_waiting: 1, ..defaults() });
     let (first, second, third) = local(async {
@@ -132,8 +141,8 @@ fn https_needs_tls_settings() {
 }
 
 #[tokio::test]
-async fn idle_connections_end_with_their_time_and_are_counted() {
-    let server = Server::start(vec![vec![answer(), answer()]]).await;
+async fn idle_connections_end_with_their_timeout_and_are_counted() {
+    let server = Server::start(vec![vec![ordinary_response(), ordinary_response()]]).await;
     let upstream = server.upstream(defaults());
     local(async {
         fetch(&upstream).await.unwrap();
@@ -142,13 +151,13 @@ async fn idle_connections_end_with_their_time_and_are_counted() {
         assert_eq!(gauges(), [1, 1]);
         assert!(read(&stats.bytes_sent) > 100 && read(&stats.bytes_received) > 50);
         fetch(&upstream).await.unwrap();
-        // The script is at its end: the server hangs up.
+        // After the end of its script the server closes the connection.
         until("the connection is closed", || read(&stats.connections) == 0).await;
     })
     .await;
 }
 
-/// One core of a router: a thread with a runtime of its own.
+/// One worker of a router: a thread with a runtime of its own.
 fn core<T: Send + 'static>(
     work: impl AsyncFnOnce() -> T + Send + 'static,
 ) -> tokio::sync::oneshot::Receiver<T> {
@@ -162,7 +171,11 @@ fn core<T: Send + 'static>(
 
 #[tokio::test]
 async fn a_connection_that_is_idle_on_one_core_makes_room_for_another_core() {
-    let server = Server::start(vec![vec![answer(), answer()], vec![answer()]]).await;
+    let server = Server::start(vec![
+        vec![ordinary_response(), ordinary_response()],
+        vec![ordinary_response()],
+    ])
+    .await;
     let upstream = Arc::new(server.upstream(UpstreamSettings { max_connections: 1, ..settings() }));
     let (first, second) = (Arc::clone(&upstream), Arc::clone(&upstream));
     let (idle, told) = tokio::sync::oneshot::channel();
@@ -185,7 +198,11 @@ async fn a_connection_that_is_idle_on_one_core_makes_room_for_another_core() {
 
 #[tokio::test]
 async fn a_reload_keeps_connections_unless_the_subgraph_has_changed() {
-    let server = Server::start(vec![vec![answer(), answer()], vec![answer()]]).await;
+    let server = Server::start(vec![
+        vec![ordinary_response(), ordinary_response()],
+        vec![ordinary_response()],
+    ])
+    .await;
     let before = server.upstream(settings());
     local(async {
         fetch(&before).await.unwrap();

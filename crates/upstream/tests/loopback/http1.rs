@@ -1,4 +1,4 @@
-//! What HTTP/1.1 allows servers to do beside answering, and what becomes of the connection.
+//! Responses that HTTP/1.1 allows beside simple ones, and the reuse of the connection after them.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use upstream::Upstream;
 
-use crate::scripted::{Server, answer, fetch, local, no_retries, raw};
+use crate::scripted::{Server, fetch, local, no_retries, ordinary_response, raw};
 
-/// A first answer, an ordinary second one on the same connection, and one more on another: asks twice, and says which
-/// connections that took.
+/// Sends two requests: the first gets this response, the second an ordinary one, on the same
+/// connection or on another. Returns the number of the connection of each.
 async fn connections_after(first: &str) -> Vec<usize> {
-    let server = Server::start(vec![vec![raw(first), answer()], vec![answer()]]).await;
+    let server =
+        Server::start(vec![vec![raw(first), ordinary_response()], vec![ordinary_response()]]).await;
     let upstream = server.upstream(no_retries());
     local(async {
         assert_eq!(fetch(&upstream).await.unwrap().body, "{}", "{first:?}");
@@ -26,7 +27,7 @@ async fn connections_after(first: &str) -> Vec<usize> {
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 
 #[tokio::test]
-async fn a_connection_is_used_again_after_any_answer_that_says_where_it_ends() {
+async fn a_connection_is_reused_after_any_response_with_a_certain_end() {
     for rest in [
         "content-length: 2\r\n\r\n{}",
         "transfer-encoding: chunked\r\n\r\n1\r\n{\r\n1;x\r\n}\r\n0\r\ntrailer: x\r\n\r\n",
@@ -38,9 +39,9 @@ async fn a_connection_is_used_again_after_any_answer_that_says_where_it_ends() {
 }
 
 #[tokio::test]
-async fn a_connection_is_not_used_again_where_it_is_not_certain_that_the_answer_has_ended() {
+async fn a_connection_is_not_reused_after_a_response_without_a_certain_end() {
     for rest in [
-        // What follows could be taken for the answer to somebody else's question.
+        // The bytes that follow could be taken for the response to another request.
         "content-length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]",
         "content-length: 2\r\n\r\n{}\r\n",
         "connection: close\r\ncontent-length: 2\r\n\r\n{}",
@@ -51,7 +52,7 @@ async fn a_connection_is_not_used_again_where_it_is_not_certain_that_the_answer_
 }
 
 #[tokio::test]
-async fn an_answer_counts_before_the_whole_request_is_read() {
+async fn a_response_counts_before_the_whole_request_is_read() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let upstream = Upstream::new("products", &url, no_retries(), None).unwrap();
@@ -59,7 +60,7 @@ async fn an_answer_counts_before_the_whole_request_is_read() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let refusal = format!("{OK}content-length: 2\r\n\r\n{{}}");
         stream.write_all(refusal.as_bytes()).await.unwrap();
-        // Held, and never read: more is sent than a socket takes.
+        // The connection is held and never read: more is sent than a socket takes.
         stream
     };
     let request = SubgraphRequest {

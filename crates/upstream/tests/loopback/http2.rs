@@ -18,7 +18,8 @@ use upstream::{Protocol, Upstream, UpstreamSettings};
 
 use crate::scripted::{fetch, fetch_with, local, no_retries, read};
 
-/// A server that answers each request with what it has seen of it, once `together` are there.
+/// A server that responds to each request with a description of it, once `together` requests are
+/// there.
 struct Server {
     port: u16,
     connections: Arc<AtomicU64>,
@@ -51,7 +52,7 @@ impl Server {
     }
 }
 
-/// Answers each request on one connection.
+/// Responds to each request on one connection.
 pub(crate) async fn serve_once(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
     serve(stream, 100, Arc::default(), Arc::new(Barrier::new(1))).await;
 }
@@ -62,14 +63,14 @@ async fn serve(
     seen: Arc<Mutex<Vec<String>>>,
     barrier: Arc<Barrier>,
 ) {
-    let service = service_fn(|request| answer(request, Arc::clone(&seen), Arc::clone(&barrier)));
+    let service = service_fn(|request| response(request, Arc::clone(&seen), Arc::clone(&barrier)));
     let _ = http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(streams_max)
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-async fn answer(
+async fn response(
     request: Request<Incoming>,
     seen: Arc<Mutex<Vec<String>>>,
     barrier: Arc<Barrier>,
@@ -90,13 +91,13 @@ async fn answer(
 }
 
 #[tokio::test]
-async fn a_request_says_where_it_goes_and_has_no_headers_of_a_connection() {
+async fn a_request_has_its_target_and_no_headers_of_a_connection() {
     let server = Server::start(100, 1).await;
     let upstream = server.upstream(no_retries());
     let headers = [("authorization", "Bearer x"), ("connection", "close"), ("te", "trailers")]
         .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-    let answer = local(fetch_with(&upstream, false, &headers)).await.unwrap();
-    assert_eq!(answer.body, "{\"data\":{\"a\":1}}");
+    let response = local(fetch_with(&upstream, false, &headers)).await.unwrap();
+    assert_eq!(response.body, "{\"data\":{\"a\":1}}");
     let expected = format!(
         "POST http://127.0.0.1:{}/graphql\naccept: application/graphql-response+json, \
          application/json;q=0.9\ncontent-type: application/json\nauthorization: Bearer x\n\
@@ -111,10 +112,10 @@ async fn requests_of_a_core_share_one_connection() {
     let server = Server::start(100, 50).await;
     let upstream = server.upstream(UpstreamSettings { max_connections: 1, ..no_retries() });
     local(async {
-        // The server answers none before all are there.
+        // The server responds only when all requests are there.
         let all = (0..50).map(|_| fetch(&upstream));
-        for answer in futures_util::future::join_all(all).await {
-            answer.unwrap();
+        for response in futures_util::future::join_all(all).await {
+            response.unwrap();
         }
         assert_eq!(read(&upstream.stats().connections), 1);
     })
@@ -131,8 +132,8 @@ async fn a_server_that_allows_few_requests_on_a_connection_gets_more_connections
         fetch(&upstream).await.unwrap();
         for _ in 0..10 {
             let all = (0..6).map(|_| fetch(&upstream));
-            for answer in futures_util::future::join_all(all).await {
-                answer.unwrap();
+            for response in futures_util::future::join_all(all).await {
+                response.unwrap();
             }
         }
     })
@@ -142,7 +143,7 @@ async fn a_server_that_allows_few_requests_on_a_connection_gets_more_connections
 }
 
 #[tokio::test]
-async fn who_waits_for_a_connection_that_fails_fails_with_it() {
+async fn requests_that_wait_for_a_connection_that_fails_fail_with_it() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
@@ -150,8 +151,8 @@ async fn who_waits_for_a_connection_that_fails_fails_with_it() {
     let upstream = Upstream::new("products", &url, settings, None).unwrap();
     local(async {
         let all = (0..10).map(|_| fetch(&upstream));
-        for answer in futures_util::future::join_all(all).await {
-            let error = answer.unwrap_err().to_string();
+        for response in futures_util::future::join_all(all).await {
+            let error = response.unwrap_err().to_string();
             assert_eq!(error, "connection failed: connection refused");
         }
     })

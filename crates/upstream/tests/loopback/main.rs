@@ -1,11 +1,11 @@
 //! The subgraph client against servers on loopback.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
-mod answers;
 mod breaker;
 mod connections;
 mod http1;
 mod http2;
+mod responses;
 mod retries;
 mod scripted;
 mod transports;

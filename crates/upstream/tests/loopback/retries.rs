@@ -1,4 +1,4 @@
-//! What is sent again, and what is not.
+//! Requests that are sent again, and requests that are not.
 
 use std::time::Duration;
 
@@ -7,13 +7,15 @@ use tokio::net::TcpListener;
 use upstream::{FailureKind, RetrySettings, Upstream, UpstreamSettings};
 
 use crate::scripted::{
-    Server, Step, answer, defaults, fetch, fetch_with, local, no_retries, raw, read, response,
-    settings,
+    Server, Step, defaults, fetch, fetch_with, local, no_retries, ordinary_response, raw, read,
+    response, settings,
 };
 
 #[tokio::test]
-async fn a_query_is_repeated_when_a_reused_connection_dies_before_its_answer() {
-    let server = Server::start(vec![vec![answer(), Step::HangUp], vec![answer()]]).await;
+async fn a_query_is_repeated_when_a_reused_connection_breaks_before_its_response() {
+    let server =
+        Server::start(vec![vec![ordinary_response(), Step::Close], vec![ordinary_response()]])
+            .await;
     let upstream = server.upstream(no_retries());
     local(async {
         fetch(&upstream).await.unwrap();
@@ -26,7 +28,9 @@ async fn a_query_is_repeated_when_a_reused_connection_dies_before_its_answer() {
 
 #[tokio::test]
 async fn a_mutation_is_not_repeated() {
-    let server = Server::start(vec![vec![answer(), Step::HangUp], vec![answer()]]).await;
+    let server =
+        Server::start(vec![vec![ordinary_response(), Step::Close], vec![ordinary_response()]])
+            .await;
     let upstream = server.upstream(no_retries());
     let result = local(async {
         fetch(&upstream).await.unwrap();
@@ -38,9 +42,12 @@ async fn a_mutation_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_query_is_not_repeated_once_its_answer_has_begun() {
-    let server =
-        Server::start(vec![vec![answer(), raw("HTTP/1.1 200 OK\r\ncont")], vec![answer()]]).await;
+async fn a_query_is_not_repeated_once_its_response_has_begun() {
+    let server = Server::start(vec![
+        vec![ordinary_response(), raw("HTTP/1.1 200 OK\r\ncont")],
+        vec![ordinary_response()],
+    ])
+    .await;
     let upstream = server.upstream(no_retries());
     let result = local(async {
         fetch(&upstream).await.unwrap();
@@ -57,8 +64,11 @@ fn unavailable() -> Step {
 
 #[tokio::test]
 async fn a_query_is_sent_again_after_a_failure_that_passes() {
-    let connections =
-        vec![vec![Step::HangUp], vec![unavailable(), unavailable(), answer()], vec![answer()]];
+    let connections = vec![
+        vec![Step::Close],
+        vec![unavailable(), unavailable(), ordinary_response()],
+        vec![ordinary_response()],
+    ];
     let server = Server::start(connections).await;
     let upstream = server.upstream(settings());
     local(async {
@@ -78,7 +88,9 @@ async fn a_query_is_sent_again_after_a_failure_that_passes() {
 
 #[tokio::test]
 async fn a_mutation_is_sent_again_only_if_no_byte_of_it_was_sent() {
-    let server = Server::start(vec![vec![unavailable()], vec![Step::HangUp], vec![answer()]]).await;
+    let server =
+        Server::start(vec![vec![unavailable()], vec![Step::Close], vec![ordinary_response()]])
+            .await;
     let upstream = server.upstream(settings());
     local(async {
         fetch_with(&upstream, true, &[]).await.unwrap_err();
@@ -87,7 +99,7 @@ async fn a_mutation_is_sent_again_only_if_no_byte_of_it_was_sent() {
     })
     .await;
     assert_eq!(server.connections(), [0, 1, 2]);
-    // Nobody listens: nothing can have been sent.
+    // No server listens, so nothing can have been sent.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
@@ -97,10 +109,10 @@ async fn a_mutation_is_sent_again_only_if_no_byte_of_it_was_sent() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_pause_is_not_asked_again() {
+async fn a_server_that_asks_for_a_pause_receives_no_retry() {
     let pause =
         raw("HTTP/1.1 503 Service Unavailable\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n");
-    let server = Server::start(vec![vec![pause, answer()]]).await;
+    let server = Server::start(vec![vec![pause, ordinary_response()]]).await;
     let upstream = server.upstream(settings());
     local(fetch(&upstream)).await.unwrap_err();
     assert_eq!(server.connections(), [0]);
@@ -108,7 +120,7 @@ async fn a_server_that_asks_for_a_pause_is_not_asked_again() {
 
 #[tokio::test]
 async fn no_retry_begins_after_the_timeout() {
-    let server = Server::start(vec![vec![unavailable(), answer()]]).await;
+    let server = Server::start(vec![vec![unavailable(), ordinary_response()]]).await;
     let hour = Duration::from_secs(3600);
     let retry = RetrySettings { initial: hour, max: hour, ..RetrySettings::default() };
     let upstream = server.upstream(UpstreamSettings { retry, ..defaults() });

@@ -1,4 +1,4 @@
-//! Servers that do on each connection what a test tells them, step by step.
+//! Servers that follow a script on each connection, step by step.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,27 +13,28 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use upstream::{RetrySettings, Upstream, UpstreamSettings};
 
-/// What a server does on a connection, step by step. After the last step it hangs up.
+/// A step of a server on a connection. After the last step it closes the connection.
 #[derive(Clone)]
 pub(crate) enum Step {
     /// Reads a request and writes this.
-    Answer(Bytes),
-    /// Reads a request and writes this once told to.
-    AnswerWhen(Arc<Notify>, Bytes),
-    /// Reads a request; hangs up if this text is in it, and writes the bytes otherwise.
-    HangUpOn(&'static str, Bytes),
-    /// Reads a request and hangs up.
-    HangUp,
+    Respond(Bytes),
+    /// Reads a request and writes this after a notification.
+    RespondWhen(Arc<Notify>, Bytes),
+    /// Reads a request; closes the connection if the request contains this text, and writes the
+    /// bytes otherwise.
+    CloseOn(&'static str, Bytes),
+    /// Reads a request and closes the connection.
+    Close,
     /// Reads a request and does nothing more.
     Hang,
 }
 
-pub(crate) fn answer() -> Step {
+pub(crate) fn ordinary_response() -> Step {
     response("200 OK", "application/graphql-response+json", "{\"data\":{\"a\":1}}")
 }
 
 pub(crate) fn raw(text: &str) -> Step {
-    Step::Answer(Bytes::copy_from_slice(text.as_bytes()))
+    Step::Respond(Bytes::copy_from_slice(text.as_bytes()))
 }
 
 pub(crate) fn response(status: &str, content_type: &str, body: &str) -> Step {
@@ -85,18 +86,18 @@ async fn serve(
     for step in steps {
         let Some(request) = read_request(&mut stream).await else { return };
         log.lock().unwrap().push((number, request.clone()));
-        let answer = match step {
-            Step::HangUpOn(text, _) if request.contains(text) => return,
-            Step::HangUpOn(_, answer) => answer,
-            Step::Answer(answer) => answer,
-            Step::AnswerWhen(told, answer) => {
+        let response = match step {
+            Step::CloseOn(text, _) if request.contains(text) => return,
+            Step::CloseOn(_, response) => response,
+            Step::Respond(response) => response,
+            Step::RespondWhen(told, response) => {
                 told.notified().await;
-                answer
+                response
             }
-            Step::HangUp => return,
+            Step::Close => return,
             Step::Hang => std::future::pending().await,
         };
-        let _ = stream.write_all(&answer).await;
+        let _ = stream.write_all(&response).await;
     }
 }
 
@@ -125,7 +126,7 @@ pub(crate) async fn fetch_with(
         body: Bytes::from_static(b"{\"query\":\"{a}\"}"),
         is_mutation,
         headers,
-        // Longer than any timeout, so that the upstream's own counts.
+        // Longer than any timeout, so that the timeout of the client counts.
         deadline: Instant::now() + Duration::from_secs(60),
     };
     upstream.fetch(request).await
@@ -135,24 +136,25 @@ pub(crate) async fn fetch(upstream: &Upstream) -> Result<SubgraphAnswer, FetchEr
     fetch_with(upstream, false, &[]).await
 }
 
-/// Runs on a core's kind of runtime.
+/// Runs a test on the same kind of runtime as a worker.
 pub(crate) async fn local<T>(test: impl Future<Output = T>) -> T {
     LocalSet::new().run_until(test).await
 }
 
-/// The defaults, without the probation that would keep the first connection from being used at once.
+/// The defaults, without the probation that would keep the first connection from being used at
+/// once.
 pub(crate) fn defaults() -> UpstreamSettings {
     UpstreamSettings { probation: Duration::ZERO, ..UpstreamSettings::default() }
 }
 
-/// Settings whose retries do not keep a test waiting.
+/// Settings with short pauses between retries.
 pub(crate) fn settings() -> UpstreamSettings {
     let moment = Duration::from_millis(1);
     let retry = RetrySettings { initial: moment, max: moment, ..RetrySettings::default() };
     UpstreamSettings { retry, ..defaults() }
 }
 
-/// Settings that repeat nothing.
+/// Settings without retries.
 pub(crate) fn no_retries() -> UpstreamSettings {
     let retry = RetrySettings { retries: 0, ..RetrySettings::default() };
     UpstreamSettings { retry, ..defaults() }
@@ -163,7 +165,7 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Until `holds`, which other threads or tasks see to; fails after some seconds.
+/// Waits until `holds` is true because of other threads or tasks; panics after some seconds.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !holds() {

@@ -22,7 +22,7 @@ const CLIENT: Identity<'_> = Identity {
     key: include_bytes!("../../../net/tests/certificates/client.key"),
 };
 
-/// A server that speaks `protocols` to clients that have a certificate. Its port.
+/// Starts a server that speaks `protocols` to clients that have a certificate. Returns its port.
 async fn tls_server(protocols: &[&[u8]]) -> u16 {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
@@ -57,9 +57,9 @@ async fn tls_server(protocols: &[&[u8]]) -> u16 {
                 while !request.ends_with(b"{\"query\":\"{a}\"}") {
                     stream.read_buf(&mut request).await.unwrap();
                 }
-                let answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+                let response = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
                                content-length: 8\r\n\r\nhttp/1.1";
-                stream.write_all(answer).await.unwrap();
+                stream.write_all(response).await.unwrap();
                 let _ = stream.read_to_end(&mut request).await;
             });
         }
@@ -91,8 +91,8 @@ async fn over_tls_the_protocol_is_agreed() {
         (BOTH, Protocol::Http1, HTTP1, "http/1.1"),
     ] {
         let port = tls_server(speaks).await;
-        let answer = ask(port, protocol, offered, Some(CLIENT)).await.unwrap();
-        assert_eq!(answer.body, expected);
+        let response = ask(port, protocol, offered, Some(CLIENT)).await.unwrap();
+        assert_eq!(response.body, expected);
     }
     let port = tls_server(HTTP1).await;
     let error = ask(port, Protocol::Http2, BOTH, Some(CLIENT)).await.unwrap_err();
@@ -100,7 +100,7 @@ async fn over_tls_the_protocol_is_agreed() {
 }
 
 #[tokio::test]
-async fn without_a_certificate_of_ours_the_server_hangs_up() {
+async fn a_server_that_requires_a_certificate_closes_connections_without_one() {
     let port = tls_server(HTTP1).await;
     ask(port, Protocol::Auto, HTTP1, None).await.unwrap_err();
     ask(port, Protocol::Auto, HTTP1, Some(CLIENT)).await.unwrap();
@@ -118,9 +118,9 @@ async fn a_subgraph_may_listen_on_a_unix_socket() {
         while !request.ends_with(b"{\"query\":\"{a}\"}") {
             stream.read_buf(&mut request).await.unwrap();
         }
-        let answer =
+        let response =
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-        stream.write_all(answer).await.unwrap();
+        stream.write_all(response).await.unwrap();
         String::from_utf8(request).unwrap()
     });
     let url = format!("unix://{}?path=/graphql", path.display());

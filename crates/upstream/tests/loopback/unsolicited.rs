@@ -9,21 +9,21 @@ use bytes::Bytes;
 use execute::{FetchError, Subgraph, SubgraphAnswer, SubgraphRequest};
 use upstream::{Upstream, UpstreamSettings};
 
-use crate::scripted::{Server, answer, local, no_retries, read, until};
+use crate::scripted::{Server, local, no_retries, ordinary_response, read, until};
 
-/// When a server sends a response that nothing was asked for.
+/// The time at which a server sends a response without a request.
 #[derive(Clone)]
 enum Unsolicited {
     /// Immediately after each response.
     AtOnce,
-    /// So long after each response.
+    /// This long after each response.
     After(Duration),
-    /// Once told to after each response.
+    /// After each response, once notified.
     Told(Arc<Mutex<mpsc::Receiver<()>>>),
 }
 
-/// A server on a thread of its own that echoes the number in each request and then sends the response `"stray"`. The
-/// receiver gets a message after each stray response was written.
+/// Starts a server on a thread of its own that echoes the number in each request and then sends the
+/// response `"stray"`. The receiver gets a message after each stray response was written.
 fn start(when: Unsolicited) -> (String, mpsc::Receiver<()>) {
     start_with(when, response("\"stray\""))
 }
@@ -38,7 +38,7 @@ fn start_with(when: Unsolicited, stray: String) -> (String, mpsc::Receiver<()>) 
             let (when, sender, stray) = (when.clone(), sender.clone(), stray.clone());
             let stream = stream.unwrap();
             stream.set_nodelay(true).unwrap();
-            // The client closes the connection at any time.
+            // The client may close the connection at any time.
             std::thread::spawn(move || serve(stream, &when, &stray, &sender).unwrap_or(()));
         }
     });
@@ -108,7 +108,7 @@ async fn a_response_that_came_while_a_connection_was_idle_is_never_matched_to_th
         for number in 0..100 {
             let response = fetch(&upstream, number, number % 2 == 1).await.unwrap();
             assert_eq!(response.body, format!("{{\"n\":{number}}}"));
-            // Blocks the runtime, so that it cannot notice by itself what has come meanwhile.
+            // Blocks the runtime, so that it cannot notice the bytes by itself.
             strays.recv_timeout(Duration::from_secs(10)).unwrap();
         }
     })
@@ -127,10 +127,10 @@ async fn a_mutation_is_not_sent_on_a_connection_that_has_ended_in_the_same_turn_
         let upstream = Upstream::new("products", &url, settings, None).unwrap();
         local(async {
             fetch(&upstream, 0, true).await.unwrap();
-            // The event loop looks at the connection, on which nothing has come yet …
+            // The event loop checks the connection, on which nothing has come yet …
             tokio::time::sleep(Duration::from_millis(1)).await;
             tell.send(()).unwrap();
-            // … and is blocked until it has ended.
+            // … and is blocked until the connection has ended.
             strays.recv_timeout(Duration::from_secs(10)).unwrap();
             let response = fetch(&upstream, 1, true).await.unwrap();
             assert_eq!(response.body, "{\"n\":1}");
@@ -152,7 +152,7 @@ async fn a_request_timeout_that_the_runtime_has_not_noticed_yet_does_not_stop_re
             let response = fetch(&upstream, number, number % 2 == 1).await.unwrap();
             assert_eq!(response.body, format!("{{\"n\":{number}}}"));
             tell.send(()).unwrap();
-            // Blocks the runtime, so that it cannot notice by itself what has come meanwhile.
+            // Blocks the runtime, so that it cannot notice the bytes by itself.
             strays.recv_timeout(Duration::from_secs(10)).unwrap();
         }
     })
@@ -167,9 +167,10 @@ async fn a_request_timeout_that_the_runtime_has_not_noticed_yet_does_not_stop_re
 }
 
 #[tokio::test]
-async fn after_one_response_that_nothing_was_asked_for_no_connection_is_used_twice() {
-    // A response that is late by so much may come when the next request is out already: HTTP/1.1 cannot tell then. It
-    // is noticed shortly after, and from then on nothing can be mismatched.
+async fn after_one_unsolicited_response_no_connection_is_used_twice() {
+    // A response that is late by this much may come when the next request was sent already:
+    // HTTP/1.1 cannot distinguish them. It is noticed shortly after, and from then on no response
+    // can be mismatched.
     let (url, _strays) = start(Unsolicited::After(Duration::from_millis(2)));
     let upstream = Upstream::new("products", &url, no_retries(), None).unwrap();
     let (mut before, mut after) = (0, 0);
@@ -191,9 +192,9 @@ async fn after_one_response_that_nothing_was_asked_for_no_connection_is_used_twi
 }
 
 #[tokio::test]
-async fn a_server_that_always_sends_too_much_is_noticed_before_anything_is_mismatched() {
+async fn a_server_that_always_sends_too_much_is_noticed_before_any_response_is_mismatched() {
     let (url, _strays) = start(Unsolicited::After(Duration::from_millis(2)));
-    // Longer than any thread of this test waits for its turn.
+    // Longer than any thread of this test waits to be scheduled.
     let settings = UpstreamSettings { probation: Duration::from_secs(10), ..no_retries() };
     let upstream = Upstream::new("products", &url, settings, None).unwrap();
     let stats = upstream.stats();
@@ -208,8 +209,10 @@ async fn a_server_that_always_sends_too_much_is_noticed_before_anything_is_misma
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again_once_it_has_stood_its_probation() {
-    let server = Server::start(vec![vec![answer(), answer(), answer()]]).await;
+async fn a_connection_is_reused_once_it_has_passed_its_probation() {
+    let server =
+        Server::start(vec![vec![ordinary_response(), ordinary_response(), ordinary_response()]])
+            .await;
     let settings = UpstreamSettings { probation: Duration::from_millis(20), ..no_retries() };
     let upstream = server.upstream(settings);
     let stats = upstream.stats();

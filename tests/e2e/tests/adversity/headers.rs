@@ -266,7 +266,7 @@ fn errors_of_a_subgraph_can_be_kept_from_clients() {
 
         --- told, of a connection
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"stock\" failed: connection closed before the answer was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"stock\" failed: connection closed before the response was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}
 
     "#]].assert_eq(&outcomes);
     shop.assert_unharmed();

@@ -229,7 +229,7 @@ fn an_operation_name_that_names_nothing_is_refused_with_the_names_there_are() {
 
         --- none of two
         400 application/graphql-response+json; charset=utf-8
-        {"errors":[{"message":"the document has several operations (First, Second); say which by `operationName`","extensions":{"code":"OPERATION_NOT_FOUND"}}]}
+        {"errors":[{"message":"the document has several operations (First, Second); choose one with `operationName`","extensions":{"code":"OPERATION_NOT_FOUND"}}]}
 
         --- empty
         400 application/graphql-response+json; charset=utf-8

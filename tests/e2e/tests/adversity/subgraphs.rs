@@ -94,7 +94,7 @@ fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
     expect![[r#"
         --- hangs up
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection closed before the answer was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection closed before the response was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- 500
         200 application/graphql-response+json; charset=utf-8
@@ -122,39 +122,39 @@ fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
 
         --- truncated JSON
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer that is not valid JSON: the text ends too early at byte 28.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent a response that is not valid JSON: the text ends too early at byte 28.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- cut off
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection closed before the answer was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection closed before the response was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- nothing
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an empty answer (HTTP status 200 OK).","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an empty response (HTTP status 200 OK).","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- a number
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer that is not a JSON object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent a response that is not a JSON object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- a list
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer that is not a JSON object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent a response that is not a JSON object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- an empty object
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer with neither data nor errors (HTTP status 200 OK).","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent a response with neither data nor errors (HTTP status 200 OK).","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- null without a reason
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent null as data and no error that says why.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent null as data and no error that explains it.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- no data
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent no entities and no error that says why.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent no entities and no error that explains it.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- data that is no object
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer whose \"data\" is not an object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent a response whose \"data\" is not an object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- too few entities
         200 application/graphql-response+json; charset=utf-8
@@ -186,7 +186,7 @@ fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
 
         --- errors that are no list
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer whose \"errors\" is not a list.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent a response whose \"errors\" is not a list.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- errors of strange shapes
         200 application/graphql-response+json; charset=utf-8
@@ -236,7 +236,7 @@ fn a_failing_subgraph_that_a_query_begins_with_is_named_at_its_root_fields() {
     expect![[r#"
         --- hangs up
         200 application/graphql-response+json; charset=utf-8
-        {"data":null,"errors":[{"message":"Request to subgraph \"products\" failed: connection closed before the answer was complete: unexpected end.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}},{"message":"Request to subgraph \"products\" failed: connection closed before the answer was complete: unexpected end.","path":["products"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+        {"data":null,"errors":[{"message":"Request to subgraph \"products\" failed: connection closed before the response was complete: unexpected end.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}},{"message":"Request to subgraph \"products\" failed: connection closed before the response was complete: unexpected end.","path":["products"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
 
         --- 500
         200 application/graphql-response+json; charset=utf-8
@@ -244,7 +244,7 @@ fn a_failing_subgraph_that_a_query_begins_with_is_named_at_its_root_fields() {
 
         --- truncated JSON
         200 application/graphql-response+json; charset=utf-8
-        {"data":null,"errors":[{"message":"Subgraph \"products\" sent an answer that is not valid JSON: the text ends too early at byte 41.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}},{"message":"Subgraph \"products\" sent an answer that is not valid JSON: the text ends too early at byte 41.","path":["products"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+        {"data":null,"errors":[{"message":"Subgraph \"products\" sent a response that is not valid JSON: the text ends too early at byte 41.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}},{"message":"Subgraph \"products\" sent a response that is not valid JSON: the text ends too early at byte 41.","path":["products"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
 
         --- no data
         200 application/graphql-response+json; charset=utf-8
@@ -284,7 +284,7 @@ fn a_slow_subgraph_costs_its_fields_when_its_timeout_is_over_and_others_wait_no_
     shop.subgraph("reviews").set_fault(Fault::Hold);
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: no answer within 200ms.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: no response within 200ms.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
     "#]].assert_eq(&shown(&shop.query(JOINED)));
     shop.subgraph("reviews").clear_fault();
     shop.assert_unharmed();
@@ -296,11 +296,11 @@ fn an_operation_that_takes_too_long_is_cut_off_and_what_is_there_is_answered() {
     shop.subgraph("reviews").set_fault(Fault::Hold);
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" did not answer before the request's time was up.","path":["product"],"extensions":{"code":"TIMEOUT","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" did not respond before the request's time was up.","path":["product"],"extensions":{"code":"TIMEOUT","serviceName":"reviews"}}]}
     "#]].assert_eq(&shown(&shop.query(JOINED)));
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"addReview":null},"errors":[{"message":"Subgraph \"reviews\" did not answer before the request's time was up. The mutation may have taken effect.","path":["addReview"],"extensions":{"code":"TIMEOUT","serviceName":"reviews"}}]}
+        {"data":{"addReview":null},"errors":[{"message":"Subgraph \"reviews\" did not respond before the request's time was up. The mutation may have taken effect.","path":["addReview"],"extensions":{"code":"TIMEOUT","serviceName":"reviews"}}]}
     "#]]
         .assert_eq(&shown(&shop.query("mutation { addReview(product: 1, text: \"x\") { text } }")));
     shop.subgraph("reviews").clear_fault();
@@ -318,7 +318,7 @@ fn an_answer_over_the_limit_is_not_read_to_its_end() {
     });
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"latestReview":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: answer larger than 10000 bytes.","path":["latestReview"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"latestReview":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: response larger than 10000 bytes.","path":["latestReview"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
     "#]].assert_eq(&shown(&shop.query("{ latestReview { text } }")));
     shop.subgraph("reviews").clear_fault();
     shop.assert_unharmed();
@@ -351,7 +351,7 @@ fn a_subgraph_that_fails_during_a_subscription_costs_fields_of_that_event_only()
         {"id":"1","type":"next","payload":{"data":{"productChanged":{"id":"1","name":"Kettle","inStock":7}}}}
 
         --- hangs up
-        {"id":"1","type":"next","payload":{"data":{"productChanged":null},"errors":[{"message":"Request to subgraph \"stock\" failed: connection closed before the answer was complete: unexpected end.","path":["productChanged"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":null},"errors":[{"message":"Request to subgraph \"stock\" failed: connection closed before the response was complete: unexpected end.","path":["productChanged"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}}
 
         --- 500
         {"id":"1","type":"next","payload":{"data":{"productChanged":null},"errors":[{"message":"Request to subgraph \"stock\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["productChanged"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}}

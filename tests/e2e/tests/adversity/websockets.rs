@@ -369,7 +369,7 @@ fn an_operation_that_cannot_run_ends_with_an_error_and_the_connection_lives_on()
         {"id":"1","type":"error","payload":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
 
         --- query A { warehouse { city } } query B { warehouse { city } }
-        {"id":"1","type":"error","payload":[{"message":"the document has several operations (A, B); say which by `operationName`","extensions":{"code":"OPERATION_NOT_FOUND"}}]}
+        {"id":"1","type":"error","payload":[{"message":"the document has several operations (A, B); choose one with `operationName`","extensions":{"code":"OPERATION_NOT_FOUND"}}]}
 
         --- { latestReview { product { reviews { text } } } }
         {"id":"1","type":"error","payload":[{"message":"the operation exceeds the limit of 3 levels of nesting (`limits.depth`)","extensions":{"code":"OPERATION_LIMIT_EXCEEDED"}}]}

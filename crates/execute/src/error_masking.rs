@@ -1,0 +1,137 @@
+//! The errors and headers of subgraphs that clients see beside the data.
+
+use std::sync::Arc;
+
+use graph::SubgraphId;
+use http::HeaderMap;
+
+use crate::{ErrorCode, GraphqlError};
+
+/// The parts of subgraph responses that one generation discloses beside the data. By default these
+/// are the message and the code of every error, and no header.
+#[derive(Clone, Default)]
+pub struct Disclosure {
+    /// Subgraphs whose error messages are hidden from clients: a fixed text replaces them. Codes
+    /// are always passed on.
+    pub hidden_errors: Vec<SubgraphId>,
+    /// Members of a subgraph error's `extensions` that reach clients, beside `code`.
+    pub error_extensions: Vec<Box<str>>,
+    /// True if an error with a replaced message names its subgraph.
+    pub names_subgraphs: bool,
+    /// The rules for headers of responses that reach the client.
+    pub headers: Option<Arc<dyn AnswerHeaders>>,
+    /// Subgraphs whose responses may carry values for one client only, such as a cookie. No two
+    /// clients may share them.
+    pub personal: Vec<SubgraphId>,
+}
+
+/// Rules for the headers of subgraphs' responses. Implemented where the configuration is known.
+pub trait AnswerHeaders: Send + Sync {
+    /// Adds the parts of `response`, the headers of one response of `subgraph`, that reach the
+    /// client. Called in the order of the plan, not of the responses' arrival.
+    fn collect(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap);
+}
+
+impl Disclosure {
+    /// True if the messages of this subgraph's errors are hidden from clients.
+    pub fn hides_errors(&self, subgraph: SubgraphId) -> bool {
+        self.hidden_errors.contains(&subgraph)
+    }
+
+    /// True if several clients may share a response of this subgraph.
+    pub fn may_share(&self, subgraph: SubgraphId) -> bool {
+        !self.personal.contains(&subgraph)
+    }
+}
+
+impl std::fmt::Debug for Disclosure {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Disclosure")
+            .field("hidden_errors", &self.hidden_errors)
+            .field("error_extensions", &self.error_extensions)
+            .field("names_subgraphs", &self.names_subgraphs)
+            .field("headers", &self.headers.is_some())
+            .field("personal", &self.personal)
+            .finish()
+    }
+}
+
+/// Replaces the message of an error by a fixed one. The code, the path and the allowed extensions
+/// stay; the name of the subgraph stays only if `subgraph` repeats it.
+pub(crate) fn mask_error(
+    error: GraphqlError,
+    subgraph: Option<&str>,
+    is_mutation: bool,
+) -> GraphqlError {
+    let named = |before: &str, after: &str| match subgraph {
+        Some(name) => format!("{before} \"{name}\" {after}"),
+        None => format!("A {} {after}", before.to_ascii_lowercase()),
+    };
+    let mut message = match error.code {
+        ErrorCode::DownstreamServiceError => named("Subgraph", "reported an error."),
+        ErrorCode::Timeout => named("Subgraph", "did not respond in time."),
+        ErrorCode::SubgraphUnavailable => named("Subgraph", "is not available."),
+        _ => match subgraph {
+            Some(name) => format!("A request to subgraph \"{name}\" failed."),
+            None => "A request to a subgraph failed.".to_owned(),
+        },
+    };
+    // The client must know this in any case: repeating the request may repeat its effect.
+    if error.code == ErrorCode::Timeout && is_mutation {
+        message.push_str(" The mutation may have taken effect.");
+    }
+    let subgraph = subgraph.and(error.subgraph);
+    GraphqlError {
+        extensions: error.extensions,
+        subgraph,
+        ..GraphqlError::new(error.code, message).at(error.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PathSegment;
+
+    fn masked(code: ErrorCode, subgraph: Option<&str>, is_mutation: bool) -> GraphqlError {
+        let mut error = GraphqlError::new(code, "SELECT * FROM users failed at 10.0.0.7");
+        error.path = vec![PathSegment::Key("a".into())];
+        error.extensions = Some(r#"{"code":"OUT_OF_STOCK"}"#.into());
+        error.subgraph = Some("stock".into());
+        mask_error(error, subgraph, is_mutation)
+    }
+
+    #[test]
+    fn a_masked_error_keeps_code_path_and_allowed_extensions_but_not_its_message() {
+        let error = masked(ErrorCode::DownstreamServiceError, None, false);
+        assert_eq!(error.message, "A subgraph reported an error.");
+        assert_eq!(error.subgraph, None);
+        assert_eq!(error.path.len(), 1);
+        assert_eq!(error.extensions.as_deref(), Some(r#"{"code":"OUT_OF_STOCK"}"#));
+    }
+
+    #[test]
+    fn a_masked_error_names_the_subgraph_only_if_configured() {
+        for (code, unnamed, named) in [
+            (
+                ErrorCode::DownstreamServiceError,
+                "A subgraph reported an error.",
+                "Subgraph \"stock\" reported an error.",
+            ),
+            (
+                ErrorCode::SubgraphRequestFailed,
+                "A request to a subgraph failed.",
+                "A request to subgraph \"stock\" failed.",
+            ),
+            (
+                ErrorCode::Timeout,
+                "A subgraph did not respond in time. The mutation may have taken effect.",
+                "Subgraph \"stock\" did not respond in time. The mutation may have taken effect.",
+            ),
+        ] {
+            assert_eq!(masked(code, None, true).message, unnamed);
+            let error = masked(code, Some("stock"), true);
+            assert_eq!((&*error.message, error.subgraph.as_deref()), (named, Some("stock")));
+        }
+    }
+}

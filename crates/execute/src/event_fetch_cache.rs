@@ -1,0 +1,206 @@
+//! Caches the responses of subgraphs while one event is resolved, for all groups that it concerns.
+//! Ten thousand groups that differ in properties that a subgraph does not see send it one request.
+//!
+//! A cache begins with its event and ends when the last group has finished, so no group gets a
+//! response that is older than the event. It keeps the response after the request has ended,
+//! because groups are resolved a thousand at a time. The bytes of all caches together are bounded;
+//! responses beyond the bound are shared while they are in flight, and not after.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::OnceCell;
+
+use crate::query_key::QueryKey;
+use crate::{FetchError, SubgraphAnswer};
+
+/// Maximum number of different requests of one event that are shared; further ones are sent
+/// without.
+const REQUESTS_MAX: usize = 65_536;
+
+/// Size of a request in the cache beside its body and response.
+const REQUEST_BYTES: usize = 256;
+
+/// The bytes that all caches may hold together. Caches hold it by `Arc`.
+#[derive(Debug)]
+pub struct MemoRoom {
+    max: usize,
+    used: AtomicUsize,
+}
+
+impl MemoRoom {
+    /// Creates room for `max` bytes.
+    pub fn new(max: usize) -> Self {
+        Self { max, used: AtomicUsize::new(0) }
+    }
+
+    /// The number of bytes in use.
+    pub fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let fits = |used: usize| Some(used.saturating_add(bytes)).filter(|it| *it <= self.max);
+        self.used.fetch_update(Relaxed, Relaxed, fits).is_ok()
+    }
+}
+
+type CachedResult = Result<SubgraphAnswer, FetchError>;
+
+/// The cache of one event.
+#[derive(Debug)]
+pub struct EventMemo {
+    results: Mutex<HashMap<QueryKey, Arc<OnceCell<CachedResult>>, foldhash::fast::RandomState>>,
+    stored_bytes: AtomicUsize,
+    room: Arc<MemoRoom>,
+}
+
+impl EventMemo {
+    /// Creates an empty cache.
+    pub fn new(room: Arc<MemoRoom>) -> Self {
+        Self { results: Mutex::default(), stored_bytes: AtomicUsize::new(0), room }
+    }
+
+    /// Returns the response to a request, sent by the first caller. If that caller is cancelled,
+    /// the next one sends it again.
+    pub(crate) async fn fetch_once<F: Future<Output = CachedResult>>(
+        &self,
+        key: QueryKey,
+        fetch: impl FnOnce() -> F,
+    ) -> CachedResult {
+        let Some(cell) = self.cell(&key) else { return fetch().await };
+        let mut asked = false;
+        let fetch = async {
+            asked = true;
+            fetch().await
+        };
+        let fetch_once = cell.get_or_init(|| fetch).await.clone();
+        if asked {
+            self.store(&key, &fetch_once);
+        }
+        fetch_once
+    }
+
+    /// True if the request is new; it is registered then, so that later calls return false.
+    pub(crate) fn is_first(&self, key: &QueryKey) -> bool {
+        let mut results = self.lock();
+        if results.contains_key(key) {
+            return false;
+        }
+        if results.len() < REQUESTS_MAX {
+            results.insert(key.clone(), Arc::default());
+        }
+        true
+    }
+
+    fn cell(&self, key: &QueryKey) -> Option<Arc<OnceCell<CachedResult>>> {
+        let mut results = self.lock();
+        if let Some(known) = results.get(key) {
+            return Some(Arc::clone(known));
+        }
+        (results.len() < REQUESTS_MAX).then(|| Arc::clone(results.entry(key.clone()).or_default()))
+    }
+
+    fn store(&self, key: &QueryKey, fetch_once: &CachedResult) {
+        let fetch_once = fetch_once.as_ref().map_or(0, |fetch_once| fetch_once.body.len());
+        let bytes = REQUEST_BYTES + key.body.len() + fetch_once;
+        if self.room.take(bytes) {
+            self.stored_bytes.fetch_add(bytes, Relaxed);
+        } else {
+            self.lock().remove(key);
+        }
+    }
+
+    /// Locks the cache. A map is consistent at any time, so the map behind a poisoned lock is
+    /// sound.
+    fn lock(
+        &self,
+    ) -> MutexGuard<'_, HashMap<QueryKey, Arc<OnceCell<CachedResult>>, foldhash::fast::RandomState>>
+    {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for EventMemo {
+    fn drop(&mut self) {
+        self.room.used.fetch_sub(self.stored_bytes.load(Relaxed), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use bytes::Bytes;
+    use graph::SubgraphId;
+
+    use super::*;
+    use crate::ForwardedHeaders;
+
+    fn key(body: &'static str, user: &str) -> QueryKey {
+        let header = (http::header::AUTHORIZATION, http::HeaderValue::from_str(user).unwrap());
+        // Only subgraph 1 receives the identity.
+        let by_subgraph = vec![(SubgraphId(1), vec![header])];
+        let headers = Arc::new(ForwardedHeaders { all: Vec::new(), by_subgraph });
+        let subgraph = SubgraphId(u16::from(body.starts_with("private")));
+        QueryKey {
+            epoch: 0,
+            generation: 1,
+            subgraph,
+            body: Bytes::from_static(body.as_bytes()),
+            headers,
+        }
+    }
+
+    fn fetch_once(text: &'static str) -> CachedResult {
+        let (status, headers) = (http::StatusCode::OK, http::HeaderMap::new());
+        Ok(SubgraphAnswer { status, headers, body: text.into() })
+    }
+
+    async fn ask(memo: &EventMemo, key: QueryKey, asked: &Cell<u32>) {
+        let fetch = || async {
+            asked.set(asked.get() + 1);
+            tokio::task::yield_now().await;
+            fetch_once("{}")
+        };
+        assert_eq!(memo.fetch_once(key, fetch).await.unwrap().body, "{}");
+    }
+
+    #[tokio::test]
+    async fn a_request_is_sent_once_for_all_clients_that_its_subgraph_cannot_distinguish() {
+        let (memo, asked) = (EventMemo::new(Arc::new(MemoRoom::new(10_000))), Cell::new(0));
+        let all = ["a", "b", "a"].map(|user| ask(&memo, key("public", user), &asked));
+        futures_util::future::join_all(all).await;
+        ask(&memo, key("public", "c"), &asked).await;
+        assert_eq!(asked.get(), 1, "also for a caller after the response");
+        let all = ["a", "b", "a"].map(|user| ask(&memo, key("private", user), &asked));
+        futures_util::future::join_all(all).await;
+        assert_eq!(asked.get(), 3, "once for each user that it knows");
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_caller_leaves_the_request_to_the_next() {
+        let (memo, asked) = (EventMemo::new(Arc::new(MemoRoom::new(10_000))), Cell::new(0));
+        let mut first = Box::pin(memo.fetch_once(key("public", "a"), std::future::pending));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        let second = ask(&memo, key("public", "b"), &asked);
+        drop(first);
+        second.await;
+        assert_eq!(asked.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn responses_over_the_room_are_not_kept_and_all_room_is_released() {
+        let room = Arc::new(MemoRoom::new(REQUEST_BYTES + 10));
+        let (memo, asked) = (EventMemo::new(Arc::clone(&room)), Cell::new(0));
+        for _ in 0..2 {
+            ask(&memo, key("1", "a"), &asked).await;
+            ask(&memo, key("2", "a"), &asked).await;
+        }
+        assert_eq!(asked.get(), 3, "there was room for the first only");
+        assert_eq!(room.used(), REQUEST_BYTES + 3);
+        drop(memo);
+        assert_eq!(room.used(), 0);
+    }
+}

@@ -1,0 +1,91 @@
+//! The requests of an execution: requests, their outcomes, and the progress of fetches.
+
+use bytes::Bytes;
+use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
+
+use crate::representations::CollectedBatch;
+use crate::{EventRequest, FetchError, GraphqlError, RequestContext, SubgraphAnswer, shared_fetch};
+
+/// The progress of a fetch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FetchState {
+    Waiting,
+    InFlight,
+    Done,
+}
+
+/// A request in flight.
+pub(super) enum OutgoingRequest<'a> {
+    Subgraph { body: Bytes, is_mutation: bool },
+    Publish { event: &'a EventField, arguments: Bytes },
+    Request { event: &'a EventField, arguments: Bytes, is_mutation: bool },
+}
+
+impl OutgoingRequest<'_> {
+    /// Creates the request that sends `body` for `operation`.
+    pub(super) fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
+        Self::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
+    }
+}
+
+/// The result of a request.
+pub(super) enum RequestOutcome {
+    Response(Result<SubgraphAnswer, FetchError>),
+    Published(Result<bool, GraphqlError>),
+    Requested(Result<Bytes, GraphqlError>),
+}
+
+/// Sends a request, and returns its result with its number.
+pub(super) async fn send_request<'a>(
+    request: usize,
+    fetch: &'a Fetch,
+    call: OutgoingRequest<'a>,
+    context: &'a RequestContext,
+) -> (usize, RequestOutcome) {
+    let event_request = |event: &EventField, arguments| EventRequest {
+        field: event.field,
+        arguments,
+        headers: context.headers.of(event.subgraph),
+        claims: context.claims.as_ref(),
+        deadline: context.deadline,
+    };
+    let publisher = &context.generation.publisher;
+    let outcome = match call {
+        OutgoingRequest::Subgraph { body, is_mutation } => RequestOutcome::Response(
+            shared_fetch::fetch(context, fetch.subgraph, body, is_mutation).await,
+        ),
+        OutgoingRequest::Publish { event, arguments } => {
+            let _guard = shared_fetch::guard_epoch(context);
+            RequestOutcome::Published(publisher.publish(event_request(event, arguments)).await)
+        }
+        OutgoingRequest::Request { event, arguments, is_mutation } => {
+            let _guard = is_mutation.then(|| shared_fetch::guard_epoch(context));
+            RequestOutcome::Requested(publisher.request(event_request(event, arguments)).await)
+        }
+    };
+    (request, outcome)
+}
+
+/// A request that was sent.
+pub(super) struct SentRequest {
+    /// The index of its fetch.
+    pub(super) fetch: usize,
+    /// The objects of each batch; empty if the request is not for entities.
+    pub(super) collected: Vec<CollectedBatch>,
+    /// The body, for requests with several aliases that have not been repeated yet.
+    pub(super) body: Bytes,
+    /// True if its response has come.
+    pub(super) is_finished: bool,
+}
+
+impl SentRequest {
+    /// Creates a request that is never repeated in parts.
+    pub(super) fn whole(fetch: usize) -> Self {
+        Self { fetch, collected: Vec::new(), body: Bytes::new(), is_finished: false }
+    }
+
+    /// Creates a request for entities. It can be repeated in parts if `body` is not empty.
+    pub(super) fn entities(fetch: usize, collected: Vec<CollectedBatch>, body: Bytes) -> Self {
+        Self { fetch, collected, body, is_finished: false }
+    }
+}

@@ -1,0 +1,124 @@
+//! Sends requests to subgraphs, shared with other operations where that is allowed: see
+//! [`crate::sharing`].
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flights::{Broken, Role};
+use graph::SubgraphId;
+
+use crate::query_key::QueryKey;
+use crate::sharing::EpochGuard;
+use crate::{
+    EventMemo, FetchError, FetchTrace, RequestContext, Sharing, SubgraphAnswer, SubgraphRequest,
+};
+
+/// Returns a guard that must be held during a mutation or a publication.
+pub(crate) fn guard_epoch(context: &RequestContext) -> EpochGuard<'_> {
+    EpochGuard(context.sharing.as_deref().map(|sharing| &sharing.epoch))
+}
+
+/// Sends one request to a subgraph, shared if that is allowed, and traced if requested.
+pub(crate) async fn fetch(
+    context: &RequestContext,
+    subgraph: SubgraphId,
+    body: Bytes,
+    is_mutation: bool,
+) -> Result<SubgraphAnswer, FetchError> {
+    let Some(trace) = &context.trace else {
+        return fetch_or_join(context, subgraph, body, is_mutation).await.0;
+    };
+    let (began, request_bytes) = (trace.now(), body.len());
+    let (result, role) = fetch_or_join(context, subgraph, body, is_mutation).await;
+    let response = result.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
+    let took = trace.now().saturating_sub(began);
+    trace.record(FetchTrace { subgraph, began, took, request_bytes, answer: response, role });
+    result
+}
+
+async fn fetch_or_join(
+    context: &RequestContext,
+    subgraph: SubgraphId,
+    body: Bytes,
+    is_mutation: bool,
+) -> (Result<SubgraphAnswer, FetchError>, Option<Role>) {
+    let (generation, deadline) = (&context.generation, context.deadline);
+    let sharing = context.sharing.as_deref();
+    if !is_mutation && event_cache(context, subgraph).is_some() {
+        let headers = context.headers.of(subgraph);
+        let request = SubgraphRequest { body: body.clone(), is_mutation, headers, deadline };
+        let fetch = || generation.subgraph(subgraph).fetch(request);
+        return (fetch_for_event(context, subgraph, body, fetch).await, None);
+    }
+    if let Some(Sharing { epoch, subgraph_queries: Some(flights), .. }) = sharing
+        && !is_mutation
+        && generation.disclosure.may_share(subgraph)
+    {
+        let key = QueryKey {
+            epoch: epoch.now(),
+            generation: generation.number,
+            subgraph,
+            body: body.clone(),
+            headers: Arc::clone(&context.headers),
+        };
+        let result = flights.0.join(key, deadline, || {
+            let server = Arc::clone(&generation.subgraphs[usize::from(subgraph.0)]);
+            let headers = Arc::clone(&context.headers);
+            async move {
+                let headers = headers.of(subgraph);
+                server.fetch(SubgraphRequest { body, is_mutation, headers, deadline }).await
+            }
+        });
+        return match result.await {
+            Ok((response, role)) => (response, Some(role)),
+            Err(Broken) => {
+                let reason = "the request was aborted inside the router";
+                (Err(FetchError::Closed(reason.into())), None)
+            }
+        };
+    }
+    let _guard = is_mutation.then(|| guard_epoch(context));
+    let headers = context.headers.of(subgraph);
+    let request = SubgraphRequest { body, is_mutation, headers, deadline };
+    (generation.subgraph(subgraph).fetch(request).await, None)
+}
+
+/// The cache of responses for the event that is being resolved, if responses of that subgraph may
+/// be shared.
+fn event_cache(context: &RequestContext, subgraph: SubgraphId) -> Option<&EventMemo> {
+    let event_cache = context.sharing.as_deref()?.event.as_ref()?;
+    context.generation.disclosure.may_share(subgraph).then_some(event_cache)
+}
+
+/// The key of a query in the cache of an event.
+fn event_key(context: &RequestContext, subgraph: SubgraphId, body: Bytes) -> QueryKey {
+    // Mutations do not affect the responses for an event.
+    let (epoch, generation) = (0, context.generation.number);
+    QueryKey { epoch, generation, subgraph, body, headers: Arc::clone(&context.headers) }
+}
+
+/// Returns the response to a query that an event causes: that of another group, or that of `fetch`.
+pub(crate) async fn fetch_for_event<F: Future<Output = Result<SubgraphAnswer, FetchError>>>(
+    context: &RequestContext,
+    subgraph: SubgraphId,
+    body: Bytes,
+    fetch: impl FnOnce() -> F,
+) -> Result<SubgraphAnswer, FetchError> {
+    match event_cache(context, subgraph) {
+        Some(event_cache) => {
+            event_cache.fetch_once(event_key(context, subgraph, body), fetch).await
+        }
+        None => fetch().await,
+    }
+}
+
+/// True if no other group sends this request for the event. The caller must then send it by
+/// [`fetch_for_event`], because the others wait for it.
+pub(crate) fn is_first_for_event(
+    context: &RequestContext,
+    subgraph: SubgraphId,
+    body: &Bytes,
+) -> bool {
+    event_cache(context, subgraph)
+        .is_none_or(|event_cache| event_cache.is_first(&event_key(context, subgraph, body.clone())))
+}

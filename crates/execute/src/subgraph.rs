@@ -1,0 +1,139 @@
+//! The interface to subgraphs: requests, responses, and the errors of both.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use graph::SubgraphId;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+/// A future that stays on its worker: request state need not be `Send`.
+pub type LocalFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// The headers that the configuration forwards, rendered once per request.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ForwardedHeaders {
+    /// The headers for every subgraph without rules of its own, sorted by name.
+    pub all: Vec<(HeaderName, HeaderValue)>,
+    /// The headers for subgraphs with rules of their own (those of `all` are included), sorted by
+    /// name.
+    pub by_subgraph: Vec<(SubgraphId, Vec<(HeaderName, HeaderValue)>)>,
+}
+
+impl ForwardedHeaders {
+    /// Returns the headers for `subgraph`.
+    pub fn of(&self, subgraph: SubgraphId) -> &[(HeaderName, HeaderValue)] {
+        self.by_subgraph
+            .iter()
+            .find(|(id, _)| *id == subgraph)
+            .map_or(&self.all, |(_, headers)| headers)
+    }
+}
+
+/// The client of a subgraph. Implemented by `upstream` over HTTP, and by tests.
+pub trait Subgraph: Send + Sync {
+    /// Sends one request and waits for the whole response. Never retries a mutation.
+    fn fetch<'a>(
+        &'a self,
+        request: SubgraphRequest<'a>,
+    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>>;
+
+    /// Notes that a request with several aliases failed as a whole and is repeated in parts, for
+    /// the metrics.
+    fn note_taken_apart(&self) {}
+
+    /// Notes that a response cannot be used, for the log. `problem` continues the sentence
+    /// "subgraph "x" …".
+    fn note_unusable_response(&self, _problem: &str) {}
+
+    /// Notes the errors of a response with messages that clients do not see, for the log. Called
+    /// once per response.
+    fn note_hidden_errors(&self, _errors: &HiddenErrors<'_>) {}
+}
+
+/// The errors of one response of a subgraph whose messages are hidden from clients. The log is the
+/// only place that shows them.
+#[derive(Clone, Debug)]
+pub struct HiddenErrors<'a> {
+    /// The number of errors.
+    pub count: usize,
+    /// The message of the first error, cut to a bound.
+    pub message: &'a str,
+    /// The code of the first error, if it has one.
+    pub code: Option<&'a str>,
+    /// The `extensions` of the first error as JSON text, if it has any; cut to a bound.
+    pub extensions: Option<&'a str>,
+}
+
+/// One request to a subgraph.
+#[derive(Clone, Debug)]
+pub struct SubgraphRequest<'a> {
+    /// The JSON body: `{"query":…,"variables":…}`.
+    pub body: Bytes,
+    /// True for a mutation, which is never repeated or shared.
+    pub is_mutation: bool,
+    /// Headers to send.
+    pub headers: &'a [(HeaderName, HeaderValue)],
+    /// The deadline of the response. The subgraph's own timeout may end it earlier.
+    pub deadline: Instant,
+}
+
+/// The response of a subgraph, with a body that looks like JSON; execution parses it.
+#[derive(Clone, Debug)]
+pub struct SubgraphAnswer {
+    /// The HTTP status. A status other than 2xx is valid if the body is a GraphQL response.
+    pub status: StatusCode,
+    /// Headers that response rules or cache policies may read.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// Reason why a subgraph sent no usable response.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No connection could be opened.
+    #[error("connection failed: {0}")]
+    Connect(String),
+    /// The connection broke before the response was complete.
+    #[error("connection closed before the response was complete: {0}")]
+    Closed(String),
+    /// The response did not come in time.
+    #[error("no response within {0:?}")]
+    Timeout(std::time::Duration),
+    /// The body exceeds the limit.
+    #[error("response larger than {limit} bytes")]
+    TooLarge {
+        /// The limit: `traffic.max_response_size`.
+        limit: u64,
+    },
+    /// The status is one of failure and the body is no GraphQL response.
+    #[error("HTTP status {status}{}", content_type.as_deref().map(|it| format!(", content type {it}")).unwrap_or_default())]
+    Status {
+        /// HTTP status.
+        status: StatusCode,
+        /// The content type of the body.
+        content_type: Option<String>,
+        /// The body, if its content type is JSON: it may hold GraphQL errors that explain more than
+        /// the status.
+        body: Option<Bytes>,
+    },
+    /// The response is not valid HTTP.
+    #[error("{0}")]
+    Protocol(String),
+    /// Too many requests wait for a connection.
+    #[error("too many requests are waiting for this subgraph")]
+    Overloaded,
+    /// The circuit breaker is open: so many requests have failed that none is sent, for this long.
+    #[error("too many requests to it have failed; {}", in_a_moment(*.0))]
+    Unavailable(std::time::Duration),
+    /// The subgraph has no server: an event subgraph, or no URL is known.
+    #[error("this subgraph has no server")]
+    NoServer,
+}
+
+fn in_a_moment(pause: std::time::Duration) -> String {
+    match pause.as_millis() {
+        0 => "it is being tried again".into(),
+        millis => format!("it will be tried again in {:.1}s", millis as f64 / 1000.0),
+    }
+}

@@ -1,0 +1,54 @@
+//! Histograms of durations, in buckets that a scrape can read at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Upper bounds of the buckets in microseconds: from a small operation to one that exhausts its
+/// budget.
+pub const BUCKETS_MICROS: [u64; 10] =
+    [250, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_000_000];
+
+/// A histogram of durations.
+#[derive(Debug, Default)]
+pub struct Durations {
+    /// Counts of the buckets: one more than there are bounds, because the last has none.
+    counts: [AtomicU64; BUCKETS_MICROS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Durations {
+    /// Adds one observation.
+    pub fn add(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS_MICROS.partition_point(|&bound| bound < micros);
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// The number of observations in each bucket, without those of smaller buckets; the last is
+    /// above all bounds.
+    pub fn counts(&self) -> impl Iterator<Item = u64> {
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The sum of all observations.
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket() {
+        let durations = Durations::default();
+        for micros in [0, 250, 251, 1_000, 2_000_000, 2_000_001] {
+            durations.add(Duration::from_micros(micros));
+        }
+        let counts: Vec<u64> = durations.counts().collect();
+        assert_eq!(counts, [2, 2, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!(durations.sum(), Duration::from_micros(4_001_502));
+    }
+}
