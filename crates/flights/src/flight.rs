@@ -20,7 +20,7 @@ pub(crate) struct Flight<T> {
 }
 
 impl<T> Flight<T> {
-    /// Creates a flight whose only waiter is its leader.
+    /// Creates a flight with its leader as the only waiter.
     pub(crate) fn new(deadline: Instant) -> Self {
         Self {
             result: SetOnce::new(),
@@ -68,7 +68,7 @@ impl<T> Flight<T> {
         let _ = self.result.set(result);
     }
 
-    /// Aborts the work, whose result is no longer needed.
+    /// Aborts the work after its last waiter has left.
     pub(crate) fn cancel(&self) {
         if let Some(task) = self.task.get() {
             task.abort();

@@ -1,4 +1,4 @@
-//! The hub as the server sees it: subscribe, end, look.
+//! The public interface of the hub: subscribe, move groups to a new graph, shut down, and view the topology.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::shard::{
 use crate::stats::{self, HubStats, Seat, TriggerView};
 use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal, Source};
 
-/// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. When it is dropped, all
-/// subscriptions end.
+/// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. Dropping it ends all
+/// subscriptions.
 #[derive(Debug)]
 pub struct Hub {
     settings: HubSettings,
@@ -26,21 +26,22 @@ pub struct Hub {
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
     shards: Vec<mpsc::Sender<Command>>,
-    /// Decides which shard a source belongs to.
+    /// The hash that assigns a source to a shard.
     placement: RandomState,
 }
 
-/// Somebody wants a source's events, resolved in a certain way.
+/// A request for the events of a source, resolved by an operation.
 #[derive(Clone)]
 pub struct SubscribeRequest {
-    /// What to listen to, with whom to share, and how to resolve.
+    /// The source, the key of the group that shares resolutions, and the code that resolves events.
     pub operation: LiveOperation,
-    /// Through what to reach the subscriber. Outlets are told apart by the address of the `Arc`: one outlet, one `Arc`.
+    /// The outlet of the subscriber. Outlets are identified by the address of the `Arc`: one outlet, one `Arc`.
     pub outlet: Arc<dyn Outlet>,
-    /// Who it is there. The outlet must know it already, since its `Join` may come before
+    /// The subscriber behind the outlet. The outlet must know it already, since its `Join` may come before
     /// [`Hub::subscribe`] returns.
     pub member: Member,
-    /// The cursor that it comes with: it gets what follows that. `None`: what comes from now on.
+    /// The cursor that the subscriber resumes from: it gets the events that follow. `None`: it gets the events from now
+    /// on.
     pub resume: Option<Box<str>>,
 }
 
@@ -48,24 +49,25 @@ pub struct SubscribeRequest {
 #[derive(Debug)]
 pub struct Subscription {
     group: GroupId,
-    /// Connection and operation of its [`Member`], side by side with what else is small.
+    /// Connection and operation of its [`Member`], as separate fields so that the struct stays small.
     connection: u64,
     operation: u32,
     outlet: OutletId,
-    /// `None`: there is nothing to report.
+    /// The channel that reports the end. `None` if there is nothing to report.
     leaver: Option<Leaver>,
 }
 
-// One for each subscriber, so a million of them are 32 MB.
+// There is one for each subscriber, so a million of them are 32 MB.
 const _: () = assert!(size_of::<Subscription>() <= 32);
 
 impl Hub {
-    /// Starts the hub's shards on the present Tokio runtime, which must have timers. Events are resolved on `cores`.
+    /// Starts the shards of the hub on the current Tokio runtime, which must have timers. Events are resolved on
+    /// `cores`.
     pub fn new(settings: HubSettings, cores: Arc<dyn Cores>) -> Self {
         Self::with_cursors(settings, cores, None)
     }
 
-    /// The same, where payloads of sources that can be read again carry cursors.
+    /// Does the same as [`Hub::new`], and adds cursors to payloads of sources that can be read again.
     pub fn with_cursors(
         settings: HubSettings,
         cores: Arc<dyn Cores>,
@@ -101,14 +103,15 @@ impl Hub {
         Self { settings, stats, memo_room, ring_room, cursors, shards, placement }
     }
 
-    /// Subscribes. Returns when the source is open: every event from then on reaches the outlet, or its loss
-    /// is announced. Dropping the future gives up without a trace.
+    /// Adds a subscriber. Returns when the source is open: every event from then on reaches the outlet, or its loss is
+    /// announced. Dropping the future cancels the request without side effects.
     ///
     /// The outlet gets `Join`, then any number of `Deliver` and `Position`, then exactly one of `Leave` and `End`.
     ///
     /// # Errors
-    /// `CURSOR_INVALID`, `CURSOR_FOREIGN`, `CURSOR_EXPIRED`, `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or `GRAPH_RELOADED` for an operation of a graph
-    /// before the last that [`Hub::advance`] was told of. The outlet has heard nothing then.
+    /// `CURSOR_INVALID`, `CURSOR_FOREIGN`, `CURSOR_EXPIRED`, `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or
+    /// `GRAPH_RELOADED` for an operation of a graph older than the last one passed to [`Hub::advance`]. The outlet has
+    /// received no command in these cases.
     pub async fn subscribe(&self, request: SubscribeRequest) -> Result<Subscription, GraphqlError> {
         let Some(seat) = Seat::take(&self.stats, self.settings.subscribers_max) else {
             stats::add(&self.stats.refused_overload, 1);
@@ -134,13 +137,13 @@ impl Hub {
         read.map_err(|error| match error {
             CursorError::Invalid => {
                 stats::add(&self.stats.cursors_invalid, 1);
-                let message = "The cursor is none of this router's; subscribe without it.";
+                let message = "This router cannot verify the cursor; subscribe without it.";
                 GraphqlError::new(ErrorCode::CursorInvalid, message)
             }
             CursorError::Foreign => {
                 stats::add(&self.stats.cursors_foreign, 1);
                 let message =
-                    "The cursor is of another subscription, of other arguments or of another client; subscribe without it.";
+                    "The cursor belongs to another subscription, other arguments or another client; subscribe without it.";
                 GraphqlError::new(ErrorCode::CursorForeign, message)
             }
         })
@@ -151,19 +154,20 @@ impl Hub {
         (self.placement.hash_one(source) % self.shards.len() as u64) as usize
     }
 
-    /// The groups that run on a graph before `generation`: what there is to prepare anew.
+    /// Returns the groups that run on a graph before `generation`. Their operations must be prepared again.
     pub async fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
         let asked = self.ask_all(|reply| Command::OperationsBefore { generation, reply });
         asked.await.into_iter().flatten().collect()
     }
 
-    /// The graph `generation` takes over. Each group that `renewals` name runs on what they say from its next event on, in
-    /// the same place: no event is lost, repeated or out of order. Where the new operation listens to another source,
-    /// the group changes over when that is open, and announces a gap. Groups whose renewal is an error end with it.
+    /// Moves the hub to the graph `generation`. Each group in `renewals` uses its new operation from its next event on,
+    /// at the same position: no event is lost, repeated or out of order. If the new operation listens to another
+    /// source, the group moves when that source is open, and announces a gap. Groups with an error as renewal end with
+    /// it.
     ///
-    /// From now on [`Hub::subscribe`] takes operations of this graph and later ones only. Returns the groups of older graphs
-    /// that had no renewal (they began while it was prepared): they go on as they are until they get one, by
-    /// another call.
+    /// From now on [`Hub::subscribe`] accepts operations of this graph and later ones only. Returns the groups of older
+    /// graphs without a renewal (they began while it was prepared): they continue unchanged until another call renews
+    /// them.
     pub async fn advance(
         &self,
         generation: u64,
@@ -171,7 +175,7 @@ impl Hub {
     ) -> Vec<(GroupId, Arc<LiveOperation>)> {
         let mut of_shards: Vec<Vec<Renewal>> = self.shards.iter().map(|_| Vec::new()).collect();
         for renewal in renewals {
-            // Below the number of shards, so it fits.
+            // The value is below the number of shards, so it fits.
             if let Some(of_shard) = of_shards.get_mut((renewal.0.0 >> GROUP_NUMBER_BITS) as usize) {
                 of_shard.push(renewal);
             }
@@ -185,33 +189,33 @@ impl Hub {
         asked.await.into_iter().flatten().collect()
     }
 
-    /// Ends everything and refuses whoever comes later. Returns when all outlets were told.
+    /// Ends all groups and refuses later subscribers. Returns when all outlets have their commands.
     pub async fn shutdown(&self) {
         self.ask_all(|done| Command::ShutDown { done }).await;
     }
 
-    /// The live topology: triggers and their groups, as they are now; of very many the oldest triggers and the largest
-    /// groups.
+    /// Returns the live topology: triggers and their groups, as they are now. Above the limits only the oldest triggers
+    /// and the largest groups are included.
     pub async fn topology(&self) -> Vec<TriggerView> {
         self.ask_all(|reply| Command::Topology { reply }).await.into_iter().flatten().collect()
     }
 
-    /// Bytes of subgraphs' answers that are kept while their events are resolved.
+    /// Returns the number of bytes of subgraph responses that are kept while their events are resolved.
     pub fn memo_bytes(&self) -> usize {
         self.memo_room.used()
     }
 
-    /// Bytes of events that triggers keep for those who come again.
+    /// Returns the number of bytes of events that triggers keep for subscribers that resume.
     pub fn ring_bytes(&self) -> usize {
         self.ring_room.used()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &HubStats {
         &self.stats
     }
 
-    /// Asks all shards at once; those that are gone give no answer.
+    /// Sends a command to all shards at once and collects the replies. A shard that has stopped gives no reply.
     async fn ask_all<T>(&self, mut command: impl FnMut(oneshot::Sender<T>) -> Command) -> Vec<T> {
         let mut answers = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
@@ -230,17 +234,17 @@ impl Subscription {
         Self { group, connection, operation, outlet, leaver: Some(leaver) }
     }
 
-    /// The group it is in.
+    /// Returns the group of the subscriber.
     pub fn group(&self) -> GroupId {
         self.group
     }
 
-    /// Ends it.
+    /// Ends the subscription.
     pub fn unsubscribe(self) {
         drop(self);
     }
 
-    /// Nobody ever joined with it.
+    /// Drops the handle without reporting an end, because the subscriber was never added.
     pub(crate) fn forget(mut self) {
         self.leaver = None;
     }

@@ -1,11 +1,11 @@
-//! What a trigger listens to. Equal sources share one trigger.
+//! The source of a trigger's events. Equal sources share one trigger.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use events::{Durable, Provider, Start, Wanted};
 
-/// What is wanted of a provider.
+/// A provider and the topics that are read from it.
 #[derive(Clone)]
 pub struct Source {
     provider: Arc<dyn Provider>,
@@ -13,34 +13,34 @@ pub struct Source {
 }
 
 impl Source {
-    /// Everything that `topics` bring from now on. Their order and repetitions make no difference.
+    /// Creates a source of all events of `topics` from now on. Order and repetitions of the topics make no difference.
     pub fn new(provider: Arc<dyn Provider>, topics: Vec<Box<str>>) -> Self {
         Self::wanting(provider, Wanted::new(topics))
     }
 
-    /// The same from elsewhere, or from what the broker stores.
+    /// Creates a source from a full description: another start, or a stored stream of the broker.
     pub fn wanting(provider: Arc<dyn Provider>, mut wanted: Wanted) -> Self {
         wanted.topics.sort_unstable();
         wanted.topics.dedup();
         Self { provider, wanted: Arc::new(wanted) }
     }
 
-    /// Who has the topics.
+    /// Returns the provider of the topics.
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider
     }
 
-    /// What a stream for it is opened with.
+    /// Returns the description that a stream is opened with.
     pub fn wanted(&self) -> &Wanted {
         &self.wanted
     }
 
-    /// As rendered, sorted.
+    /// Returns the rendered topics, sorted.
     pub fn topics(&self) -> &[Box<str>] {
         &self.wanted.topics
     }
 
-    /// Can it be read from a position in the past?
+    /// True if it can be read from a position in the past.
     pub fn replays(&self) -> bool {
         self.provider.replays(self.wanted.durable.as_deref())
     }
@@ -50,7 +50,8 @@ impl Source {
         self.replays() && !self.provider.name().starts_with("memory/")
     }
 
-    /// What to open beside it to read it from `start` on. What the broker keeps for this router stays where it is.
+    /// Returns the description of a second stream that reads from `start`. The durable consumer that the broker keeps
+    /// for this router is not moved.
     pub(crate) fn read_from(&self, start: Start) -> Wanted {
         let Wanted { topics, durable, .. } = self.wanted();
         let without_consumer = |durable: &Arc<Durable>| {
@@ -60,7 +61,8 @@ impl Source {
         Wanted { topics: topics.clone(), start, durable, bounded: false }
     }
 
-    /// A configuration that is loaded anew makes new providers under old names, so the name is not enough.
+    /// Returns the identity of the source. A reloaded configuration makes new providers under old names, so the name is
+    /// not enough.
     fn identity(&self) -> (*const (), &Wanted) {
         (Arc::as_ptr(&self.provider).cast(), &self.wanted)
     }

@@ -1,33 +1,33 @@
-//! `authorize:` of a directive: which claims the token of a client must have for a field with these arguments. Read and
-//! checked when a graph is loaded, decided for each subscription, publication and request.
+//! `authorize:` of a directive: a condition on the claims of the client's token and the arguments of the field. It is
+//! read and checked when a graph is loaded, and evaluated for each subscription, publication and request.
 //!
-//! What cannot be decided, since a claim or an argument is not there, allows nothing, also under `NOT`.
+//! A condition that cannot be evaluated, because a claim or an argument is missing, allows nothing, also under `NOT`.
 
 use execute::{ClaimPath, ClaimScalar, ClaimValues};
 use graph::{AppliedDirective, ConstValue, Field};
 
 use crate::template::{Arguments, Scalar, Template};
 
-/// Nesting of conditions, as in filters.
+/// The maximum nesting of conditions, as in filters.
 const DEPTH_MAX: usize = 8;
 
-/// Conditions of one field, and values of one condition.
+/// The maximum number of conditions of one field, and of values of one condition.
 const CONDITIONS_MAX: usize = 64;
 
-/// Values that one condition compares with, lists in arguments expanded.
+/// The maximum number of values that one condition compares with, lists in arguments expanded.
 const VALUES_MAX: usize = 1_000;
 
-/// See the module.
+/// The compiled `authorize` condition of a field.
 #[derive(Debug)]
 pub(super) struct Authorization(Node);
 
 #[derive(Debug)]
 enum Node {
-    /// The claim, or one element of it if it is a list, is one of the values.
+    /// The claim, or one element of it if it is a list, equals one of the values.
     In(ClaimPath, Vec<Value>),
-    /// The claim, a list or words with spaces between them, has all of the values.
+    /// The claim, a list or a string of words separated by spaces, contains all of the values.
     Contains(ClaimPath, Vec<Value>),
-    /// There is such a claim, or there is none.
+    /// The claim exists (true) or does not exist (false).
     Exists(ClaimPath, bool),
     And(Vec<Node>),
     Or(Vec<Node>),
@@ -37,7 +37,7 @@ enum Node {
 #[derive(Debug)]
 enum Value {
     Constant(Box<str>),
-    /// Text with arguments or claims in it; nothing but one of them stands for each of its values.
+    /// Text with placeholders for arguments or claims. A text that is one placeholder stands for each of its values.
     Template(Template),
 }
 
@@ -53,7 +53,7 @@ impl Truth {
         if holds { Self::True } else { Self::False }
     }
 
-    /// All of them hold, or one does not, or that cannot be said.
+    /// The conjunction in three-valued logic.
     fn all(truths: impl Iterator<Item = Self>) -> Self {
         truths.fold(Self::True, |all, one| match (all, one) {
             (Self::False, _) | (_, Self::False) => Self::False,
@@ -72,10 +72,10 @@ impl Truth {
 }
 
 impl Authorization {
-    /// Reads `authorize` of `directive` on `field`. `None`: everybody may.
+    /// Reads `authorize` of `directive` on `field`. `None` if every client is allowed.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors of the condition.
     pub(super) fn read(
         field: &Field,
         directive: &AppliedDirective,
@@ -91,14 +91,14 @@ impl Authorization {
         }
     }
 
-    /// The claims that it reads.
+    /// Returns the claims that the condition reads.
     pub(super) fn claims(&self) -> Vec<ClaimPath> {
         let mut paths = Vec::new();
         self.0.append_claims(&mut paths);
         paths
     }
 
-    /// May somebody with these claims, for these arguments?
+    /// True if a client with these claims is allowed to use the field with these arguments.
     pub(super) fn allows(&self, claims: &ClaimValues, arguments: &dyn Arguments) -> bool {
         self.0.decide(claims, arguments) == Truth::True
     }
@@ -176,7 +176,7 @@ impl Reader<'_> {
         (nodes.len() == items.len()).then_some(nodes)
     }
 
-    /// `may_be_lists`: an argument may stand for several values.
+    /// Reads the values of a condition. `may_be_lists` is true if an argument may stand for several values.
     fn values(&mut self, value: &ConstValue, may_be_lists: bool) -> Option<Vec<Value>> {
         let items = list_of(value);
         if items.is_empty() || items.len() > CONDITIONS_MAX {
@@ -213,7 +213,7 @@ impl Reader<'_> {
                 return self
                     .fail(format_args!("there is no argument {:?}; {known}", path.argument));
             };
-            // Otherwise one value that is allowed would let all others of the list through.
+            // Otherwise one allowed value would admit all other values of the list.
             if argument.ty.starts_with('[') && !may_be_lists {
                 return self.fail(format_args!(
                     "argument {:?} is a list, of which IN would allow all if it allows one: use CONTAINS",
@@ -228,7 +228,7 @@ impl Reader<'_> {
     }
 }
 
-/// As everywhere in GraphQL, one value stands for a list of one.
+/// Returns the items of a list. As everywhere in GraphQL, one value stands for a list of one.
 fn list_of(value: &ConstValue) -> &[ConstValue] {
     match value {
         ConstValue::List(items) => items,
@@ -268,7 +268,7 @@ impl Node {
                 let Some(scalars) = claims.scalars(path) else { return Truth::Unknown };
                 let is_one_of = |value: &Value| match value.texts(arguments).as_deref() {
                     Some([text]) => Truth::of(scalars.iter().any(|it| is_written(it, text))),
-                    // Of several, one that is allowed would let the others through.
+                    // Of several values, an allowed one would admit the others.
                     _ => Truth::Unknown,
                 };
                 Truth::all(values.iter().map(|it| is_one_of(it).not())).not()
@@ -295,7 +295,7 @@ impl Node {
 }
 
 impl Value {
-    /// What it is with these arguments; `None`: it is nothing that can be compared.
+    /// Returns the texts of the value with these arguments. `None` if it cannot be compared.
     fn texts(&self, arguments: &dyn Arguments) -> Option<Vec<String>> {
         let template = match self {
             Self::Constant(text) => return Some(vec![text.to_string()]),
@@ -308,7 +308,8 @@ impl Value {
     }
 }
 
-/// Is the claim what `text` says? Its own type decides: the number 7 is `7` and `7.0`, the string "7.0" is not `7`.
+/// True if the claim equals `text`. The claim's type decides: the number 7 equals `7` and `7.0`, the string "7.0" does
+/// not equal `7`.
 fn is_written(claim: &ClaimScalar, text: &str) -> bool {
     match claim {
         ClaimScalar::Text(claim) => **claim == *text,
@@ -317,7 +318,7 @@ fn is_written(claim: &ClaimScalar, text: &str) -> bool {
             **claim == *text
                 || match (claim.parse::<i64>(), text.parse::<i64>()) {
                     (Ok(claim), Ok(text)) => claim == text,
-                    // Beyond these, numbers that differ may be one.
+                    // Beyond 2^53, different numbers may have the same representation.
                     _ => match (claim.parse::<f64>(), text.parse::<f64>()) {
                         (Ok(claim), Ok(text)) => {
                             claim == text
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_list_of_arguments_all_must_be_allowed() {
+    fn all_values_of_a_list_argument_must_be_allowed() {
         let all = r#"{claim: "tenants", CONTAINS: ["{{ args.tenants }}"]}"#;
         let claims = r#"{"tenants":["a","b"]}"#;
         assert!(allows(all, claims, r#"{"tenants":["a"]}"#));
@@ -414,7 +415,7 @@ mod tests {
         assert!(!allows(all, claims, r#"{"tenants":["a","c"]}"#));
         assert!(!allows(all, claims, r#"{"tenants":[]}"#));
         assert!(!allows(all, claims, r#"{"tenants":["a",null]}"#));
-        // What turns out to be a list only then is no way around.
+        // A custom scalar that contains a list does not bypass the check.
         let any = r#"{claim: "tenants", IN: ["{{ args.any }}"]}"#;
         assert!(allows(any, claims, r#"{"any":"a"}"#));
         assert!(!allows(any, claims, r#"{"any":["a","c"]}"#));
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decided_allows_nothing() {
+    fn a_condition_that_cannot_be_evaluated_allows_nothing() {
         let not = r#"{NOT: {claim: "tenant", IN: ["{{ args.tenant }}"]}}"#;
         assert!(allows(not, r#"{"tenant":"a"}"#, r#"{"tenant":"b"}"#));
         for (claims, arguments) in [
@@ -467,7 +468,7 @@ mod tests {
         assert!(!allows(condition, r#"{"tenant":"a","blocked":true}"#, tenant));
         assert!(
             !allows(condition, r#"{"tenant":"a"}"#, tenant),
-            "whether it is blocked is not known"
+            "the claim `blocked` does not exist"
         );
         assert!(!allows(condition, r#"{"role":"user","tenant":"b","blocked":false}"#, tenant));
         let claims = r#"{claim: "tenant", IN: ["{{ claims.home }}"]}"#;
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_cannot_be_meant_is_refused_with_the_reason() {
+    fn an_invalid_condition_is_refused_with_the_reason() {
         let one_of = "a condition has exactly one of IN, CONTAINS and EXISTS beside its claim, or one of AND, OR and NOT";
         for (condition, error) in [
             ("1", "a condition must be an object"),
@@ -522,11 +523,11 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn nobody_is_allowed_by_what_is_said_of_claims_they_do_not_have(
+        fn a_condition_on_a_missing_claim_never_allows_access(
             shape in proptest::collection::vec(0..5_u8, 1..6),
             argument in "[a-z]{0,3}",
         ) {
-            // Any nesting of IN, CONTAINS, NOT, AND and OR over one claim that is not there.
+            // Any nesting of IN, CONTAINS, NOT, AND and OR over one claim that does not exist.
             let mut condition = r#"{claim: "tenant", IN: ["{{ args.tenant }}"]}"#.to_owned();
             for step in shape {
                 condition = match step {
@@ -546,7 +547,7 @@ mod tests {
         }
 
         #[test]
-        fn and_or_not_are_what_they_are_where_everything_is_known(
+        fn and_or_not_follow_boolean_logic_if_all_claims_exist(
             claim in "[ab]", first in "[ab]", second in "[ab]",
         ) {
             let leaf = |value: &str| format!(r#"{{claim: "t", IN: ["{value}"]}}"#);

@@ -1,19 +1,19 @@
-//! The directives that bind a root field to topics, and how the values of their arguments are read. What the values mean
-//! is the business of the modules beside.
+//! The directives that bind a root field to topics, and the reading of their argument values. The meaning of the values
+//! is defined by the other modules of this folder.
 
 use graph::{AppliedDirective, ConstValue, EventRole};
 
-/// A directive that binds.
+/// The definition of a directive that binds a root field to topics.
 #[derive(Debug)]
 pub(super) struct BindingDirective {
-    /// Without the `@`.
+    /// The name without the `@`.
     pub(super) name: &'static str,
     pub(super) role: EventRole,
-    /// Name of the argument with the topics; with the one topic, where nothing is subscribed to.
+    /// The name of the argument with the topics, or with the only topic if the directive does not subscribe.
     pub(super) topics: &'static str,
-    /// The only kind of provider it means.
+    /// The only kind of provider that the directive is for. `None`: any kind.
     pub(super) provider_kind: Option<&'static str>,
-    /// Arguments beside the topics and `providerId`.
+    /// The other arguments, in addition to the topics and `providerId`.
     others: &'static [&'static str],
 }
 
@@ -104,12 +104,12 @@ static DIRECTIVES: [BindingDirective; 10] = [
 ];
 
 impl BindingDirective {
-    /// The directive of that name.
+    /// Returns the directive with that name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         DIRECTIVES.iter().find(|it| it.name == name)
     }
 
-    /// One message for each argument of `directive` that nobody reads.
+    /// Returns one message for each argument of `directive` that this router does not read.
     pub(super) fn unknown_arguments(&self, directive: &AppliedDirective) -> Vec<String> {
         let known = [&[self.topics, "providerId"], self.others].concat();
         let names = directive.arguments.iter().map(|(name, _)| &**name);
@@ -119,7 +119,7 @@ impl BindingDirective {
             .collect()
     }
 
-    /// The provider that it names.
+    /// Returns the id of the provider that `directive` names.
     pub(super) fn provider_id<'a>(
         &self,
         directive: &'a AppliedDirective,
@@ -131,7 +131,7 @@ impl BindingDirective {
         }
     }
 
-    /// The topics that it names. As everywhere in GraphQL, one value stands for a list of one.
+    /// Returns the topics that `directive` names. As everywhere in GraphQL, one value stands for a list of one.
     pub(super) fn topics<'a>(
         &self,
         directive: &'a AppliedDirective,
@@ -164,7 +164,7 @@ impl BindingDirective {
     }
 }
 
-/// `"a", "b" and "c"`
+/// Lists names as `"a", "b" and "c"`.
 fn listed(names: &[&str]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
     match quoted.split_last() {
@@ -181,7 +181,7 @@ pub(super) struct InputObject<'a> {
 }
 
 impl<'a> InputObject<'a> {
-    /// Reads `value`, the argument `name`, which has no other members than these.
+    /// Reads `value`, the argument `name`, which may have only the `known` members.
     pub(super) fn read(
         name: &'a str,
         value: &'a ConstValue,
@@ -198,13 +198,13 @@ impl<'a> InputObject<'a> {
         }
     }
 
-    /// The member, unless it is left out or null.
+    /// Returns the member, unless it is left out or null.
     pub(super) fn get(&self, member: &str) -> Option<&'a ConstValue> {
         let value = self.members.iter().find(|(name, _)| &**name == member).map(|(_, it)| it);
         value.filter(|it| **it != ConstValue::Null)
     }
 
-    /// The member, which is a string with something in it.
+    /// Returns the member, which must be a string that is not empty.
     pub(super) fn text(&self, member: &str) -> Result<Option<&'a str>, String> {
         match self.get(member) {
             None => Ok(None),
@@ -213,12 +213,12 @@ impl<'a> InputObject<'a> {
         }
     }
 
-    /// The same, and it must be there.
+    /// Returns the member, which must be a string that is not empty and must not be left out.
     pub(super) fn required_text(&self, member: &str) -> Result<&'a str, String> {
         self.text(member)?.ok_or_else(|| format!("{}.{member} is missing", self.name))
     }
 
-    /// The member, which is a whole number of 0 or more.
+    /// Returns the member, which must be a whole number of 0 or more.
     pub(super) fn number(&self, member: &str) -> Result<Option<u64>, String> {
         let wanted = || format!("{}.{member} must be a whole number of 0 or more", self.name);
         match self.get(member) {

@@ -1,10 +1,10 @@
-//! Times as RFC 3339 writes them: `2026-01-31T08:00:00.5+01:00`.
+//! Times in the format of RFC 3339: `2026-01-31T08:00:00.5+01:00`.
 
 use std::time::{Duration, SystemTime};
 
 const DAY_SECONDS: u64 = 24 * 3600;
 
-/// The time that `text` names. `None`: it is none, or one before 1970.
+/// Parses a time. `None` if it is invalid, or before 1970.
 pub(super) fn parse(text: &str) -> Option<SystemTime> {
     let (date, time) = text.split_once(['T', 't', ' '])?;
     let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
@@ -13,7 +13,7 @@ pub(super) fn parse(text: &str) -> Option<SystemTime> {
     let (time, fraction) = time.split_once('.').map_or((time, None), |(it, rest)| (it, Some(rest)));
     let [hour, minute, second] = numbers(time, ':', [2, 2, 2])?;
     let is_date = (1..=12).contains(&month) && (1..=days_of(year, month)).contains(&day);
-    // A leap second is the first of the next minute.
+    // A leap second is the first second of the next minute.
     if !is_date || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Option<SystemTime> {
         Some(offset) => {
             let [hours, minutes] = numbers(offset, ':', [2, 2])?;
             let offset = (hours <= 23 && minutes <= 59).then_some(hours * 3600 + minutes * 60)?;
-            // Clocks that are ahead show more than there is.
+            // A zone with a positive offset shows a later time than UTC.
             if zone.starts_with('+') { seconds.checked_sub(offset)? } else { seconds + offset }
         }
     };
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
 }
 
-/// Groups of so many digits with `separator` between them.
+/// Parses groups of digits with these lengths and `separator` between them.
 fn numbers<const N: usize>(text: &str, separator: char, digits: [usize; N]) -> Option<[u64; N]> {
     let mut groups = text.split(separator);
     let mut numbers = [0; N];
@@ -46,7 +46,7 @@ fn numbers<const N: usize>(text: &str, separator: char, digits: [usize; N]) -> O
     groups.next().is_none().then_some(numbers)
 }
 
-/// What stands behind the point; finer than a nanosecond is left out.
+/// Parses the fraction of a second. Digits beyond a nanosecond are ignored.
 fn nanoseconds(digits: &str) -> Option<u32> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         for text in [
             "",
             "yesterday",

@@ -1,5 +1,5 @@
-//! What a field sends beside its arguments: the message's key and headers, from templates, and how long a request waits
-//! for its answer.
+//! The message that a field sends in addition to its arguments: key and headers from templates, and how long a request
+//! waits for its response.
 
 use std::time::Duration;
 
@@ -12,23 +12,24 @@ use super::directive::InputObject;
 use super::start;
 use crate::template::{ArgumentPath, Arguments, NoText, Template};
 
-/// Headers that one field may add to its messages.
+/// The maximum number of headers that one field may add to its messages.
 const HEADERS_MAX: usize = 16;
 
-/// Longest key, and longest value of a header, in bytes: they are for routing, and brokers keep them with each event.
+/// The maximum size of a key and of a header's value, in bytes: they are for routing, and brokers store them with each
+/// event.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Longest time that a request may wait for its answer. Operations are over sooner by default.
+/// The maximum time that a request waits for its response. Operations end earlier by default.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
-/// See the module.
+/// The templates of the messages that a field sends.
 #[derive(Debug, Default)]
 pub(super) struct MessageTemplate {
     key: Option<Template>,
     headers: Vec<(Box<str>, Template)>,
-    /// Is it to be stored where the broker makes a difference?
+    /// True if the message is stored, for brokers that distinguish stored and other messages.
     durable: bool,
-    /// How long an answer may take; none: as configured.
+    /// The maximum time for a response. `None`: the configured time.
     pub(super) timeout: Option<Duration>,
 }
 
@@ -69,23 +70,23 @@ impl MessageTemplate {
         Ok(Self { key, headers, durable, timeout })
     }
 
-    /// Is it to be stored where the broker makes a difference?
+    /// True if the message is stored, for brokers that distinguish stored and other messages.
     pub(super) fn is_stored(&self) -> bool {
         self.durable
     }
 
-    /// The names of the headers.
+    /// Returns the names of the headers.
     pub(super) fn header_names(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().map(|(name, _)| &**name)
     }
 
-    /// The claims that it reads.
+    /// Returns the claims that the templates read.
     pub(super) fn claims(&self) -> impl Iterator<Item = &ClaimPath> {
         let headers = self.headers.iter().map(|(_, value)| value);
         self.key.iter().chain(headers).flat_map(Template::claims)
     }
 
-    /// The message to `topic`. What a null or a missing argument would stand in is left out.
+    /// Renders the message to `topic`. A key or header with a null or missing argument is left out.
     pub(super) fn render(
         &self,
         topic: Box<str>,
@@ -137,7 +138,7 @@ fn text(
     }
 }
 
-/// `500ms`, `2s` or `1m`
+/// Parses a duration such as `500ms`, `2s` or `1m`.
 fn timeout(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

@@ -36,18 +36,18 @@ use directive::BindingDirective;
 use message::MessageTemplate;
 use topics::Topics;
 
-/// Says which events of its source a subscription gets.
+/// The directive that filters the events of a subscription.
 const FILTER: &str = "openfed__subscriptionFilter";
 
-/// Something wrong with the binding of one field.
+/// An error in the binding of one field.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{coordinate} @{directive}: {message}")]
 pub struct BindingError {
-    /// `Subscription.orderMoved`
+    /// The coordinate of the field, such as `Subscription.orderMoved`.
     pub coordinate: Box<str>,
-    /// Without the `@`.
+    /// The name of the directive without the `@`.
     pub directive: Box<str>,
-    /// What is wrong, and what would be right.
+    /// The error, and how to correct it.
     pub message: String,
 }
 
@@ -56,28 +56,28 @@ pub struct BindingError {
 pub struct Bindings {
     subscribe: HashMap<FieldId, Subscribed>,
     filters: HashMap<FieldId, ConditionTemplate>,
-    /// What publishes and what asks.
+    /// The bindings of fields that publish events or send requests.
     send: HashMap<FieldId, Sent>,
 }
 
 /// One topic that a field is bound to.
 pub struct BoundTopic {
-    /// Where.
+    /// The provider of the topic.
     pub provider: Arc<dyn Provider>,
-    /// `Subscription.orderMoved`
+    /// The coordinate of the field, such as `Subscription.orderMoved`.
     pub coordinate: Box<str>,
     /// `subscribe`, `publish` or `request`.
     pub what: &'static str,
-    /// As it may be shown, with dots for arguments.
+    /// The topic to show to operators, with `{{…}}` for each argument.
     pub shown: Box<str>,
-    /// What is wanted of the provider; none: that depends on arguments.
+    /// The use of the topic, to be checked at the provider. `None` if the topic depends on arguments.
     pub usage: Option<TopicUse>,
 }
 
-/// What a subscription field listens to.
+/// The binding of a subscription field to the topics that it listens to.
 #[derive(Debug)]
 struct Subscribed {
-    /// `Subscription.orderMoved`
+    /// The coordinate of the field, such as `Subscription.orderMoved`.
     coordinate: Arc<str>,
     topics: Topics,
     start: Start,
@@ -85,24 +85,24 @@ struct Subscribed {
     bounded: bool,
     payload: Option<Arc<PayloadMapping>>,
     authorization: Option<Authorization>,
-    /// Those that decide about it, its topics and its filter.
+    /// The claims that its authorization, topics and filter read.
     claims: Vec<ClaimPath>,
 }
 
-/// What another field sends; there is exactly one topic.
+/// The binding of a field that sends. It has exactly one topic.
 #[derive(Debug)]
 struct Sent {
     topics: Topics,
     role: EventRole,
     message: MessageTemplate,
-    /// What becomes of an answer.
+    /// The mapping of a response to the field's value.
     payload: Option<PayloadMapping>,
     authorization: Option<Authorization>,
-    /// Those that decide about it, its topic and its message.
+    /// The claims that its authorization, topic and message read.
     claims: Vec<ClaimPath>,
 }
 
-/// What one field sends now.
+/// A message that a field is about to send.
 struct Outgoing<'a> {
     provider: &'a Arc<dyn Provider>,
     message: Message,
@@ -120,7 +120,7 @@ impl Bindings {
     /// Reads the directives of all root fields.
     ///
     /// # Errors
-    /// Everything that is wrong with them, in the order of the schema.
+    /// All errors in the directives, in the order of the schema.
     pub fn load(graph: &Supergraph, providers: &Providers) -> Result<Self, Vec<BindingError>> {
         let mut bindings = Self::default();
         let mut errors = Vec::new();
@@ -159,17 +159,18 @@ impl Bindings {
         if errors.is_empty() { Ok(bindings) } else { Err(errors) }
     }
 
-    /// `Subscription.orderMoved`, for cursors, which hold for that field alone. `None`: it is bound to no topic.
+    /// Returns the coordinate of the field, such as `Subscription.orderMoved`. Cursors are valid for that field only.
+    /// `None` if it is bound to no topic.
     pub fn coordinate(&self, field: FieldId) -> Option<Arc<str>> {
         self.subscribe.get(&field).map(|it| Arc::clone(&it.coordinate))
     }
 
-    /// The claims that decide which events a subscription to `field` gets, and whether it gets any.
+    /// Returns the claims that decide whether a subscription to `field` is allowed, and which events it gets.
     pub fn claims(&self, field: FieldId) -> &[ClaimPath] {
         self.subscribe.get(&field).map_or(&[], |it| &it.claims)
     }
 
-    /// May somebody with these claims subscribe to `field`, with these variables?
+    /// Checks that a client with these claims is allowed to subscribe to `field` with these variables.
     ///
     /// # Errors
     /// `FORBIDDEN`
@@ -187,7 +188,9 @@ impl Bindings {
         if authorization.allows(claims, &arguments) { Ok(()) } else { Err(forbidden()) }
     }
 
-    /// Is all that an operation asks for one field that publishes or asks, and forbidden to somebody with these claims?
+    /// Checks an operation with a single root field that publishes or sends a request: fails if the field is forbidden
+    /// to a client with these claims. The whole request then fails, so that HTTP can respond with 403. Forbidden fields
+    /// among others fail on their own, during execution.
     ///
     /// # Errors
     /// `FORBIDDEN`
@@ -210,7 +213,8 @@ impl Bindings {
         if authorization.allows(claims, &arguments) { Ok(()) } else { Err(forbidden()) }
     }
 
-    /// Does it depend on claims what an operation sends? Then nobody may be given the answer of somebody else.
+    /// True if claims decide about the messages that an operation sends. Its result must then not be shared between
+    /// clients.
     pub fn is_personal(&self, plan: &Plan) -> bool {
         plan.fetches.iter().any(|fetch| match &fetch.kind {
             FetchKind::Publish(field) | FetchKind::Request(field) => {
@@ -241,7 +245,7 @@ impl Bindings {
         Ok(Source::wanting(provider, Wanted { topics, start, durable, bounded }))
     }
 
-    /// All topics, in the order of the schema: for whoever asks brokers whether they will do.
+    /// Returns all topics in the order of the schema, for checks at their brokers.
     pub fn bound_topics(&self, graph: &Supergraph) -> Vec<BoundTopic> {
         let mut topics = Vec::new();
         let roots = [Some(graph.query), graph.mutation, graph.subscription];
@@ -250,7 +254,7 @@ impl Bindings {
             let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
             let bound = |topics: &Topics, what, durable: Option<Arc<Durable>>| {
                 let template = |template: &Template| {
-                    // A letter for each argument would be some topic; which ones there will be nobody knows.
+                    // Arguments decide about the topic, so a topic with placeholders cannot be checked here.
                     let is_fixed = template.paths().next().is_none();
                     let shown: Box<str> = template.with_every_argument("{{…}}").into();
                     let usage = is_fixed.then(|| TopicUse {
@@ -280,15 +284,16 @@ impl Bindings {
         topics
     }
 
-    /// What becomes of the payloads of its source before they are the value of `field`. `None`: nothing.
+    /// Returns the mapping from payloads of the source to the value of `field`. `None` if payloads are used as they
+    /// are.
     pub fn payload_mapping(&self, field: FieldId) -> Option<Arc<PayloadMapping>> {
         self.subscribe.get(&field).and_then(|it| it.payload.clone())
     }
 
-    /// Which events of its source a subscription to `field` gets, with these variables. `None`: all of them.
+    /// Returns the filter of a subscription to `field` with these variables. `None` if it gets all events.
     ///
     /// # Errors
-    /// `BAD_USER_INPUT` if an argument is no value to compare with, or names too many.
+    /// `BAD_USER_INPUT` if an argument cannot be compared, or names too many values.
     pub fn filter(
         &self,
         field: &EventField,
@@ -317,7 +322,7 @@ impl Bindings {
                 kind.is_some_and(|kind| kind.role == EventRole::Subscribe)
             };
             if !field.directives.iter().any(binds) {
-                error("it filters the events of a topic; the field is bound to none".to_owned());
+                error("it filters the events of a topic, but the field is bound to no topic".to_owned());
                 continue;
             }
             if self.filters.contains_key(&id) {
@@ -338,7 +343,7 @@ impl Bindings {
         }
     }
 
-    /// What `field` sends with these arguments (JSON text of an object).
+    /// Returns the message that `field` sends with these arguments (JSON text of an object).
     fn outgoing(
         &self,
         field: FieldId,
@@ -420,8 +425,8 @@ impl Binding {
             && !topics.provider.replays(durable.as_deref())
         {
             errors.push(format!(
-                "{} passes events on and stores none, so that nothing can begin in the past; \
-                 where the broker stores them, name that by stream: {{…}}",
+                "{} forwards events without storing them, so a stream cannot begin in the past; \
+                 if the broker stores the events, name its stream by stream: {{…}}",
                 topics.provider.name()
             ));
         }
@@ -430,15 +435,15 @@ impl Binding {
             && !topics.provider.has_ends(durable.as_deref())
         {
             errors.push(format!(
-                "until: {} cannot tell where its events end; JetStream can: name what it stores by stream: {{…}}",
+                "until: {} does not know where its events end; JetStream does: name its stream by stream: {{…}}",
                 topics.provider.name()
             ));
         }
         match graph.initial(id, directive) {
             Err(error) => errors.push(error),
             Ok(Some(_)) if start.as_ref().is_ok_and(|start| *start != Start::New) => errors.push(
-                "initial is the state before what is published from now on; a stream that begins in the past \
-                 tells it by its events"
+                "initial fetches the state before the next published event; a stream that begins in the past \
+                 delivers that state by its events"
                     .to_owned(),
             ),
             Ok(_) => {}

@@ -1,6 +1,6 @@
-//! Events that are not shaped like the graph: `select: "data.after"` takes the root field's value out of the payload,
-//! `key: {field: "id", from: SUBJECT, token: 2}` takes a key field from the topic or from the message's key. Objects of
-//! a field that can have one type only get their `__typename` where they need not say it.
+//! The mapping of events that do not have the shape of the graph: `select: "data.after"` takes the root field's value
+//! out of the payload, `key: {field: "id", from: SUBJECT, token: 2}` takes a key field from the topic or from the
+//! message's key. Objects of a field with only one possible type get their `__typename` if they do not have one.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use graph::{
 
 use super::directive::InputObject;
 
-/// Nesting of an event, as for every event.
+/// The maximum nesting of an event, as for every event.
 const DEPTH_MAX: u32 = 64;
 
-/// Names in `select`.
+/// The maximum number of names in `select`.
 const SELECT_NAMES_MAX: usize = 16;
 
-/// How the value of a root field is made of an event.
+/// The mapping from an event to the value of a root field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PayloadMapping {
     select: Box<[Box<str>]>,
     key: Option<MappedKey>,
-    /// The type of objects that do not say it.
+    /// The type of objects without a `__typename`.
     type_name: Option<Box<str>>,
 }
 
-/// A key field that stands beside the payload.
+/// A key field with a value from outside the payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct MappedKey {
     field: Box<str>,
@@ -37,7 +37,7 @@ struct MappedKey {
     origin: Arc<Origin>,
 }
 
-/// Where a value beside the payload is found.
+/// The place outside the payload that a value is taken from.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Origin {
     /// The topic, or its part with that number, counted from 0.
@@ -47,7 +47,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// The value; `None`: the event has none.
+    /// Returns the value. `None` if the event has none.
     pub(crate) fn value<'a>(&self, event: &'a Event) -> Option<&'a str> {
         match self {
             Self::Topic { token: None, .. } => Some(&event.topic),
@@ -60,7 +60,7 @@ impl Origin {
 }
 
 impl PayloadMapping {
-    /// Reads `select` and `key` of `directive` on `field`. `None`: events are what the field is.
+    /// Reads `select` and `key` of `directive` on `field`. `None` if payloads are used as they are.
     pub(super) fn read(
         graph: &Supergraph,
         field: &Field,
@@ -72,7 +72,7 @@ impl PayloadMapping {
             Some(ConstValue::String(path)) => names(path)?,
             Some(_) => return Err("select must be a string such as \"data.after\"".to_owned()),
         };
-        // Of what is sent, `key` is the message's own.
+        // In directives that send, `key` is the key of the message.
         let is_subscribed = EventRole::of_directive(&directive.name) == Some(EventRole::Subscribe);
         let key = given("key").filter(|_| is_subscribed);
         let key = key.map(|value| MappedKey::read(graph, field, value)).transpose()?;
@@ -86,25 +86,25 @@ impl PayloadMapping {
         Ok((is_mapped || mapping.type_name.is_some()).then_some(mapping))
     }
 
-    /// The way from the payload to the field's value.
+    /// Returns the path from the payload to the field's value.
     pub(crate) fn selected(&self) -> &[Box<str>] {
         &self.select
     }
 
-    /// Is there a key field that stands beside the payload?
+    /// True if a key field has its value from outside the payload.
     pub(crate) fn has_key(&self) -> bool {
         self.key.is_some()
     }
 
-    /// Where the member `name` of the field's value comes from, if not from the payload.
+    /// Returns the origin of the member `name` of the field's value, if it is not the payload.
     pub(crate) fn origin(&self, name: &str) -> Option<&Arc<Origin>> {
         self.key.as_ref().filter(|key| *key.field == *name).map(|key| &key.origin)
     }
 
-    /// The value of the field, as JSON text. `Err` says what is wrong, to go after "The event ".
+    /// Returns the value of the field as JSON text. The error is a phrase that follows "The event ".
     pub(crate) fn apply(&self, event: &Event) -> Result<Bytes, String> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
-        // Where a key stands beside it, a payload has nothing more to say.
+        // If the key is outside the payload, an event may have an empty payload.
         let root = match self.key.is_some() && event.payload.is_empty() {
             true => Ok(document.new_object()),
             false => document.parse(event.payload.clone()),
@@ -160,7 +160,7 @@ impl MappedKey {
         }
         let token = match object.number("token")? {
             None => None,
-            // Counted from 1 by people.
+            // Directives count from 1.
             Some(0) => return Err("key.token is counted from 1".to_owned()),
             Some(token) => Some(usize::try_from(token - 1).unwrap_or(usize::MAX)),
         };
@@ -199,7 +199,7 @@ impl MappedKey {
     }
 }
 
-/// `data.after` as names.
+/// Splits a path such as `data.after` into names.
 fn names(path: &str) -> Result<Box<[Box<str>]>, String> {
     let names: Box<[Box<str>]> = path.split('.').map(Into::into).collect();
     if names.iter().any(|name| name.is_empty()) {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_taken_out_of_the_payload_and_says_its_type() {
+    fn a_value_is_taken_out_of_the_payload_and_gets_its_type() {
         let order = mapping("data.after", None, Some("Order"));
         for (payload, value) in [
             (r#"{"data":{"after":{"id":1}}}"#, Ok(r#"{"id":1,"__typename":"Order"}"#)),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_way_are_never_empty() {
+    fn a_path_with_an_empty_name_is_refused() {
         for path in ["", ".", "a..b", "a."] {
             assert!(names(path).is_err(), "{path}");
         }

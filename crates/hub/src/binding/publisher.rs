@@ -1,4 +1,4 @@
-//! Root fields of event subgraphs that send: one event each, and where it is a request, its answer.
+//! Root fields of event subgraphs that send: each sends one event, and a request also returns the response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,11 +10,12 @@ use graph::EventRole;
 
 use super::{Bindings, Outgoing, trace};
 
-/// What a provider gets beside the time for an answer, so that it is here that the time is up.
+/// The additional time that a provider gets beyond the request's timeout, so that the timeout of this module ends
+/// first.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Publishes the JSON of a field's arguments to the topic that its directive names. What goes wrong at the
-/// broker is logged with its reason; the client of a mutation sees `success: false`.
+/// Publishes the JSON of a field's arguments to the topic that its directive names. An error at the broker is logged
+/// with its reason; the client of a mutation gets `success: false`.
 #[derive(Debug)]
 pub struct EventPublisher {
     bindings: Arc<Bindings>,
@@ -23,8 +24,9 @@ pub struct EventPublisher {
 }
 
 impl EventPublisher {
-    /// A publisher for the fields of one supergraph. A broker gets `timeout` to take an event or to answer, where the
-    /// directive says nothing else, and no longer than the request has. Larger answers than that are none.
+    /// Creates a publisher for the fields of one supergraph. `timeout` limits how long a broker may take to accept an
+    /// event or to respond, unless the directive says otherwise; the deadline of the request limits it too. A response
+    /// with more than `answer_bytes_max` bytes is an error.
     pub fn new(bindings: Arc<Bindings>, timeout: Duration, answer_bytes_max: usize) -> Self {
         Self { bindings, timeout, answer_bytes_max }
     }
@@ -54,7 +56,7 @@ impl Publisher for EventPublisher {
             let reason = match tokio::time::timeout_at(deadline.into(), publishing).await {
                 Ok(Ok(())) => return Ok(true),
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "the broker did not take it in time".to_owned(),
+                Err(_) => "the broker did not accept it in time".to_owned(),
             };
             tracing::warn!(provider = provider.name(), %topic, reason, "an event was not published");
             Ok(false)
@@ -79,13 +81,13 @@ impl Publisher for EventPublisher {
                     return Err(refusal(provider.name(), &error));
                 }
                 Err(_) => {
-                    tracing::warn!(provider = provider.name(), %topic, "a request over a broker was not answered in time");
-                    let message = format!("Nobody answered at {} in time.", provider.name());
+                    tracing::warn!(provider = provider.name(), %topic, "a request over a broker got no response in time");
+                    let message = format!("{} delivered no response in time.", provider.name());
                     return Err(GraphqlError::new(ErrorCode::Timeout, message));
                 }
             };
             let invalid = |problem: String| {
-                let message = format!("The answer {problem}.");
+                let message = format!("The response {problem}.");
                 GraphqlError::new(ErrorCode::InvalidEvent, message)
             };
             if answer.len() > self.answer_bytes_max {
@@ -99,7 +101,7 @@ impl Publisher for EventPublisher {
     }
 }
 
-/// What clients may know; the log has the rest.
+/// Returns the error that clients get. The log has the details.
 fn refusal(provider: &str, error: &PublishError) -> GraphqlError {
     let (code, message) = match error {
         PublishError::Unavailable { .. } => (
@@ -108,7 +110,7 @@ fn refusal(provider: &str, error: &PublishError) -> GraphqlError {
         ),
         PublishError::NoResponder { .. } => (
             ErrorCode::NoResponder,
-            format!("Nobody answers this field at the event provider {provider}."),
+            format!("No service responds to this field at the event provider {provider}."),
         ),
         PublishError::Refused { .. } => (
             ErrorCode::ProviderUnavailable,

@@ -1,4 +1,4 @@
-//! Where a subscription's stream begins, and which of the broker's stores it reads:
+//! The start of a subscription's stream, and the stored stream of the broker that it reads:
 //!
 //! - `@events__subscribe(start: ALL, since: "2026-01-31T08:00:00Z", sequence: 7, stream: {name:, consumer:,
 //!   inactiveThreshold:})`, at most one of the first three; `until: NOW` ends the stream;
@@ -13,13 +13,13 @@ use graph::{AppliedDirective, ConstValue};
 use super::directive::InputObject;
 use super::instant;
 
-/// What the open specification says for a `consumerInactiveThreshold` that is left out, in seconds.
+/// The default of `consumerInactiveThreshold` in the open specification, in seconds.
 const EDFS_INACTIVE_SECONDS: u64 = 30;
 
-/// The longest time that a broker is asked to keep a consumer for a router that does not come: a week.
+/// The maximum time for which a broker keeps a consumer of a router that is not connected: a week.
 const INACTIVE_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
-/// Where the stream begins.
+/// Reads where the stream begins.
 pub(super) fn start(directive: &AppliedDirective) -> Result<Start, String> {
     let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
     match (given("start"), given("since"), given("sequence")) {
@@ -36,7 +36,7 @@ pub(super) fn start(directive: &AppliedDirective) -> Result<Start, String> {
         }
         (None, Some(ConstValue::String(text)), None) => instant::parse(text)
             .map(Start::Since)
-            .ok_or_else(|| format!("since: {text:?} is no time such as 2026-01-31T08:00:00Z")),
+            .ok_or_else(|| format!("since: {text:?} is not a time such as 2026-01-31T08:00:00Z")),
         (None, Some(_), None) => Err("since must be a string".to_owned()),
         (None, None, Some(ConstValue::Int(text) | ConstValue::String(text))) => text
             .parse()
@@ -47,7 +47,7 @@ pub(super) fn start(directive: &AppliedDirective) -> Result<Start, String> {
     }
 }
 
-/// True if the stream ends with the last event that is stored when it is opened.
+/// Reads `until`: true if the stream ends with the last event that is stored when it is opened.
 pub(super) fn bounded(directive: &AppliedDirective) -> Result<bool, String> {
     match directive.argument("until") {
         None | Some(ConstValue::Null) => Ok(false),
@@ -56,7 +56,7 @@ pub(super) fn bounded(directive: &AppliedDirective) -> Result<bool, String> {
     }
 }
 
-/// What the broker stores and the stream is to read.
+/// Reads which stored stream and consumer of the broker the subscription uses.
 pub(super) fn durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable>>, String> {
     let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
     if let Some(value) = given("streamConfiguration") {
@@ -87,7 +87,7 @@ pub(super) fn durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable
     })))
 }
 
-/// 0 is what the broker does by default.
+/// Converts a threshold. 0 means the broker's default.
 fn threshold(seconds: u64, name: &str) -> Result<Option<Duration>, String> {
     match seconds {
         0 => Ok(None),

@@ -10,13 +10,14 @@ use graph::{AppliedDirective, EventRole, Field, Supergraph, TypeKind};
 use super::directive::BindingDirective;
 use crate::template::{ArgumentPath, Arguments, RenderError, Template};
 
-/// Topics that one subscription field may name. Each is a subscription at the broker.
+/// The maximum number of topics of one subscription field. Each is a subscription at the broker.
 const TOPICS_MAX: usize = 64;
 
-/// Topics of one subscription, lists in arguments expanded: what one client can make a broker do at once.
+/// The maximum number of topics of one subscription, lists in arguments expanded: the work that one client can cause at
+/// a broker at once.
 const RENDERED_TOPICS_MAX: usize = 256;
 
-/// A provider and topics there.
+/// A provider and templates of its topics.
 pub(super) struct Topics {
     pub(super) provider: Arc<dyn Provider>,
     pub(super) templates: Vec<Template>,
@@ -30,7 +31,8 @@ impl std::fmt::Debug for Topics {
 }
 
 impl Topics {
-    /// `None`: the provider is unknown. What is wrong goes into `errors`.
+    /// Reads the provider and the topics of a directive. `None` if the provider is unknown. Errors are added to
+    /// `errors`.
     pub(super) fn load(
         graph: &Supergraph,
         field: &Field,
@@ -70,7 +72,7 @@ impl Topics {
                     errors.push(format!("topic {topic:?}: {error}"));
                 }
             }
-            // A letter is a value that every provider takes, so what is refused is the text around it.
+            // Every provider accepts a letter as a value, so only the text around it can be refused here.
             let sample = template.with_every_argument("x");
             if let Some(Err(reason)) =
                 provider.as_ref().map(|provider| provider.check_topic(&sample, usage))
@@ -82,7 +84,7 @@ impl Topics {
         Some(Self { provider: provider?, templates, usage })
     }
 
-    /// The topics for these arguments: at least one.
+    /// Renders the topics for these arguments: at least one.
     pub(super) fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
         let refused = |error| {
             let message = match error {
@@ -118,7 +120,7 @@ impl Topics {
     }
 }
 
-/// Checks that the field has that argument, and that its type has values that can be part of a topic.
+/// Checks that the field has that argument, and that values of its type can be part of a topic.
 fn check_argument(
     graph: &Supergraph,
     field: &Field,
@@ -154,7 +156,7 @@ fn check_argument(
     Err(format!("argument {:?} is {problem}", path.argument))
 }
 
-/// Custom scalars may hold objects.
+/// True for scalars that GraphQL defines. Custom scalars may contain objects.
 fn is_builtin_scalar(name: &str) -> bool {
     matches!(name, "Int" | "Float" | "String" | "Boolean" | "ID")
 }

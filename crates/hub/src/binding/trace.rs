@@ -1,5 +1,5 @@
-//! W3C trace context (`traceparent`, `tracestate`) between requests and messages: it goes along with what is published,
-//! and from an event's headers to the requests that it causes.
+//! W3C trace context (`traceparent`, `tracestate`): it is copied from a request to the message that it publishes, and
+//! from an event to the requests that it causes.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use events::{Event, Headers};
 use execute::ForwardedHeaders;
 use http::{HeaderName, HeaderValue};
 
-/// The headers, and the most bytes that each may have: `traceparent` has 55 in its first version, and routers pass on
+/// The headers, and the maximum size of each in bytes: `traceparent` has 55 in its first version, and routers forward
 /// `tracestate` up to 512 (W3C Trace Context, sections 3.2 and 3.3).
 const NAMES: [(&str, usize); 2] = [("traceparent", 128), ("tracestate", 512)];
 
-/// The trace context among the headers of a request, as headers of a message.
+/// Returns the trace context of a request as headers of a message.
 pub(super) fn of_request(headers: &[(HeaderName, HeaderValue)]) -> Headers {
     let found = NAMES.iter().filter_map(|&(name, most)| {
         let (_, value) = headers.iter().find(|(known, _)| known.as_str() == name)?;
@@ -22,7 +22,7 @@ pub(super) fn of_request(headers: &[(HeaderName, HeaderValue)]) -> Headers {
     found.collect()
 }
 
-/// `headers` with the trace context of `event`; as they are, if it has none.
+/// Returns `headers` with the trace context of `event`, or unchanged if the event has none.
 pub(crate) fn with_context_of(
     event: &Event,
     headers: &Arc<ForwardedHeaders>,
@@ -37,7 +37,7 @@ pub(crate) fn with_context_of(
             Some((HeaderName::from_static(name), value))
         })
         .collect();
-    // State without its parent belongs to nothing.
+    // `tracestate` without `traceparent` has no meaning.
     if context.first().is_none_or(|(name, _)| name.as_str() != "traceparent") {
         return Arc::clone(headers);
     }
@@ -46,7 +46,7 @@ pub(crate) fn with_context_of(
     for list in std::iter::once(&mut changed.all).chain(lists) {
         list.retain(|(name, _)| NAMES.iter().all(|(known, _)| name.as_str() != *known));
         list.extend(context.iter().cloned());
-        // Requests with equal headers are told by their order too.
+        // Requests are compared by the order of their headers too.
         list.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
     }
     Arc::new(changed)
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_gives_its_trace_context_and_nothing_else() {
+    fn only_the_trace_context_of_a_request_is_copied() {
         let headers = [
             header("authorization", "secret"),
             header("traceparent", PARENT),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_gives_its_trace_context_to_every_subgraph() {
+    fn the_trace_context_of_an_event_is_sent_to_every_subgraph() {
         let own = vec![header("traceparent", "00-old"), header("x-tenant", "7")];
         let headers = Arc::new(ForwardedHeaders {
             all: vec![header("authorization", "a")],

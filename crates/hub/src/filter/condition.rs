@@ -1,5 +1,5 @@
-//! `@openfed__subscriptionFilter(condition:)` of a field: read and checked when a graph is loaded, rendered for each
-//! subscription.
+//! `@openfed__subscriptionFilter(condition:)` of a field: read and checked when a graph is loaded, and rendered for
+//! each subscription.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use super::{Comparison, Condition, FieldPath, Filter, Key};
 use crate::binding::payload::PayloadMapping;
 use crate::template::{ArgumentPath, Arguments, PlannedArguments, Scalar, Template};
 
-/// Nesting of conditions. Other routers allow five.
+/// The maximum nesting of conditions. Other routers allow five.
 const DEPTH_MAX: usize = 8;
 
-/// Conditions of one field.
+/// The maximum number of conditions of one field.
 const CONDITIONS_MAX: usize = 64;
 
-/// Values of one filter, lists in arguments expanded. An event is compared with the values that it may have only, so
-/// this bounds memory, not time.
+/// The maximum number of values of one filter, lists in arguments expanded. An event is compared only with filters that
+/// it may pass, so this bounds memory, not time.
 const VALUES_MAX: usize = 1_000;
 
-/// A condition as it stands in the graph.
+/// A condition as the graph declares it, with placeholders for arguments.
 #[derive(Debug)]
 pub(crate) struct ConditionTemplate {
     node: Node,
@@ -33,7 +33,7 @@ enum Node {
     In {
         path: Arc<FieldPath>,
         values: Vec<ValueTemplate>,
-        /// Where all values are null, every event passes.
+        /// If all values are null, every event passes.
         bypass_if_null: bool,
     },
     And(Vec<Node>),
@@ -43,11 +43,11 @@ enum Node {
 
 #[derive(Debug)]
 enum ValueTemplate {
-    /// The same for everybody; `None` if the field never has that value.
+    /// A value that is the same for all clients. `None` if the field never has that value.
     Constant(Option<Key>),
-    /// `{{ args.id }}` and nothing else: the value of the argument, each of them if it is a list.
+    /// `{{ args.id }}` and nothing else: the value of the argument, or each element if it is a list.
     Argument(ArgumentPath),
-    /// Text with arguments in it.
+    /// Text with placeholders for arguments.
     Text(Template),
 }
 
@@ -55,7 +55,7 @@ impl ConditionTemplate {
     /// Reads the argument `condition` of the directive on `field`.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors of the condition.
     pub(crate) fn read(
         graph: &Supergraph,
         field: &Field,
@@ -81,17 +81,17 @@ impl ConditionTemplate {
         }
     }
 
-    /// The claims that it reads.
+    /// Returns the claims that the condition reads.
     pub(crate) fn claims(&self) -> Vec<ClaimPath> {
         let mut paths = Vec::new();
         self.node.append_claims(&mut paths);
         paths
     }
 
-    /// The filter of a subscription with these arguments.
+    /// Renders the filter of a subscription with these arguments.
     ///
     /// # Errors
-    /// `BAD_USER_INPUT` for an argument that is no value to compare with, and for too many values.
+    /// `BAD_USER_INPUT` for an argument that cannot be compared, and for too many values.
     pub(crate) fn render(&self, arguments: &PlannedArguments<'_>) -> Result<Filter, GraphqlError> {
         let mut values = 0;
         let condition = render(&self.node, arguments, &mut values)?;
@@ -122,7 +122,7 @@ impl Node {
 struct Reader<'a> {
     graph: &'a Supergraph,
     field: &'a Field,
-    /// What becomes of events before they are the field's value.
+    /// The mapping from events to the field's value.
     payload: Option<&'a PayloadMapping>,
     conditions: usize,
     errors: Vec<String>,
@@ -217,7 +217,7 @@ impl Reader<'_> {
         Some(Node::In { path, values: templates, bypass_if_null })
     }
 
-    /// How the field at `path` below the event is compared.
+    /// Returns how values of the field at `path` of the event are compared.
     fn comparison(&self, path: &str) -> Result<Comparison, String> {
         let graph = self.graph;
         let mut parent = self.field.ty.named();
@@ -290,7 +290,7 @@ impl Reader<'_> {
     }
 }
 
-/// As everywhere in GraphQL, one value stands for a list of one.
+/// Returns the items of a list. As everywhere in GraphQL, one value stands for a list of one.
 fn list_of(value: &ConstValue) -> &[ConstValue] {
     match value {
         ConstValue::List(items) => items,
@@ -346,7 +346,7 @@ fn render(
             }
             let is_null = !keys.is_empty() && keys.iter().all(|key| *key == Key::Null);
             match *bypass_if_null && is_null {
-                // All of nothing: every event passes.
+                // An empty conjunction: every event passes.
                 true => Condition::And(Box::default()),
                 false => Condition::In(Arc::clone(path), keys.into()),
             }
@@ -365,7 +365,7 @@ mod tests {
     use events::Event;
     use plan::{Value, VariableId, Variables};
 
-    /// The supergraph with a field that has this condition.
+    /// A supergraph with a field that has this condition.
     fn graph(condition: &str) -> Supergraph {
         let sdl = format!(
             r#"
@@ -423,7 +423,7 @@ mod tests {
         condition.render(&planned).map_err(|error| error.message.to_string())
     }
 
-    /// Which of the events pass, by position.
+    /// Returns the indexes of the events that pass.
     fn passing(
         condition: &str,
         arguments: Vec<(&str, Value)>,
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_by_values_that_are_null_can_be_left_out() {
+    fn a_filter_with_null_values_can_be_bypassed() {
         let condition =
             r#"{IN: {fieldPath: "id", values: ["{{ args.id }}"], bypassIfValuesNull: true}}"#;
         let events = [r#"{"id":"1"}"#, r#"{"id":null}"#, "{}"];
@@ -462,14 +462,14 @@ mod tests {
     }
 
     #[test]
-    fn values_are_compared_as_the_type_of_the_field_says() {
+    fn values_are_compared_by_the_type_of_the_field() {
         let id = r#"{IN: {fieldPath: "id", values: ["{{ args.id }}"]}}"#;
         let events =
             [r#"{"id":"7"}"#, r#"{"id":7}"#, r#"{"id":"07"}"#, r#"{"id":null}"#, "{}", "[]", "x"];
         assert_eq!(passing(id, vec![("id", string("7"))], &events), [0, 1]);
         assert_eq!(passing(id, vec![("id", Value::Int("7".into()))], &events), [0, 1]);
         assert_eq!(passing(id, vec![("id", Value::Null)], &events), [3]);
-        assert_eq!(passing(id, vec![], &events), [3], "not given is null");
+        assert_eq!(passing(id, vec![], &events), [3], "a missing argument is null");
 
         let total = r#"{IN: {fieldPath: "total", values: ["{{ args.total }}", 2.5, "3"]}}"#;
         let events = [
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_several_values_wherever_they_come_from() {
+    fn a_list_stands_for_each_of_its_values() {
         let events = ["1", "2", "3", "4", "5"].map(|id| match id {
             "1" => r#"{"id":1}"#,
             "2" => r#"{"id":"2"}"#,
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_cannot_be_meant_is_refused_with_the_reason() {
+    fn an_invalid_condition_is_refused_with_the_reason() {
         let path = |path: &str| format!(r#"{{IN: {{fieldPath: "{path}", values: ["1"]}}}}"#);
         for (condition, error) in [
             ("1".to_owned(), "a condition must be an object"),
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_that_is_no_value_or_too_many_is_refused() {
+    fn an_argument_that_cannot_be_compared_or_has_too_many_values_is_refused() {
         let id = r#"{IN: {fieldPath: "id", values: ["{{ args.wanted }}", "{{ args.ids }}"]}}"#;
         let object = Value::Object(Vec::new());
         assert_eq!(

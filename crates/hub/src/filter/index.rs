@@ -1,5 +1,5 @@
-//! The groups of one trigger, so that an event finds those that it may concern by its values: a hundred thousand groups
-//! that each wait for an id of their own cost an event one look.
+//! The index of the groups of one trigger by the values that their filters need. With a hundred thousand groups that
+//! each wait for an id of their own, an event costs one lookup.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use crate::GroupId;
 
 type Hasher = foldhash::fast::RandomState;
 
-/// See the module.
+/// The groups of one trigger, indexed by the values that their filters need.
 #[derive(Default)]
 pub(crate) struct GroupIndex {
-    /// Every event concerns these.
+    /// The groups without a filter, which get every event.
     unfiltered: IndexSet<GroupId, Hasher>,
     filtered: IndexSet<GroupId, Hasher>,
-    /// Those of `filtered` that an event with a certain value may concern.
+    /// The groups of `filtered` that only events with a certain value may pass.
     by_value: HashMap<Arc<FieldPath>, HashMap<Key, Groups, Hasher>, Hasher>,
-    /// Those of `filtered` that any event may concern.
+    /// The groups of `filtered` that any event may pass.
     unindexed: IndexSet<GroupId, Hasher>,
 }
 
-/// How many groups a walk has yet to meet.
+/// The position of a walk over all groups: the number of groups that it has yet to visit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     unfiltered: usize,
     filtered: usize,
 }
 
-/// Mostly one.
+/// The groups with the same value. In most cases it is one.
 enum Groups {
     One(GroupId),
     Many(Box<IndexSet<GroupId, Hasher>>),
@@ -54,21 +54,21 @@ impl GroupIndex {
         self.unfiltered.iter().chain(&self.filtered).copied()
     }
 
-    /// A group that every event concerns.
+    /// Returns a group without a filter, by index.
     pub(crate) fn unfiltered(&self, index: usize) -> Option<GroupId> {
         self.unfiltered.get_index(index).copied()
     }
 
-    /// How many groups have a filter.
+    /// Returns the number of groups with a filter.
     pub(crate) fn filtered(&self) -> usize {
         self.filtered.len()
     }
 
-    /// Goes through all groups downward, from where `left` is: whoever is there all the time is met, whoever comes and
-    /// goes meanwhile.
+    /// Returns the next group of a walk, from the last to the first. A group that is present for the whole walk is
+    /// visited, also if others are added or removed meanwhile.
     pub(crate) fn walk(&self, left: &mut Left) -> Option<GroupId> {
         let step = |left: &mut usize, groups: &IndexSet<GroupId, Hasher>| {
-            // The last one takes the place of one that goes, and has been met by then.
+            // The last group takes the index of a removed one, and was visited already.
             *left = (*left).min(groups.len()).checked_sub(1)?;
             groups.get_index(*left).copied()
         };
@@ -76,12 +76,12 @@ impl GroupIndex {
             .or_else(|| step(&mut left.unfiltered, &self.unfiltered))
     }
 
-    /// The begin of a [`GroupIndex::walk`].
+    /// Returns the start of a [`GroupIndex::walk`].
     pub(crate) fn all(&self) -> Left {
         Left { unfiltered: self.unfiltered.len(), filtered: self.filtered.len() }
     }
 
-    /// The groups with a filter that `event` may concern, each once.
+    /// Returns the groups with a filter that `event` may pass, each once.
     pub(crate) fn candidates(&self, event: &FilteredEvent) -> Vec<GroupId> {
         let mut candidates: Vec<GroupId> = self.unindexed.iter().copied().collect();
         for (path, groups) in &self.by_value {
@@ -91,7 +91,7 @@ impl GroupIndex {
                 Some(Groups::Many(ids)) => candidates.extend(ids.iter()),
             }
         }
-        // A condition with OR may be found by several of its fields. Sorted, the oldest group comes first too.
+        // A condition with OR may be found by several of its fields. Sorting also puts the oldest group first.
         candidates.sort_unstable_by_key(|id| id.0);
         candidates.dedup();
         candidates
@@ -125,7 +125,7 @@ impl GroupIndex {
         }
     }
 
-    /// Takes a group out that was put in with this filter.
+    /// Removes a group that was inserted with this filter.
     pub(crate) fn remove(&mut self, id: GroupId, filter: Option<&Filter>) {
         let Some(filter) = filter else {
             self.unfiltered.swap_remove(&id);
@@ -166,7 +166,7 @@ mod tests {
         FilteredEvent::read(&event).expect("an object")
     }
 
-    /// Some filter, decided by a number.
+    /// Returns a filter that is derived from a number.
     fn filter(number: u64, depth: u32) -> Filter {
         let field = if number.is_multiple_of(2) { "a" } else { "b" };
         let values = [number % 5, number / 7 % 5];
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_filter_says_the_groups_that_it_lets_through_are_found() {
+    fn every_group_with_a_passing_filter_is_a_candidate() {
         let mut index = GroupIndex::default();
         let filters: Vec<_> = (0..500).map(|number| filter(number * 13, 3)).collect();
         for (id, filter) in (0..).zip(&filters) {

@@ -1,6 +1,6 @@
-//! Which events concern which group: `@openfed__subscriptionFilter`, compiled when a graph is loaded
-//! ([`condition`]), rendered with the arguments of each subscription into a [`Filter`], and looked up by value for each
-//! event ([`index`]).
+//! Filters of subscriptions: `@openfed__subscriptionFilter` is compiled when a graph is loaded ([`condition`]),
+//! rendered with the arguments of each subscription into a [`Filter`], and looked up by value for each event
+//! ([`index`]).
 
 pub(crate) mod condition;
 pub(crate) mod index;
@@ -12,14 +12,15 @@ use events::Event;
 
 use crate::binding::payload::Origin;
 
-/// Nesting of an event that filters look into. Deeper ones are no events either.
+/// The maximum nesting of an event that filters read. Deeper events are invalid for subscribers too.
 const DEPTH_MAX: u32 = 64;
 
-/// Which events a subscription gets.
+/// The filter that decides which events a subscription gets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Filter {
     condition: Condition,
-    /// The field has a key beside the payload: an event without a payload is fine, and has nothing but that.
+    /// True if the field has a key outside the payload: an event may then have no payload, and consists of the key
+    /// only.
     is_keyed: bool,
 }
 
@@ -36,17 +37,17 @@ enum Condition {
 /// A field of the event, and how its values are compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FieldPath {
-    /// From the payload's root down.
+    /// The names from the root of the payload to the field.
     names: Box<[Box<str>]>,
-    /// Beside the payload, where its value comes from there.
+    /// The origin of the value, if it is outside the payload.
     origin: Option<Arc<Origin>>,
     comparison: Comparison,
 }
 
-/// How values are compared: as the type of the field says.
+/// The comparison of values, which the type of the field defines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Comparison {
-    /// `ID`, `String`, enums, and scalars that nobody knows: the text. A number is as good as its digits.
+    /// `ID`, `String`, enums, and custom scalars: compared as text. A number equals its digits.
     Text,
     /// `Int` and `Float`: `1` and `1.0` are equal.
     Number,
@@ -54,19 +55,19 @@ enum Comparison {
     Boolean,
 }
 
-/// A value in the form in which equal ones are equal.
+/// A value in canonical form: equal values have equal keys.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Key {
     Null,
     Boolean(bool),
     Integer(i64),
-    /// The bits of a number that is no integer.
+    /// The bits of a number that is not an integer.
     Fraction(u64),
     Text(Box<str>),
 }
 
 impl Comparison {
-    /// The key of a value that is written like this in JSON, without its quotes. `None`: no value of the type is.
+    /// Returns the key of a value with this JSON text, without quotes. `None` if it is no value of the type.
     fn key(self, text: &str) -> Option<Key> {
         match self {
             Self::Text => Some(Key::Text(text.into())),
@@ -76,7 +77,7 @@ impl Comparison {
                     return Some(Key::Integer(integer));
                 }
                 let number: f64 = text.parse().ok().filter(|number: &f64| number.is_finite())?;
-                // Up to here every integer is a number of its own.
+                // Up to 2^53 every integer has a representation of its own.
                 let is_integer = number.fract() == 0.0 && number.abs() <= (1_u64 << 53) as f64;
                 Some(match is_integer {
                     true => Key::Integer(number as i64),
@@ -87,22 +88,22 @@ impl Comparison {
     }
 }
 
-/// An event that filters look into.
+/// An event that is parsed for filters.
 pub(crate) struct FilteredEvent {
     event: Arc<Event>,
     document: Document,
     root: NodeId,
-    /// It has no payload, or none that was kept.
+    /// True if it has no payload, or the payload was dropped.
     is_empty: bool,
 }
 
 impl FilteredEvent {
-    /// `None`: it is neither a JSON object nor empty. Such an event passes no filter.
+    /// Parses an event. `None` if it is neither a JSON object nor empty. Such an event passes no filter.
     pub(crate) fn read(event: &Arc<Event>) -> Option<Self> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         let is_empty = event.payload.is_empty();
         let root = match is_empty {
-            // What stands beside it may be all that there is to say.
+            // The values outside the payload may be all of the event.
             true => document.new_object(),
             false => document.parse(event.payload.clone()).ok()?,
         };
@@ -110,7 +111,7 @@ impl FilteredEvent {
         (document.kind(root) == Kind::Object).then_some(Self { event, document, root, is_empty })
     }
 
-    /// The value at `path`. `None`: there is none, or none that can be compared.
+    /// Returns the value at `path`. `None` if there is none, or if it cannot be compared.
     fn key(&self, path: &FieldPath) -> Option<Key> {
         if let Some(origin) = &path.origin {
             return path.comparison.key(origin.value(&self.event)?);
@@ -132,17 +133,17 @@ impl FilteredEvent {
 }
 
 impl Filter {
-    /// Does the event concern who has this filter?
+    /// True if subscribers with this filter get the event.
     pub(crate) fn passes(&self, event: &FilteredEvent) -> bool {
         (self.is_keyed || !event.is_empty) && self.condition.holds(event)
     }
 
-    /// Is it as good as none? Then also what is no event at all concerns who has it.
+    /// True if the filter is empty. Such subscribers also receive malformed events, as errors.
     pub(crate) fn passes_everything(&self) -> bool {
         matches!(&self.condition, Condition::And(all) if all.is_empty())
     }
 
-    /// Values of which an event that passes has at least one. `None`: events may pass for other reasons.
+    /// Returns values of which every passing event has at least one. `None` if events may pass without any of them.
     fn needs(&self) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
         self.condition.needs()
     }
@@ -161,7 +162,7 @@ impl Condition {
     fn needs(&self) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
         match self {
             Self::In(path, keys) => Some(keys.iter().map(|key| (path, key)).collect()),
-            // One of them is enough: the one that fewest events have.
+            // One condition is enough: the one with the fewest values.
             Self::And(all) => all.iter().filter_map(Self::needs).min_by_key(Vec::len),
             Self::Or(any) => {
                 let needs: Option<Vec<_>> = any.iter().map(Self::needs).collect();
@@ -174,7 +175,7 @@ impl Condition {
 
 #[cfg(test)]
 impl Filter {
-    /// The field has one of these values.
+    /// Returns a filter that passes events with one of these values in `field`.
     pub(crate) fn one_of(field: &str, values: &[u64]) -> Self {
         let names = Box::new([field.into()]);
         let path = FieldPath { names, origin: None, comparison: Comparison::Text };

@@ -1,8 +1,8 @@
-//! A graph is replaced: every group gets its operation on the new one, between two events. The members, their order and
-//! what is in flight for them stay as they are.
+//! The move to a new graph: every group gets its operation on the new graph between two events. Its subscribers, their
+//! order and the events in flight stay unchanged.
 //!
-//! A group whose new operation listens to another source goes on with the old operation and the old source until the
-//! new source is open, and then changes over. What was published on the new topics before that is unknown to it, so the
+//! If the new operation of a group listens to another source, the group keeps the old operation and source until the
+//! new source is open, and then moves. Events that were published on the new topics before that are unknown, so the
 //! first event from there announces a gap.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use super::{Shard, State, TriggerId, Waiting};
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, Renewal};
 
-/// What somebody is told who comes with a graph that serves no more. The server tries again on the new one.
+/// Returns the error for a subscriber with an operation of an older graph. The server tries again on the new one.
 pub(super) fn replaced() -> GraphqlError {
     GraphqlError::new(
         ErrorCode::GraphReloaded,
@@ -24,7 +24,7 @@ pub(super) fn replaced() -> GraphqlError {
 }
 
 impl Shard {
-    /// The groups that run on a graph before `generation`, oldest first.
+    /// Returns the groups that run on a graph before `generation`, oldest first.
     pub(crate) fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
         let old = self.groups.iter().filter(|(_, it)| it.operation.generation < generation);
         let mut old: Vec<_> = old.map(|(&id, it)| (id, Arc::clone(&it.operation))).collect();
@@ -32,8 +32,8 @@ impl Shard {
         old
     }
 
-    /// The graph `generation` takes over: `renewals` are put in the place of what their groups run on. From now on
-    /// nobody gets in with an older graph. Returns the groups of older graphs that have no renewal.
+    /// Moves the shard to the graph `generation`: each group in `renewals` gets its new operation. From now on
+    /// subscribers of older graphs are refused. Returns the groups of older graphs that have no renewal.
     pub(crate) fn advance(
         &mut self,
         generation: u64,
@@ -85,7 +85,7 @@ impl Shard {
         self.close_if_unused(id);
     }
 
-    /// Puts a new operation under a group.
+    /// Replaces the operation of a group.
     pub(super) fn splice(&mut self, id: GroupId, mut operation: LiveOperation) {
         if self.splice_on_the_way(id, &operation) {
             return;
@@ -93,7 +93,7 @@ impl Shard {
         let scope = self.scope(&operation);
         self.served(id);
         let Some(group) = self.groups.get_mut(&id) else { return };
-        // A graph that came in between has decided otherwise.
+        // A graph in between had another source for the group.
         if let Some(target) = group.moving_to.take() {
             self.forget_moving(id, target);
         }
@@ -108,14 +108,14 @@ impl Shard {
             group.operation = operation;
             group.change_scope(scope);
             if let Some(replay) = &mut trigger.replay {
-                // It has another place among the groups now.
+                // Its index among the groups has changed.
                 replay.look_again();
             }
             stats::add(&self.stats.spliced, 1);
-            // Its source may have ended while it was about to leave it.
+            // Its source may have ended while the group was about to leave it.
             return self.end_if_drained(id);
         }
-        // Who comes from now on wants the new source at once.
+        // Later subscribers need the new source at once.
         trigger.hide(id, &group.operation);
         let operation = Arc::new(operation);
         let known = self.by_source.get(&operation.source).copied();
@@ -125,7 +125,7 @@ impl Shard {
                 waiting.moving.push((id, operation));
                 target
             }
-            // A trigger that ends is not found.
+            // A trigger that ends is not found by its source.
             Some((_, State::Ending(_))) | None => {
                 let source = operation.source.clone();
                 let moving = vec![(id, operation)];
@@ -137,7 +137,7 @@ impl Shard {
         }
     }
 
-    /// A group changes over to another trigger, which is live.
+    /// Moves a group to another trigger, which is live.
     pub(super) fn move_now(
         &mut self,
         id: GroupId,
@@ -152,23 +152,23 @@ impl Shard {
             trigger.detach(id, &group.operation);
         }
         if let Some(trigger) = self.triggers.get_mut(&target) {
-            // Who wants the new source must not hear of the old one.
+            // New subscribers must not get events of the old source.
             trigger.attach(id, &operation, group.is_drained());
         }
         group.operation = operation;
         group.scope = scope;
         group.moving_to = None;
-        // It counts the events of the trigger that it left.
+        // The number counts events of the trigger that the group left.
         group.even_from = 0;
         group.gap();
-        // Its members have cursors of the trigger that it left.
+        // Its subscribers have cursors of the trigger that the group left.
         group.told = 0;
         stats::add(&self.stats.spliced, 1);
         stats::add(&self.stats.moved, 1);
         self.close_if_unused(left);
     }
 
-    /// The source that a group was to move to could not be opened.
+    /// Ends a group because the source that it was to move to could not be opened.
     pub(super) fn could_not_move(&mut self, id: GroupId, error: &GraphqlError) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.moving_to = None;
@@ -176,7 +176,7 @@ impl Shard {
         self.end_group(id, &EndReason::Error(Box::new(error.clone())));
     }
 
-    /// A group no longer waits for that trigger.
+    /// Cancels the move of a group that waits for that trigger.
     pub(super) fn forget_moving(&mut self, id: GroupId, target: TriggerId) {
         let Some(trigger) = self.triggers.get_mut(&target) else { return };
         if let State::Opening(waiting) = &mut trigger.state {

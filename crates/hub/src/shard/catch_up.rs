@@ -1,7 +1,7 @@
-//! Groups that catch up. They are given older events, from the ring or by a side reader, until they have reached the
-//! position of their trigger. Then they are live, and become one with an equal group (see [`super::merge`]).
+//! Groups that catch up. They get older events, from the ring or by a side reader, until they have reached the position
+//! of their trigger. Then they are live, and are merged with an equal group (see [`super::merge`]).
 //!
-//! A group that catches up is never given more than it has room for, so no event is dropped: the ring waits, and the
+//! A group that catches up never gets more events than it has room for, so no event is dropped: the ring waits, and the
 //! side reader is paused. It does not matter when a side reader reaches the trigger's position: it serves a group until
 //! the ring covers the group's position in every lane.
 
@@ -20,14 +20,14 @@ use crate::filter::FilteredEvent;
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation};
 
-/// The number of events from a side reader or the ring that wait in one group before it is given more. A few are
-/// enough, because the resolution of an event takes longer than the way of the next one through the shard.
+/// The number of events from a side reader or the ring that wait in one group before it gets more. A few are enough,
+/// because the resolution of an event takes longer than the way of the next one through the shard.
 pub(super) const READ_AHEAD: usize = 8;
 
-/// The number of looks in a row, with the pause of [`super::task`] between them, at which members of a group may have
-/// no room. Then the group is given more events, and the policy for slow clients acts: one client that takes nothing
-/// must not delay those that missed the same events. They amount to ten seconds, since a slow network needs some to
-/// take what may wait for a client.
+/// The number of polls in a row, with the interval of [`super::task`] between them, at which subscribers of a group may
+/// have no room. Then the group gets more events, and the policy for slow clients acts: one client that reads nothing
+/// must not delay those that missed the same events. The polls amount to ten seconds, since a slow network needs some
+/// to take what may wait for a client.
 const HELD_MAX: u32 = 2000;
 
 fn source_changed() -> GraphqlError {
@@ -37,7 +37,7 @@ fn source_changed() -> GraphqlError {
 }
 
 impl Group {
-    /// True if its members have taken what they were given, or had enough time for it.
+    /// True if its subscribers have read the events that they got, or had enough time for it.
     pub(super) fn may_be_given(&mut self, outlets: &Outlets) -> bool {
         let Some(catching) = self.catching.as_deref_mut() else { return true };
         let has_room = outlets.have_room(self.id, &self.members);
@@ -49,8 +49,8 @@ impl Group {
 }
 
 impl Shard {
-    /// Gives a group that catches up the events that the ring has for it, as far as it has room. When it has had all of
-    /// them, it is live.
+    /// Delivers events of the ring to a group that catches up, as far as it has room. After the last of them the group
+    /// is live.
     pub(super) fn feed(&mut self, group_id: GroupId) {
         loop {
             let Some(group) = self.groups.get_mut(&group_id) else { return };
@@ -82,7 +82,8 @@ impl Shard {
                 if is_over || is_before(position, &replay.position) {
                     return self.go_live(group_id);
                 }
-                // The side reader was quicker than the trigger, which has yet to bring events that the group has had.
+                // The side reader was quicker than the trigger, whose stream has yet to deliver events that the group
+                // has had.
                 replay.ahead.insert(group_id);
                 return;
             };
@@ -134,7 +135,7 @@ impl Shard {
         }
     }
 
-    /// Makes a group live: it has been given everything that it missed.
+    /// Makes a group live, after it has got everything that it missed.
     fn go_live(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if group.catching.take().is_some() {
@@ -156,7 +157,8 @@ impl Shard {
         self.end_if_drained(group_id);
     }
 
-    /// Gives a group more that may have room again, or merges it with an equal group if it may have met one.
+    /// Continues with a group after one of its events has ended: a group that catches up gets more if it has room, and
+    /// a live group is merged with an equal one if both are at the same event.
     pub(super) fn moved_on(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let may_be_given = group.may_be_given(&self.outlets);
@@ -192,7 +194,7 @@ impl Shard {
         }
     }
 
-    /// Has a group wait until its members have taken more of what they were given.
+    /// Makes a group wait until its subscribers have read more of the events that they got.
     pub(super) fn hold(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if let Some(catching) = group.catching.as_deref_mut()
@@ -202,13 +204,13 @@ impl Shard {
         }
     }
 
-    /// True if a group waits for its members. Then [`Shard::look_after_held`] must be called in a moment: outlets do
-    /// not report that they have room, since groups rarely wait for them.
+    /// True if a group waits for its subscribers. Then [`Shard::look_after_held`] must be called in a moment: outlets
+    /// do not report that they have room, since groups rarely wait for them.
     pub(crate) fn is_holding(&self) -> bool {
         !self.held.is_empty() || !self.held_back.is_empty()
     }
 
-    /// Gives more to groups that waited for their members, if these have room again.
+    /// Continues with groups that waited for their subscribers, if these have room again.
     pub(crate) fn look_after_held(&mut self) {
         self.release_held_back();
         for group_id in std::mem::take(&mut self.held) {

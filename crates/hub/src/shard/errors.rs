@@ -5,7 +5,7 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::Joining;
 
-/// Refuses a subscriber, and gives up its place.
+/// Refuses a subscriber, and releases its slot.
 pub(super) fn refuse(joining: Joining, error: GraphqlError) {
     let Joining { reply, seat, .. } = joining;
     drop(seat);
@@ -39,7 +39,7 @@ pub(super) fn source_error(error: &SourceError) -> GraphqlError {
         ),
         SourceError::Gone { provider } => GraphqlError::new(
             ErrorCode::CursorExpired,
-            format!("The event provider {provider} has no more of what follows that cursor."),
+            format!("The event provider {provider} no longer stores the events that follow that cursor."),
         ),
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn source_end(provider: &str, end: &StreamEnd) -> GraphqlError {
             format!("The event provider {provider} refuses the topic of this subscription.")
         }
         StreamEnd::Gone(_) => {
-            let message = format!("What this subscription listened to at {provider} was deleted.");
+            let message = format!("The stream of this subscription at {provider} was deleted.");
             return GraphqlError::new(ErrorCode::SourceGone, message);
         }
     };

@@ -5,8 +5,8 @@
 //! has no room for. It is live again when it has resolved everything, and only then may fall behind again. Between the
 //! two lie as many events as may wait in a group, so a group at its limit does not change over with each event.
 //!
-//! Only events that the broker has deleted are lost: the group continues with the oldest stored event, and announces it
-//! by `extensions.gap`.
+//! Only events that the broker has deleted are lost: the group continues with the oldest stored event, and announces
+//! the loss by `extensions.gap`.
 //!
 //! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
 //! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
@@ -22,11 +22,11 @@ use crate::cursor::Resume;
 use crate::stats;
 use crate::{GroupId, LiveOperation};
 
-/// The number of looks, of 25 ms each, at which a reader is found waiting for some of its groups before these are given
+/// The number of polls, 25 ms apart, at which a reader is found waiting for some of its groups before these are given
 /// another reader.
 const STALL_LOOKS: u32 = 10;
 
-/// The number of looks, of 25 ms each, between two attempts to open a reader for groups that have fallen behind.
+/// The number of polls, 25 ms apart, between two attempts to open a reader for groups that have fallen behind.
 const RETRY_LOOKS: u32 = 40;
 
 /// A reader that could not be opened and is tried again.
@@ -81,7 +81,8 @@ impl Shard {
         self.close_if_unused(target);
     }
 
-    /// Changes a group that is live again over to the source of a graph that came meanwhile. False if there is none.
+    /// Moves a group that is live again to the source of a graph that was loaded meanwhile. Returns false if there is
+    /// none.
     pub(super) fn apply_deferred_move(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
         let Some(operation) = group.moving_later.take() else { return false };

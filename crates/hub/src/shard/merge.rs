@@ -7,7 +7,7 @@ use super::Shard;
 use crate::operation::ByKey;
 use crate::{GroupId, OutletCommand, stats};
 
-/// A group that was merged into another. Its members still leave by its id.
+/// A group that was merged into another. Its subscribers still leave by its id.
 pub(super) struct Merged {
     into: GroupId,
     members: u64,

@@ -1,6 +1,5 @@
-//! One shard: a state machine that owns its triggers and groups. It is told what happened and answers with
-//! [`Effect`]s; it never waits, has no clock and takes no lock. Tasks, streams and cores are the business of
-//! [`task`].
+//! One shard: a state machine that owns its triggers and groups. Each call reports an event and returns [`Effect`]s;
+//! the shard never waits, has no clock and takes no lock. Tasks, streams and cores belong to [`task`].
 
 mod advance;
 mod catch_up;
@@ -72,37 +71,37 @@ use trigger::{State, Trigger, Triggers, Waiting};
 pub(crate) use turns::SharedTurns;
 use turns::Turns;
 
-/// A trigger, numbered by its shard.
+/// The number of a trigger within its shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct TriggerId(u64);
 
-/// Somebody who wants in.
+/// A subscriber that is not in a group yet.
 pub(crate) struct Joining {
     pub(crate) operation: LiveOperation,
     pub(crate) outlet: Arc<dyn Outlet>,
     pub(crate) member: Member,
-    /// Where to go on; `None`: with what comes from now on.
+    /// The point to resume from. `None`: the subscriber gets the events from now on.
     pub(crate) resume: Option<Resume>,
     pub(crate) seat: Seat,
     pub(crate) reply: oneshot::Sender<Result<Joined, GraphqlError>>,
 }
 
-/// The answer to [`Joining`].
+/// The reply to a [`Joining`].
 pub(crate) type Joined = crate::Subscription;
 
-/// What the shard wants done.
+/// An action that the shard requests from its task.
 pub(crate) enum Effect {
-    /// Ask the provider for a stream; [`Shard::opened`] answers.
+    /// Opens a stream at the provider; the task then calls [`Shard::opened`].
     Open { trigger: TriggerId, source: Source },
-    /// Drop the stream, or the attempt to get one.
+    /// Drops the stream, or the attempt to open it.
     Close { trigger: TriggerId },
-    /// Ask the provider for a stream beside the trigger's; [`Shard::reader_opened`] answers.
+    /// Opens a side reader's stream at the provider; the task then calls [`Shard::reader_opened`].
     OpenReader { trigger: TriggerId, pass: u64, source: Source, wanted: Wanted },
-    /// Its stream, which was not to be read for a while, has room again.
+    /// Resumes a paused side reader, which has room again.
     ReadOn { trigger: TriggerId, pass: u64 },
-    /// Drop it, or the attempt to get it.
+    /// Drops the side reader's stream, or the attempt to open it.
     CloseReader { trigger: TriggerId, pass: u64 },
-    /// Resolve an event, several of them, or a state; [`Shard::resolved`] answers, unless it is aborted.
+    /// Resolves an event, several events, or a state; the task then calls [`Shard::resolved`], unless it is aborted.
     Resolve {
         group: GroupId,
         ticket: u64,
@@ -112,13 +111,13 @@ pub(crate) enum Effect {
     },
 }
 
-/// How a subscription gets back to its shard.
+/// The channel by which a subscription reports its end to its shard.
 pub(crate) type Leaver = task::Leaver;
 
 pub(crate) struct Shard {
     settings: HubSettings,
     stats: Arc<HubStats>,
-    /// Of the whole hub.
+    /// The memory for shared responses of the whole hub.
     memo_room: Arc<MemoRoom>,
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
@@ -126,23 +125,23 @@ pub(crate) struct Shard {
     triggers: Triggers,
     by_source: HashMap<Source, TriggerId, foldhash::fast::RandomState>,
     groups: Groups,
-    /// Groups that are one with another, while somebody has yet to leave under their names.
+    /// Groups that were merged into another one, while subscribers have yet to leave under their ids.
     merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
-    /// Groups that have more events waiting than they may, found while an event is offered to all.
+    /// Groups with more waiting events than allowed, found while an event is offered to all groups.
     behind: Vec<GroupId>,
-    /// Groups on the way whose members do not keep up.
+    /// Groups that catch up and wait because their subscribers do not keep up.
     held: Vec<GroupId>,
-    /// Groups with results of stored events that an outlet does not accept at present, in the order of the next looks.
+    /// Groups with results of stored events that an outlet does not accept at present, in the order of the next polls.
     held_back: VecDeque<GroupId>,
     /// Side readers that wait for some of their groups while others have room.
     stalled: Vec<(TriggerId, usize)>,
-    /// Side readers that could not be opened.
+    /// Side readers that could not be opened and will be tried again.
     retrying: Vec<Retry>,
-    /// Triggers to which some come again who wait for others.
+    /// Triggers with subscribers that wait for the shared reader to begin again, together with others.
     gathering: Vec<TriggerId>,
-    /// Triggers that know positions.
+    /// Triggers with positions that cursors carry.
     placed: IndexSet<TriggerId, foldhash::fast::RandomState>,
-    /// The members of whose groups are being told where they are.
+    /// The round in progress that sends positions to groups without events.
     round: Option<Round>,
     outlets: Outlets,
     /// Groups that could start an event when a resolution ends.
@@ -151,30 +150,30 @@ pub(crate) struct Shard {
     next_trigger: u64,
     next_group: u64,
     is_shut_down: bool,
-    /// The graph that serves, or is about to: who comes with an older one is refused.
+    /// The generation that serves, or is about to: subscribers of an older one are refused.
     generation: u64,
     effects: Vec<Effect>,
 }
 
-/// Of cursors. One process serves one graph; another name would make its cursors foreign to the others.
+/// The graph name in cursors. One process serves one graph; another name would make its cursors foreign to the others.
 pub(crate) const GRAPH: &str = "default";
 
-/// What a shard shares with the others.
+/// The state that all shards share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) stats: Arc<HubStats>,
     pub(crate) memo_room: Arc<MemoRoom>,
     pub(crate) ring_room: Arc<RingRoom>,
     pub(crate) turns: Arc<SharedTurns>,
-    /// `None`: payloads have no cursors.
+    /// The signer of cursors. `None` if payloads have no cursors.
     pub(crate) cursors: Option<Arc<Cursors>>,
 }
 
-/// Room in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
+/// The number of bits in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
 pub(crate) const GROUP_NUMBER_BITS: u32 = 48;
 
-/// Entries of groups that are gone which may stand in line beside as many as there are groups, so that sweeping
-/// them out costs little for each.
+/// The maximum number of queue entries of removed groups, beyond one entry per live group. The entries are swept out
+/// above it, so that sweeping costs little for each.
 const STALE_READY_MAX: usize = 64;
 
 impl Shard {
@@ -215,14 +214,14 @@ impl Shard {
         }
     }
 
-    /// What is to be done now. To be asked for after each call of any other method.
+    /// Takes the actions to perform now. Must be called after each call of any other method.
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
-        // Whatever was done, a resolution or a whole group may have ended with it.
+        // Any of the calls may have ended a resolution or a whole group.
         self.start_ready();
         std::mem::take(&mut self.effects)
     }
 
-    /// Somebody wants in. Answered when the trigger is live, so that no later event is missed.
+    /// Adds a subscriber. The reply is sent when the trigger is live, so that no later event is missed.
     pub(crate) fn subscribe(&mut self, joining: Joining) {
         if self.is_shut_down {
             return refuse(joining, shutting_down());
@@ -245,7 +244,7 @@ impl Shard {
         self.open(source, Waiting { joining: vec![joining], moving: Vec::new() });
     }
 
-    /// Makes a trigger and asks for its stream.
+    /// Makes a trigger and requests its stream.
     fn open(&mut self, source: Source, waiting: Waiting) -> TriggerId {
         let id = TriggerId(self.next_trigger);
         self.next_trigger += 1;
@@ -265,7 +264,7 @@ impl Shard {
         id
     }
 
-    /// The provider answered [`Effect::Open`]. False: nobody wants the stream any more.
+    /// Handles the provider's response to [`Effect::Open`]. Returns false if the stream is no longer wanted.
     pub(crate) fn opened(&mut self, id: TriggerId, result: Result<(), SourceError>) -> bool {
         let Some(trigger) = self.triggers.get_mut(&id) else { return false };
         let State::Opening(waiting) = std::mem::replace(&mut trigger.state, State::Live) else {
@@ -299,7 +298,7 @@ impl Shard {
         }
     }
 
-    /// Puts somebody into a group of a live trigger, for what comes from now on.
+    /// Adds a subscriber to a group of a live trigger, for the events from now on.
     fn join(&mut self, id: TriggerId, mut joining: Joining) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
         let has_state = joining.operation.resolve.has_state();
@@ -312,7 +311,7 @@ impl Shard {
         if joining.reply.is_closed() {
             return;
         }
-        // Its topics were rendered anew for each subscriber; the trigger's are as good.
+        // Each subscriber has its own copy of the rendered topics; the trigger's copy is shared instead.
         joining.operation.source = trigger.source.clone();
         let operation = Arc::new(joining.operation.clone());
         let (group_id, scope) = (self.new_group_id(), self.scope(&operation));
@@ -347,7 +346,7 @@ impl Shard {
         GroupId(self.next_group - 1)
     }
 
-    /// For which cursors are printed to those of that operation.
+    /// Returns the scope of the cursors in payloads of that operation. `None` if its payloads have no cursors.
     fn scope(&self, operation: &LiveOperation) -> Option<Scope> {
         let cursors = self.cursors.as_ref()?;
         let source = &operation.source;
@@ -356,14 +355,14 @@ impl Shard {
             .then(|| Scope::new(GRAPH, &operation.field, source, &operation.bound_to))
     }
 
-    /// Puts somebody into a group, which goes if it is left empty.
+    /// Adds a subscriber to a group. If the caller is gone and the group is empty, the group is removed.
     fn admit(&mut self, group_id: GroupId, joining: Joining) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Joining { outlet, member, seat, reply, .. } = joining;
         let outlet = self.outlets.enter(outlet);
         let handle = Joined::new(group_id, outlet, member, self.leaver.clone());
         if let Err(answer) = reply.send(Ok(handle)) {
-            // The caller is gone, so there is nobody to join. The handle must not report leaving.
+            // The caller is gone, so no subscriber is added. The handle must not report a leave.
             if let Ok(handle) = answer {
                 handle.forget();
             }
@@ -378,12 +377,12 @@ impl Shard {
         self.outlets.send(outlet, OutletCommand::Join { group: group_id, member });
     }
 
-    /// A subscriber goes. Those who are gone already are ignored.
+    /// Removes a subscriber. A subscriber of a removed group is ignored.
     pub(crate) fn leave(&mut self, group_id: GroupId, outlet: OutletId, member: Member) {
         let group_id = self.leaves_from(group_id);
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if !group.leave(outlet) {
-            debug_assert!(false, "a member leaves once");
+            debug_assert!(false, "a subscriber leaves once");
             return;
         }
         self.outlets.send(outlet, OutletCommand::Leave { group: group_id, member });
@@ -394,7 +393,7 @@ impl Shard {
         }
     }
 
-    /// Ends everything; whoever comes later is refused.
+    /// Ends everything; later subscribers are refused.
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
         for trigger in self.triggers.values_mut() {
@@ -423,13 +422,13 @@ impl Shard {
         );
     }
 
-    /// Was something dropped of which the members of that group have yet to hear, with the next event?
+    /// True if subscribers of that group have yet to learn of a loss, with the next event.
     #[cfg(test)]
     fn owes_news(&self, group: GroupId) -> bool {
         self.groups.get(&self.group_now(group)).is_some_and(|group| group.owes_news())
     }
 
-    /// The group in which they are now who joined that one.
+    /// Returns the group that the subscribers of `group` are in now.
     #[cfg(test)]
     fn group_now(&self, mut group: GroupId) -> GroupId {
         while let Some(into) = self.merged.get(&group).map(Merged::into) {
@@ -438,7 +437,7 @@ impl Shard {
         group
     }
 
-    /// The last delivery of a source that ended.
+    /// Ends a group after the last delivery of a source that ended.
     fn end_if_drained(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return };
@@ -450,7 +449,7 @@ impl Shard {
         }
     }
 
-    /// Tells all members of a group why it is over.
+    /// Ends a group and sends the reason to all of its subscribers.
     fn end_group(&mut self, group_id: GroupId, reason: &EndReason) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let ended = group.end(reason, &mut self.outlets);
@@ -461,14 +460,14 @@ impl Shard {
     fn remove_group(&mut self, group_id: GroupId) {
         self.forget_resumed(group_id);
         let Some(group) = self.groups.remove(&group_id) else { return };
-        debug_assert!(group.is_empty(), "members are told before their group goes");
+        debug_assert!(group.is_empty(), "subscribers get their end before their group is removed");
         self.turns.give_back(group.resolving());
         let resolving = group.events_resolving();
         stats::subtract(&self.stats.resolving, resolving);
         stats::subtract(&self.stats.waiting, group.waiting());
         stats::add(&self.stats.dropped_group_left, resolving);
         stats::subtract(&self.stats.groups, 1);
-        // Its entry in the line is skipped when its turn comes, and swept out before such entries pile up.
+        // Its queue entry is skipped later, and swept out before such entries pile up.
         if self.ready.len() > 2 * self.groups.len() + STALE_READY_MAX {
             self.ready.retain(|id| self.groups.contains_key(id));
         }
@@ -481,7 +480,8 @@ impl Shard {
         }
     }
 
-    /// A trigger without groups goes, and its stream with it; one that opens stays while somebody waits.
+    /// Removes a trigger without groups, and its stream; a trigger that is opening stays while subscribers or groups
+    /// wait for it.
     fn close_if_unused(&mut self, id: TriggerId) {
         let unused = self.triggers.get(&id).is_some_and(|trigger| {
             let waits = matches!(&trigger.state, State::Opening(waiting) if !waiting.is_empty());
@@ -498,7 +498,7 @@ impl Shard {
     fn remove_trigger(&mut self, id: TriggerId) {
         if let Some(trigger) = self.triggers.remove(&id) {
             self.placed.swap_remove(&id);
-            // A trigger that ends has left the index, and a new one may have its place there.
+            // A trigger that ends has left the index, and a new one may be there.
             if self.by_source.get(&trigger.source) == Some(&id) {
                 self.by_source.remove(&trigger.source);
             }

@@ -17,13 +17,13 @@ use super::{Effect, Joining, Shard, TriggerId};
 use crate::cursor::Resume;
 use crate::{EndReason, GroupId, stats};
 
-/// The number of attempts in a row at which the broker had deleted the first of the wanted events, after which all that
+/// The number of attempts in a row at which the broker had deleted the first of the wanted events. After them all that
 /// wait are refused: each attempt costs the broker a request.
 const GONE_MAX: u32 = 16;
 
 /// Returns the error for a subscriber with a time, while the reader serves subscribers with positions.
 fn other_reader() -> GraphqlError {
-    let message = "Others are being brought up to date on these topics; try again in a moment.";
+    let message = "The events before that time cannot be read at present, because other subscribers of these topics are catching up; try again in a moment.";
     GraphqlError::new(ErrorCode::Overloaded, message)
 }
 
@@ -34,7 +34,7 @@ impl Shard {
         let Some(replay) = &mut trigger.replay else { return };
         let side = replay.side(index);
         if side.stream.as_ref().is_some_and(|reader| !reader.is_open) {
-            // Groups that it does not suit are looked after when it is open.
+            // Groups that need an earlier start are handled when it is open.
             return;
         }
         // Subscribers that wait for others to come are served along.

@@ -1,15 +1,15 @@
-//! Positions for subscribers that get no events. A filter may pass one event of a million. A subscriber that comes
-//! again with the cursor of that event would have all the others read again for nothing. So from time to time the
-//! members of each group are told the position of its trigger, as a cursor without a payload.
+//! Positions for subscribers that get no events. A filter may pass one event of a million. A subscriber that resumes
+//! from the cursor of that event would read all the others again in vain. So the subscribers of each group regularly
+//! get the position of its trigger, as a cursor without a payload.
 //!
-//! A group is told when it is done with all events up to that position: they were delivered, kept back by its filter,
-//! or announced as lost. A group with events that wait or are being resolved is told with their payloads, and so is one
+//! A group gets the position when it is done with all events up to it: they were delivered, filtered out, or announced
+//! as lost. A group with events that wait or are being resolved gets its position with their payloads, and so does one
 //! that catches up. A group with an unannounced loss waits until an event has announced it, since a cursor beyond the
 //! loss would hide it.
 //!
-//! Events cost nothing for it: positions have versions, and a group knows which one its members were given last. It is
-//! done in rounds, of a few groups at a time ([`Shard::tell_positions`]). A trigger without news costs a round one
-//! look.
+//! Events have no cost for it: positions have versions, and a group knows the version that its subscribers got last.
+//! Positions are sent in rounds, a few groups at a time ([`Shard::tell_positions`]). A trigger without a new position
+//! costs a round one check.
 
 use bytes::Bytes;
 
@@ -20,25 +20,25 @@ use crate::cursor::Scope;
 use crate::filter::index::Left;
 use crate::settings::LOOKS_PER_TURN;
 
-/// How far a round is.
+/// The progress of a round.
 pub(super) struct Round {
-    /// So many triggers have yet to be looked at.
+    /// The number of triggers that the round has yet to visit.
     triggers: usize,
-    /// The one whose groups are being looked at.
+    /// The trigger that is visited, and the progress among its groups.
     trigger: Option<(TriggerId, Left)>,
     printed: Option<Printed>,
 }
 
-/// The latest cursor: nearly all groups of a trigger have the same.
+/// The latest printed cursor: nearly all groups of a trigger have the same.
 struct Printed {
     of: (TriggerId, u64, Scope),
     cursor: Option<Bytes>,
 }
 
 impl Group {
-    /// Is there nothing between it and the position of its trigger?
+    /// True if the group has had everything up to the position of its trigger.
     fn is_even(&self) -> bool {
-        // One that waits for another source comes again to that.
+        // A group that waits for another source resumes from that.
         self.is_drained()
             && !self.owes_news()
             && self.catching.is_none()
@@ -47,17 +47,17 @@ impl Group {
 }
 
 impl Shard {
-    /// Might anybody have to be told where they are?
+    /// True if there are triggers with positions that cursors carry.
     pub(crate) fn has_positions(&self) -> bool {
         !self.placed.is_empty()
     }
 
-    /// About how many calls of [`Shard::tell_positions`] a round takes.
+    /// Returns the approximate number of calls of [`Shard::tell_positions`] in a round.
     pub(crate) fn turns_of_round(&self) -> usize {
         (self.placed.len() + self.groups.len()) / LOOKS_PER_TURN + 1
     }
 
-    /// Goes on with a round, or begins one, and looks at some groups. False: it is over.
+    /// Continues a round, or begins one, and visits some groups. Returns false when the round is over.
     pub(crate) fn tell_positions(&mut self) -> bool {
         let triggers = self.placed.len();
         let begin = || Round { triggers, trigger: None, printed: None };
@@ -71,7 +71,7 @@ impl Shard {
                 self.tell(group, &mut round.printed);
                 continue;
             }
-            // As with groups, from the last one on: none is passed over because another one goes.
+            // As with groups, from the last one on: none is skipped because another one is removed.
             let Some(index) = round.triggers.min(self.placed.len()).checked_sub(1) else {
                 return false;
             };
@@ -83,7 +83,7 @@ impl Shard {
         true
     }
 
-    /// All groups of a trigger, unless there is nothing to tell to any of them.
+    /// Returns a walk over all groups of a trigger. `None` if no group needs a position.
     fn groups_to_look_at(&mut self, id: TriggerId) -> Option<Left> {
         let trigger = self.triggers.get_mut(&id)?;
         let is_live = matches!(trigger.state, State::Live);
@@ -91,7 +91,7 @@ impl Shard {
         replay.begin_look().then(|| trigger.groups.all())
     }
 
-    /// Tells the members of a group where they are, if they do not know and it can be told.
+    /// Sends its position to a group, if its subscribers do not have it and the group is at the position.
     fn tell(&mut self, id: GroupId, printed: &mut Option<Printed>) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
@@ -119,7 +119,7 @@ impl Shard {
         }
     }
 
-    /// Somebody in that group may not have its latest cursor.
+    /// Records that a subscriber of that group may not have the latest cursor.
     pub(super) fn look_again(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.told = 0;

@@ -1,5 +1,5 @@
-//! Messages of side readers. Their events go to the groups that they serve, and the marks with which they begin a lane
-//! tell which events the broker has deleted.
+//! Messages of side readers. Their events go to the groups that they serve, and the first mark of a lane shows which
+//! events the broker has deleted.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Shard {
             Some(SourceMessage::Event(event)) => match event.mark {
                 Some(mark) => (Some(event), mark),
                 None => {
-                    let message = "The broker does not say where its events stand.";
+                    let message = "The broker does not report the positions of its events.";
                     let error = GraphqlError::new(ErrorCode::ProviderUnavailable, message);
                     self.reader_failed(id, index, &error);
                     return Reading::Over;

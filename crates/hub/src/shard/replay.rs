@@ -16,30 +16,30 @@ use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::operation::ByKey;
 use crate::{GroupId, HubSettings, TriggerEvent};
 
-/// Positions that were told to members without an event, kept so that the ring serves those who come again with one: a
-/// lane that was read on without an event stands at a mark that the ring does not have.
+/// The number of positions without an event that are kept after they were sent, so that the ring serves subscribers
+/// that resume from one: a lane that was read on without an event is at a mark that the ring does not have.
 const TOLD_MAX: usize = 4;
 
-/// See the module.
+/// The replay state of a trigger.
 pub(super) struct Replay {
-    /// How far the trigger's stream was read.
+    /// The position up to which the trigger's stream was read.
     pub(super) position: Position,
-    /// Counts how often that has changed.
+    /// The number of changes of `position`.
     pub(super) version: u64,
-    /// The latest event that it has a position of, and when that was published.
+    /// The mark of the latest event with a position, and the time at which it was published.
     latest: Option<(Mark, Option<SystemTime>)>,
-    /// The latest that members were told, see [`TOLD_MAX`].
+    /// The latest positions that were sent to subscribers, see [`TOLD_MAX`].
     told: VecDeque<Position>,
-    /// Up to which version all groups were looked at, for their members to be told.
+    /// The version of the position up to which a round has visited all groups.
     looked_at: u64,
-    /// Some of them may have to be looked at again though that has not changed.
+    /// True if some group may need the position though its version has not changed.
     has_untold: bool,
-    /// Where each lane stood when it was first heard of.
+    /// The mark of each lane when the lane first appeared.
     begin: Position,
-    /// A lane has appeared, and what it held before may have been lost in a gap: nobody knew of it then.
+    /// True if a lane has appeared, and its earlier events may have been lost in a gap, in which the lane was unknown.
     has_hole: bool,
     pub(super) ring: Ring,
-    /// Number of the next event.
+    /// The number of the next event.
     pub(super) next_number: u64,
     /// The groups that catch up: they get no live events yet.
     pub(super) catching: IndexSet<GroupId, foldhash::fast::RandomState>,
@@ -114,7 +114,7 @@ impl Replay {
         self.catching.is_empty() && self.readers.iter().all(|it| it.waiting.is_empty())
     }
 
-    /// An event of the trigger, whose numbers grow. `None`: it came before.
+    /// Records an event of the trigger; event numbers grow. `None` if the event is a repetition.
     pub(super) fn event(
         &mut self,
         event: &TriggerEvent,
@@ -127,7 +127,7 @@ impl Replay {
             return None;
         }
         if !is_known {
-            // As the ring sees it: a lane that appears held nothing before.
+            // As in the ring: a lane that appears held nothing before.
             self.begin.advance(Mark { lane: mark.lane, ..Mark::default() });
             self.has_hole |= !self.ring.knows_lanes();
         }
@@ -136,19 +136,19 @@ impl Replay {
         self.latest = Some((mark, published));
         let place = Place::new(number, mark, self.position.clone(), published);
         let place = Arc::new(place.of_version(self.version));
-        // What its groups share ends with them.
+        // The shared state is dropped when its groups are done.
         let event = TriggerEvent { sharing: None, ..event.clone() };
         self.ring.push(Kept { event, place: Arc::clone(&place) });
         Some(place)
     }
 
-    /// `position`, and the lanes that it did not know yet, as they were when they were first heard of.
+    /// Returns `position` with the lanes that it did not know yet, at the marks where they appeared.
     pub(super) fn with_lanes_since(&self, position: &Position) -> Position {
         let since = self.begin.marks().iter().map(|mark| position.lane(mark.lane).unwrap_or(*mark));
         since.collect()
     }
 
-    /// A lane was read up to there.
+    /// Records that a lane was read up to `mark`.
     pub(super) fn passed(&mut self, mark: Mark) {
         if self.position.lane(mark.lane).is_none() {
             self.begin.advance(mark);
@@ -210,12 +210,12 @@ impl Replay {
         cursors.encode(scope, &self.position, mark, published)
     }
 
-    /// Some group has to be looked at for its members to be told where they are.
+    /// Schedules a visit of the groups, because the subscribers of one may need the position.
     pub(super) fn look_again(&mut self) {
         self.has_untold = true;
     }
 
-    /// May the members of some group have to be told where they are? To be asked before all of them are looked at.
+    /// True if the subscribers of some group may need the position. Must be called before all groups are visited.
     pub(super) fn begin_look(&mut self) -> bool {
         let has_changed = self.looked_at != self.version;
         self.looked_at = self.version;

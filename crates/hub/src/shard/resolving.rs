@@ -1,4 +1,4 @@
-//! Resolutions of events and states: which group's turn it is, and what comes of them.
+//! Resolutions of events and states: the order in which groups start them, and the handling of their results.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::{Effect, Shard};
 use crate::cursor::Place;
 use crate::{GroupId, stats};
 
-/// The number of groups with held-back results that are looked at in one go, at about 100 ns each.
+/// The number of groups with held-back results that one poll visits, at about 100 ns each.
 const HELD_BACK_LOOKS: usize = 4096;
 
 impl Shard {
-    /// Starts one event of a group, or a batch of those that wait. False if there is none, its window is full, or no
-    /// turn is left.
+    /// Starts one event of a group, or a batch of those that wait. Returns false if there is none, its window is full,
+    /// or no permit is left.
     pub(super) fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
         let window = self.settings.group_in_flight.max(1);
@@ -50,7 +50,7 @@ impl Shard {
         true
     }
 
-    /// A group that could start an event, were there room, gets in line.
+    /// Queues a group that could start an event if a permit were available.
     pub(super) fn queue_if_ready(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if !group.is_queued && group.can_start(self.settings.group_in_flight.max(1)) {
@@ -59,7 +59,7 @@ impl Shard {
         }
     }
 
-    /// One event, or batch, of each group in line, and again, while there is room.
+    /// Starts one event, or batch, of each queued group in turn, while permits are available.
     pub(super) fn start_ready(&mut self) {
         while self.turns.may_take()
             && let Some(group_id) = self.ready.pop_front()
@@ -72,7 +72,7 @@ impl Shard {
         }
     }
 
-    /// A resolution is done.
+    /// Handles the result of a resolution.
     pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, outcome: Outcome) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         self.turns.give_back(1);
@@ -105,7 +105,7 @@ impl Shard {
             if let Some((replay, after)) = replay.zip(after) {
                 let (after, version) = *after;
                 let after = replay.with_lanes_since(&after);
-                // It has no mark of its own: a cursor that has no room for all lanes is none.
+                // The state has no mark of its own, so a cursor that cannot hold all lanes is left out.
                 if !after.marks().is_empty() {
                     let place = Place::new(0, Mark::default(), after, None);
                     group.place_state(Arc::new(place.of_version(version)));
@@ -119,7 +119,7 @@ impl Shard {
         self.end_if_drained(group_id);
     }
 
-    /// Delivers what a group has in order. What its outlets do not accept is tried again in a moment.
+    /// Delivers the results of a group that are in order. Results that its outlets do not accept are tried again later.
     fn release(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let released = group.release(&self.outlets, self.cursors.as_deref(), &self.stats);
@@ -132,11 +132,11 @@ impl Shard {
         }
     }
 
-    /// Delivers what groups have held back, as far as their outlets accept it now.
+    /// Delivers the results that groups have held back, as far as their outlets accept them now.
     pub(super) fn release_held_back(&mut self) {
         for _ in 0..self.held_back.len().min(HELD_BACK_LOOKS) {
             let Some(group_id) = self.held_back.pop_front() else { return };
-            // A group that is gone needs no look.
+            // A removed group is skipped.
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             group.is_held_back = false;
             self.release(group_id);

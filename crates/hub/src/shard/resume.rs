@@ -20,15 +20,15 @@ use crate::cursor::Resume;
 use crate::operation::ByKey;
 use crate::stats;
 
-/// The number of looks of [`super::task`] without another subscriber after which the shared reader begins again for
+/// The number of polls of [`super::task`] without another subscriber after which the shared reader begins again for
 /// those that wait: a tenth of a second, in which clients that have lost their connections together are back.
 const GATHER_QUIET: u32 = 4;
 
-/// The maximum number of looks for which subscribers wait for others: a second, also if others never cease to come.
+/// The maximum number of polls for which subscribers wait for others: a second, also if others never cease to come.
 const GATHER_MAX: u32 = 40;
 
 fn no_replay() -> GraphqlError {
-    let message = "The events of this subscription are not kept; subscribe without a cursor.";
+    let message = "The events of this subscription are not stored; subscribe without a cursor.";
     GraphqlError::new(ErrorCode::CursorExpired, message)
 }
 
@@ -52,7 +52,7 @@ impl Shard {
             stats::add(&self.stats.resumed_shared, 1);
             self.admit(group, joining);
             if !is_told {
-                // The group may have been told a later position than this subscriber has.
+                // The group may have got a later position than this subscriber has.
                 self.look_again(group);
             }
             return;
@@ -96,7 +96,7 @@ impl Shard {
         replay.unserved.insert(key.clone(), group_id);
         let position = match resume {
             Resume::After(position) => position,
-            // The reader tells where the other lanes begin.
+            // The reader reports where the other lanes begin.
             Resume::Since { mark, .. } => Position::from_iter([mark]),
         };
         let mut group = Group::new(group_id, id, operation, scope);
@@ -110,8 +110,8 @@ impl Shard {
         self.feed(group_id);
     }
 
-    /// Has the shared reader begin again for the subscribers that wait for it: at once if it is closed, else in a
-    /// moment, for all that come until then.
+    /// Begins the shared reader again for the subscribers that wait for it: at once if it is closed, else in a moment,
+    /// for all that come until then.
     pub(super) fn gather(&mut self, id: TriggerId) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(SHARED);
@@ -122,7 +122,7 @@ impl Shard {
                 side.gathering = Some(Gathering::default());
                 self.gathering.push(id);
             }
-            // When it is open, the subscribers that it does not suit are looked after.
+            // When it is open, subscribers that need an earlier start are handled.
             (None, Some(_)) => {}
         }
     }
@@ -133,7 +133,7 @@ impl Shard {
         !self.gathering.is_empty() || !self.stalled.is_empty() || !self.retrying.is_empty()
     }
 
-    /// Has shared readers begin again for subscribers that have waited long enough, and polls side readers that are
+    /// Begins shared readers again for subscribers that have waited long enough, and polls side readers that are
     /// stalled or could not be opened.
     pub(crate) fn look_after_gathered(&mut self) {
         self.poll_stalled_readers();

@@ -21,7 +21,7 @@ pub(super) const FIRST_SLOW: usize = 2;
 /// The maximum number of side readers of one trigger. Each is a consumer at the broker.
 pub(super) const SIDE_READERS_MAX: usize = 5;
 
-/// A place for a stream beside the trigger's, and the groups that it serves.
+/// A side reader of a trigger: its stream, and the groups that it serves.
 #[derive(Default)]
 pub(super) struct SideReader {
     /// The stream. `None` if it is not needed, or could not be opened and will be tried again.
@@ -30,14 +30,14 @@ pub(super) struct SideReader {
     pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// The number of groups in `reading` that have no room for more.
     pub(super) full: usize,
-    /// Subscribers with a cursor that wait until the stream is open at a position that suits them. Only the shared
-    /// reader has any.
+    /// Subscribers with a cursor that wait until the stream is open at a position that includes their events. Only the
+    /// shared reader has any.
     pub(super) waiting: Vec<Joining>,
     /// Set while those subscribers wait for others to come, before the stream begins again for all of them.
     pub(super) gathering: Option<Gathering>,
     /// The number of attempts in a row at which the broker had deleted the first of the wanted events.
     pub(super) gone: u32,
-    /// The number of looks at which the stream was paused for some of its groups while others had room.
+    /// The number of polls at which the stream was paused for some of its groups while others had room.
     pub(super) stalled: u32,
     /// True if it is in the shard's list of readers that may be stalled.
     pub(super) is_watched: bool,
@@ -63,12 +63,12 @@ impl SideReader {
     }
 }
 
-/// The time for which subscribers have waited for others to come, counted in looks.
+/// The time for which subscribers have waited for others to come, counted in polls.
 #[derive(Default)]
 pub(super) struct Gathering {
-    /// The number of looks since the first subscriber came.
+    /// The number of polls since the first subscriber came.
     pub(super) looks: u32,
-    /// The number of looks since the latest subscriber came.
+    /// The number of polls since the latest subscriber came.
     pub(super) quiet: u32,
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_begins_where_the_earliest_of_all_stands_in_each_lane() {
+    fn a_reader_begins_at_the_earliest_mark_of_all_groups_in_each_lane() {
         let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
         let position = |marks: &[(u32, u64)]| -> Position {
             marks.iter().map(|&(lane, offset)| Mark { lane, offset, part: 0 }).collect()

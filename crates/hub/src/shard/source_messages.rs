@@ -1,5 +1,5 @@
-//! Messages of a trigger's stream. Events are offered to the groups that they concern, gaps are announced, and the end
-//! of the source ends its groups.
+//! Messages of a trigger's stream. Events are offered to the groups with matching filters, gaps are announced, and the
+//! end of the source ends its groups.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Shard {
         }
         trigger.events += 1;
         stats::add(&self.stats.events, 1);
-        // A single group fetches nothing twice.
+        // A single group shares its fetches with no other.
         let sharing = (trigger.groups.len() > 1).then(|| {
             let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
             Arc::new(Sharing { event, ..Sharing::default() })
@@ -63,7 +63,7 @@ impl Shard {
         let event = TriggerEvent { event, too_large, sharing };
         let place = match (&mut trigger.replay, mark) {
             (Some(replay), Some(mark)) => match replay.event(&event, number, mark, published) {
-                // The provider has connected again, and began a little earlier.
+                // A repetition: the provider has reconnected, and began a little earlier.
                 None => return 0,
                 place => place,
             },

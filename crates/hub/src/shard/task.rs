@@ -15,21 +15,21 @@ use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
 use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source};
 
-/// How long a provider may take to open a stream. Providers that wait for their broker give up sooner.
+/// The maximum time for opening a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at members that do not keep up with catching up: about the time in which a socket passes
-/// some of 64 KiB to a network.
+/// The interval between two polls of subscribers that do not keep up with catching up: about the time in which a socket
+/// passes some of 64 KiB to a network.
 const HELD_PAUSE: Duration = Duration::from_millis(5);
 
-/// The pause between two looks at subscribers that wait for others to come, and at side readers.
+/// The interval between two polls of subscribers that wait for others to come, and of side readers.
 const GATHER_PAUSE: Duration = Duration::from_millis(25);
 
-/// The divisor of the interval in which all subscribers are told their positions: clients may respond, and the clients
-/// of a hundred thousand groups must not do so at the same moment.
+/// The part of the interval in which all subscribers get their positions: clients may respond, and the clients of a
+/// hundred thousand groups must not do so at the same moment.
 const TOLD_PART: u32 = 4;
 
-/// What the hub asks of a shard.
+/// A command of the hub to a shard.
 pub(crate) enum Command {
     Subscribe(Box<Joining>),
     OperationsBefore { generation: u64, reply: oneshot::Sender<Operations> },
@@ -38,14 +38,14 @@ pub(crate) enum Command {
     Topology { reply: oneshot::Sender<Vec<TriggerView>> },
 }
 
-/// Groups and what they run on.
+/// Groups and their operations.
 pub(crate) type Operations = Vec<(GroupId, Arc<LiveOperation>)>;
 
-/// Somebody who left.
+/// A subscriber that left.
 pub(crate) type Leave = (GroupId, OutletId, Member);
 
-/// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded
-/// by the number of subscribers, each of whom leaves once.
+/// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded by the
+/// number of subscribers, each of which leaves once.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaver(mpsc::UnboundedSender<Leave>);
 
@@ -56,12 +56,12 @@ impl Leaver {
     }
 
     pub(crate) fn leave(&self, leave: Leave) {
-        // A shard that is gone has ended everybody already.
+        // A stopped shard has ended all subscribers already.
         let _ = self.0.send(leave);
     }
 }
 
-/// Whose stream it is: a trigger's, or that of a pass of its side reader.
+/// The owner of a stream: a trigger, or a side reader, whose streams are numbered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum StreamOf {
     Trigger(TriggerId),
@@ -72,7 +72,7 @@ type Opening = Abortable<BoxFuture<'static, (StreamOf, Result<EventStream, Sourc
 type Messages = Abortable<BoxFuture<'static, Received>>;
 type Resolving = Abortable<BoxFuture<'static, (GroupId, u64, Outcome)>>;
 
-/// What came from a stream. No messages: it was dropped without a word.
+/// Messages from a stream. If there are none, the stream was dropped without an end.
 struct Received {
     of: StreamOf,
     stream: EventStream,
@@ -88,24 +88,24 @@ pub(crate) struct ShardTask {
     opening: FuturesUnordered<Opening>,
     messages: FuturesUnordered<Messages>,
     resolving: FuturesUnordered<Resolving>,
-    /// Ends what goes on for a stream: opening it, or waiting for its next message.
+    /// Aborts the pending work for a stream: opening it, or waiting for its next message.
     aborts: HashMap<StreamOf, AbortHandle>,
-    /// Streams of readers that are not read for a while, and what was taken out of them already.
+    /// Paused streams of side readers, and the messages that were already taken out of them.
     paused: HashMap<StreamOf, (EventStream, VecDeque<SourceMessage>)>,
-    /// When to look after groups whose members do not keep up.
+    /// The time of the next poll of groups with subscribers that do not keep up.
     look_after_held: Option<tokio::time::Instant>,
-    /// When to look after those who come again and wait for others.
+    /// The time of the next poll of side readers and of subscribers that wait for others.
     look_after_gathered: Option<tokio::time::Instant>,
     telling: Telling,
 }
 
-/// When subscribers are told where they are.
+/// The schedule of the rounds that send positions.
 struct Telling {
-    /// From the begin of one round to that of the next.
+    /// The time from the start of one round to the start of the next.
     interval: Option<Duration>,
-    /// When to begin a round, or go on with it. `None`: nobody might have to be told.
+    /// The time to begin a round, or to continue it. `None` if no group may need a position.
     next: Option<tokio::time::Instant>,
-    /// When the one that goes on began.
+    /// The start of the round in progress.
     began: Option<tokio::time::Instant>,
 }
 
@@ -135,7 +135,7 @@ impl ShardTask {
         }
     }
 
-    /// Until the hub is dropped; then everything ends.
+    /// Runs until the hub is dropped; then everything ends.
     pub(crate) async fn run(mut self) {
         loop {
             let (held, gathered) = (self.look_after_held, self.look_after_gathered);
@@ -188,13 +188,13 @@ impl ShardTask {
                 self.look_after_held = Some(tokio::time::Instant::now() + HELD_PAUSE);
             }
             self.perform();
-            // Left-over messages are always ready; others on this thread must get their turn too.
+            // Left-over messages are always ready, so other tasks of this thread need a chance to run.
             tokio::task::coop::consume_budget().await;
         }
         self.shard.shut_down();
     }
 
-    /// Goes on with a round, or begins one.
+    /// Continues a round of positions, or begins one.
     fn tell_positions(&mut self) {
         let Telling { interval: Some(interval), began, next } = &mut self.telling else { return };
         let now = tokio::time::Instant::now();
@@ -242,7 +242,7 @@ impl ShardTask {
         }
     }
 
-    /// Waits for the next messages of a stream. Those left over from last time come first.
+    /// Waits for the next messages of a stream. Left-over messages are handled first.
     fn listen(
         &mut self,
         of: StreamOf,
@@ -296,7 +296,7 @@ impl ShardTask {
         self.listen(StreamOf::Trigger(trigger), stream, messages);
     }
 
-    /// Whatever is not read further is dropped with its stream.
+    /// Handles messages of a side reader. Messages after its end are dropped with the stream.
     fn received_by_reader(
         &mut self,
         trigger: TriggerId,
@@ -366,7 +366,7 @@ impl ShardTask {
                 Ok(result) => result,
                 Err(_) => Err(SourceError::Unavailable {
                     provider: provider.name().into(),
-                    reason: format!("no answer within {OPEN_TIMEOUT:?}"),
+                    reason: format!("no response within {OPEN_TIMEOUT:?}"),
                 }),
             };
             (of, result)
@@ -391,7 +391,7 @@ impl ShardTask {
     }
 }
 
-/// For ever without an instant.
+/// Sleeps until `instant`, or for ever without one.
 async fn sleep_until(instant: Option<tokio::time::Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
@@ -399,7 +399,7 @@ async fn sleep_until(instant: Option<tokio::time::Instant>) {
     }
 }
 
-/// Resolves on a core. When nobody waits for the answer any more, the resolution is dropped there.
+/// Schedules a resolution on a core. The resolution is dropped there when its result is no longer needed.
 fn place(cores: &dyn Cores, work: Work, resolve: Arc<dyn Resolve>) -> oneshot::Receiver<Outcome> {
     let (mut sender, answer) = oneshot::channel();
     cores.run(Box::new(move || {
@@ -419,7 +419,7 @@ fn place(cores: &dyn Cores, work: Work, resolve: Arc<dyn Resolve>) -> oneshot::R
                     () = sender.closed() => return,
                 }
             };
-            // Fails only if it is no longer wanted.
+            // Fails only if the result is no longer needed.
             let _ = sender.send(outcome);
         })
     }));

@@ -1,4 +1,4 @@
-//! A trigger: one source, and the groups that its events are for.
+//! A trigger: one source, and the groups that get its events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ pub(super) fn replay_of(triggers: &mut Triggers, id: TriggerId) -> Option<&mut R
     triggers.get_mut(&id)?.replay.as_deref_mut()
 }
 
-/// See the module.
+/// One source and its groups.
 pub(super) struct Trigger {
     pub(super) source: Source,
     pub(super) groups: GroupIndex,
-    /// Those that can be joined: all but a few that became equal to another one when a graph was replaced, or came
-    /// from another trigger and still have events of that.
+    /// The groups that new subscribers join: all but a few that became equal to another one when a graph was replaced,
+    /// or came from another trigger and still have events of that.
     pub(super) by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Groups that begin with a state which is being resolved: equal subscribers get it with them.
+    /// The groups that begin with a state that is being resolved: equal subscribers join them and get the state too.
     pub(super) fresh: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Live groups with an equal group in `by_key`: the two are merged when they have delivered the same events.
+    /// The live groups with an equal group in `by_key`: the two are merged when they have delivered the same events.
     pub(super) twins: IndexSet<GroupId, foldhash::fast::RandomState>,
     pub(super) events: u64,
     pub(super) state: State,
@@ -36,20 +36,20 @@ pub(super) struct Trigger {
     pub(super) replay: Option<Box<Replay>>,
 }
 
-/// How far a trigger is.
+/// The phase of a trigger.
 pub(super) enum State {
-    /// These wait for the stream.
+    /// The stream is being opened for these subscribers and groups.
     Opening(Waiting),
     Live,
     /// No event follows; groups end for this reason when they are drained.
     Ending(EndReason),
 }
 
-/// Who waits for a stream.
+/// The subscribers and groups that wait for a stream.
 #[derive(Default)]
 pub(super) struct Waiting {
     pub(super) joining: Vec<Joining>,
-    /// Groups of other triggers, and what they run on once they are here.
+    /// Groups of other triggers that move here, and their new operations.
     pub(super) moving: Vec<(GroupId, Arc<LiveOperation>)>,
 }
 
@@ -66,12 +66,12 @@ impl Trigger {
         Self { source, groups, by_key, fresh, twins, events: 0, state, replay }
     }
 
-    /// Number of the next event.
+    /// Returns the number of the next event.
     pub(super) fn next_number(&self) -> u64 {
         self.events + 1
     }
 
-    /// A group is of this trigger from now on. One that may be joined is found, unless an equal one is there.
+    /// Adds a group to the trigger. A group that may be joined is found by its key, unless an equal one is there.
     pub(super) fn attach(
         &mut self,
         id: GroupId,
@@ -93,14 +93,14 @@ impl Trigger {
         self.hide(id, operation);
     }
 
-    /// Nobody gets the state of that group any more.
+    /// Stops equal subscribers from joining that group for its state.
     pub(super) fn forget_fresh(&mut self, id: GroupId, operation: &LiveOperation) {
         if self.fresh.get(&operation.group) == Some(&id) {
             self.fresh.remove(&operation.group);
         }
     }
 
-    /// Nobody joins that group any more.
+    /// Stops subscribers from joining that group.
     pub(super) fn hide(&mut self, id: GroupId, operation: &LiveOperation) {
         if self.is_found(id, operation) {
             self.by_key.remove(&operation.group);

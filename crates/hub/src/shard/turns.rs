@@ -1,14 +1,14 @@
-//! How many events are resolved at a time. The bound is one for the whole hub: a shard has a few turns of its own, so
-//! that it always gets on, and takes more from all as long as there are some. A hot trigger, which lives in one shard,
-//! gets most of them.
+//! The limit on concurrent resolutions. It is one limit for the whole hub: each shard has a few permits of its own, so
+//! that it always makes progress, and takes more from a shared pool while some are left. A hot trigger, which lives in
+//! one shard, gets most of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// This part of all turns belongs to shards; the rest is for whoever needs it.
+/// The divisor for the permits that are reserved for shards; the rest is shared.
 const OWN_PART: usize = 4;
 
-/// Turns that any shard may take.
+/// The permits that any shard may take.
 #[derive(Debug)]
 pub(crate) struct SharedTurns {
     own: usize,
@@ -16,15 +16,15 @@ pub(crate) struct SharedTurns {
 }
 
 impl SharedTurns {
-    /// For so many shards, with `most` turns in all.
+    /// Creates the limit for `shards` shards, with `most` permits in all.
     pub(crate) fn new(most: usize, shards: usize) -> Self {
         let own = (most / OWN_PART / shards).max(1);
         Self { own, free: AtomicUsize::new(most.saturating_sub(own * shards)) }
     }
 }
 
-/// The turns of one shard. Whoever waits for a shared one that another shard gives back has events in flight itself,
-/// and looks again when one of these is done.
+/// The permits of one shard. A shard that waits for a shared permit of another shard has resolutions in flight itself,
+/// and tries again when one of them is done.
 #[derive(Debug)]
 pub(super) struct Turns {
     taken: usize,
@@ -44,7 +44,7 @@ impl Turns {
         self.taken < self.shared.own || self.shared.free.load(Relaxed) > 0
     }
 
-    /// False: there is none.
+    /// Takes a permit. Returns false if there is none.
     pub(super) fn take(&mut self) -> bool {
         let has_turn = self.taken < self.shared.own || {
             let one_fewer = |free: usize| free.checked_sub(1);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shard_alone_gets_nearly_all_and_the_others_still_get_on() {
+    fn one_shard_gets_nearly_all_permits_and_the_others_still_make_progress() {
         let shared = Arc::new(SharedTurns::new(16, 2));
         let [mut one, mut two] = [(), ()].map(|()| Turns::new(Arc::clone(&shared)));
         while one.take() {}
@@ -88,11 +88,11 @@ mod tests {
         assert_eq!(two.taken(), 14);
         drop(two);
         while one.take() {}
-        assert_eq!(one.taken(), 14, "who goes leaves his turns to the others");
+        assert_eq!(one.taken(), 14, "a dropped shard leaves its permits to the others");
     }
 
     #[test]
-    fn every_shard_has_a_turn_however_few_there_are() {
+    fn every_shard_has_a_permit_however_few_there_are() {
         let shared = Arc::new(SharedTurns::new(1, 3));
         for _ in 0..3 {
             let mut turns = Turns::new(Arc::clone(&shared));

@@ -1,4 +1,4 @@
-//! The values of placeholders: arguments of a field, as the plan or a JSON object holds them, and claims of a token.
+//! The values of placeholders: arguments of a field, from the plan or a JSON object, and claims of a token.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use bytes::Bytes;
 use execute::{ClaimPath, ClaimScalar, ClaimValues};
 use plan::{Value, Variables};
 
-/// Nesting that rendering follows into the JSON of an argument.
+/// The maximum nesting of the JSON of an argument.
 const DEPTH_MAX: u32 = 64;
 
-/// `args.order.id`: an argument's name and the members below it.
+/// The path in a placeholder, `args.order.id`: an argument's name and the members below it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ArgumentPath {
     pub(crate) argument: Box<str>,
     pub(crate) members: Vec<Box<str>>,
-    /// `{{ claims.… }}`: it is none of the field's arguments.
+    /// The claim, if the placeholder is `{{ claims.… }}` and not an argument of the field.
     pub(crate) claim: Option<ClaimPath>,
 }
 
 impl ArgumentPath {
-    /// Reads `args.order.id` or `claims.tenant`; the error says what to write.
+    /// Parses `args.order.id` or `claims.tenant`. The error shows the expected form.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut names = text.split('.').map(str::trim);
         let hint = || format!("{{{{ {text} }}}} is not understood; write {{{{ args.name }}}}");
@@ -54,7 +54,7 @@ impl std::fmt::Display for ArgumentPath {
     }
 }
 
-/// Why a value is no text.
+/// The reason why a value has no text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoText {
     Missing,
@@ -68,7 +68,7 @@ pub(crate) enum NoText {
 }
 
 impl NoText {
-    /// To go after the name of the argument.
+    /// Returns the reason as a phrase that follows the name of the argument.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "it is not given",
@@ -83,29 +83,29 @@ impl NoText {
     }
 }
 
-/// Where arguments come from.
+/// The arguments of a field.
 pub(crate) trait Arguments {
-    /// The value at `path` as text, or why it is none.
+    /// Returns the value at `path` as text, or the reason why it has none.
     fn text(&self, path: &ArgumentPath) -> Result<String, NoText>;
 
-    /// The same where a list stands for each of its values.
+    /// Returns the values at `path` as texts: a list stands for each of its values.
     fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoText> {
         self.text(path).map(|text| vec![text])
     }
 
-    /// The values at `path`, to compare with: several if there is a list.
+    /// Returns the values at `path` for comparisons: several if it is a list.
     fn scalars(&self, path: &ArgumentPath) -> Result<Vec<Scalar>, Cow<'static, str>>;
 }
 
-/// Arguments of a field as the plan holds them.
+/// The arguments of a field from the plan.
 pub(crate) struct PlannedArguments<'a> {
     pub(crate) arguments: &'a [(Box<str>, Value)],
     pub(crate) variables: &'a Variables,
-    /// Those that the field reads.
+    /// The claims that the field reads.
     pub(crate) claims: &'a ClaimValues,
 }
 
-/// A claim as one word.
+/// Returns a claim as one text.
 fn claim_text(claims: &ClaimValues, path: &ClaimPath) -> Result<String, NoText> {
     match &claim_texts(claims, path)?[..] {
         _ if claims.json(path).is_some_and(|json| json.starts_with('[')) => Err(NoText::List),
@@ -114,7 +114,7 @@ fn claim_text(claims: &ClaimValues, path: &ClaimPath) -> Result<String, NoText> 
     }
 }
 
-/// A claim as words, one for each element of a list.
+/// Returns a claim as texts, one for each element of a list.
 fn claim_texts(claims: &ClaimValues, path: &ClaimPath) -> Result<Vec<String>, NoText> {
     let json = claims.json(path).ok_or(NoText::Missing)?;
     if json == "[]" {
@@ -129,7 +129,8 @@ fn claim_texts(claims: &ClaimValues, path: &ClaimPath) -> Result<Vec<String>, No
     scalars.into_iter().map(text).collect()
 }
 
-/// A claim to compare with. One that is not there is nothing, and not null: nobody is found by having none.
+/// Returns the values of a claim for comparisons. A missing claim is an error and not null, so that it never equals
+/// anything.
 fn claim_scalars(claims: &ClaimValues, path: &ClaimPath) -> Result<Vec<Scalar>, Cow<'static, str>> {
     let scalars = claims.scalars(path).ok_or("there is no such claim")?;
     let scalar = |scalar| match scalar {
@@ -201,17 +202,17 @@ impl Arguments for PlannedArguments<'_> {
     }
 }
 
-/// A value to compare with.
+/// A value for comparisons.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Scalar {
-    /// `null`, or not given.
+    /// `null`, or a missing argument.
     Null,
-    /// As JSON writes it, without quotes.
+    /// The JSON text without quotes.
     Text(String),
 }
 
 impl Scalar {
-    /// `None`: it is null.
+    /// Returns the text. `None` for null.
     pub(crate) fn text(self) -> Option<String> {
         match self {
             Self::Null => None,
@@ -310,7 +311,7 @@ fn member<'a>(entries: &'a [(Box<str>, Value)], name: &str) -> Option<&'a Value>
     entries.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
 }
 
-/// Arguments of a field as one JSON object.
+/// The arguments of a field from one JSON object.
 pub(crate) struct JsonArguments {
     document: Document,
     root: NodeId,
@@ -318,7 +319,7 @@ pub(crate) struct JsonArguments {
 }
 
 impl JsonArguments {
-    /// `None` if `text` is no JSON object. `claims`: those that the field reads.
+    /// Parses `text`. `None` if it is not a JSON object. `claims` are those that the field reads.
     pub(crate) fn parse(text: &Bytes, claims: ClaimValues) -> Option<Self> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         let root = document.parse(text.clone()).ok()?;
@@ -386,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn planned_arguments_render_as_their_json_does() {
+    fn planned_arguments_render_like_their_json() {
         let variables =
             Variables { values: vec![Some(r#"{"id":"v"}"#.into()), None, Some("\"RED\"".into())] };
         let arguments = [

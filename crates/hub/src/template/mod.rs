@@ -20,7 +20,7 @@ const SEPARATORS: [char; 3] = ['.', ':', '/'];
 /// The word behind a path that allows separators in its values: `{{ args.region | tokens }}`.
 const SPANS_TOKENS: &str = "tokens";
 
-/// A compiled topic.
+/// A compiled template of a topic, key or header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Template {
     parts: Vec<Part>,
@@ -150,7 +150,7 @@ impl Template {
         })
     }
 
-    /// The argument or claim that it is, if it is nothing else.
+    /// Returns the argument or claim if the template consists of one placeholder only.
     pub(crate) fn as_argument(&self) -> Option<&ArgumentPath> {
         match &self.parts[..] {
             [Part::Argument(path, _)] => Some(path),
