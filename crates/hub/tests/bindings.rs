@@ -1,4 +1,4 @@
-//! Directives of event subgraphs, from supergraph SDL to topics and to what is said about bad ones.
+//! Tests of the directives of event subgraphs, from supergraph SDL to topics and error messages.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -30,7 +30,7 @@ type edfs__PublishResult @join__type(graph: EVENTS) { success: Boolean! }
 input Filter @join__type(graph: EVENTS) { id: ID! region: String }
 "#;
 
-/// A supergraph with these root fields: `field(arguments)`, then its directive with its arguments.
+/// Returns a supergraph with these root fields: `field(arguments)`, then its directive with its arguments.
 fn supergraph(subscriptions: &[(&str, &str)], mutations: &[(&str, &str)]) -> Supergraph {
     let fields = |fields: &[(&str, &str)], ty: &str| -> String {
         let field = |(field, directive): &(&str, &str)| {
@@ -42,7 +42,7 @@ fn supergraph(subscriptions: &[(&str, &str)], mutations: &[(&str, &str)]) -> Sup
         };
         fields.iter().map(field).collect()
     };
-    // Roots must not be empty.
+    // Root types must not be empty.
     let subscriptions = [
         &[("tick", r#"events__subscribe {topics: ["tick"], providerId: "memory/default"}"#)],
         subscriptions,
@@ -62,7 +62,7 @@ fn supergraph(subscriptions: &[(&str, &str)], mutations: &[(&str, &str)]) -> Sup
     Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// `memory/default`, `nats/default` and `redis/default`; nobody listens there, which bindings do not need.
+/// Returns `memory/default`, `nats/default` and `redis/default`. The brokers do not exist, which bindings do not need.
 fn providers() -> Providers {
     let nats = Nats::start(NatsSettings {
         retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },
@@ -115,7 +115,7 @@ fn string(value: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_filter_stands_beside_the_topic_that_it_filters() {
+async fn a_filter_is_declared_next_to_the_topic_that_it_filters() {
     let filter = |path: &str| {
         let condition =
             format!(r#"{{IN: {{fieldPath: "{path}", values: ["{{{{ args.id }}}}"]}}}}"#);
@@ -126,7 +126,7 @@ async fn a_filter_stands_beside_the_topic_that_it_filters() {
     let topic = r#"events__subscribe {topics: ["a"], providerId: "memory/default"}"#;
     let with = |directive: &str, filters: &[String]| {
         let (binding, arguments) = directive.split_once(' ').expect("name and arguments");
-        // The helper closes the directive; what follows in front of it is a directive of its own.
+        // The helper closes the directive; the text before it is a directive of its own.
         format!("{binding} {arguments}) {}", filters.join(" ").trim_end_matches(')'))
     };
     let right = with(topic, &[filter("id")]);
@@ -259,7 +259,7 @@ async fn a_value_spans_tokens_of_a_subject_only_where_the_template_allows_it() {
 }
 
 #[tokio::test]
-async fn channels_of_redis_may_be_patterns_but_no_client_makes_one() {
+async fn redis_channels_may_be_patterns_but_client_values_may_not() {
     let graph = supergraph(
         &[(
             "moved(id: ID)",
@@ -296,7 +296,7 @@ async fn channels_of_redis_may_be_patterns_but_no_client_makes_one() {
 }
 
 #[tokio::test]
-async fn everything_that_is_wrong_is_listed_with_its_field() {
+async fn all_errors_are_listed_with_their_fields() {
     let graph = supergraph(
         &[
             ("a", r#"edfs__natsSubscribe {subjects: ["x"], providerId: "orders"}"#),
@@ -362,7 +362,7 @@ async fn lists_of_a_client_are_several_topics_up_to_a_bound() {
 }
 
 #[tokio::test]
-async fn a_mapping_or_message_that_cannot_be_is_an_error_at_load() {
+async fn an_invalid_mapping_or_message_is_an_error_at_load() {
     let subscribe = |rest: &str| {
         format!(r#"events__subscribe {{topics: ["t"], providerId: "memory/default", {rest}}}"#)
     };
@@ -418,7 +418,7 @@ async fn a_mapping_or_message_that_cannot_be_is_an_error_at_load() {
 }
 
 #[tokio::test]
-async fn key_and_headers_are_rendered_and_the_trace_goes_along() {
+async fn key_headers_and_trace_context_are_part_of_the_message() {
     let graph = supergraph(
         &[],
         &[(
@@ -472,7 +472,7 @@ async fn key_and_headers_are_rendered_and_the_trace_goes_along() {
 }
 
 #[tokio::test]
-async fn a_header_that_its_broker_would_obey_is_an_error_at_load() {
+async fn a_header_that_controls_the_broker_is_an_error_at_load() {
     let published_with = |name: &str| {
         let directive = format!(
             r#"events__publish {{topic: "news", providerId: "nats/default", headers: [{{name: "{name}", value: "all"}}]}}"#
@@ -493,8 +493,8 @@ async fn a_header_that_its_broker_would_obey_is_an_error_at_load() {
 }
 
 #[tokio::test]
-async fn what_is_published_to_a_stream_is_to_be_stored() {
-    /// Keeps what it gets.
+async fn messages_to_a_stream_are_marked_as_stored() {
+    /// A provider that keeps the published messages.
     #[derive(Default)]
     struct Kept(ProviderStats, Mutex<Vec<Message>>);
     impl Provider for Kept {
@@ -639,12 +639,12 @@ async fn a_stream_begins_where_the_directive_says_and_reads_what_the_broker_stor
         bindings.source(&event, &Variables::default(), &Default::default()).expect("renders")
     };
     assert_eq!(of("all"), of("again"), "one trigger for both");
-    assert_ne!(of("all"), of("new"), "they do not get the same events");
+    assert_ne!(of("all"), of("new"), "they start at different events");
     assert_ne!(of("edfs"), of("lasting"), "the consumers differ");
 }
 
 #[tokio::test]
-async fn a_start_that_cannot_be_is_an_error_at_load() {
+async fn an_invalid_start_is_an_error_at_load() {
     let graph = supergraph(
         &[
             ("a", r#"events__subscribe {topics: ["t"], providerId: "nats/default", start: ALL}"#),
@@ -753,7 +753,7 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_away_makes_a_publication_unsuccessful() {
+async fn an_unavailable_broker_makes_a_publication_unsuccessful() {
     let graph = supergraph(&[], &[("p", r#"edfs__natsPublish {subject: "x"}"#)]);
     let bindings = Bindings::load(&graph, &providers()).expect("the bindings are right");
     let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
@@ -769,7 +769,7 @@ async fn a_broker_that_is_away_makes_a_publication_unsuccessful() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_current_state_is_said_when_the_graph_is_loaded() {
+async fn errors_of_a_current_state_are_reported_when_the_graph_is_loaded() {
     let sdl = |fields: &str| {
         format!(
             r#"

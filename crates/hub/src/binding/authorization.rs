@@ -37,7 +37,7 @@ enum Node {
 #[derive(Debug)]
 enum Value {
     Constant(Box<str>),
-    /// Text with placeholders for arguments or claims. A text that is one placeholder stands for each of its values.
+    /// Text with placeholders for arguments or claims. A text of one placeholder has each of its values.
     Template(Template),
 }
 
@@ -176,7 +176,7 @@ impl Reader<'_> {
         (nodes.len() == items.len()).then_some(nodes)
     }
 
-    /// Reads the values of a condition. `may_be_lists` is true if an argument may stand for several values.
+    /// Reads the values of a condition. `may_be_lists` is true if an argument may have several values.
     fn values(&mut self, value: &ConstValue, may_be_lists: bool) -> Option<Vec<Value>> {
         let items = list_of(value);
         if items.is_empty() || items.len() > CONDITIONS_MAX {
@@ -228,7 +228,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the items of a list. As everywhere in GraphQL, one value stands for a list of one.
+/// Returns the items of a list. As everywhere in GraphQL, one value is a list of one.
 fn list_of(value: &ConstValue) -> &[ConstValue] {
     match value {
         ConstValue::List(items) => items,

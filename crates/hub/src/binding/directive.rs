@@ -131,7 +131,7 @@ impl BindingDirective {
         }
     }
 
-    /// Returns the topics that `directive` names. As everywhere in GraphQL, one value stands for a list of one.
+    /// Returns the topics that `directive` names. As everywhere in GraphQL, one value is a list of one.
     pub(super) fn topics<'a>(
         &self,
         directive: &'a AppliedDirective,

@@ -322,7 +322,10 @@ impl Bindings {
                 kind.is_some_and(|kind| kind.role == EventRole::Subscribe)
             };
             if !field.directives.iter().any(binds) {
-                error("it filters the events of a topic, but the field is bound to no topic".to_owned());
+                error(
+                    "it filters the events of a topic, but the field is bound to no topic"
+                        .to_owned(),
+                );
                 continue;
             }
             if self.filters.contains_key(&id) {

@@ -290,7 +290,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the items of a list. As everywhere in GraphQL, one value stands for a list of one.
+/// Returns the items of a list. As everywhere in GraphQL, one value is a list of one.
 fn list_of(value: &ConstValue) -> &[ConstValue] {
     match value {
         ConstValue::List(items) => items,

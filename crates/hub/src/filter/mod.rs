@@ -67,7 +67,7 @@ enum Key {
 }
 
 impl Comparison {
-    /// Returns the key of a value with this JSON text, without quotes. `None` if it is no value of the type.
+    /// Returns the key of a value with this JSON text, without quotes. `None` if the type has no such value.
     fn key(self, text: &str) -> Option<Key> {
         match self {
             Self::Text => Some(Key::Text(text.into())),

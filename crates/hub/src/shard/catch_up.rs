@@ -82,8 +82,7 @@ impl Shard {
                 if is_over || is_before(position, &replay.position) {
                     return self.go_live(group_id);
                 }
-                // The side reader was quicker than the trigger, whose stream has yet to deliver events that the group
-                // has had.
+                // The side reader was quicker than the trigger, which has yet to read events that the group has had.
                 replay.ahead.insert(group_id);
                 return;
             };

@@ -39,7 +39,9 @@ pub(super) fn source_error(error: &SourceError) -> GraphqlError {
         ),
         SourceError::Gone { provider } => GraphqlError::new(
             ErrorCode::CursorExpired,
-            format!("The event provider {provider} no longer stores the events that follow that cursor."),
+            format!(
+                "The event provider {provider} no longer stores the events that follow that cursor."
+            ),
         ),
     }
 }

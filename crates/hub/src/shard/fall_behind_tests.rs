@@ -1,4 +1,4 @@
-//! Groups that cannot keep up with a source that stores its events, played by hand.
+//! Tests of groups that cannot keep up with a source that stores its events, with a scripted shard.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use super::scripted::{Stage, member};
 use super::{Reading, TriggerId};
 use crate::{HubSettings, Member, Subscription};
 
-/// One event is resolved at a time and two may wait.
+/// Settings with one event in flight and two that may wait.
 fn settings(ring_events: usize) -> HubSettings {
     HubSettings { group_in_flight: 1, group_waiting: 2, ring_events, ..HubSettings::default() }
 }
@@ -23,7 +23,7 @@ fn numbers(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
 }
 
 impl Play {
-    /// A live group that was offered the events up to `last` and has resolved none of them.
+    /// Makes a live group that was offered the events up to `last` and has resolved none of them.
     fn overrun(settings: HubSettings, last: u64) -> (Self, TriggerId, Member, Subscription) {
         let mut play = Self::with(settings);
         let (trigger, member, subscription) = play.live(0);
@@ -31,7 +31,7 @@ impl Play {
         (play, trigger, member, subscription)
     }
 
-    /// Reads and resolves, from `next` to `last`, as fast as the groups take it.
+    /// Reads and resolves the events from `next` to `last`, as fast as the groups accept them.
     fn read_all(&mut self, trigger: TriggerId, pass: u64, mut next: u64, last: u64) {
         for _ in 0..1000 {
             let is_paused = self.stage.readers_paused.contains(&(trigger, pass));
@@ -52,7 +52,7 @@ impl Play {
 }
 
 #[test]
-fn a_group_that_cannot_keep_up_is_given_every_event_from_the_ring() {
+fn a_group_that_cannot_keep_up_gets_every_event_from_the_ring() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 20);
     assert_eq!(play.count(|it| &it.fell_behind), 1);
     assert_eq!(play.count(|it| &it.catching_up), 1);
@@ -70,7 +70,7 @@ fn a_group_that_cannot_keep_up_is_given_every_event_from_the_ring() {
 #[test]
 fn a_group_that_is_further_behind_than_the_ring_reads_from_the_broker() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
-    // It holds 1 to 4, and takes more when those are on their way.
+    // It holds 1 to 4, and gets more when those are in flight.
     while play.stage.readers_opening.is_empty() {
         play.stage.resolve(0);
     }
@@ -83,7 +83,7 @@ fn a_group_that_is_further_behind_than_the_ring_reads_from_the_broker() {
 }
 
 #[test]
-fn a_new_subscriber_is_given_live_events_and_becomes_one_with_the_group_that_was_behind() {
+fn a_new_subscriber_gets_live_events_and_its_group_is_merged_with_the_one_that_was_behind() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 10);
     let (new, answer) = play.come(1, None);
     let _new = joined(answer);
@@ -92,11 +92,11 @@ fn a_new_subscriber_is_given_live_events_and_becomes_one_with_the_group_that_was
     play.stage.resolve_all();
     assert_eq!(play.heard(member), numbers(1..=11));
     assert_eq!(play.heard(new), numbers([11]));
-    assert_eq!(play.groups(), 1, "they are one group again");
+    assert_eq!(play.groups(), 1, "the groups are merged again");
 }
 
 #[test]
-fn deleted_events_are_a_gap_and_the_oldest_that_is_stored_follows() {
+fn deleted_events_are_a_gap_and_the_oldest_stored_event_follows() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
     while play.stage.readers_opening.is_empty() {
         play.stage.resolve(0);
@@ -115,7 +115,7 @@ fn deleted_events_are_a_gap_and_the_oldest_that_is_stored_follows() {
 }
 
 #[test]
-fn a_reader_that_cannot_be_opened_is_tried_again_and_ends_nobody() {
+fn a_reader_that_cannot_be_opened_is_tried_again_and_ends_no_subscriber() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
     while play.stage.readers_opening.is_empty() {
         play.stage.resolve(0);
@@ -145,7 +145,7 @@ fn a_slow_group_holds_up_others_for_a_moment_only() {
         groups.get(group).copied()
     };
     let (slow_group, quick_group) = (mine(&play, 0).unwrap(), mine(&play, 1).unwrap());
-    // Both are behind the ring and read together; then one of them takes no more.
+    // Both are behind the ring and read together; then one of them accepts no more.
     while play.stage.readers_opening.is_empty() {
         play.stage.resolve(0);
     }
@@ -167,7 +167,7 @@ fn a_slow_group_holds_up_others_for_a_moment_only() {
     resolve_quick(&mut play);
     assert!(play.stage.readers_paused.contains(&(trigger, pass)), "it waits for the slow one");
     play.look(10);
-    assert!(!play.stage.readers_paused.contains(&(trigger, pass)), "and now no more");
+    assert!(!play.stage.readers_paused.contains(&(trigger, pass)), "the other group continues");
     let (of, other, _) = play.stage.open_reader(Ok(()));
     assert!(of == trigger && other != pass);
     for offset in next + 1..=40 {
@@ -238,7 +238,7 @@ fn the_end_of_a_finite_source_comes_after_all_of_its_events() {
 }
 
 #[test]
-fn an_end_for_another_reason_comes_after_what_the_group_holds() {
+fn an_end_with_an_error_comes_after_the_events_that_the_group_holds() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 20);
     play.stage.message(trigger, SourceMessage::End(StreamEnd::Gone("topic".into())));
     play.stage.resolve_all();
@@ -263,7 +263,7 @@ fn the_current_state_and_the_events_behind_it_survive_falling_behind() {
 }
 
 #[test]
-fn a_client_that_takes_little_at_a_time_does_not_hold_up_a_group_that_was_live() {
+fn a_client_that_reads_little_at_a_time_does_not_hold_up_a_group_that_was_live() {
     let (mut play, _, _, _subscription) = Play::overrun(settings(100), 40);
     play.outlet.turn();
     while !play.stage.shard.is_holding() {
@@ -277,7 +277,7 @@ fn a_client_that_takes_little_at_a_time_does_not_hold_up_a_group_that_was_live()
     };
     let mut taken = 0;
     for _ in 0..4 {
-        // A little less than ten seconds, and a moment in which it takes something.
+        // A little less than ten seconds, and a moment in which it reads something.
         look(&mut play, 1500);
         play.outlet.turn();
         look(&mut play, 1);
@@ -302,7 +302,7 @@ fn an_outlet_that_does_not_run_makes_a_live_group_fall_behind_and_loses_nothing(
         }
         assert_eq!(play.heard(member), numbers([]));
         assert_eq!((play.count(|it| &it.held_back), play.count(|it| &it.fell_behind)), (1, 1));
-        assert!(play.stage.resolutions.is_empty(), "more results would only be held back");
+        assert!(play.stage.resolutions.is_empty(), "further results would only be held back");
         play.outlet.starve(false);
         let look = |play: &mut Play| {
             play.stage.shard.look_after_held();
@@ -366,7 +366,7 @@ fn a_client_that_leaves_while_its_results_are_held_back_leaves_nothing_behind() 
 }
 
 #[test]
-fn the_policy_latest_drops_events_of_stores_too() {
+fn the_policy_latest_also_drops_stored_events() {
     let settings = HubSettings { catch_up: false, ..settings(100) };
     let (mut play, _, member, _subscription) = Play::overrun(settings, 20);
     play.stage.resolve_all();
@@ -375,7 +375,7 @@ fn the_policy_latest_drops_events_of_stores_too() {
     assert_eq!(play.count(|it| &it.fell_behind), 0);
 }
 
-/// A broker that stores its events, and is not in this process.
+/// A broker that stores its events outside of this process.
 struct Broker(Memory);
 
 impl Provider for Broker {

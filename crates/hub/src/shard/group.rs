@@ -568,7 +568,7 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Aborts the resolutions, whose results no subscriber needs.
+    /// Aborts the resolutions of the group, since no subscriber needs their results.
     fn drop(&mut self) {
         for entry in &self.in_flight {
             if let Progress::Resolving(handle) = &entry.state {

@@ -1,4 +1,4 @@
-//! Subscribers without events are told where they are, played by hand.
+//! Tests of positions for subscribers without events, with a scripted shard.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::cursor::{Resume, Scope};
 use crate::settings::LOOKS_PER_TURN;
 use crate::{Filter, HubSettings, LiveOperation, Member};
 
-/// What somebody hears.
+/// A result or position that a subscriber received.
 #[derive(Clone, PartialEq, Debug)]
 enum Heard {
-    /// An event of that number, and what was lost before it.
+    /// An event with that number, and the number of lost events before it.
     Event(u64, u64),
-    /// It is there.
+    /// The position of that offset.
     At(Position),
     Else(String),
 }
@@ -39,19 +39,19 @@ impl Play {
         }
     }
 
-    /// An operation that wants even numbers only; under another number a group of its own.
+    /// Returns an operation with a filter for even numbers; each number has a group of its own.
     fn even(&self, operation: u128) -> LiveOperation {
         let filter = Some(Arc::new(Filter::one_of("odd", &[0])));
         LiveOperation { filter, ..self.stage.operation("topic", operation, 0) }
     }
 
-    /// An operation that no event is for.
+    /// Returns an operation with a filter that no event passes.
     fn nothing(&self, operation: u128) -> LiveOperation {
         let filter = Some(Arc::new(Filter::one_of("odd", &[7])));
         LiveOperation { filter, ..self.stage.operation("topic", operation, 0) }
     }
 
-    /// All are told who have to be.
+    /// Runs a whole round of positions.
     fn round(&mut self) {
         while self.stage.shard.tell_positions() {}
         self.stage.take_effects();
@@ -63,7 +63,7 @@ impl Play {
         self.cursors.decode(cursor, scope).expect("it is ours")
     }
 
-    /// What somebody has heard since it joined.
+    /// Returns the results and positions that a subscriber received.
     fn hears(&self, member: Member) -> Vec<Heard> {
         let operation = self.stage.operation("topic", 0, 0);
         let hear = |text: String| {
@@ -89,7 +89,7 @@ impl Play {
 }
 
 #[test]
-fn who_gets_nothing_is_told_where_it_is_once_and_who_got_everything_is_not() {
+fn only_subscribers_without_events_get_a_position_and_get_it_once() {
     let mut play = Play::new(10);
     let (trigger, all, _all) = play.live(0);
     let (none, answer) = play.come_for(play.nothing(2), None);
@@ -100,7 +100,7 @@ fn who_gets_nothing_is_told_where_it_is_once_and_who_got_everything_is_not() {
     assert_eq!(play.hears(none), [at(4)]);
     assert_eq!(play.hears(all), (1..=4).map(|it| Heard::Event(it, 0)).collect::<Vec<_>>());
     play.round();
-    assert_eq!(play.hears(none), [at(4)], "nothing is new");
+    assert_eq!(play.hears(none), [at(4)], "the position is not sent again");
     play.publish(trigger, [5]);
     play.stage.resolve_all();
     play.round();
@@ -111,7 +111,7 @@ fn who_gets_nothing_is_told_where_it_is_once_and_who_got_everything_is_not() {
 }
 
 #[test]
-fn what_is_under_way_is_not_passed_over() {
+fn a_position_waits_for_events_in_flight() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
     let (even, answer) = play.come_for(play.even(2), None);
@@ -121,15 +121,15 @@ fn what_is_under_way_is_not_passed_over() {
     assert_eq!(play.hears(even), [], "2 has yet to come");
     play.stage.resolve_all();
     play.round();
-    assert_eq!(play.hears(even), [Heard::Event(2, 0), at(3)], "looked at again without an event");
+    assert_eq!(play.hears(even), [Heard::Event(2, 0), at(3)], "visited again without an event");
     play.publish(trigger, [4]);
     play.stage.resolve_all();
     play.round();
-    assert_eq!(play.hears(even)[2..], [Heard::Event(4, 0)], "its cursor says it all");
+    assert_eq!(play.hears(even)[2..], [Heard::Event(4, 0)], "its cursor has the position");
 }
 
 #[test]
-fn a_loss_is_told_before_a_position_beyond_it() {
+fn a_loss_is_announced_before_a_position_beyond_it() {
     let settings = HubSettings {
         group_in_flight: 1,
         group_waiting: 0,
@@ -149,7 +149,7 @@ fn a_loss_is_told_before_a_position_beyond_it() {
     play.publish(trigger, [7]);
     play.round();
     assert_eq!(play.hears(even), [Heard::Event(2, 0), Heard::Event(6, 1), at(7)]);
-    // The source may have lost something.
+    // The source may have lost events.
     play.stage.message(trigger, SourceMessage::Gap);
     play.publish(trigger, [9]);
     play.round();
@@ -161,7 +161,7 @@ fn a_loss_is_told_before_a_position_beyond_it() {
 }
 
 #[test]
-fn an_outlet_that_drops_something_drops_what_would_hide_it() {
+fn an_outlet_with_losses_drops_positions_that_would_hide_them() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
     let (even, answer) = play.come_for(play.even(2), None);
@@ -179,7 +179,7 @@ fn an_outlet_that_drops_something_drops_what_would_hide_it() {
 }
 
 #[test]
-fn who_comes_has_a_cursor_before_its_first_event() {
+fn a_new_subscriber_gets_a_cursor_before_its_first_event() {
     let mut play = Play::new(10);
     let (_, first, _first) = play.live(7);
     play.round();
@@ -193,12 +193,12 @@ fn who_comes_has_a_cursor_before_its_first_event() {
 }
 
 #[test]
-fn who_comes_again_from_there_has_nothing_read_again() {
+fn a_subscriber_that_resumes_from_a_position_needs_no_reader() {
     let mut play = Play::new(2);
     let (trigger, _, _all) = play.live(0);
     let (none, answer) = play.come_for(play.nothing(2), None);
     let gone = joined(answer);
-    // The ring reaches back two events.
+    // The ring holds two events.
     play.publish(trigger, 1..=9);
     play.stage.resolve_all();
     play.round();
@@ -215,7 +215,7 @@ fn who_comes_again_from_there_has_nothing_read_again() {
     play.round();
     play.round();
     assert_eq!(play.hears(again), [at(10)]);
-    // From the very place where the trigger is, nothing is told.
+    // A subscriber at the trigger's position gets no position.
     let (operation, resume) = (play.nothing(3), Resume::After(position(&[(0, 10)])));
     let (same, answer) = play.come_for(operation, Some(resume));
     let _same = joined(answer);
@@ -224,7 +224,7 @@ fn who_comes_again_from_there_has_nothing_read_again() {
 }
 
 #[test]
-fn a_lane_that_was_read_on_without_events_is_a_place_to_come_again_from() {
+fn a_subscriber_can_resume_from_a_lane_position_without_an_event() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
     let (none, answer) = play.come_for(play.nothing(2), None);
@@ -240,12 +240,12 @@ fn a_lane_that_was_read_on_without_events_is_a_place_to_come_again_from() {
     let (again, answer) = play.come_for(operation, Some(Resume::After(position(&[(0, 8)]))));
     let _again = joined(answer);
     play.stage.resolve_all();
-    assert!(play.stage.readers_opening.is_empty(), "the ring has it");
+    assert!(play.stage.readers_opening.is_empty(), "the ring serves it");
     assert_eq!(play.hears(again), [Heard::Event(12, 0)]);
 }
 
 #[test]
-fn whoever_is_on_the_way_is_told_by_what_it_is_given() {
+fn a_group_that_catches_up_gets_its_position_with_its_events() {
     let mut play = Play::new(1);
     let (trigger, _, _all) = play.live(0);
     play.publish(trigger, 1..=5);
@@ -267,7 +267,7 @@ fn whoever_is_on_the_way_is_told_by_what_it_is_given() {
 }
 
 #[test]
-fn two_groups_that_become_one_are_told_what_one_of_them_does_not_know() {
+fn merged_groups_get_the_position_that_one_of_them_lacks() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
     let (one, answer) = play.come_for(play.nothing(2), None);
@@ -303,7 +303,7 @@ fn cursors_of_another_scope_are_followed_by_new_ones() {
 }
 
 #[test]
-fn who_changes_over_to_another_source_is_told_of_the_change_first() {
+fn a_group_that_moves_to_another_source_announces_a_gap_before_a_position() {
     let mut play = Play::new(10);
     let (trigger, first, _first) = play.live(0);
     play.publish(trigger, [1]);
@@ -318,11 +318,11 @@ fn who_changes_over_to_another_source_is_told_of_the_change_first() {
     play.stage.message(target, SourceMessage::Passed(mark(0, 40)));
     play.round();
     let heard = play.hears(first);
-    assert_eq!(heard, [Heard::Event(1, 0), Heard::Event(2, 0)], "a gap is to be announced");
+    assert_eq!(heard, [Heard::Event(1, 0), Heard::Event(2, 0)], "the gap is not announced yet");
 }
 
 #[test]
-fn a_source_that_ends_tells_nobody_where_it_was() {
+fn a_source_that_ended_sends_no_position() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
     let (even, answer) = play.come_for(play.even(2), None);
@@ -334,11 +334,11 @@ fn a_source_that_ends_tells_nobody_where_it_was() {
     play.round();
     let end = Else("end: PROVIDER_UNAVAILABLE".into());
     assert_eq!(play.hears(even), [Heard::Event(2, 0), end]);
-    assert!(!play.stage.shard.has_positions(), "and is forgotten");
+    assert!(!play.stage.shard.has_positions(), "its trigger is removed");
 }
 
 #[test]
-fn without_cursors_nobody_is_told_anything() {
+fn without_cursors_no_positions_are_sent() {
     let mut stage = Stage::new(HubSettings::default());
     let outlet = Arc::default();
     let answer = stage.subscribe(&outlet, super::scripted::member(1), "topic", 1, 0);
@@ -351,7 +351,7 @@ fn without_cursors_nobody_is_told_anything() {
 }
 
 #[test]
-fn a_round_takes_many_groups_bit_by_bit_and_meets_each_whoever_goes_meanwhile() {
+fn a_round_visits_every_group_in_small_steps_while_others_leave() {
     const GROUPS: u128 = 2000;
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
@@ -371,7 +371,7 @@ fn a_round_takes_many_groups_bit_by_bit_and_meets_each_whoever_goes_meanwhile() 
     while play.stage.shard.tell_positions() {
         turns += 1;
         assert!(play.count(|it| &it.positions) <= turns * LOOKS_PER_TURN as u64);
-        // From all over the list.
+        // Groups from all over the list are removed.
         for (number, (member, subscription)) in comers.by_ref().take(100).enumerate() {
             match number % 2 {
                 0 => play.stage.leave(subscription),
@@ -383,6 +383,6 @@ fn a_round_takes_many_groups_bit_by_bit_and_meets_each_whoever_goes_meanwhile() 
     assert!(turns as usize >= GROUPS as usize / LOOKS_PER_TURN, "{turns}");
     assert!(play.stage.shard.turns_of_round() >= GROUPS as usize / 2 / LOOKS_PER_TURN);
     assert!(staying.iter().all(|(member, _)| play.hears(*member) == [at(1)]));
-    // A round of which nothing is new looks at the trigger alone.
+    // A round without a new position visits the trigger alone.
     assert!(!play.stage.shard.tell_positions());
 }

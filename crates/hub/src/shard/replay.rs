@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_serves_whoever_stands_at_its_base_or_further_in_every_lane() {
+    fn the_ring_serves_positions_at_or_behind_its_base_in_every_lane() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(3, &room);
         replay.passed(mark(0, 10));

@@ -1,6 +1,6 @@
-//! Simulation of subscribers that come again with their latest cursors, and of a broker that stores its events in
-//! lanes. Streams deliver the lanes in any order, live streams lose events, the broker deletes old events, and graphs
-//! are replaced. It is random and repeatable like [`super::simulation`], and shares its seeds. It checks that
+//! Simulation of subscribers that resume from their latest cursors, and of a broker that stores its events in lanes.
+//! Streams deliver the lanes in any order, live streams lose events, the broker deletes old events, and graphs are
+//! replaced. It is random and repeatable like [`super::simulation`], and shares its seeds. It checks that
 //!
 //! - a subscriber with a cursor gets every event behind it, in the order of each lane and once, unless a loss is
 //!   announced;
@@ -31,7 +31,7 @@ use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
 
 const STEPS: u32 = 400;
 
-/// In so many rounds everything that can be delivered is delivered once the disturbances are over.
+/// The maximum number of rounds in which everything that can be delivered is delivered, once the disturbances are over.
 const ROUNDS_MAX: u32 = 10_000;
 const TOPICS: u64 = 2;
 const LANES: usize = 3;
@@ -48,7 +48,7 @@ const WITH_STATE: u64 = 1;
 struct Topic {
     published: [u64; LANES],
     forgotten: [u64; LANES],
-    /// When, for each that was published.
+    /// The time of each published event.
     times: [Vec<u64>; LANES],
 }
 
@@ -58,14 +58,14 @@ impl Topic {
         self.times[lane].push(time);
     }
 
-    /// The first offset since, of each lane.
+    /// Returns the first offset since that time, of each lane.
     fn since(&self, time: u64) -> [u64; LANES] {
         let first = |lane: usize| self.times[lane].partition_point(|it| *it < time);
         std::array::from_fn(|lane| first(lane) as u64 + 1)
     }
 }
 
-/// What a stream delivers next in each lane.
+/// A stream, and the next offset that it delivers in each lane.
 #[derive(Clone, Copy)]
 struct Stream {
     topic: u64,
@@ -79,22 +79,22 @@ struct Subscriber {
     operation: u64,
     answer: Option<Answer>,
     subscription: Option<Subscription>,
-    /// Came with that.
+    /// The position in its cursor.
     after: Option<Position>,
-    /// Or with that event and a time: the first offset since, of each lane.
+    /// The event in its cursor, if it has a time and no position, and the first offset since that time, of each lane.
     since: Option<(Mark, [u64; LANES])>,
-    /// What was published when it was let in.
+    /// The number of published events when it was added.
     from: [u64; LANES],
 }
 
 impl Subscriber {
-    /// Came without a cursor.
+    /// True if it came without a cursor.
     fn is_new(&self) -> bool {
         self.after.is_none() && self.since.is_none()
     }
 }
 
-/// The event that somebody has heard.
+/// Returns lane and offset of a received event.
 fn event_in(heard: &str) -> Option<(usize, u64)> {
     let (_, rest) = heard.split_once("\"lane\":")?;
     let (lane, rest) = rest.split_once(",\"offset\":").unwrap();
@@ -110,17 +110,17 @@ struct Simulation {
     random: Random,
     stage: Stage,
     cursors: Arc<Cursors>,
-    /// All that have been looked at.
+    /// The positions of all cursors that were decoded.
     decoded: RefCell<HashMap<String, Position>>,
     outlets: Vec<Arc<ScriptedOutlet>>,
     subscribers: Vec<Subscriber>,
     topics: [Topic; TOPICS as usize],
-    /// Goes on with each event that is published.
+    /// The time, which advances with each published event.
     time: u64,
     live: HashMap<TriggerId, Stream>,
     readers: HashMap<(TriggerId, u64), Stream>,
     generation: u64,
-    /// Does anything ever get lost?
+    /// True if events may be lost.
     is_rough: bool,
 }
 
@@ -159,7 +159,7 @@ impl Simulation {
     fn step(&mut self) {
         match self.random.below(100) {
             0..6 => self.subscribe(),
-            6..20 => self.come_again(),
+            6..20 => self.resume_subscriber(),
             20..28 => self.leave(),
             28..34 => self.open(),
             34..42 => self.open_reader(),
@@ -167,12 +167,12 @@ impl Simulation {
             52..64 => self.deliver(),
             64..76 => self.read(),
             76..87 => self.resolve(),
-            87..89 => self.look(),
-            90..94 => self.tell(),
+            87..89 => self.pass_time(),
+            90..94 => self.step_positions(),
             94 => self.lose(),
             95 => self.lose_or_end(),
-            96 => self.forget(),
-            97 => self.give_up(),
+            96 => self.delete_old_events(),
+            97 => self.cancel_subscribe(),
             89 | 98 => self.disturb_outlet(),
             _ => self.reload(),
         }
@@ -180,8 +180,8 @@ impl Simulation {
     }
 
     fn settle(&mut self) {
-        self.hear_answers();
-        self.stage.hear_of_leaving();
+        self.receive_replies();
+        self.stage.process_leaves();
         let (closed, readers) = (&self.stage.closed, &self.stage.readers_closed);
         self.live.retain(|trigger, _| !closed.contains(trigger));
         self.readers.retain(|of, _| !readers.contains(of));
@@ -196,11 +196,11 @@ impl Simulation {
         if operation == WITH_STATE {
             wanted = Stage::with_state(wanted);
         }
-        // Some are resolved in batches, and nobody can tell.
+        // Some are resolved in batches, which must make no difference.
         if operation == 0 { wanted } else { Stage::with_batches(wanted) }
     }
 
-    fn come(&mut self, topic: u64, operation: u64, resume: Option<Resume>) {
+    fn add_subscriber(&mut self, topic: u64, operation: u64, resume: Option<Resume>) {
         let outlet = self.random.below(OUTLETS) as usize;
         let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
         let wanted = self.operation(topic, operation);
@@ -231,22 +231,22 @@ impl Simulation {
 
     fn subscribe(&mut self) {
         let (topic, operation) = (self.random.below(TOPICS), self.random.below(3));
-        self.come(topic, operation, None);
+        self.add_subscriber(topic, operation, None);
     }
 
-    /// Some are told where they are.
-    fn tell(&mut self) {
+    /// Runs one step of a position round.
+    fn step_positions(&mut self) {
         self.stage.shard.tell_positions();
         self.stage.take_effects();
     }
 
-    /// What a cursor says that a subscriber has heard, with a payload or without one.
+    /// Returns the position in a received cursor, with or without a payload.
     fn position_in(&self, subscriber: &Subscriber, heard: &str) -> Option<Position> {
         let cursor = heard.split_once("\"cursor\":\"")?.1.split('"').next()?;
         let decode = || {
             let source = self.operation(subscriber.topic, subscriber.operation).source;
             let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
-            match self.cursors.decode(cursor, scope).expect("it is ours") {
+            match self.cursors.decode(cursor, scope).expect("this test signed it") {
                 Resume::After(position) => position,
                 Resume::Since { .. } => panic!("cursors of few lanes have positions"),
             }
@@ -255,8 +255,8 @@ impl Simulation {
         Some(decoded.entry(cursor.to_owned()).or_insert_with(decode).clone())
     }
 
-    /// With any cursor that somebody has had, be it still there or not.
-    fn come_again(&mut self) {
+    /// Subscribes with any cursor that a subscriber has received, whether it is still there or not.
+    fn resume_subscriber(&mut self) {
         if self.subscribers.is_empty() {
             return;
         }
@@ -266,21 +266,22 @@ impl Simulation {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
         let cursors: Vec<_> = heard.iter().filter(|it| it.contains("\"cursor\":\"")).collect();
         let Some(back) = cursors.len().checked_sub(1) else { return };
-        // Mostly the last one, since clients bring that.
+        // Mostly the last cursor, since clients resume from that.
         let back = if self.random.below(3) == 0 { self.random.below(back as u64 + 1) } else { 0 };
         let chosen = cursors[cursors.len() - 1 - back as usize];
         let position = self.position_in(&self.subscribers[index], chosen);
         if let Some((lane, offset)) = event_in(chosen)
             && self.random.below(6) == 0
         {
-            // As if there were more lanes than a cursor holds. Others had not delivered all when it was published.
+            // As if there were more lanes than a cursor holds. Other lanes had not delivered all events when it was
+            // published.
             let published = self.topics[topic as usize].times[lane][offset as usize - 1];
             let time = published.saturating_sub(self.random.below(6));
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(time);
             let since = Resume::Since { mark: Self::mark(lane, offset), time };
-            return self.come(topic, operation, Some(since));
+            return self.add_subscriber(topic, operation, Some(since));
         }
-        self.come(topic, operation, position.map(Resume::After));
+        self.add_subscriber(topic, operation, position.map(Resume::After));
     }
 
     fn leave(&mut self) {
@@ -294,13 +295,13 @@ impl Simulation {
         }
     }
 
-    fn give_up(&mut self) {
+    fn cancel_subscribe(&mut self) {
         if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.answer.is_some()) {
             subscriber.answer = None;
         }
     }
 
-    fn hear_answers(&mut self) {
+    fn receive_replies(&mut self) {
         for subscriber in &mut self.subscribers {
             let Some(answer) = &mut subscriber.answer else { continue };
             match answer.try_recv() {
@@ -310,13 +311,13 @@ impl Simulation {
                     subscriber.answer = None;
                 }
                 Err(tokio::sync::oneshot::error::TryRecvError::Empty) => {}
-                Err(error) => panic!("every caller gets an answer: {error}"),
+                Err(error) => panic!("every caller gets a reply: {error}"),
             }
         }
     }
 
-    /// Lets time pass for subscribers that wait for others, and for groups that wait for their members.
-    fn look(&mut self) {
+    /// Lets time pass for subscribers that wait for others, and for groups that wait for their subscribers.
+    fn pass_time(&mut self) {
         for _ in 0..self.random.below(60) {
             self.stage.shard.look_after_gathered();
             self.stage.take_effects();
@@ -335,7 +336,7 @@ impl Simulation {
     fn disturb_outlet(&mut self) {
         let outlet = Arc::clone(&self.outlets[self.random.below(OUTLETS) as usize]);
         if !self.stage.shard.settings.catch_up {
-            // Then results are dropped, which other simulations play.
+            // Results are dropped then, which other simulations cover.
             return;
         }
         outlet.starve(self.random.below(2) == 0);
@@ -350,7 +351,7 @@ impl Simulation {
         Mark { lane: lane as u32, offset, part: 0 }
     }
 
-    /// What the lanes that hold something were read up to when a stream begins.
+    /// Returns the marks of the lanes with events when a stream begins.
     fn baseline(&self, stream: &Stream) -> Vec<SourceMessage> {
         let published = self.topics[stream.topic as usize].published;
         let holds = (0..LANES).filter(|&lane| published[lane] > 0);
@@ -387,7 +388,7 @@ impl Simulation {
                 std::array::from_fn(|lane| next[lane].max(forgotten[lane] + 1))
             }
             Start::All => forgotten.map(|it| it + 1),
-            other => panic!("a reader goes on somewhere: {other:?}"),
+            other => panic!("a reader has a start in the past: {other:?}"),
         };
         let of_group = self.stage.shard.triggers[&trigger].replay.as_ref().unwrap().reader_of(pass);
         if of_group == Some(FALLEN) && self.random.below(4) == 0 {
@@ -422,7 +423,7 @@ impl Simulation {
         self.topics[topic].publish(lane, self.time);
     }
 
-    /// The next message of a stream, from any of its lanes.
+    /// Returns the next message of a stream, from any of its lanes.
     fn next(topics: &[Topic], random: &mut Random, stream: &mut Stream) -> Option<SourceMessage> {
         let topic = &topics[stream.topic as usize];
         let has_more: Vec<_> =
@@ -473,7 +474,7 @@ impl Simulation {
         }
     }
 
-    /// A live stream skips some events, and says so.
+    /// Makes a live stream skip some events, and announce that.
     fn lose(&mut self) {
         if !self.is_rough {
             return;
@@ -488,7 +489,7 @@ impl Simulation {
         }
     }
 
-    /// The same, or it ends.
+    /// Makes a live stream lose events or end.
     fn lose_or_end(&mut self) {
         if !self.is_rough || self.random.below(4) > 0 {
             return self.lose();
@@ -500,8 +501,8 @@ impl Simulation {
         }
     }
 
-    /// The broker drops old events.
-    fn forget(&mut self) {
+    /// Makes the broker drop old events.
+    fn delete_old_events(&mut self) {
         if self.is_rough {
             let topic = &mut self.topics[self.random.below(TOPICS) as usize];
             let lane = self.random.below(LANES as u64) as usize;
@@ -550,7 +551,7 @@ impl Simulation {
                     "a reader is there if it is needed"
                 );
                 let is_paused = side.stream.as_ref().is_some_and(|it| it.is_paused);
-                assert!(!is_paused || side.full > 0, "nobody waits for nothing");
+                assert!(!is_paused || side.full > 0, "a paused reader waits for a group");
             }
             let is_read =
                 |it: &&GroupId| shard.groups[*it].catching.as_ref().unwrap().mode == Mode::Reader;
@@ -563,30 +564,30 @@ impl Simulation {
         assert!(held_back.into_iter().all(|it| shard.held_back.contains(&it.id)));
         let could_start = |it: &super::Group| it.can_start(shard.settings.group_in_flight);
         let waits = shard.groups.values().any(|it| could_start(it));
-        assert!(!waits || !shard.turns.may_take(), "nobody waits in vain");
-        assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has members");
+        assert!(!waits || !shard.turns.may_take(), "no group waits while a permit is free");
+        assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has subscribers");
         for subscriber in &self.subscribers {
             self.check_heard(subscriber);
         }
     }
 
-    /// Holes and repetitions; returns how far it got in each lane and whether it was told of a loss.
+    /// Checks for holes and repetitions. Returns the latest offset in each lane, and whether a loss was announced.
     fn check_heard(&self, subscriber: &Subscriber) -> ([u64; LANES], bool) {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
         let after = |lane: usize| match (&subscriber.after, &subscriber.since) {
             (Some(position), _) => Some(position.lane(lane as u32).map_or(0, |mark| mark.offset)),
-            // Of the others it may get again what it has had.
+            // Events of other lanes may be repeated.
             (None, Some((mark, _))) => (mark.lane == lane as u32).then_some(mark.offset),
             (None, None) => None,
         };
-        // No later than with that it begins, unless the broker has dropped it.
+        // The first event is no later than this one, unless the broker has dropped it.
         let forgotten = &self.topics[subscriber.topic as usize].forgotten;
         let since = |lane: usize| {
             let (_, since) = subscriber.since.as_ref()?;
             Some(since[lane].max(forgotten[lane] + 1))
         };
         let mut latest: [Option<u64>; LANES] = std::array::from_fn(after);
-        // How far it was told that it is.
+        // The latest position that it was sent.
         let mut told = [0; LANES];
         let mut has_lost = false;
         let is_filtered = subscriber.operation == FILTERED;
@@ -600,12 +601,12 @@ impl Simulation {
                 let position = self.position_in(subscriber, payload).unwrap();
                 for mark in position.marks() {
                     let lane = mark.lane as usize;
-                    // What was published before it came is not for it.
+                    // Events from before its subscription are not for it.
                     let had = latest[lane].or(since(lane).map(|first| first - 1));
                     let had = had.unwrap_or(subscriber.from[lane]);
                     assert!(
                         has_lost || mark.offset < follows(had),
-                        "lane {lane}: told {} after {had}: {heard:?}",
+                        "lane {lane}: position {} after {had}: {heard:?}",
                         mark.offset
                     );
                     told[lane] = told[lane].max(mark.offset);
@@ -637,7 +638,7 @@ impl Simulation {
         (latest.map(Option::unwrap_or_default), has_lost)
     }
 
-    /// Everything comes to an end that can.
+    /// Ends the disturbances and runs until nothing changes.
     fn come_to_rest(&mut self) {
         for outlet in &self.outlets {
             outlet.starve(false);
@@ -650,7 +651,7 @@ impl Simulation {
                 self.open_reader();
                 self.deliver();
                 self.read();
-                self.look();
+                self.pass_time();
             }
             self.stage.resolve_all();
             self.look_after_held();
@@ -671,7 +672,7 @@ impl Simulation {
                 return;
             }
         }
-        panic!("something goes on for ever");
+        panic!("the simulation does not come to rest");
     }
 
     fn heard_in_all(&self) -> usize {
@@ -704,7 +705,7 @@ impl Simulation {
             let has_state = heard.get(1).is_some_and(|it| it.starts_with(r#"{"data":"state""#));
             let wants_state = subscriber.operation == WITH_STATE && subscriber.is_new();
             assert_eq!(has_state, wants_state, "{heard:?}");
-            // What was dropped last is told with an event that has yet to come.
+            // The last loss is announced with the next event, which has not come yet.
             let group = subscriber.subscription.as_ref().map(Subscription::group).unwrap();
             self.check_told(subscriber, group, &heard);
             let has_lost = has_lost || self.stage.shard.owes_news(group);
@@ -723,15 +724,18 @@ impl Simulation {
         for trigger in shard.triggers.values() {
             let replay = trigger.replay.as_ref().unwrap();
             if !self.is_rough {
-                assert!(replay.is_idle(), "all have caught up");
-                assert!(replay.readers.iter().all(|it| it.stream.is_none()), "and need no reader");
-                assert!(trigger.twins.is_empty(), "equal groups are one");
+                assert!(replay.is_idle(), "all groups have caught up");
+                assert!(
+                    replay.readers.iter().all(|it| it.stream.is_none()),
+                    "no group needs a reader"
+                );
+                assert!(trigger.twins.is_empty(), "equal groups are merged");
             }
         }
         self.leave_all();
     }
 
-    /// Nobody has to have anything read again that was for others.
+    /// Checks that a subscriber would not read events for others again.
     fn check_told(&self, subscriber: &Subscriber, group: GroupId, heard: &[String]) {
         let shard = &self.stage.shard;
         let group = &shard.groups[&shard.group_now(group)];
@@ -743,13 +747,13 @@ impl Simulation {
         }
     }
 
-    /// Nothing stays.
+    /// Removes all subscribers and checks that nothing is left.
     fn leave_all(mut self) {
         for subscriber in &mut self.subscribers {
             subscriber.answer = None;
             subscriber.subscription = None;
         }
-        self.stage.hear_of_leaving();
+        self.stage.process_leaves();
         while !self.stage.opening.is_empty() || !self.stage.readers_opening.is_empty() {
             self.open();
             self.open_reader();
@@ -769,13 +773,13 @@ impl Simulation {
         ] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }
-        assert!(self.outlets.iter().all(|outlet| outlet.is_empty()), "members leaked");
+        assert!(self.outlets.iter().all(|outlet| outlet.is_empty()), "subscribers leaked");
     }
 }
 
 #[test]
-fn whoever_comes_again_gets_everything_once_and_in_order() {
-    let [fell_behind, parted, held_back] = [const { AtomicU64::new(0) }; 3];
+fn a_subscriber_that_resumes_gets_every_event_once_and_in_order() {
+    let [fell_behind, separated, held_back] = [const { AtomicU64::new(0) }; 3];
     for_seeds(|seed| {
         let mut simulation = Simulation::new(seed);
         (0..STEPS).for_each(|_| simulation.step());
@@ -783,12 +787,12 @@ fn whoever_comes_again_gets_everything_once_and_in_order() {
         fell_behind.fetch_add(stats.fell_behind.load(Relaxed), Relaxed);
         held_back.fetch_add(stats.held_back.load(Relaxed), Relaxed);
         let replays = simulation.stage.shard.triggers.values().filter_map(|it| it.replay.as_ref());
-        let has_parted = replays.into_iter().any(|it| it.readers.len() > FIRST_SLOW);
-        parted.fetch_add(has_parted.into(), Relaxed);
+        let has_separated = replays.into_iter().any(|it| it.readers.len() > FIRST_SLOW);
+        separated.fetch_add(has_separated.into(), Relaxed);
         simulation.finish();
     });
     let is_one = std::env::var_os("STARLING_SEED").is_some();
     assert!(is_one || fell_behind.into_inner() > 0, "some groups fell behind");
-    assert!(is_one || parted.into_inner() > 0, "some groups were given readers of their own");
+    assert!(is_one || separated.into_inner() > 0, "some groups got readers of their own");
     assert!(is_one || held_back.into_inner() > 0, "some outlets did not run");
 }

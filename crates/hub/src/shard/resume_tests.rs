@@ -1,4 +1,4 @@
-//! Who comes with a cursor, played by hand.
+//! Tests of subscribers with cursors, with a scripted shard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -43,7 +43,7 @@ impl Play {
         Self { stage, outlet: Arc::default(), cursors, comers: 0 }
     }
 
-    /// A trigger on `topic` that stands at lane 0, offset `at`, with one subscriber.
+    /// Makes a live trigger on `topic` at lane 0, offset `at`, with one subscriber.
     pub(super) fn live(&mut self, at: u64) -> (TriggerId, Member, Subscription) {
         let (comer, answer) = self.come(1, None);
         let trigger = self.stage.open();
@@ -80,7 +80,7 @@ impl Play {
         self.stage.read(trigger, pass, Self::event(offset))
     }
 
-    /// The numbers that somebody heard, or whatever else was said.
+    /// Returns the event numbers that a subscriber received, and all other commands as they are.
     pub(super) fn heard(&self, member: Member) -> Vec<String> {
         let number = |payload: String| match payload.strip_prefix("{\"data\":") {
             Some(rest) => {
@@ -92,7 +92,7 @@ impl Play {
         self.outlet.heard(member).into_iter().skip(1).map(number).collect()
     }
 
-    /// So much time passes for those who come again and wait for others.
+    /// Lets time pass for subscribers that wait for others.
     pub(super) fn look(&mut self, looks: u32) {
         for _ in 0..looks {
             self.stage.shard.look_after_gathered();
@@ -118,7 +118,7 @@ fn refused(mut answer: Answer) -> ErrorCode {
 }
 
 #[test]
-fn within_the_ring_it_gets_what_it_missed_and_then_joins_its_group() {
+fn a_subscriber_within_the_ring_gets_what_it_missed_and_then_joins_its_group() {
     let mut play = Play::new(10);
     let (trigger, first, _first) = play.live(0);
     play.events(trigger, 1..=4);
@@ -126,7 +126,7 @@ fn within_the_ring_it_gets_what_it_missed_and_then_joins_its_group() {
     let (again, answer) = play.come(1, after(&[(0, 2)]));
     let _again = joined(answer);
     play.stage.resolve_all();
-    assert_eq!(play.groups(), 1, "they are one group again");
+    assert_eq!(play.groups(), 1, "the groups are merged again");
     play.events(trigger, [5]);
     assert_eq!(play.stage.resolutions.len(), 1, "resolved once for both");
     play.stage.resolve_all();
@@ -141,7 +141,7 @@ fn events_in_flight_are_neither_skipped_nor_repeated() {
     let mut play = Play::new(10);
     let (trigger, first, _first) = play.live(0);
     play.events(trigger, 1..=3);
-    // The group has delivered 1, and 2 and 3 are under way. One comes from another router, where it has had 2.
+    // The group has delivered 1, and 2 and 3 are in flight. A subscriber comes from another router, where it has had 2.
     play.stage.resolve(0);
     let (again, answer) = play.come(1, after(&[(0, 2)]));
     let again_handle = joined(answer);
@@ -157,11 +157,11 @@ fn events_in_flight_are_neither_skipped_nor_repeated() {
     assert_eq!(play.groups(), 1);
     play.stage.leave(again_handle);
     assert_eq!(play.heard(again).last().unwrap(), "end: unsubscribed");
-    assert!(play.stage.shard.merged.is_empty(), "nobody leaves under that name any more");
+    assert!(play.stage.shard.merged.is_empty(), "no subscriber leaves by that id any more");
 }
 
 #[test]
-fn a_storm_of_those_who_come_from_before_the_ring_makes_one_reader_and_one_resolution() {
+fn many_subscribers_from_before_the_ring_share_one_reader_and_one_resolution() {
     let mut play = Play::new(2);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=9);
@@ -176,7 +176,7 @@ fn a_storm_of_those_who_come_from_before_the_ring_makes_one_reader_and_one_resol
     for offset in 5..=6 {
         assert_eq!(play.read(trigger, pass, offset), Reading::On);
     }
-    // From 7 on the ring has it all.
+    // The ring has all events from 7 on.
     assert_eq!(play.read(trigger, pass, 7), Reading::Over);
     assert_eq!(play.stage.readers_closed, [(trigger, pass)]);
     play.stage.resolve_all();
@@ -197,7 +197,7 @@ fn a_storm_of_those_who_come_from_before_the_ring_makes_one_reader_and_one_resol
 }
 
 #[test]
-fn who_comes_from_before_the_readers_place_makes_it_begin_again_and_nobody_hears_twice() {
+fn a_subscriber_from_before_the_readers_position_makes_it_begin_again_without_repetitions() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=9);
@@ -207,9 +207,9 @@ fn who_comes_from_before_the_readers_place_makes_it_begin_again_and_nobody_hears
     let _one = joined(answer);
     play.read(trigger, pass, 5);
     let (other, answer) = play.come(2, after(&[(0, 2)]));
-    assert_eq!(play.read(trigger, pass, 6), Reading::On, "others may come");
+    assert_eq!(play.read(trigger, pass, 6), Reading::On, "the reader waits for more subscribers");
     play.look(4);
-    assert_eq!(play.read(trigger, pass, 7), Reading::Over, "it is not read further");
+    assert_eq!(play.read(trigger, pass, 7), Reading::Over, "the old stream is dropped");
     let (_, pass, _) = play.stage.open_reader(Ok(()));
     let _other = joined(answer);
     for offset in 3..=8 {
@@ -223,12 +223,12 @@ fn who_comes_from_before_the_readers_place_makes_it_begin_again_and_nobody_hears
 }
 
 #[test]
-fn those_who_owe_what_a_reader_brought_are_not_one_group_before_it_is_delivered() {
+fn groups_with_undelivered_events_of_a_reader_are_not_merged() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=9);
     play.stage.resolve_all();
-    // Nobody of their operation has stayed.
+    // The operation has no other subscriber.
     let (one, first) = play.come(2, after(&[(0, 4)]));
     let (other, second) = play.come(2, after(&[(0, 6)]));
     let (_, pass, _) = play.stage.open_reader(Ok(()));
@@ -236,25 +236,25 @@ fn those_who_owe_what_a_reader_brought_are_not_one_group_before_it_is_delivered(
     for offset in 5..=8 {
         play.read(trigger, pass, offset);
     }
-    // Both get live events by now, and nothing was resolved.
+    // Both get live events now, and no event was resolved.
     assert_eq!((play.groups(), play.stage.resolutions.len()), (3, 5 + 3));
     play.stage.resolve_all();
     assert_eq!(play.heard(one), ["5", "6", "7", "8", "9"]);
     assert_eq!(play.heard(other), ["7", "8", "9"]);
     play.events(trigger, [10]);
     play.stage.resolve_all();
-    assert_eq!(play.groups(), 2, "now they are");
+    assert_eq!(play.groups(), 2, "the groups are merged now");
 }
 
 #[test]
-fn a_storm_that_comes_bit_by_bit_makes_two_readers() {
+fn subscribers_that_come_one_by_one_make_two_readers() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=9);
     play.stage.resolve_all();
     let mut storm = vec![play.come(1, after(&[(0, 4)]))];
     let (_, pass, _) = play.stage.open_reader(Ok(()));
-    // It has gone on each time that the next one comes, and has met the trigger in the end.
+    // It has read on each time that the next one comes, and has met the trigger in the end.
     for offset in 5..=8 {
         play.read(trigger, pass, offset);
         play.stage.resolve_all();
@@ -262,7 +262,7 @@ fn a_storm_that_comes_bit_by_bit_makes_two_readers() {
         play.look(3);
     }
     assert!(play.stage.readers_opening.is_empty() && play.stage.shard.is_gathering());
-    assert_eq!(play.stage.readers_closed, [(trigger, pass)], "nothing is read for nobody");
+    assert_eq!(play.stage.readers_closed, [(trigger, pass)], "a reader without groups is closed");
     play.look(1);
     assert!(!play.stage.shard.is_gathering());
     let (_, pass, _) = play.stage.open_reader(Ok(()));
@@ -278,7 +278,7 @@ fn a_storm_that_comes_bit_by_bit_makes_two_readers() {
 }
 
 #[test]
-fn nobody_waits_for_comers_without_end_and_those_who_go_are_not_read_for() {
+fn subscribers_wait_for_others_a_second_at_most_and_cancelled_ones_need_no_reader() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=9);
@@ -299,14 +299,14 @@ fn nobody_waits_for_comers_without_end_and_those_who_go_are_not_read_for() {
     let (_, pass, _) = play.stage.open_reader(Ok(()));
     play.read(trigger, pass, 5);
     play.stage.resolve_all();
-    // Somebody who gives up while it waits.
+    // A subscriber is cancelled while it waits.
     drop(play.come(3, after(&[(0, 1)])));
     play.look(4);
     assert!(play.stage.readers_opening.is_empty() && !play.stage.shard.is_gathering());
 }
 
 #[test]
-fn members_who_were_given_up_once_are_waited_for_again_as_soon_as_they_take_something() {
+fn a_group_waits_again_for_slow_subscribers_once_they_have_read_something() {
     let settings = HubSettings { group_in_flight: 1, ring_events: 20, ..HubSettings::default() };
     let mut play = Play::with(settings);
     let (trigger, _, _first) = play.live(0);
@@ -318,7 +318,7 @@ fn members_who_were_given_up_once_are_waited_for_again_as_soon_as_they_take_some
     let (_, answer) = play.come(2, after(&[(0, 2)]));
     let _one = joined(answer);
     let replayed = |play: &Play| play.count(|it| &it.replayed);
-    // Ten seconds in which they take nothing; then it goes on without them.
+    // For ten seconds they read nothing; then the group continues without them.
     for _ in 0..2000 {
         assert_eq!((replayed(&play), play.stage.shard.is_holding()), (0, true));
         play.stage.shard.look_after_held();
@@ -327,7 +327,7 @@ fn members_who_were_given_up_once_are_waited_for_again_as_soon_as_they_take_some
     assert_eq!((replayed(&play), play.stage.shard.is_holding()), (2, false));
     play.stage.resolve(0);
     assert_eq!((replayed(&play), play.stage.shard.is_holding()), (3, false));
-    // They take something, and are full again before all is given.
+    // They read some events, and are full again before all are delivered.
     play.outlet.turn();
     play.stage.resolve(0);
     play.outlet.turn();
@@ -350,7 +350,7 @@ fn a_reader_is_not_read_while_a_group_has_no_room() {
     loop {
         (offset, at_once) = (offset + 1, at_once + 1);
         let reading = play.read(trigger, pass, offset);
-        assert!(at_once < 30, "it is bounded");
+        assert!(at_once < 30, "the number of events is bounded");
         if reading == Reading::Pause {
             at_once = 0;
             while play.stage.readers_paused.contains(&(trigger, pass)) {
@@ -368,7 +368,7 @@ fn a_reader_is_not_read_while_a_group_has_no_room() {
 }
 
 #[test]
-fn what_was_missed_waits_for_members_who_do_not_keep_up() {
+fn missed_events_wait_for_subscribers_that_do_not_keep_up() {
     for ring_events in [20, 1] {
         let mut play = Play::new(ring_events);
         let (trigger, _, _first) = play.live(0);
@@ -401,7 +401,7 @@ fn what_was_missed_waits_for_members_who_do_not_keep_up() {
 }
 
 #[test]
-fn who_has_had_more_than_the_trigger_waits_for_it() {
+fn a_group_ahead_of_its_trigger_waits_for_it() {
     let mut play = Play::new(10);
     let (trigger, _, _first) = play.live(0);
     play.stage.message(trigger, SourceMessage::Passed(mark(1, 0)));
@@ -429,7 +429,7 @@ fn who_has_had_more_than_the_trigger_waits_for_it() {
 }
 
 #[test]
-fn too_old_is_refused_and_the_others_are_served() {
+fn cursors_that_are_too_old_are_refused_and_others_are_served() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=9);
@@ -446,7 +446,7 @@ fn too_old_is_refused_and_the_others_are_served() {
 }
 
 #[test]
-fn a_broker_that_is_away_refuses_those_who_need_it_only() {
+fn an_unavailable_broker_refuses_only_subscribers_that_need_it() {
     let mut play = Play::new(2);
     let (trigger, first, _first) = play.live(0);
     play.events(trigger, 1..=4);
@@ -459,7 +459,7 @@ fn a_broker_that_is_away_refuses_those_who_need_it_only() {
 }
 
 #[test]
-fn a_gap_of_the_reader_is_read_again_and_one_of_the_trigger_sends_to_the_reader() {
+fn a_gap_of_the_reader_is_read_again_and_a_gap_of_the_trigger_needs_the_reader() {
     let mut play = Play::new(10);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=3);
@@ -479,10 +479,10 @@ fn a_gap_of_the_reader_is_read_again_and_one_of_the_trigger_sends_to_the_reader(
 }
 
 #[test]
-fn a_lane_that_appears_after_a_gap_may_have_lost_its_begin_to_whoever_came_since() {
+fn a_lane_that_appears_after_a_gap_may_have_lost_its_first_events() {
     let mut play = Play::new(10);
     let (trigger, _, _first) = play.live(0);
-    // The stream lost the first event of another lane, of which nothing is known yet.
+    // The stream lost the first event of another lane, which is not known yet.
     play.stage.message(trigger, SourceMessage::Gap);
     play.events(trigger, [1]);
     play.stage.resolve_all();
@@ -500,7 +500,7 @@ fn a_lane_that_appears_after_a_gap_may_have_lost_its_begin_to_whoever_came_since
 }
 
 #[test]
-fn what_a_filter_keeps_back_counts_as_read() {
+fn filtered_events_count_as_read() {
     let mut play = Play::new(10);
     let (trigger, _, _first) = play.live(0);
     for offset in 1..=6 {
@@ -521,7 +521,7 @@ fn what_a_filter_keeps_back_counts_as_read() {
 }
 
 #[test]
-fn a_source_that_ends_ends_those_on_the_way() {
+fn a_source_that_ends_with_an_error_ends_groups_that_catch_up() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=4);
@@ -538,7 +538,7 @@ fn a_source_that_ends_ends_those_on_the_way() {
 }
 
 #[test]
-fn beyond_the_lanes_of_a_cursor_it_resumes_by_time_and_its_own_lane_repeats_nothing() {
+fn with_too_many_lanes_a_cursor_resumes_by_time_and_its_own_lane_repeats_nothing() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=4);
@@ -555,7 +555,7 @@ fn beyond_the_lanes_of_a_cursor_it_resumes_by_time_and_its_own_lane_repeats_noth
 }
 
 #[test]
-fn without_replay_payloads_are_as_ever_and_cursors_refused() {
+fn without_replay_payloads_have_no_cursor_and_cursors_are_refused() {
     let mut stage = Stage::new(HubSettings::default());
     let outlet = Arc::new(ScriptedOutlet::default());
     let answer = stage.subscribe(&outlet, member(1), "topic", 1, 0);
@@ -570,7 +570,7 @@ fn without_replay_payloads_are_as_ever_and_cursors_refused() {
 }
 
 #[test]
-fn a_lane_that_was_silent_since_a_gap_is_read_by_whoever_has_had_nothing_of_it() {
+fn a_lane_that_is_silent_since_a_gap_is_read_for_subscribers_without_its_events() {
     let mut play = Play::new(10);
     let (trigger, _, _first) = play.live(0);
     let event = |lane, offset: u64| {
@@ -581,7 +581,7 @@ fn a_lane_that_was_silent_since_a_gap_is_read_by_whoever_has_had_nothing_of_it()
     play.stage.message(trigger, SourceMessage::Gap);
     play.events(trigger, [1]);
     play.stage.resolve_all();
-    // Printed where a stream brought the first lane before the second.
+    // The cursor of a stream that delivered the first lane before the second.
     let (one, answer) = play.come(2, after(&[(0, 1)]));
     let (_, pass, _) = play.stage.open_reader(Ok(()));
     let _one = joined(answer);
@@ -594,11 +594,11 @@ fn a_lane_that_was_silent_since_a_gap_is_read_by_whoever_has_had_nothing_of_it()
 }
 
 #[test]
-fn a_reader_that_begins_at_a_time_is_nothing_for_who_falls_out_of_the_ring_meanwhile() {
+fn a_reader_that_begins_at_a_time_does_not_serve_groups_that_fall_out_of_the_ring() {
     let mut play = Play::new(2);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=2);
-    // Its members take nothing for now.
+    // Its subscribers read nothing for now.
     play.outlet.turn();
     let (slow, answer) = play.come(2, after(&[(0, 0)]));
     let _slow = joined(answer);
@@ -608,7 +608,7 @@ fn a_reader_that_begins_at_a_time_is_nothing_for_who_falls_out_of_the_ring_meanw
     play.stage.shard.look_after_held();
     play.stage.take_effects();
     let (_, _, is_wanted) = play.stage.open_reader(Ok(()));
-    assert!(!is_wanted, "nobody knows what was before that time");
+    assert!(!is_wanted, "events from before that time are unknown");
     assert_eq!(refused(other), ErrorCode::Overloaded);
     assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 0)])));
     let (_, pass, _) = play.stage.open_reader(Ok(()));
@@ -621,7 +621,7 @@ fn a_reader_that_begins_at_a_time_is_nothing_for_who_falls_out_of_the_ring_meanw
 }
 
 #[test]
-fn turns_of_those_whose_source_ends_are_for_others_at_once() {
+fn permits_of_groups_that_end_are_available_at_once() {
     let mut play = Play::with(HubSettings { resolutions_in_flight: 1, ..HubSettings::default() });
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=2);
@@ -633,7 +633,7 @@ fn turns_of_those_whose_source_ends_are_for_others_at_once() {
     let _other = joined(answer);
     play.stage.message(others, SourceMessage::Passed(mark(0, 0)));
     play.events(others, [1]);
-    assert_eq!(play.stage.resolutions.len(), 1, "it waits for the only turn");
+    assert_eq!(play.stage.resolutions.len(), 1, "it waits for the only permit");
     play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
     assert_eq!(play.heard(one), ["end: PROVIDER_UNAVAILABLE"]);
     play.stage.resolve_all();
@@ -641,11 +641,11 @@ fn turns_of_those_whose_source_ends_are_for_others_at_once() {
 }
 
 #[test]
-fn a_group_that_has_moved_becomes_one_with_those_who_come_again_to_its_new_source() {
+fn a_group_that_has_moved_is_merged_with_subscribers_that_resume_at_its_new_source() {
     let mut play = Play::new(10);
     let (_, _, _first) = play.live(0);
     let (group, _) = play.stage.shard.operations_before(1).remove(0);
-    // As if streams of the source that it leaves had mixed their lanes.
+    // As if streams of the source that it leaves had interleaved their lanes.
     play.stage.shard.groups.get_mut(&group).unwrap().even_from = 100;
     let moved = play.stage.operation("other", 1, 1);
     play.stage.advance(1, vec![(group, Ok(moved.clone()))]);
@@ -661,7 +661,7 @@ fn a_group_that_has_moved_becomes_one_with_those_who_come_again_to_its_new_sourc
 }
 
 #[test]
-fn whoever_comes_with_an_event_that_the_broker_has_no_more_is_told() {
+fn a_cursor_of_a_deleted_event_is_refused() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
     play.events(trigger, 1..=9);
@@ -671,7 +671,7 @@ fn whoever_comes_with_an_event_that_the_broker_has_no_more_is_told() {
     let (young, other) = play.come(2, since(4));
     let (_, pass, _) = play.stage.open_reader(Ok(()));
     let _all = [joined(answer), joined(other)];
-    // What was published since begins with the fifth.
+    // The first event since that time is the fifth.
     play.stage.read(trigger, pass, SourceMessage::Passed(mark(0, 4)));
     assert_eq!(play.heard(old), ["end: CURSOR_EXPIRED"]);
     for offset in 5..=8 {

@@ -1,5 +1,5 @@
-//! A shard between scripted callers, sources, cores and outlets. Nothing runs by itself: a test decides
-//! what happens next, so every order of things can be played.
+//! A shard with scripted callers, sources, cores and outlets. Nothing runs by itself: a test decides the next step, so
+//! every order of events can be tested.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -23,10 +23,10 @@ use crate::{
     Renewal, Resolve, Source, Subscription, TriggerEvent,
 };
 
-/// What one member has heard so far: `join`, payloads, `end: why`.
+/// The commands that one subscriber has received: `join`, payloads, `end: reason`.
 pub(super) type Heard = Vec<String>;
 
-/// Keeps lists of members as a real outlet does, and panics where the hub breaks a promise.
+/// An outlet that keeps lists of subscribers as a real one does, and panics if the hub breaks a guarantee.
 #[derive(Default)]
 pub(super) struct ScriptedOutlet {
     state: Mutex<OutletState>,
@@ -37,12 +37,12 @@ struct OutletState {
     groups: HashMap<GroupId, Vec<Member>>,
     heard: BTreeMap<(u64, u32), Heard>,
     deliveries: usize,
-    /// While it is full it drops what it gets, and owes this to its members.
+    /// While it is full it drops results, and remembers the losses of its subscribers.
     is_full: bool,
     owed: HashMap<Member, Missed>,
-    /// Some of its sockets take nothing more; what is delivered nevertheless waits for them.
+    /// True if some of its sockets have no room; results are delivered nevertheless and wait for them.
     lacks_room: bool,
-    /// It accepts no results: its thread does not run.
+    /// True if it accepts no results, because its thread does not run.
     is_starved: bool,
 }
 
@@ -52,7 +52,7 @@ impl ScriptedOutlet {
         state.heard.get(&(member.connection, member.operation)).cloned().unwrap_or_default()
     }
 
-    /// Commands to deliver, one per group and event.
+    /// The number of deliver commands, one per group and event.
     pub(super) fn deliveries(&self) -> usize {
         self.state.lock().unwrap().deliveries
     }
@@ -61,18 +61,18 @@ impl ScriptedOutlet {
         self.state.lock().unwrap().groups.is_empty()
     }
 
-    /// Its sockets take nothing for a while, or again.
+    /// Makes its sockets full, or not.
     pub(super) fn turn(&self) {
         let mut state = self.state.lock().unwrap();
         state.is_full = !state.is_full;
     }
 
-    /// Its sockets have room for what was missed, or not.
+    /// Gives its sockets room for missed events, or takes it away.
     pub(super) fn set_room(&self, has_room: bool) {
         self.state.lock().unwrap().lacks_room = !has_room;
     }
 
-    /// Its thread does not run for a while, or again.
+    /// Stops or resumes its thread.
     pub(super) fn starve(&self, is_starved: bool) {
         self.state.lock().unwrap().is_starved = is_starved;
     }
@@ -100,9 +100,11 @@ impl Outlet for ScriptedOutlet {
                 groups.entry(group).or_default().push(member);
             }
             OutletCommand::Deliver { group, payload, is_stored } => {
-                assert!(!is_stored || !*is_starved, "the outlet is asked before it must keep");
-                let members =
-                    groups.get(&group).expect("only groups with members are delivered to");
+                assert!(
+                    !is_stored || !*is_starved,
+                    "a stored result is sent only if the outlet accepts it"
+                );
+                let members = groups.get(&group).expect("only groups with subscribers get results");
                 *deliveries += 1;
                 for member in members {
                     let owed = owed.entry(*member).or_default();
@@ -116,8 +118,10 @@ impl Outlet for ScriptedOutlet {
                 }
             }
             OutletCommand::Position { group, cursor } => {
-                for member in groups.get(&group).expect("only groups with members are told") {
-                    // What is dropped before it would be hidden by it.
+                for member in
+                    groups.get(&group).expect("only groups with subscribers get positions")
+                {
+                    // A position would hide the loss before it.
                     let owes = owed.get(member).is_some_and(|it| *it != Missed::default());
                     if !*is_full && !owes {
                         let cursor = std::str::from_utf8(&cursor).unwrap();
@@ -126,7 +130,7 @@ impl Outlet for ScriptedOutlet {
                 }
             }
             OutletCommand::Leave { group, member } => {
-                let members = groups.get_mut(&group).expect("only members leave");
+                let members = groups.get_mut(&group).expect("only subscribers leave");
                 let index = members.iter().position(|it| *it == member).expect("each leaves once");
                 members.swap_remove(index);
                 if members.is_empty() {
@@ -135,7 +139,7 @@ impl Outlet for ScriptedOutlet {
                 heard.get_mut(&key(member)).unwrap().push("end: unsubscribed".to_owned());
             }
             OutletCommand::Merge { from, into } => {
-                let merged = groups.remove(&from).expect("only a group with members merges");
+                let merged = groups.remove(&from).expect("only a group with subscribers is merged");
                 groups.entry(into).or_default().extend(merged);
             }
             OutletCommand::End { group, reason } => {
@@ -151,7 +155,7 @@ impl Outlet for ScriptedOutlet {
     }
 }
 
-/// The scripts resolve by hand.
+/// A resolver that tests complete by hand.
 #[derive(Clone, Copy, Default)]
 struct ByHand {
     has_state: bool,
@@ -172,15 +176,15 @@ impl Resolve for ByHand {
     }
 }
 
-/// What a member hears when it is told where it is.
+/// Returns the received form of a position.
 pub(super) fn position_of(cursor: &str) -> String {
     format!("{{\"cursor\":\"{cursor}\"}}")
 }
 
-/// What stands for a current state.
+/// The text of a current state.
 pub(super) const STATE: &str = "\"state\"";
 
-/// `{"data":event}`
+/// Returns the payload `{"data":event}`.
 pub(super) fn payload(event: &Bytes) -> Payload {
     let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(event));
     Payload { splice: text.len() - 1, bytes: text.into(), has_data: true, errors: 0, headers: None }
@@ -190,13 +194,13 @@ pub(super) struct Resolution {
     pub(super) group: GroupId,
     pub(super) ticket: u64,
     pub(super) event: Bytes,
-    /// The others of a batch.
+    /// The other events of a batch.
     pub(super) others: Vec<Bytes>,
     abort: AbortRegistration,
 }
 
 impl Resolution {
-    /// As a task would see it: what is aborted yields nothing.
+    /// True if the resolution was aborted, as its task would see it.
     pub(super) fn was_aborted(self) -> bool {
         Abortable::new(std::future::pending::<()>(), self.abort).now_or_never().is_some()
     }
@@ -204,19 +208,19 @@ impl Resolution {
 
 pub(super) type Answer = oneshot::Receiver<Result<Subscription, GraphqlError>>;
 
-/// The whole stage.
+/// A shard and everything around it.
 pub(super) struct Stage {
     pub(super) shard: Shard,
     pub(super) stats: Arc<HubStats>,
     pub(super) provider: Arc<dyn Provider>,
     pub(super) opening: Vec<TriggerId>,
     pub(super) closed: Vec<TriggerId>,
-    /// Readers that are being opened, and from where.
+    /// The side readers that are being opened, and their starts.
     pub(super) readers_opening: Vec<(TriggerId, u64, Start)>,
-    /// Those that are not to be read for now.
+    /// The side readers that are paused.
     pub(super) readers_paused: Vec<(TriggerId, u64)>,
     pub(super) readers_closed: Vec<(TriggerId, u64)>,
-    /// Started and not yet done, oldest first.
+    /// The resolutions in flight, oldest first.
     pub(super) resolutions: Vec<Resolution>,
     leaves: mpsc::UnboundedReceiver<Leave>,
 }
@@ -252,7 +256,7 @@ impl Stage {
         }
     }
 
-    /// `operation` decides the group, `topic` the trigger.
+    /// Adds a subscriber. `operation` decides the group, `topic` the trigger.
     pub(super) fn subscribe(
         &mut self,
         outlet: &Arc<ScriptedOutlet>,
@@ -273,7 +277,7 @@ impl Stage {
         self.resume(outlet, member, operation, None)
     }
 
-    /// Somebody comes again.
+    /// Adds a subscriber with a cursor.
     pub(super) fn resume(
         &mut self,
         outlet: &Arc<ScriptedOutlet>,
@@ -294,7 +298,7 @@ impl Stage {
         answer
     }
 
-    /// An operation as [`Stage::subscribe`] makes it.
+    /// Returns an operation as [`Stage::subscribe`] makes it.
     pub(super) fn operation(&self, topic: &str, operation: u128, generation: u64) -> LiveOperation {
         LiveOperation {
             bound_to: Box::default(),
@@ -311,19 +315,19 @@ impl Stage {
         }
     }
 
-    /// The same of a field that has a current state.
+    /// Returns the operation for a field with a current state.
     pub(super) fn with_state(operation: LiveOperation) -> LiveOperation {
         let takes_batches = operation.resolve.takes_batches();
         LiveOperation { resolve: Arc::new(ByHand { has_state: true, takes_batches }), ..operation }
     }
 
-    /// The same where several events cost less together.
+    /// Returns the operation with batches.
     pub(super) fn with_batches(operation: LiveOperation) -> LiveOperation {
         let has_state = operation.resolve.has_state();
         LiveOperation { resolve: Arc::new(ByHand { has_state, takes_batches: true }), ..operation }
     }
 
-    /// The oldest trigger that waits gets its stream.
+    /// Opens the stream of the oldest trigger that waits.
     pub(super) fn open(&mut self) -> TriggerId {
         let trigger = self.opening.remove(0);
         self.shard.opened(trigger, Ok(()));
@@ -347,7 +351,7 @@ impl Stage {
         self.take_effects();
     }
 
-    /// The oldest reader that waits gets its stream, or an error.
+    /// Opens the stream of the oldest side reader that waits, or fails it.
     pub(super) fn open_reader(
         &mut self,
         result: Result<(), SourceError>,
@@ -358,7 +362,7 @@ impl Stage {
         (trigger, pass, is_wanted)
     }
 
-    /// What a task does with a message of a reader's stream.
+    /// Handles a message of a side reader's stream as the task does.
     pub(super) fn read(
         &mut self,
         trigger: TriggerId,
@@ -373,14 +377,14 @@ impl Stage {
         reading
     }
 
-    /// A graph takes over; who has no renewal is named.
+    /// Replaces the graph. Returns the groups without a renewal.
     pub(super) fn advance(&mut self, generation: u64, renewals: Vec<Renewal>) -> Operations {
         let left = self.shard.advance(generation, renewals);
         self.take_effects();
         left
     }
 
-    /// The resolution at `index` is done.
+    /// Completes the resolution at `index`.
     pub(super) fn resolve(&mut self, index: usize) {
         let Resolution { group, ticket, event, others, abort: _ } = self.resolutions.remove(index);
         let outcome = match &others[..] {
@@ -391,10 +395,10 @@ impl Stage {
         self.take_effects();
     }
 
-    /// The state at `index` is none.
+    /// Completes the state at `index` without a payload.
     pub(super) fn resolve_to_nothing(&mut self, index: usize) {
         let Resolution { group, ticket, event, .. } = self.resolutions.remove(index);
-        assert_eq!(event, STATE, "events are always something");
+        assert_eq!(event, STATE, "only a state may have no payload");
         self.shard.resolved(group, ticket, Outcome::Nothing);
         self.take_effects();
     }
@@ -405,13 +409,13 @@ impl Stage {
         }
     }
 
-    /// Drops a handle and lets the shard hear of it.
+    /// Drops a subscription and reports that to the shard.
     pub(super) fn leave(&mut self, subscription: Subscription) {
         drop(subscription);
-        self.hear_of_leaving();
+        self.process_leaves();
     }
 
-    pub(super) fn hear_of_leaving(&mut self) {
+    pub(super) fn process_leaves(&mut self) {
         while let Ok((group, outlet, member)) = self.leaves.try_recv() {
             self.shard.leave(group, outlet, member);
         }
@@ -450,13 +454,16 @@ impl Stage {
                 }
             }
         }
-        // What a task would no longer hear of.
+        // Effects that a task would no longer report.
         let (live, aborted) = std::mem::take(&mut self.resolutions)
             .into_iter()
             .partition(|it| self.shard.groups.contains_key(&it.group));
         self.resolutions = live;
         let aborted: Vec<Resolution> = aborted;
-        assert!(aborted.into_iter().all(Resolution::was_aborted), "nobody wants these any more");
+        assert!(
+            aborted.into_iter().all(Resolution::was_aborted),
+            "the resolutions of removed groups are aborted"
+        );
     }
 }
 

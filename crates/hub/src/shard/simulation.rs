@@ -1,19 +1,18 @@
-//! Everything in random order, from a seed: subscribers come and go, sources open, fail, lose and end,
-//! resolutions are done in any order, outlets are full, graphs are replaced: operations go on, move to other topics
-//! or are no longer valid. After each step the promises hold:
+//! Simulation of a shard in random order, from a seed: subscribers come and go, sources open, fail, lose events and
+//! end, resolutions end in any order, outlets are full, and graphs are replaced: operations stay, move to other topics
+//! or are no longer valid. After each step these guarantees hold:
 //!
-//! - `Join` first, one end, nothing after it ([`ScriptedOutlet`] panics otherwise);
-//! - order: what a member hears and what it is told it lost leave no hole among the events that its filter lets through,
-//!   and repeat nothing, unless a
-//!   gap was announced, which a change of topic does;
-//! - some events are resolved in batches, and nobody can tell;
-//! - who wants the current state gets it before all events, once, and loses none of them by it;
-//! - a reload ends what is not valid any more, and nothing else;
-//! - a trigger is open exactly while somebody needs it; nothing leaks.
+//! - `Join` comes first, then everything else, then one end ([`ScriptedOutlet`] panics otherwise);
+//! - order: the events that a subscriber gets and its announced losses leave no hole among the events that its filter
+//!   passes, and repeat nothing, unless a gap was announced; a change of topic announces one;
+//! - some events are resolved in batches, which makes no difference;
+//! - a subscriber that wants the current state gets it before all events, once, and loses no event by it;
+//! - a reload ends operations that are no longer valid, and nothing else;
+//! - a trigger is open exactly while it is needed; nothing leaks.
 //!
-//! Coming again with cursors is played in [`super::resume_simulation`].
+//! Subscribers with cursors are simulated in [`super::resume_simulation`].
 //!
-//! A failing seed is printed; `STARLING_SEED` plays just that one, `STARLING_SEEDS` so many from 0.
+//! A failing seed is printed; `STARLING_SEED` runs one seed, `STARLING_SEEDS` that many from 0.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,15 +33,15 @@ const TOPICS: u64 = 3;
 /// The operation with a filter.
 const FILTERED: u128 = 3;
 
-/// The operation whose events are resolved one by one.
-const ALONE: u128 = 0;
+/// The operation that resolves events one by one.
+const UNBATCHED: u128 = 0;
 
 /// The operation that gets the current state first.
 const WITH_STATE: u128 = 2;
 
 const STATE_PAYLOAD: &str = r#"{"data":"state""#;
 
-/// Events are numbered from this times their topic.
+/// The first event number of a topic is this times the topic.
 const TOPIC: u64 = 1_000_000;
 
 /// xorshift64*: small, and the same on every machine.
@@ -65,16 +64,16 @@ struct Subscriber {
     outlet: usize,
     member: Member,
     topic: u64,
-    /// Number of the first event after it joined, by trigger.
+    /// The number of the last event before it was added.
     from: Option<u64>,
     answer: Option<Answer>,
     subscription: Option<Subscription>,
     is_refused: bool,
-    /// It wants even numbers only.
+    /// True if it has a filter for even numbers.
     is_filtered: bool,
-    /// A graph came on which its operation is not valid.
+    /// True if its operation was not valid on a later graph.
     may_be_reloaded: bool,
-    /// A graph came on which its operation listens to another topic, or perhaps the same.
+    /// True if its operation may listen to another topic on a later graph.
     may_have_moved: bool,
 }
 
@@ -83,9 +82,9 @@ struct Simulation {
     stage: Stage,
     outlets: Vec<Arc<ScriptedOutlet>>,
     subscribers: Vec<Subscriber>,
-    /// Triggers whose source lives, with their topic.
+    /// The triggers with a live source, and their topics.
     live: Vec<(TriggerId, u64)>,
-    /// Events published so far, by topic; the payload is the number.
+    /// The number of published events by topic; the payload is the number.
     published: HashMap<u64, u64>,
     generation: u64,
 }
@@ -120,14 +119,14 @@ impl Simulation {
             34..60 => self.event(),
             60..63 => self.gap(),
             63..92 => self.resolve(),
-            92..94 => self.give_up(),
-            94..96 => self.outlet_turns(),
+            92..94 => self.cancel_subscribe(),
+            94..96 => self.toggle_outlet(),
             96 => self.source_ends(),
             97..99 => self.reload(),
-            _ => self.break_off(),
+            _ => self.fail_resolution(),
         }
-        self.hear_answers();
-        self.stage.hear_of_leaving();
+        self.receive_replies();
+        self.stage.process_leaves();
         self.forget_closed();
         self.check();
     }
@@ -136,7 +135,7 @@ impl Simulation {
         let outlet = self.random.below(OUTLETS) as usize;
         let (topic, operation) = (self.random.below(TOPICS), self.random.below(4));
         let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
-        // Some are still on their way with the graph that was just replaced.
+        // Some still arrive with the graph that was just replaced.
         let generation = self.generation.saturating_sub(self.random.below(10) / 9);
         let wanted = self.operation(&topic.to_string(), operation.into(), generation);
         let answer = self.stage.subscribe_to(&self.outlets[outlet], member, wanted);
@@ -160,10 +159,10 @@ impl Simulation {
         if id == WITH_STATE {
             operation = Stage::with_state(operation);
         }
-        if id == ALONE { operation } else { Stage::with_batches(operation) }
+        if id == UNBATCHED { operation } else { Stage::with_batches(operation) }
     }
 
-    fn hear_answers(&mut self) {
+    fn receive_replies(&mut self) {
         for subscriber in &mut self.subscribers {
             let Some(answer) = &mut subscriber.answer else { continue };
             match answer.try_recv() {
@@ -179,7 +178,7 @@ impl Simulation {
                 }
                 Err(tokio::sync::oneshot::error::TryRecvError::Empty) => {}
                 Err(tokio::sync::oneshot::error::TryRecvError::Closed) => {
-                    panic!("every caller gets an answer");
+                    panic!("every caller gets a reply");
                 }
             }
         }
@@ -196,8 +195,8 @@ impl Simulation {
         }
     }
 
-    /// A caller who waits goes away.
-    fn give_up(&mut self) {
+    /// Drops the request of a caller that waits.
+    fn cancel_subscribe(&mut self) {
         if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.answer.is_some()) {
             subscriber.answer = None;
             subscriber.is_refused = true;
@@ -216,7 +215,7 @@ impl Simulation {
         self.stage.shard.triggers[&trigger].source.topics()[0].parse().unwrap()
     }
 
-    fn outlet_turns(&mut self) {
+    fn toggle_outlet(&mut self) {
         self.outlets[self.random.below(OUTLETS) as usize].turn();
     }
 
@@ -240,7 +239,7 @@ impl Simulation {
 
     fn gap(&mut self) {
         if let Some(&(trigger, topic)) = self.live.first() {
-            // Some events never reach us.
+            // Some events never reach the shard.
             *self.published.entry(topic).or_default() += self.random.below(3);
             for (trigger, _) in self.live.iter().filter(|it| it.1 == topic && it.0 != trigger) {
                 self.stage.message(*trigger, SourceMessage::Gap);
@@ -261,8 +260,8 @@ impl Simulation {
         }
     }
 
-    /// A resolution breaks off; its payload is an error.
-    fn break_off(&mut self) {
+    /// Fails a resolution; its payload is an error.
+    fn fail_resolution(&mut self) {
         if !self.stage.resolutions.is_empty() {
             let broken = self.stage.resolutions.remove(0);
             self.stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
@@ -278,17 +277,17 @@ impl Simulation {
         }
     }
 
-    /// Most operations are as valid as before, some move to another topic, some end; some are not renewed in time and
-    /// get their turn later.
+    /// Replaces the graph. Most operations stay valid, some move to another topic, some end; some have no renewal in
+    /// time and get it later.
     fn reload(&mut self) {
         self.generation += 1;
         let mut old = self.stage.shard.operations_before(self.generation);
-        // Somebody may come and go between the look and the change.
+        // A subscriber may come or leave between the query for operations and the update.
         if self.random.below(2) == 0 {
             self.subscribe();
         }
         while !old.is_empty() {
-            self.hear_answers();
+            self.receive_replies();
             let mut renewals = Vec::new();
             let mut skipped = 0;
             for (group, operation) in old {
@@ -316,7 +315,7 @@ impl Simulation {
                 renewals.push((group, renewed));
             }
             old = self.stage.advance(self.generation, renewals);
-            assert!(old.len() <= skipped + 1, "only who was left out is left");
+            assert!(old.len() <= skipped + 1, "only skipped groups are left");
         }
     }
 
@@ -344,11 +343,11 @@ impl Simulation {
         let in_triggers: usize = shard.triggers.values().map(|it| it.groups.len()).sum();
         assert_eq!(in_triggers, shard.groups.len());
         for (id, group) in &shard.groups {
-            assert!(!group.is_empty(), "a group has members");
+            assert!(!group.is_empty(), "a group has subscribers");
             assert!(shard.triggers[&group.trigger].groups.contains(*id));
             if let Some(target) = &group.moving_to {
                 let super::State::Opening(waiting) = &shard.triggers[target].state else {
-                    panic!("who waits for a source moves when it is open")
+                    panic!("a group that waits for a source moves when it is open")
                 };
                 assert_eq!(waiting.moving.iter().filter(|(it, _)| it == id).count(), 1);
             }
@@ -360,20 +359,29 @@ impl Simulation {
             assert!(view.in_flight <= (most * shard.settings.batch_events.max(1)) as u64);
             assert!(shard.ready.len() <= 2 * shard.groups.len() + super::STALE_READY_MAX + 1);
             let could_start = group.can_start(shard.settings.group_in_flight);
-            assert!(!could_start || group.is_queued, "who waits is in line");
-            assert!(!could_start || !shard.turns.may_take(), "nobody waits in vain");
+            assert!(!could_start || group.is_queued, "a group that can start is queued");
+            assert!(
+                !could_start || !shard.turns.may_take(),
+                "no group waits while a permit is free"
+            );
         }
         for (id, trigger) in &shard.triggers {
             let ends = matches!(trigger.state, super::State::Ending(_));
             for (key, group) in &trigger.by_key {
-                assert!(trigger.groups.contains(*group), "who is found is there");
+                assert!(
+                    trigger.groups.contains(*group),
+                    "a group that is found belongs to the trigger"
+                );
                 assert_eq!(shard.groups[group].operation.group, key.0.group);
             }
             let has_state = |id: &GroupId| shard.groups[id].state_after.is_some();
-            assert!(trigger.fresh.values().all(has_state), "nobody waits for what was told");
+            assert!(
+                trigger.fresh.values().all(has_state),
+                "only groups with an undelivered state are joined for it"
+            );
             assert!(trigger.twins.iter().all(|it| trigger.groups.contains(*it)));
             let found = shard.by_source.get(&trigger.source) == Some(id);
-            assert!(ends != found, "who comes finds a source that lives, and no other");
+            assert!(ends != found, "only a trigger with a live source is found");
             let drained = |id: GroupId| {
                 shard.groups.get(&id).is_some_and(|it| it.is_drained() && it.moving_to.is_none())
             };
@@ -386,14 +394,14 @@ impl Simulation {
         }
     }
 
-    /// No hole and no repetition in what one member heard.
+    /// Checks that a subscriber received no hole and no repetition.
     fn check_heard(&self, subscriber: &Subscriber) {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
         if let Some(end) = heard.iter().find(|it| *it == "end: GRAPH_RELOADED") {
             assert!(subscriber.may_be_reloaded, "{end} of a valid operation: {heard:?}");
         }
         if subscriber.is_refused {
-            assert!(heard.is_empty(), "who is refused hears nothing: {heard:?}");
+            assert!(heard.is_empty(), "a refused subscriber receives nothing: {heard:?}");
         }
         let states = heard.iter().enumerate().filter(|(_, it)| it.starts_with(STATE_PAYLOAD));
         let states: Vec<_> = states.map(|(at, _)| at).collect();
@@ -402,7 +410,7 @@ impl Simulation {
         let mut may_skip = false;
         for payload in &heard {
             let Some((_, rest)) = payload.split_once("\"number\":") else {
-                // An error payload takes the place of an event whose number it does not tell.
+                // An error payload replaces an event, and does not show its number.
                 may_skip |= payload.starts_with("{\"errors\"");
                 continue;
             };
@@ -414,13 +422,13 @@ impl Simulation {
             });
             may_skip |= payload.contains("\"gap\":true");
             let (topic, number) = (number / TOPIC, number % TOPIC);
-            // Of every other event the half.
+            // A filtered subscriber gets every second event.
             let count = |number: u64| if subscriber.is_filtered { number / 2 } else { number };
             assert!(!subscriber.is_filtered || number.is_multiple_of(2), "filtered: {heard:?}");
             let number = count(number);
             let expected = match latest {
                 Some((before, latest)) if before == topic => latest + 1 + lost,
-                // Events that were under way when it joined may reach it too.
+                // Events that were in flight when it was added may reach it too.
                 None if topic == subscriber.topic => {
                     number.min(subscriber.from.map_or(number, count) + 1 + lost)
                 }
@@ -429,7 +437,7 @@ impl Simulation {
                     number
                 }
             };
-            // Some of what was lost may have been of a topic that it has come back from.
+            // Some lost events may be of another topic, which it has left again.
             let least = match latest {
                 Some((_, latest)) if subscriber.may_have_moved => latest + 1,
                 _ => expected,
@@ -442,13 +450,13 @@ impl Simulation {
         }
     }
 
-    /// Everybody leaves, and nothing stays.
+    /// Removes all subscribers and checks that nothing is left.
     fn finish(mut self) {
         for subscriber in &mut self.subscribers {
             subscriber.answer = None;
             subscriber.subscription = None;
         }
-        self.stage.hear_of_leaving();
+        self.stage.process_leaves();
         while !self.stage.opening.is_empty() {
             self.stage.open();
         }
@@ -461,10 +469,10 @@ impl Simulation {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }
         let stats = &self.stage.stats;
-        let seats = stats.subscribers.load(Relaxed) + stats.joining.load(Relaxed);
-        assert_eq!(seats, 0, "seats leaked");
+        let slots = stats.subscribers.load(Relaxed) + stats.joining.load(Relaxed);
+        assert_eq!(slots, 0, "slots leaked");
         for outlet in &self.outlets {
-            assert!(outlet.is_empty(), "members leaked");
+            assert!(outlet.is_empty(), "subscribers leaked");
         }
         for subscriber in &self.subscribers {
             let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
@@ -477,7 +485,7 @@ impl Simulation {
 }
 
 #[test]
-fn promises_hold_in_any_order_of_things() {
+fn guarantees_hold_in_any_order_of_events() {
     let batches = AtomicU64::new(0);
     for_seeds(|seed| {
         let mut simulation = Simulation::new(seed);
@@ -489,7 +497,7 @@ fn promises_hold_in_any_order_of_things() {
     assert!(is_one || batches.into_inner() > 0, "some events were resolved together");
 }
 
-/// Plays all seeds that are wanted, and names one that fails.
+/// Runs all requested seeds, and reports one that fails.
 pub(super) fn for_seeds(play: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let number = |name: &str| -> Option<u64> {
         std::env::var(name).ok().map(|text| text.parse().expect("a number"))

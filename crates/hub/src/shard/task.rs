@@ -61,7 +61,7 @@ impl Leaver {
     }
 }
 
-/// The owner of a stream: a trigger, or a side reader, whose streams are numbered.
+/// The owner of a stream: a trigger, or a side reader of it with the number of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum StreamOf {
     Trigger(TriggerId),

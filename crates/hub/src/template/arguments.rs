@@ -88,7 +88,7 @@ pub(crate) trait Arguments {
     /// Returns the value at `path` as text, or the reason why it has none.
     fn text(&self, path: &ArgumentPath) -> Result<String, NoText>;
 
-    /// Returns the values at `path` as texts: a list stands for each of its values.
+    /// Returns the values at `path` as texts, each element if it is a list.
     fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoText> {
         self.text(path).map(|text| vec![text])
     }

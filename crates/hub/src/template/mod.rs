@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_refused() {
+    fn invalid_templates_are_refused() {
         for (source, error) in [
             ("a.{{ args.id", "a {{ is not closed by }}"),
             ("{{ id }}", "{{ id }} is not understood; write {{ args.name }}"),
