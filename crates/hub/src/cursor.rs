@@ -118,7 +118,7 @@ pub(crate) enum CursorError {
 
 /// The position of one event, and its cursor once it is printed.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct EventCursor {
     /// The number of the event among those of the trigger.
     pub(crate) number: u64,
     /// The version of the trigger's position; 0 if it is not a position of the trigger.
@@ -130,7 +130,7 @@ pub(crate) struct Place {
     printed: OnceLock<(Scope, Option<Box<str>>)>,
 }
 
-impl Place {
+impl EventCursor {
     pub(crate) fn new(
         number: u64,
         mark: Mark,

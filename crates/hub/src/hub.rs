@@ -8,12 +8,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cursor::{CursorError, Cursors, Resume, Scope};
 use crate::settings::COMMANDS_MAX;
-use crate::shard::task::{Command, Leaver, Operations, ShardTask};
+use crate::shard::task::{Command, LeaveSender, Operations, ShardTask};
 use crate::shard::{
-    GRAPH, GROUP_NUMBER_BITS, Joining, OutletId, RingRoom, Shard, Shared, SharedTurns,
-    shutting_down,
+    ConcurrencyLimit, GRAPH, GROUP_NUMBER_BITS, OutletId, PendingSubscriber, RingRoom, Shard,
+    Shared, shutting_down,
 };
-use crate::stats::{self, HubStats, Seat, TriggerView};
+use crate::stats::{self, HubStats, SubscriptionSlot, TriggerView};
 use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal, Source};
 
 /// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. Dropping it ends all
@@ -54,7 +54,7 @@ pub struct Subscription {
     operation: u32,
     outlet: OutletId,
     /// The channel that reports the end. `None` if there is nothing to report.
-    leaver: Option<Leaver>,
+    leave_sender: Option<LeaveSender>,
 }
 
 // There is one for each subscriber, so a million of them are 32 MB.
@@ -75,7 +75,8 @@ impl Hub {
     ) -> Self {
         let settings = HubSettings { shards: settings.shards.max(1), ..settings };
         let stats = Arc::new(HubStats::default());
-        let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
+        let permits =
+            Arc::new(ConcurrencyLimit::new(settings.resolutions_in_flight, settings.shards));
         let memo_room = Arc::new(MemoRoom::new(settings.memo_bytes));
         let ring_room = Arc::new(RingRoom::new(settings.ring_bytes_total));
         let cursors = cursors.map(Arc::new);
@@ -83,14 +84,14 @@ impl Hub {
             stats: Arc::clone(&stats),
             memo_room: Arc::clone(&memo_room),
             ring_room: Arc::clone(&ring_room),
-            turns,
+            permits,
             cursors: cursors.clone(),
         };
         let shards = (0..settings.shards)
             .map(|number| {
                 let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
-                let (leaver, leaves) = Leaver::channel();
-                let shard = Shard::new(number, settings, shared.clone(), leaver);
+                let (leave_sender, leaves) = LeaveSender::channel();
+                let shard = Shard::new(number, settings, shared.clone(), leave_sender);
                 let stats = Arc::clone(&stats);
                 let interval = settings.position_interval;
                 let cores = Arc::clone(&cores);
@@ -113,22 +114,27 @@ impl Hub {
     /// `GRAPH_RELOADED` for an operation of a graph older than the last one passed to [`Hub::advance`]. The outlet has
     /// received no command in these cases.
     pub async fn subscribe(&self, request: SubscribeRequest) -> Result<Subscription, GraphqlError> {
-        let Some(seat) = Seat::take(&self.stats, self.settings.subscribers_max) else {
+        let Some(slot) = SubscriptionSlot::acquire(&self.stats, self.settings.subscribers_max)
+        else {
             stats::add(&self.stats.refused_overload, 1);
             let message = "There are too many subscriptions at present; try again later.";
             return Err(GraphqlError::new(ErrorCode::Overloaded, message));
         };
         let SubscribeRequest { operation, outlet, member, resume } = request;
-        let resume = resume.map(|cursor| self.read_cursor(&cursor, &operation)).transpose()?;
+        let resume = resume.map(|cursor| self.decode_cursor(&cursor, &operation)).transpose()?;
         let shard = &self.shards[self.shard_of(&operation.source)];
-        let (reply, answer) = oneshot::channel();
-        let joining = Joining { operation, outlet, member, resume, seat, reply };
-        let sent = shard.send(Command::Subscribe(Box::new(joining))).await;
+        let (reply, response) = oneshot::channel();
+        let pending = PendingSubscriber { operation, outlet, member, resume, slot, reply };
+        let sent = shard.send(Command::Subscribe(Box::new(pending))).await;
         sent.map_err(|_| shutting_down())?;
-        answer.await.map_err(|_| shutting_down())?
+        response.await.map_err(|_| shutting_down())?
     }
 
-    fn read_cursor(&self, cursor: &str, operation: &LiveOperation) -> Result<Resume, GraphqlError> {
+    fn decode_cursor(
+        &self,
+        cursor: &str,
+        operation: &LiveOperation,
+    ) -> Result<Resume, GraphqlError> {
         let scope = Scope::new(GRAPH, &operation.field, &operation.source, &operation.bound_to);
         let read = match &self.cursors {
             Some(cursors) => cursors.decode(cursor, scope),
@@ -156,8 +162,8 @@ impl Hub {
 
     /// Returns the groups that run on a graph before `generation`. Their operations must be prepared again.
     pub async fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
-        let asked = self.ask_all(|reply| Command::OperationsBefore { generation, reply });
-        asked.await.into_iter().flatten().collect()
+        let replies = self.request_all(|reply| Command::OperationsBefore { generation, reply });
+        replies.await.into_iter().flatten().collect()
     }
 
     /// Moves the hub to the graph `generation`. Each group in `renewals` uses its new operation from its next event on,
@@ -181,23 +187,23 @@ impl Hub {
             }
         }
         let mut of_shards = of_shards.into_iter();
-        let asked = self.ask_all::<Operations>(|reply| Command::Advance {
+        let replies = self.request_all::<Operations>(|reply| Command::Advance {
             generation,
             renewals: of_shards.next().unwrap_or_default(),
             reply,
         });
-        asked.await.into_iter().flatten().collect()
+        replies.await.into_iter().flatten().collect()
     }
 
     /// Ends all groups and refuses later subscribers. Returns when all outlets have their commands.
     pub async fn shutdown(&self) {
-        self.ask_all(|done| Command::ShutDown { done }).await;
+        self.request_all(|done| Command::ShutDown { done }).await;
     }
 
     /// Returns the live topology: triggers and their groups, as they are now. Above the limits only the oldest triggers
     /// and the largest groups are included.
     pub async fn topology(&self) -> Vec<TriggerView> {
-        self.ask_all(|reply| Command::Topology { reply }).await.into_iter().flatten().collect()
+        self.request_all(|reply| Command::Topology { reply }).await.into_iter().flatten().collect()
     }
 
     /// Returns the number of bytes of subgraph responses that are kept while their events are resolved.
@@ -216,22 +222,30 @@ impl Hub {
     }
 
     /// Sends a command to all shards at once and collects the replies. A shard that has stopped gives no reply.
-    async fn ask_all<T>(&self, mut command: impl FnMut(oneshot::Sender<T>) -> Command) -> Vec<T> {
-        let mut answers = Vec::with_capacity(self.shards.len());
+    async fn request_all<T>(
+        &self,
+        mut command: impl FnMut(oneshot::Sender<T>) -> Command,
+    ) -> Vec<T> {
+        let mut replies = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
-            let (reply, answer) = oneshot::channel();
+            let (reply, response) = oneshot::channel();
             if shard.send(command(reply)).await.is_ok() {
-                answers.push(answer);
+                replies.push(response);
             }
         }
-        futures_util::future::join_all(answers).await.into_iter().flatten().collect()
+        futures_util::future::join_all(replies).await.into_iter().flatten().collect()
     }
 }
 
 impl Subscription {
-    pub(crate) fn new(group: GroupId, outlet: OutletId, member: Member, leaver: Leaver) -> Self {
+    pub(crate) fn new(
+        group: GroupId,
+        outlet: OutletId,
+        member: Member,
+        leave_sender: LeaveSender,
+    ) -> Self {
         let Member { connection, operation } = member;
-        Self { group, connection, operation, outlet, leaver: Some(leaver) }
+        Self { group, connection, operation, outlet, leave_sender: Some(leave_sender) }
     }
 
     /// Returns the group of the subscriber.
@@ -246,15 +260,15 @@ impl Subscription {
 
     /// Drops the handle without reporting an end, because the subscriber was never added.
     pub(crate) fn forget(mut self) {
-        self.leaver = None;
+        self.leave_sender = None;
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(leaver) = self.leaver.take() {
+        if let Some(leave_sender) = self.leave_sender.take() {
             let member = Member { connection: self.connection, operation: self.operation };
-            leaver.leave((self.group, self.outlet, member));
+            leave_sender.leave((self.group, self.outlet, member));
         }
     }
 }

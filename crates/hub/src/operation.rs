@@ -116,23 +116,23 @@ pub trait Resolve: Any + Send + Sync {
 
 /// An operation that compares and hashes by the key of its group.
 #[derive(Clone, Debug)]
-pub(crate) struct ByKey(pub(crate) Arc<LiveOperation>);
+pub(crate) struct OperationByKey(pub(crate) Arc<LiveOperation>);
 
-impl Borrow<GroupKey> for ByKey {
+impl Borrow<GroupKey> for OperationByKey {
     fn borrow(&self) -> &GroupKey {
         &self.0.group
     }
 }
 
-impl PartialEq for ByKey {
+impl PartialEq for OperationByKey {
     fn eq(&self, other: &Self) -> bool {
         self.0.group == other.0.group
     }
 }
 
-impl Eq for ByKey {}
+impl Eq for OperationByKey {}
 
-impl Hash for ByKey {
+impl Hash for OperationByKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.group.hash(state);
     }

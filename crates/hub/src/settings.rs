@@ -84,4 +84,4 @@ pub(crate) const BATCH_BYTES_MAX: usize = 128 << 10;
 
 /// The number of triggers and groups that one step of a position round visits. A group that gets its position costs
 /// some 300 ns, or a microsecond where cursors are bound to claims, so this is a tenth of a millisecond or two.
-pub(crate) const LOOKS_PER_TURN: usize = 256;
+pub(crate) const VISITS_PER_STEP: usize = 256;

@@ -107,24 +107,24 @@ pub(crate) fn subtract(counter: &AtomicU64, count: usize) {
 
 /// One subscriber's share of [`crate::HubSettings::subscribers_max`] until it is in a group; released when dropped.
 #[derive(Debug)]
-pub(crate) struct Seat(Arc<HubStats>);
+pub(crate) struct SubscriptionSlot(Arc<HubStats>);
 
-impl Seat {
+impl SubscriptionSlot {
     /// Releases the slot, because the subscriber is in a group now, which counts its subscribers itself.
-    pub(crate) fn hand_over(self) {
+    pub(crate) fn release_to_group(self) {
         let Self(stats) = &self;
         stats.subscribers.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn take(stats: &Arc<HubStats>, most: usize) -> Option<Self> {
-        let seat = Self(Arc::clone(stats));
+    pub(crate) fn acquire(stats: &Arc<HubStats>, most: usize) -> Option<Self> {
+        let slot = Self(Arc::clone(stats));
         // A subscriber that is being added may be counted twice, so the very last one may be refused.
         let before = stats.joining.fetch_add(1, Relaxed) + stats.subscribers.load(Relaxed);
-        (before < most as u64).then_some(seat)
+        (before < most as u64).then_some(slot)
     }
 }
 
-impl Drop for Seat {
+impl Drop for SubscriptionSlot {
     fn drop(&mut self) {
         subtract(&self.0.joining, 1);
     }

@@ -136,7 +136,7 @@ impl Subgraph for Orders {
             let order = order(if is_known { "7" } else { "unknown" });
             format!(r#"{{"data":{{"asked":{order}}}}}"#)
         };
-        let answer = SubgraphAnswer {
+        let response = SubgraphAnswer {
             status: http::StatusCode::OK,
             headers: http::HeaderMap::new(),
             body: body.into(),
@@ -144,7 +144,7 @@ impl Subgraph for Orders {
         let delay = Duration::from_millis(5 + self.slower.load(Relaxed));
         Box::pin(async move {
             tokio::time::sleep(delay).await;
-            Ok(answer)
+            Ok(response)
         })
     }
 }
@@ -695,7 +695,7 @@ async fn a_missing_state_is_null_or_no_payload_and_a_failed_state_is_an_error() 
 }
 
 /// Responds to the next request on `topic`.
-async fn answer(memory: &dyn Provider, topic: &str, answer: &'static str) -> Bytes {
+async fn response(memory: &dyn Provider, topic: &str, response: &'static str) -> Bytes {
     let mut stream = memory.subscribe(Wanted::new(vec![topic.into()])).await.expect("open");
     loop {
         let message = stream.messages.recv().await.expect("the provider is there");
@@ -703,7 +703,7 @@ async fn answer(memory: &dyn Provider, topic: &str, answer: &'static str) -> Byt
         let headers = event.headers.as_ref().expect("a request says where its answer goes");
         let inbox = headers.iter().find(|(name, _)| &**name == "reply-to").expect("it does");
         let inbox = std::str::from_utf8(&inbox.1).expect("a topic").to_owned();
-        memory.publish(Message::new(inbox, answer)).await.expect("published");
+        memory.publish(Message::new(inbox, response)).await.expect("published");
         return event.payload.clone();
     }
 }
@@ -754,11 +754,12 @@ async fn a_field_is_requested_over_a_broker_and_its_response_joined() {
         ("{}", subgraph_error(r#"The answer has no key field \"id\"."#)),
         (r#"{"__typename":"Order"}"#, subgraph_error(r#"The answer has no key field \"id\"."#)),
     ] {
-        let (asked, answered) = tokio::join!(answer(memory, "ask.7", given), router.execute(ask));
-        assert_eq!((&*asked, answered), (&br#"{"id":"7"}"#[..], payload), "{given}");
+        let (asked, outcome_received) =
+            tokio::join!(response(memory, "ask.7", given), router.execute(ask));
+        assert_eq!((&*asked, outcome_received), (&br#"{"id":"7"}"#[..], payload), "{given}");
     }
     let (_, large) = tokio::join!(
-        answer(memory, "ask.7", Box::leak(" ".repeat(1001).into_boxed_str())),
+        response(memory, "ask.7", Box::leak(" ".repeat(1001).into_boxed_str())),
         router.execute(ask)
     );
     assert_eq!(large, error("The answer is larger than 1000 bytes.", "INVALID_EVENT"));
@@ -772,19 +773,22 @@ async fn a_field_is_requested_over_a_broker_and_its_response_joined() {
 async fn several_fields_are_requested_over_a_broker_at_once_also_by_a_mutation() {
     let router = Router::load();
     let memory = &*router.memory;
-    let (_, _, answered) = tokio::join!(
-        answer(memory, "ask.1", EVENT),
-        answer(memory, "several", r#"{"orders":[{"__typename":"Order","id":"7"}]}"#),
+    let (_, _, outcome_received) = tokio::join!(
+        response(memory, "ask.1", EVENT),
+        response(memory, "several", r#"{"orders":[{"__typename":"Order","id":"7"}]}"#),
         router.execute(r#"{ a: ask(id: "1") { total } several { id total } }"#),
     );
-    assert_eq!(answered, r#"{"data":{"a":{"total":42},"several":[{"id":"7","total":42}]}}"#);
+    assert_eq!(
+        outcome_received,
+        r#"{"data":{"a":{"total":42},"several":[{"id":"7","total":42}]}}"#
+    );
     assert_eq!(router.orders.requests.load(Relaxed), 1, "both are one batch");
-    let (asked, answered) = tokio::join!(
-        answer(memory, "submit", EVENT),
+    let (asked, outcome_received) = tokio::join!(
+        response(memory, "submit", EVENT),
         router.execute(r#"mutation { submit(id: "7") { id total } }"#)
     );
     assert_eq!(asked, r#"{"id":"7"}"#);
-    assert_eq!(answered, r#"{"data":{"submit":{"id":"7","total":42}}}"#);
+    assert_eq!(outcome_received, r#"{"data":{"submit":{"id":"7","total":42}}}"#);
 }
 
 #[tokio::test]

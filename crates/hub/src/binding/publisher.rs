@@ -20,15 +20,15 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct EventPublisher {
     bindings: Arc<Bindings>,
     timeout: Duration,
-    answer_bytes_max: usize,
+    response_bytes_max: usize,
 }
 
 impl EventPublisher {
     /// Creates a publisher for the fields of one supergraph. `timeout` limits how long a broker may take to accept an
     /// event or to respond, unless the directive says otherwise; the deadline of the request limits it too. A response
-    /// with more than `answer_bytes_max` bytes is an error.
-    pub fn new(bindings: Arc<Bindings>, timeout: Duration, answer_bytes_max: usize) -> Self {
-        Self { bindings, timeout, answer_bytes_max }
+    /// with more than `response_bytes_max` bytes is an error.
+    pub fn new(bindings: Arc<Bindings>, timeout: Duration, response_bytes_max: usize) -> Self {
+        Self { bindings, timeout, response_bytes_max }
     }
 
     fn outgoing(
@@ -74,8 +74,8 @@ impl Publisher for EventPublisher {
             let deadline = request.deadline.min(Instant::now() + timeout);
             let left = deadline.saturating_duration_since(Instant::now());
             let asking = provider.request(outgoing.message, left + GRACE);
-            let answer = match tokio::time::timeout_at(deadline.into(), asking).await {
-                Ok(Ok(answer)) => answer,
+            let response = match tokio::time::timeout_at(deadline.into(), asking).await {
+                Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
                     tracing::warn!(provider = provider.name(), %topic, %error, "a request over a broker failed");
                     return Err(refusal(provider.name(), &error));
@@ -90,12 +90,12 @@ impl Publisher for EventPublisher {
                 let message = format!("The response {problem}.");
                 GraphqlError::new(ErrorCode::InvalidEvent, message)
             };
-            if answer.len() > self.answer_bytes_max {
-                return Err(invalid(format!("is larger than {} bytes", self.answer_bytes_max)));
+            if response.len() > self.response_bytes_max {
+                return Err(invalid(format!("is larger than {} bytes", self.response_bytes_max)));
             }
             match outgoing.payload {
-                Some(mapping) => mapping.apply(&Event::new(&*topic, answer)).map_err(invalid),
-                None => Ok(answer),
+                Some(mapping) => mapping.apply(&Event::new(&*topic, response)).map_err(invalid),
+                None => Ok(response),
             }
         })
     }

@@ -25,7 +25,7 @@ pub(crate) struct GroupIndex {
 
 /// The position of a walk over all groups: the number of groups that it has yet to visit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
+pub(crate) struct GroupWalk {
     unfiltered: usize,
     filtered: usize,
 }
@@ -66,7 +66,7 @@ impl GroupIndex {
 
     /// Returns the next group of a walk, from the last to the first. A group that is present for the whole walk is
     /// visited, also if others are added or removed meanwhile.
-    pub(crate) fn walk(&self, left: &mut Left) -> Option<GroupId> {
+    pub(crate) fn walk(&self, left: &mut GroupWalk) -> Option<GroupId> {
         let step = |left: &mut usize, groups: &IndexSet<GroupId, Hasher>| {
             // The last group takes the index of a removed one, and was visited already.
             *left = (*left).min(groups.len()).checked_sub(1)?;
@@ -77,8 +77,8 @@ impl GroupIndex {
     }
 
     /// Returns the start of a [`GroupIndex::walk`].
-    pub(crate) fn all(&self) -> Left {
-        Left { unfiltered: self.unfiltered.len(), filtered: self.filtered.len() }
+    pub(crate) fn all(&self) -> GroupWalk {
+        GroupWalk { unfiltered: self.unfiltered.len(), filtered: self.filtered.len() }
     }
 
     /// Returns the groups with a filter that `event` may pass, each once.

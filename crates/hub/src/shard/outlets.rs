@@ -66,7 +66,7 @@ impl Outlets {
     }
 
     /// True if all subscribers of that group have room for more.
-    pub(super) fn have_room(&self, group: GroupId, members: &Members) -> bool {
+    pub(super) fn have_room(&self, group: GroupId, members: &SubscriberCounts) -> bool {
         members.by_outlet().all(|(id, _)| {
             let outlet = self.slots.get(id.0 as usize).and_then(|slot| slot.outlet.as_ref());
             outlet.is_none_or(|outlet| outlet.has_room(group))
@@ -74,7 +74,7 @@ impl Outlets {
     }
 
     /// True if no outlet of the group would drop another result of it, see [`Outlet::accepts_result`].
-    pub(super) fn accept_result(&self, group: GroupId, members: &Members) -> bool {
+    pub(super) fn accept_result(&self, group: GroupId, members: &SubscriberCounts) -> bool {
         members.by_outlet().all(|(id, _)| {
             let outlet = self.slots.get(id.0 as usize).and_then(|slot| slot.outlet.as_ref());
             outlet.is_none_or(|outlet| outlet.accepts_result(group))
@@ -89,14 +89,14 @@ impl Outlets {
 
 /// The numbers of subscribers of one group by outlet. Most groups have one outlet.
 #[derive(Default)]
-pub(super) enum Members {
+pub(super) enum SubscriberCounts {
     #[default]
     None,
     One(OutletId, u64),
     Many(Box<IndexMap<OutletId, u64, foldhash::fast::RandomState>>),
 }
 
-impl Members {
+impl SubscriberCounts {
     pub(super) fn add(&mut self, outlet: OutletId) {
         self.add_many(outlet, 1);
     }
@@ -167,4 +167,4 @@ impl Members {
 }
 
 // There is one for each group; with a filter or a partition per user that is one for each subscriber.
-const _: () = assert!(size_of::<Members>() <= 24);
+const _: () = assert!(size_of::<SubscriberCounts>() <= 24);

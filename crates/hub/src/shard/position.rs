@@ -8,40 +8,40 @@
 //! loss would hide it.
 //!
 //! Events have no cost for it: positions have versions, and a group knows the version that its subscribers got last.
-//! Positions are sent in rounds, a few groups at a time ([`Shard::tell_positions`]). A trigger without a new position
+//! Positions are sent in rounds, a few groups at a time ([`Shard::send_positions`]). A trigger without a new position
 //! costs a round one check.
 
 use bytes::Bytes;
 
 use super::group::Group;
-use super::{Shard, State, TriggerId};
+use super::{Shard, TriggerId, TriggerPhase};
 use crate::GroupId;
 use crate::cursor::Scope;
-use crate::filter::index::Left;
-use crate::settings::LOOKS_PER_TURN;
+use crate::filter::index::GroupWalk;
+use crate::settings::VISITS_PER_STEP;
 
 /// The progress of a round.
-pub(super) struct Round {
+pub(super) struct PositionRound {
     /// The number of triggers that the round has yet to visit.
     triggers: usize,
     /// The trigger that is visited, and the progress among its groups.
-    trigger: Option<(TriggerId, Left)>,
-    printed: Option<Printed>,
+    trigger: Option<(TriggerId, GroupWalk)>,
+    printed: Option<PrintedCursor>,
 }
 
 /// The latest printed cursor: nearly all groups of a trigger have the same.
-struct Printed {
+struct PrintedCursor {
     of: (TriggerId, u64, Scope),
     cursor: Option<Bytes>,
 }
 
 impl Group {
     /// True if the group has had everything up to the position of its trigger.
-    fn is_even(&self) -> bool {
+    fn is_at_trigger_position(&self) -> bool {
         // A group that waits for another source resumes from that.
         self.is_drained()
-            && !self.owes_news()
-            && self.catching.is_none()
+            && !self.has_unannounced_loss()
+            && self.catch_up.is_none()
             && self.moving_to.is_none()
     }
 }
@@ -49,83 +49,84 @@ impl Group {
 impl Shard {
     /// True if there are triggers with positions that cursors carry.
     pub(crate) fn has_positions(&self) -> bool {
-        !self.placed.is_empty()
+        !self.positioned_triggers.is_empty()
     }
 
-    /// Returns the approximate number of calls of [`Shard::tell_positions`] in a round.
-    pub(crate) fn turns_of_round(&self) -> usize {
-        (self.placed.len() + self.groups.len()) / LOOKS_PER_TURN + 1
+    /// Returns the approximate number of calls of [`Shard::send_positions`] in a round.
+    pub(crate) fn round_steps(&self) -> usize {
+        (self.positioned_triggers.len() + self.groups.len()) / VISITS_PER_STEP + 1
     }
 
     /// Continues a round, or begins one, and visits some groups. Returns false when the round is over.
-    pub(crate) fn tell_positions(&mut self) -> bool {
-        let triggers = self.placed.len();
-        let begin = || Round { triggers, trigger: None, printed: None };
+    pub(crate) fn send_positions(&mut self) -> bool {
+        let triggers = self.positioned_triggers.len();
+        let begin = || PositionRound { triggers, trigger: None, printed: None };
         let mut round = self.round.take().unwrap_or_else(begin);
-        for _ in 0..LOOKS_PER_TURN {
+        for _ in 0..VISITS_PER_STEP {
             let group = round.trigger.as_mut().and_then(|(id, left)| {
                 let trigger = self.triggers.get(id)?;
                 trigger.groups.walk(left)
             });
             if let Some(group) = group {
-                self.tell(group, &mut round.printed);
+                self.send_position(group, &mut round.printed);
                 continue;
             }
             // As with groups, from the last one on: none is skipped because another one is removed.
-            let Some(index) = round.triggers.min(self.placed.len()).checked_sub(1) else {
+            let Some(index) = round.triggers.min(self.positioned_triggers.len()).checked_sub(1)
+            else {
                 return false;
             };
             round.triggers = index;
-            let id = self.placed.get_index(index).copied();
-            round.trigger = id.and_then(|id| Some((id, self.groups_to_look_at(id)?)));
+            let id = self.positioned_triggers.get_index(index).copied();
+            round.trigger = id.and_then(|id| Some((id, self.start_group_walk(id)?)));
         }
         self.round = Some(round);
         true
     }
 
     /// Returns a walk over all groups of a trigger. `None` if no group needs a position.
-    fn groups_to_look_at(&mut self, id: TriggerId) -> Option<Left> {
+    fn start_group_walk(&mut self, id: TriggerId) -> Option<GroupWalk> {
         let trigger = self.triggers.get_mut(&id)?;
-        let is_live = matches!(trigger.state, State::Live);
+        let is_live = matches!(trigger.phase, TriggerPhase::Live);
         let replay = trigger.replay.as_mut().filter(|_| is_live)?;
-        replay.begin_look().then(|| trigger.groups.all())
+        replay.take_position_update().then(|| trigger.groups.all())
     }
 
     /// Sends its position to a group, if its subscribers do not have it and the group is at the position.
-    fn tell(&mut self, id: GroupId, printed: &mut Option<Printed>) {
+    fn send_position(&mut self, id: GroupId, printed: &mut Option<PrintedCursor>) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
         let (Some(replay), Some(cursors), Some(scope)) = (replay, &self.cursors, group.scope)
         else {
             return;
         };
-        if group.told == replay.version {
+        if group.sent_version == replay.version {
             return;
         }
-        if !group.is_even() {
-            return replay.look_again();
+        if !group.is_at_trigger_position() {
+            return replay.schedule_position_update();
         }
         let of = (group.trigger, replay.version, scope);
         let printed = match printed.take() {
             Some(known) if known.of == of => printed.insert(known),
             _ => {
                 let cursor = replay.cursor(cursors, scope).map(Bytes::from);
-                printed.insert(Printed { of, cursor })
+                printed.insert(PrintedCursor { of, cursor })
             }
         };
-        group.told = replay.version;
+        group.sent_version = replay.version;
         if let Some(cursor) = &printed.cursor {
-            group.tell(cursor, &self.outlets, &self.stats);
+            group.send_position(cursor, &self.outlets, &self.stats);
         }
     }
 
     /// Records that a subscriber of that group may not have the latest cursor.
-    pub(super) fn look_again(&mut self, id: GroupId) {
+    pub(super) fn schedule_position_update(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        group.told = 0;
+        group.sent_version = 0;
         let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
         if let Some(replay) = replay {
-            replay.look_again();
+            replay.schedule_position_update();
         }
     }
 }

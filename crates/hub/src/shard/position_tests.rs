@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use events::{Event, Position, SourceMessage, StreamEnd};
 
-use super::resume_tests::{Play, joined, mark, position};
-use super::scripted::Stage;
-use super::{GRAPH, Reading, TriggerId};
+use super::resumption_tests::{Play, joined, mark, position};
+use super::scripted_stage::Stage;
+use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Resume, Scope};
-use crate::settings::LOOKS_PER_TURN;
+use crate::settings::VISITS_PER_STEP;
 use crate::{Filter, HubSettings, LiveOperation, Member};
 
 /// A result or position that a subscriber received.
@@ -53,7 +53,7 @@ impl Play {
 
     /// Runs a whole round of positions.
     fn round(&mut self) {
-        while self.stage.shard.tell_positions() {}
+        while self.stage.shard.send_positions() {}
         self.stage.take_effects();
     }
 
@@ -92,8 +92,8 @@ impl Play {
 fn only_subscribers_without_events_get_a_position_and_get_it_once() {
     let mut play = Play::new(10);
     let (trigger, all, _all) = play.live(0);
-    let (none, answer) = play.come_for(play.nothing(2), None);
-    let _none = joined(answer);
+    let (none, reply) = play.come_for(play.nothing(2), None);
+    let _none = joined(reply);
     play.publish(trigger, 1..=4);
     play.stage.resolve_all();
     play.round();
@@ -114,8 +114,8 @@ fn only_subscribers_without_events_get_a_position_and_get_it_once() {
 fn a_position_waits_for_events_in_flight() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (even, answer) = play.come_for(play.even(2), None);
-    let _even = joined(answer);
+    let (even, reply) = play.come_for(play.even(2), None);
+    let _even = joined(reply);
     play.publish(trigger, 1..=3);
     play.round();
     assert_eq!(play.hears(even), [], "2 has yet to come");
@@ -138,8 +138,8 @@ fn a_loss_is_announced_before_a_position_beyond_it() {
     };
     let mut play = Play::with(settings);
     let (trigger, _, _all) = play.live(0);
-    let (even, answer) = play.come_for(play.even(2), None);
-    let _even = joined(answer);
+    let (even, reply) = play.come_for(play.even(2), None);
+    let _even = joined(reply);
     play.publish(trigger, [2, 4]);
     play.stage.resolve_all();
     play.round();
@@ -164,8 +164,8 @@ fn a_loss_is_announced_before_a_position_beyond_it() {
 fn an_outlet_with_losses_drops_positions_that_would_hide_them() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (even, answer) = play.come_for(play.even(2), None);
-    let _even = joined(answer);
+    let (even, reply) = play.come_for(play.even(2), None);
+    let _even = joined(reply);
     play.outlet.turn();
     play.publish(trigger, [2, 3]);
     play.stage.resolve_all();
@@ -184,8 +184,8 @@ fn a_new_subscriber_gets_a_cursor_before_its_first_event() {
     let (_, first, _first) = play.live(7);
     play.round();
     assert_eq!(play.hears(first), [at(7)]);
-    let (second, answer) = play.come_for(play.stage.operation("topic", 1, 0), None);
-    let _second = joined(answer);
+    let (second, reply) = play.come_for(play.stage.operation("topic", 1, 0), None);
+    let _second = joined(reply);
     assert_eq!(play.groups(), 1);
     play.round();
     play.round();
@@ -196,8 +196,8 @@ fn a_new_subscriber_gets_a_cursor_before_its_first_event() {
 fn a_subscriber_that_resumes_from_a_position_needs_no_reader() {
     let mut play = Play::new(2);
     let (trigger, _, _all) = play.live(0);
-    let (none, answer) = play.come_for(play.nothing(2), None);
-    let gone = joined(answer);
+    let (none, reply) = play.come_for(play.nothing(2), None);
+    let gone = joined(reply);
     // The ring holds two events.
     play.publish(trigger, 1..=9);
     play.stage.resolve_all();
@@ -208,8 +208,8 @@ fn a_subscriber_that_resumes_from_a_position_needs_no_reader() {
     play.publish(trigger, [10]);
     play.stage.resolve_all();
     let (again, resume) = (play.nothing(2), play.resume_of(&cursor, &play.nothing(2)));
-    let (again, answer) = play.come_for(again, Some(resume));
-    let _again = joined(answer);
+    let (again, reply) = play.come_for(again, Some(resume));
+    let _again = joined(reply);
     assert!(play.stage.readers_opening.is_empty());
     assert_eq!((play.count(|it| &it.resumed_from_ring), play.count(|it| &it.replayed)), (1, 0));
     play.round();
@@ -217,8 +217,8 @@ fn a_subscriber_that_resumes_from_a_position_needs_no_reader() {
     assert_eq!(play.hears(again), [at(10)]);
     // A subscriber at the trigger's position gets no position.
     let (operation, resume) = (play.nothing(3), Resume::After(position(&[(0, 10)])));
-    let (same, answer) = play.come_for(operation, Some(resume));
-    let _same = joined(answer);
+    let (same, reply) = play.come_for(operation, Some(resume));
+    let _same = joined(reply);
     play.round();
     assert_eq!(play.hears(same), []);
 }
@@ -227,8 +227,8 @@ fn a_subscriber_that_resumes_from_a_position_needs_no_reader() {
 fn a_subscriber_can_resume_from_a_lane_position_without_an_event() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (none, answer) = play.come_for(play.nothing(2), None);
-    let _none = joined(answer);
+    let (none, reply) = play.come_for(play.nothing(2), None);
+    let _none = joined(reply);
     play.publish(trigger, [3]);
     play.stage.message(trigger, SourceMessage::Passed(mark(0, 8)));
     play.stage.resolve_all();
@@ -237,8 +237,8 @@ fn a_subscriber_can_resume_from_a_lane_position_without_an_event() {
     play.publish(trigger, [12]);
     play.stage.resolve_all();
     let operation = play.stage.operation("topic", 3, 0);
-    let (again, answer) = play.come_for(operation, Some(Resume::After(position(&[(0, 8)]))));
-    let _again = joined(answer);
+    let (again, reply) = play.come_for(operation, Some(Resume::After(position(&[(0, 8)]))));
+    let _again = joined(reply);
     play.stage.resolve_all();
     assert!(play.stage.readers_opening.is_empty(), "the ring serves it");
     assert_eq!(play.hears(again), [Heard::Event(12, 0)]);
@@ -250,15 +250,15 @@ fn a_group_that_catches_up_gets_its_position_with_its_events() {
     let (trigger, _, _all) = play.live(0);
     play.publish(trigger, 1..=5);
     play.stage.resolve_all();
-    let (even, answer) = play.come_for(play.even(2), Some(Resume::After(position(&[(0, 1)]))));
-    let (_, pass, _) = play.stage.open_reader(Ok(()));
-    let _even = joined(answer);
-    assert_eq!(play.stage.read(trigger, pass, event(2)), Reading::On);
+    let (even, reply) = play.come_for(play.even(2), Some(Resume::After(position(&[(0, 1)]))));
+    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let _even = joined(reply);
+    assert_eq!(play.stage.read(trigger, stream_id, event(2)), ReaderStep::Continue);
     play.stage.resolve_all();
     play.round();
     assert_eq!(play.hears(even), [Heard::Event(2, 0)]);
     for offset in [3, 4] {
-        play.stage.read(trigger, pass, event(offset));
+        play.stage.read(trigger, stream_id, event(offset));
     }
     play.round();
     play.stage.resolve_all();
@@ -270,14 +270,14 @@ fn a_group_that_catches_up_gets_its_position_with_its_events() {
 fn merged_groups_get_the_position_that_one_of_them_lacks() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (one, answer) = play.come_for(play.nothing(2), None);
-    let _one = joined(answer);
+    let (one, reply) = play.come_for(play.nothing(2), None);
+    let _one = joined(reply);
     play.publish(trigger, 1..=3);
     play.stage.resolve_all();
     play.round();
     let resume = Resume::After(position(&[(0, 1)]));
-    let (two, answer) = play.come_for(play.nothing(2), Some(resume));
-    let _two = joined(answer);
+    let (two, reply) = play.come_for(play.nothing(2), Some(resume));
+    let _two = joined(reply);
     assert_eq!(play.groups(), 2, "all, and these two");
     play.round();
     assert_eq!((play.hears(one), play.hears(two)), (vec![at(3), at(3)], vec![at(3)]));
@@ -325,8 +325,8 @@ fn a_group_that_moves_to_another_source_announces_a_gap_before_a_position() {
 fn a_source_that_ended_sends_no_position() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (even, answer) = play.come_for(play.even(2), None);
-    let _even = joined(answer);
+    let (even, reply) = play.come_for(play.even(2), None);
+    let _even = joined(reply);
     play.publish(trigger, [2, 3]);
     play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
     play.round();
@@ -341,13 +341,13 @@ fn a_source_that_ended_sends_no_position() {
 fn without_cursors_no_positions_are_sent() {
     let mut stage = Stage::new(HubSettings::default());
     let outlet = Arc::default();
-    let answer = stage.subscribe(&outlet, super::scripted::member(1), "topic", 1, 0);
+    let reply = stage.subscribe(&outlet, super::scripted_stage::member(1), "topic", 1, 0);
     let trigger = stage.open();
-    let _held = joined(answer);
+    let _held = joined(reply);
     stage.message(trigger, event(1));
     stage.resolve_all();
-    assert!(!stage.shard.has_positions() && !stage.shard.tell_positions());
-    assert_eq!(outlet.heard(super::scripted::member(1)).len(), 2);
+    assert!(!stage.shard.has_positions() && !stage.shard.send_positions());
+    assert_eq!(outlet.heard(super::scripted_stage::member(1)).len(), 2);
 }
 
 #[test]
@@ -361,16 +361,16 @@ fn a_round_visits_every_group_in_small_steps_while_others_leave() {
                 0 => play.stage.operation("topic", 10 + number, 0),
                 _ => play.nothing(10 + number),
             };
-            let (member, answer) = play.come_for(operation, None);
-            (member, joined(answer))
+            let (member, reply) = play.come_for(operation, None);
+            (member, joined(reply))
         })
         .collect();
     play.stage.message(trigger, SourceMessage::Passed(mark(0, 1)));
-    let (mut staying, mut turns) = (Vec::new(), 0);
+    let (mut staying, mut steps) = (Vec::new(), 0);
     let mut comers = comers.into_iter();
-    while play.stage.shard.tell_positions() {
-        turns += 1;
-        assert!(play.count(|it| &it.positions) <= turns * LOOKS_PER_TURN as u64);
+    while play.stage.shard.send_positions() {
+        steps += 1;
+        assert!(play.count(|it| &it.positions) <= steps * VISITS_PER_STEP as u64);
         // Groups from all over the list are removed.
         for (number, (member, subscription)) in comers.by_ref().take(100).enumerate() {
             match number % 2 {
@@ -380,9 +380,9 @@ fn a_round_visits_every_group_in_small_steps_while_others_leave() {
         }
     }
     staying.extend(comers);
-    assert!(turns as usize >= GROUPS as usize / LOOKS_PER_TURN, "{turns}");
-    assert!(play.stage.shard.turns_of_round() >= GROUPS as usize / 2 / LOOKS_PER_TURN);
+    assert!(steps as usize >= GROUPS as usize / VISITS_PER_STEP, "{steps}");
+    assert!(play.stage.shard.round_steps() >= GROUPS as usize / 2 / VISITS_PER_STEP);
     assert!(staying.iter().all(|(member, _)| play.hears(*member) == [at(1)]));
     // A round without a new position visits the trigger alone.
-    assert!(!play.stage.shard.tell_positions());
+    assert!(!play.stage.shard.send_positions());
 }

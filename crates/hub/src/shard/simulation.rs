@@ -10,7 +10,7 @@
 //! - a reload ends operations that are no longer valid, and nothing else;
 //! - a trigger is open exactly while it is needed; nothing leaks.
 //!
-//! Subscribers with cursors are simulated in [`super::resume_simulation`].
+//! Subscribers with cursors are simulated in [`super::resumption_simulation`].
 //!
 //! A failing seed is printed; `STARLING_SEED` runs one seed, `STARLING_SEEDS` that many from 0.
 
@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use events::{SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
-use super::scripted::{Answer, STATE, ScriptedOutlet, Stage};
-use super::{Outcome, TriggerId};
+use super::scripted_stage::{STATE, ScriptedOutlet, Stage, SubscribeReply};
+use super::{ResolutionOutcome, TriggerId};
 use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
 
 const SEEDS: u64 = 100;
@@ -66,7 +66,7 @@ struct Subscriber {
     topic: u64,
     /// The number of the last event before it was added.
     from: Option<u64>,
-    answer: Option<Answer>,
+    reply: Option<SubscribeReply>,
     subscription: Option<Subscription>,
     is_refused: bool,
     /// True if it has a filter for even numbers.
@@ -138,13 +138,13 @@ impl Simulation {
         // Some still arrive with the graph that was just replaced.
         let generation = self.generation.saturating_sub(self.random.below(10) / 9);
         let wanted = self.operation(&topic.to_string(), operation.into(), generation);
-        let answer = self.stage.subscribe_to(&self.outlets[outlet], member, wanted);
+        let reply = self.stage.subscribe_to(&self.outlets[outlet], member, wanted);
         self.subscribers.push(Subscriber {
             outlet,
             member,
             topic,
             from: None,
-            answer: Some(answer),
+            reply: Some(reply),
             subscription: None,
             is_refused: false,
             is_filtered: u128::from(operation) == FILTERED,
@@ -164,17 +164,17 @@ impl Simulation {
 
     fn receive_replies(&mut self) {
         for subscriber in &mut self.subscribers {
-            let Some(answer) = &mut subscriber.answer else { continue };
-            match answer.try_recv() {
+            let Some(reply) = &mut subscriber.reply else { continue };
+            match reply.try_recv() {
                 Ok(Ok(subscription)) => {
                     subscriber.subscription = Some(subscription);
                     subscriber.from =
                         Some(self.published.get(&subscriber.topic).copied().unwrap_or(0));
-                    subscriber.answer = None;
+                    subscriber.reply = None;
                 }
                 Ok(Err(_)) => {
                     subscriber.is_refused = true;
-                    subscriber.answer = None;
+                    subscriber.reply = None;
                 }
                 Err(tokio::sync::oneshot::error::TryRecvError::Empty) => {}
                 Err(tokio::sync::oneshot::error::TryRecvError::Closed) => {
@@ -197,8 +197,8 @@ impl Simulation {
 
     /// Drops the request of a caller that waits.
     fn cancel_subscribe(&mut self) {
-        if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.answer.is_some()) {
-            subscriber.answer = None;
+        if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.reply.is_some()) {
+            subscriber.reply = None;
             subscriber.is_refused = true;
         }
     }
@@ -264,7 +264,7 @@ impl Simulation {
     fn fail_resolution(&mut self) {
         if !self.stage.resolutions.is_empty() {
             let broken = self.stage.resolutions.remove(0);
-            self.stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
+            self.stage.shard.on_resolved(broken.group, broken.ticket, ResolutionOutcome::BrokeOff);
             self.stage.take_effects();
         }
     }
@@ -334,19 +334,19 @@ impl Simulation {
     fn check(&self) {
         let shard = &self.stage.shard;
         let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
-        assert_eq!(running, shard.turns.taken());
+        assert_eq!(running, shard.permits.taken());
         assert_eq!(running, self.stage.resolutions.len());
         let events: usize = self.stage.resolutions.iter().map(|it| 1 + it.others.len()).sum();
         let counted = self.stage.stats.resolving.load(Relaxed);
         assert_eq!(events as u64, counted);
-        assert!(shard.turns.taken() <= shard.settings.resolutions_in_flight);
+        assert!(shard.permits.taken() <= shard.settings.resolutions_in_flight);
         let in_triggers: usize = shard.triggers.values().map(|it| it.groups.len()).sum();
         assert_eq!(in_triggers, shard.groups.len());
         for (id, group) in &shard.groups {
             assert!(!group.is_empty(), "a group has subscribers");
             assert!(shard.triggers[&group.trigger].groups.contains(*id));
             if let Some(target) = &group.moving_to {
-                let super::State::Opening(waiting) = &shard.triggers[target].state else {
+                let super::TriggerPhase::Opening(waiting) = &shard.triggers[target].phase else {
                     panic!("a group that waits for a source moves when it is open")
                 };
                 assert_eq!(waiting.moving.iter().filter(|(it, _)| it == id).count(), 1);
@@ -361,12 +361,12 @@ impl Simulation {
             let could_start = group.can_start(shard.settings.group_in_flight);
             assert!(!could_start || group.is_queued, "a group that can start is queued");
             assert!(
-                !could_start || !shard.turns.may_take(),
+                !could_start || !shard.permits.has_available(),
                 "no group waits while a permit is free"
             );
         }
         for (id, trigger) in &shard.triggers {
-            let ends = matches!(trigger.state, super::State::Ending(_));
+            let ends = matches!(trigger.phase, super::TriggerPhase::Ending(_));
             for (key, group) in &trigger.by_key {
                 assert!(
                     trigger.groups.contains(*group),
@@ -376,17 +376,18 @@ impl Simulation {
             }
             let has_state = |id: &GroupId| shard.groups[id].state_after.is_some();
             assert!(
-                trigger.fresh.values().all(has_state),
+                trigger.joinable_for_state.values().all(has_state),
                 "only groups with an undelivered state are joined for it"
             );
-            assert!(trigger.twins.iter().all(|it| trigger.groups.contains(*it)));
+            assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
             let found = shard.by_source.get(&trigger.source) == Some(id);
             assert!(ends != found, "only a trigger with a live source is found");
             let drained = |id: GroupId| {
                 shard.groups.get(&id).is_some_and(|it| it.is_drained() && it.moving_to.is_none())
             };
             assert!(!ends || !trigger.groups.iter().any(drained), "the last delivery ends a group");
-            let waits = matches!(&trigger.state, super::State::Opening(it) if !it.is_empty());
+            let waits =
+                matches!(&trigger.phase, super::TriggerPhase::Opening(it) if !it.is_empty());
             assert!(waits || !trigger.groups.is_empty(), "a trigger is needed");
         }
         for subscriber in &self.subscribers {
@@ -453,7 +454,7 @@ impl Simulation {
     /// Removes all subscribers and checks that nothing is left.
     fn finish(mut self) {
         for subscriber in &mut self.subscribers {
-            subscriber.answer = None;
+            subscriber.reply = None;
             subscriber.subscription = None;
         }
         self.stage.process_leaves();
@@ -464,7 +465,7 @@ impl Simulation {
         assert!(shard.triggers.is_empty() && shard.by_source.is_empty(), "triggers leaked");
         assert!(shard.groups.is_empty(), "groups leaked");
         assert!(shard.outlets.is_empty(), "outlets leaked");
-        assert_eq!(shard.turns.taken(), 0);
+        assert_eq!(shard.permits.taken(), 0);
         for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }

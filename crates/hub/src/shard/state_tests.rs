@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use events::{Event, Mark, Position, SourceMessage, StreamEnd};
 
-use super::scripted::{Answer, ScriptedOutlet, Stage, member};
-use super::{GRAPH, Outcome, TriggerId};
+use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
+use super::{GRAPH, ResolutionOutcome, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
 use crate::{HubSettings, Member, Subscription};
 
@@ -24,11 +24,11 @@ impl Play {
     }
 
     /// Adds a subscriber that gets the state of `topic` and the following events.
-    fn come(&mut self) -> (Member, Answer) {
+    fn come(&mut self) -> (Member, SubscribeReply) {
         self.come_with(None)
     }
 
-    fn come_with(&mut self, resume: Option<Resume>) -> (Member, Answer) {
+    fn come_with(&mut self, resume: Option<Resume>) -> (Member, SubscribeReply) {
         self.comers += 1;
         let member = member(self.comers);
         let operation = Stage::with_state(self.stage.operation("topic", 1, 0));
@@ -37,10 +37,10 @@ impl Play {
 
     /// Adds the first subscriber and delivers its state.
     fn live(&mut self) -> (TriggerId, Member, Subscription) {
-        let (member, answer) = self.come();
+        let (member, reply) = self.come();
         let trigger = self.stage.open();
         self.stage.resolve_all();
-        (trigger, member, joined(answer))
+        (trigger, member, joined(reply))
     }
 
     fn heard(&self, member: Member) -> Vec<String> {
@@ -52,8 +52,8 @@ impl Play {
     }
 }
 
-fn joined(mut answer: Answer) -> Subscription {
-    answer.try_recv().expect("an answer").expect("joined")
+fn joined(mut reply: SubscribeReply) -> Subscription {
+    reply.try_recv().expect("an answer").expect("joined")
 }
 
 fn data(event: &str) -> String {
@@ -63,13 +63,13 @@ fn data(event: &str) -> String {
 #[test]
 fn the_state_comes_first_and_every_event_since_the_source_was_open_follows() {
     let mut play = Play::new(HubSettings::default());
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     assert!(
         play.stage.resolutions.is_empty(),
         "the source is opened before the state is requested"
     );
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     for event in ["1", "2"] {
         play.stage.event(trigger, event);
     }
@@ -131,9 +131,9 @@ fn a_group_with_undelivered_events_is_not_merged_with_one_that_has_delivered_the
 #[test]
 fn without_a_state_to_deliver_the_events_begin_at_once() {
     let mut play = Play::new(HubSettings::default());
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     play.stage.event(trigger, "1");
     play.stage.resolve_to_nothing(0);
     play.stage.resolve_all();
@@ -143,11 +143,11 @@ fn without_a_state_to_deliver_the_events_begin_at_once() {
 #[test]
 fn a_failed_state_is_an_error_payload_and_the_stream_continues() {
     let mut play = Play::new(HubSettings::default());
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     let broken = play.stage.resolutions.remove(0);
-    play.stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
+    play.stage.shard.on_resolved(broken.group, broken.ticket, ResolutionOutcome::BrokeOff);
     play.stage.take_effects();
     play.stage.event(trigger, "1");
     play.stage.resolve_all();
@@ -182,9 +182,9 @@ fn events_that_do_not_fit_behind_a_slow_state_are_announced_and_the_state_stays(
 #[test]
 fn a_source_that_ends_meanwhile_ends_the_subscription_after_the_state() {
     let mut play = Play::new(HubSettings::default());
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
     play.stage.resolve_all();
     assert_eq!(play.heard(one), [STATE, "end: PROVIDER_UNAVAILABLE"]);
@@ -194,13 +194,13 @@ fn a_source_that_ends_meanwhile_ends_the_subscription_after_the_state() {
 #[test]
 fn the_state_of_subscribers_that_have_left_is_not_shared() {
     let mut play = Play::new(HubSettings::default());
-    let (_, answer) = play.come();
+    let (_, reply) = play.come();
     play.stage.open();
-    play.stage.leave(joined(answer));
+    play.stage.leave(joined(reply));
     assert!(play.stage.resolutions.is_empty() && play.stage.shard.groups.is_empty());
-    let (two, answer) = play.come();
+    let (two, reply) = play.come();
     play.stage.open();
-    let _two = joined(answer);
+    let _two = joined(reply);
     play.stage.resolve_all();
     assert_eq!(play.heard(two), [STATE]);
 }
@@ -219,9 +219,9 @@ fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_n
         let payload = format!("\"{lane}.{offset}\"");
         SourceMessage::Event(Event::new("topic", payload).at(mark(lane, offset)).into())
     };
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     // The marks of the lanes come after the state was requested; the second lane is empty.
     play.stage.message(trigger, SourceMessage::Passed(mark(0, 7)));
     play.stage.message(trigger, event(0, 8));
@@ -238,8 +238,8 @@ fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_n
     let before: Position = [mark(0, 7), mark(1, 0)].into_iter().collect();
     assert_eq!(cursor(&heard[0]), Resume::After(before));
 
-    let (two, answer) = play.come_with(Some(cursor(&heard[0])));
-    let _two = joined(answer);
+    let (two, reply) = play.come_with(Some(cursor(&heard[0])));
+    let _two = joined(reply);
     play.stage.resolve_all();
     let numbers = |heard: Vec<String>| -> Vec<String> {
         heard.iter().map(|it| it.split(',').next().unwrap().to_owned()).collect()
@@ -248,8 +248,8 @@ fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_n
     assert_eq!(play.groups(), 1);
 
     // A later subscriber has the position of its own time.
-    let (three, answer) = play.come();
-    let _three = joined(answer);
+    let (three, reply) = play.come();
+    let _three = joined(reply);
     play.stage.message(trigger, event(0, 9));
     play.stage.resolve_all();
     let now: Position = [mark(0, 8), mark(1, 1)].into_iter().collect();

@@ -6,27 +6,27 @@ use std::sync::atomic::Ordering::Relaxed;
 use events::{SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
-use super::scripted::{Answer, ScriptedOutlet, Stage, member};
-use super::{Outcome, Shard, TriggerId};
+use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
+use super::{ResolutionOutcome, Shard, TriggerId};
 use crate::{Filter, HubSettings, Subscription};
 
 fn stage() -> (Stage, Arc<ScriptedOutlet>) {
     (Stage::new(HubSettings::default()), Arc::default())
 }
 
-fn joined(mut answer: Answer) -> Subscription {
-    answer.try_recv().expect("the answer is there").expect("it is a subscription")
+fn joined(mut reply: SubscribeReply) -> Subscription {
+    reply.try_recv().expect("the answer is there").expect("it is a subscription")
 }
 
-fn refused(mut answer: Answer) -> GraphqlError {
-    answer.try_recv().expect("the answer is there").expect_err("it is an error")
+fn refused(mut reply: SubscribeReply) -> GraphqlError {
+    reply.try_recv().expect("the answer is there").expect_err("it is an error")
 }
 
 /// Makes a live trigger with one subscriber, number 1, of operation 1.
 fn live(stage: &mut Stage, outlet: &Arc<ScriptedOutlet>) -> (TriggerId, Subscription) {
-    let answer = stage.subscribe(outlet, member(1), "a", 1, 1);
+    let reply = stage.subscribe(outlet, member(1), "a", 1, 1);
     let trigger = stage.open();
-    (trigger, joined(answer))
+    (trigger, joined(reply))
 }
 
 fn is_empty(shard: &Shard) -> bool {
@@ -34,18 +34,18 @@ fn is_empty(shard: &Shard) -> bool {
         && shard.outlets.is_empty()
         && shard.by_source.is_empty()
         && shard.groups.is_empty()
-        && shard.turns.taken() == 0
+        && shard.permits.taken() == 0
 }
 
 #[test]
 fn a_subscriber_joins_gets_events_and_ends_once() {
     let (mut stage, outlet) = stage();
-    let mut answer = stage.subscribe(&outlet, member(1), "a", 1, 1);
-    assert!(answer.try_recv().is_err(), "the reply waits for the source");
+    let mut reply = stage.subscribe(&outlet, member(1), "a", 1, 1);
+    assert!(reply.try_recv().is_err(), "the reply waits for the source");
     assert_eq!(outlet.heard(member(1)), Vec::<String>::new());
 
     let trigger = stage.open();
-    let subscription = joined(answer);
+    let subscription = joined(reply);
     stage.event(trigger, "1");
     stage.resolve_all();
     stage.event(trigger, "2");
@@ -139,9 +139,9 @@ fn live_with_batches(
 ) -> (Stage, Arc<ScriptedOutlet>, TriggerId, Subscription) {
     let (mut stage, outlet) = (Stage::new(settings), Arc::default());
     let operation = Stage::with_batches(stage.operation("a", 1, 1));
-    let answer = stage.subscribe_to(&outlet, member(1), operation);
+    let reply = stage.subscribe_to(&outlet, member(1), operation);
     let trigger = stage.open();
-    (stage, outlet, trigger, joined(answer))
+    (stage, outlet, trigger, joined(reply))
 }
 
 /// Returns the number of events of each resolution.
@@ -217,10 +217,10 @@ fn a_failed_batch_is_an_error_for_each_of_its_events() {
     }
     stage.resolve(0);
     // A batch with too few payloads is a defect too.
-    for outcome in [Outcome::BrokeOff, Outcome::Batch(Vec::new())] {
+    for outcome in [ResolutionOutcome::BrokeOff, ResolutionOutcome::Batch(Vec::new())] {
         let broken = stage.resolutions.remove(0);
         assert_eq!(broken.others.len(), 1);
-        stage.shard.resolved(broken.group, broken.ticket, outcome);
+        stage.shard.on_resolved(broken.group, broken.ticket, outcome);
         stage.take_effects();
         for event in ["4", "5", "6"] {
             stage.event(trigger, event);
@@ -302,14 +302,14 @@ fn a_source_that_ends_delivers_its_events_and_then_ends_its_subscribers() {
 #[test]
 fn an_unavailable_provider_refuses_all_that_wait_and_is_tried_again_later() {
     let (mut stage, outlet) = stage();
-    let answers = [1, 2].map(|number| stage.subscribe(&outlet, member(number), "a", 1, 1));
+    let replies = [1, 2].map(|number| stage.subscribe(&outlet, member(number), "a", 1, 1));
     assert_eq!(stage.opening.len(), 1);
     stage.refuse_to_open(SourceError::Unavailable {
         provider: "nats/default".into(),
         reason: "10.0.0.7 refused the connection".into(),
     });
-    for answer in answers {
-        let error = refused(answer);
+    for reply in replies {
+        let error = refused(reply);
         assert_eq!(error.code, ErrorCode::ProviderUnavailable);
         assert_eq!(
             error.message,
@@ -320,9 +320,9 @@ fn an_unavailable_provider_refuses_all_that_wait_and_is_tried_again_later() {
     assert!(is_empty(&stage.shard));
     assert_eq!(stage.stats.subscribers.load(Relaxed), 0);
 
-    let answer = stage.subscribe(&outlet, member(3), "a", 1, 1);
+    let reply = stage.subscribe(&outlet, member(3), "a", 1, 1);
     stage.open();
-    joined(answer);
+    joined(reply);
 }
 
 #[test]
@@ -340,10 +340,10 @@ fn callers_that_cancel_while_the_source_opens_leave_nothing_behind() {
 fn a_caller_that_cancels_and_returns_while_the_source_opens_gets_that_stream() {
     let (mut stage, outlet) = stage();
     drop(stage.subscribe(&outlet, member(1), "a", 1, 1));
-    let answer = stage.subscribe(&outlet, member(2), "a", 1, 1);
+    let reply = stage.subscribe(&outlet, member(2), "a", 1, 1);
     assert_eq!(stage.opening.len(), 1, "asked for once, though two have subscribed");
     let trigger = stage.open();
-    let subscription = joined(answer);
+    let subscription = joined(reply);
     stage.event(trigger, "1");
     stage.resolve_all();
     assert_eq!(outlet.heard(member(2)), ["join", r#"{"data":1}"#]);
@@ -522,7 +522,7 @@ fn a_failed_resolution_is_an_error_payload_and_the_subscription_continues() {
     let (trigger, _subscription) = live(&mut stage, &outlet);
     stage.event(trigger, "1");
     let broken = stage.resolutions.remove(0);
-    stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
+    stage.shard.on_resolved(broken.group, broken.ticket, ResolutionOutcome::BrokeOff);
     stage.take_effects();
     stage.event(trigger, "2");
     stage.resolve_all();
@@ -573,11 +573,11 @@ fn an_event_costs_one_lookup_among_a_hundred_thousand_groups_with_an_id_each() {
     for number in 0..GROUPS {
         let mut operation = stage.operation("a", number.into(), 1);
         operation.filter = Some(Arc::new(Filter::one_of("id", &[number])));
-        let answer = stage.subscribe_to(&outlet, member(number), operation);
+        let reply = stage.subscribe_to(&outlet, member(number), operation);
         if number == 0 {
             stage.open();
         }
-        held.push(joined(answer));
+        held.push(joined(reply));
     }
     let trigger = *stage.shard.triggers.keys().next().unwrap();
     for id in [7, 99_999, GROUPS] {

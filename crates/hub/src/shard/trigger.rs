@@ -6,9 +6,9 @@ use std::sync::Arc;
 use indexmap::IndexSet;
 
 use super::replay::Replay;
-use super::{Joining, TriggerId};
+use super::{PendingSubscriber, TriggerId};
 use crate::filter::index::GroupIndex;
-use crate::operation::ByKey;
+use crate::operation::OperationByKey;
 use crate::{EndReason, GroupId, LiveOperation, Source};
 
 /// The triggers of a shard, boxed because up to half of the places in a table that doubles are empty.
@@ -25,21 +25,21 @@ pub(super) struct Trigger {
     pub(super) groups: GroupIndex,
     /// The groups that new subscribers join: all but a few that became equal to another one when a graph was replaced,
     /// or came from another trigger and still have events of that.
-    pub(super) by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
+    pub(super) by_key: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
     /// The groups that begin with a state that is being resolved: equal subscribers join them and get the state too.
-    pub(super) fresh: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
+    pub(super) joinable_for_state: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
     /// The live groups with an equal group in `by_key`: the two are merged when they have delivered the same events.
-    pub(super) twins: IndexSet<GroupId, foldhash::fast::RandomState>,
+    pub(super) merge_candidates: IndexSet<GroupId, foldhash::fast::RandomState>,
     pub(super) events: u64,
-    pub(super) state: State,
+    pub(super) phase: TriggerPhase,
     /// Set if the source can be read again, and payloads carry cursors or groups may fall behind.
     pub(super) replay: Option<Box<Replay>>,
 }
 
 /// The phase of a trigger.
-pub(super) enum State {
+pub(super) enum TriggerPhase {
     /// The stream is being opened for these subscribers and groups.
-    Opening(Waiting),
+    Opening(PendingOpen),
     Live,
     /// No event follows; groups end for this reason when they are drained.
     Ending(EndReason),
@@ -47,23 +47,32 @@ pub(super) enum State {
 
 /// The subscribers and groups that wait for a stream.
 #[derive(Default)]
-pub(super) struct Waiting {
-    pub(super) joining: Vec<Joining>,
+pub(super) struct PendingOpen {
+    pub(super) pending: Vec<PendingSubscriber>,
     /// Groups of other triggers that move here, and their new operations.
     pub(super) moving: Vec<(GroupId, Arc<LiveOperation>)>,
 }
 
-impl Waiting {
+impl PendingOpen {
     pub(super) fn is_empty(&self) -> bool {
-        self.joining.is_empty() && self.moving.is_empty()
+        self.pending.is_empty() && self.moving.is_empty()
     }
 }
 
 impl Trigger {
-    pub(super) fn new(source: Source, state: State, replay: Option<Box<Replay>>) -> Self {
+    pub(super) fn new(source: Source, phase: TriggerPhase, replay: Option<Box<Replay>>) -> Self {
         let (groups, by_key) = (GroupIndex::default(), HashMap::default());
-        let (fresh, twins) = (HashMap::default(), IndexSet::default());
-        Self { source, groups, by_key, fresh, twins, events: 0, state, replay }
+        let (joinable_for_state, merge_candidates) = (HashMap::default(), IndexSet::default());
+        Self {
+            source,
+            groups,
+            by_key,
+            joinable_for_state,
+            merge_candidates,
+            events: 0,
+            phase,
+            replay,
+        }
     }
 
     /// Returns the number of the next event.
@@ -80,7 +89,7 @@ impl Trigger {
     ) {
         self.groups.insert(id, operation.filter.as_deref());
         if may_be_joined {
-            self.by_key.entry(ByKey(Arc::clone(operation))).or_insert(id);
+            self.by_key.entry(OperationByKey(Arc::clone(operation))).or_insert(id);
         }
     }
 
@@ -94,9 +103,9 @@ impl Trigger {
     }
 
     /// Stops equal subscribers from joining that group for its state.
-    pub(super) fn forget_fresh(&mut self, id: GroupId, operation: &LiveOperation) {
-        if self.fresh.get(&operation.group) == Some(&id) {
-            self.fresh.remove(&operation.group);
+    pub(super) fn remove_joinable_for_state(&mut self, id: GroupId, operation: &LiveOperation) {
+        if self.joinable_for_state.get(&operation.group) == Some(&id) {
+            self.joinable_for_state.remove(&operation.group);
         }
     }
 

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use super::Shard;
-use crate::operation::ByKey;
+use crate::operation::OperationByKey;
 use crate::{GroupId, OutletCommand, stats};
 
 /// A group that was merged into another. Its subscribers still leave by its id.
-pub(super) struct Merged {
+pub(super) struct MergedGroup {
     into: GroupId,
     members: u64,
 }
 
 #[cfg(test)]
-impl Merged {
+impl MergedGroup {
     pub(super) fn into(&self) -> GroupId {
         self.into
     }
@@ -26,9 +26,10 @@ impl Shard {
     pub(super) fn merge(&mut self, from: GroupId) {
         let Some(group) = self.groups.get(&from) else { return };
         let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
-        let into = *trigger.by_key.entry(ByKey(Arc::clone(&group.operation))).or_insert(from);
+        let into =
+            *trigger.by_key.entry(OperationByKey(Arc::clone(&group.operation))).or_insert(from);
         if into == from {
-            trigger.twins.swap_remove(&from);
+            trigger.merge_candidates.swap_remove(&from);
             return;
         }
         let next = trigger.next_number();
@@ -36,8 +37,14 @@ impl Shard {
         let same_graph = group.operation.generation == other.operation.generation;
         let stays = group.moving_to.is_some() || other.moving_to.is_some();
         // A group that a side reader brought ahead of the trigger would get those events again in the other group.
-        let edge = group.edge(next).filter(|edge| *edge >= group.even_from.max(other.even_from));
-        if stays || !same_graph || edge.is_none() || edge != other.edge(next) {
+        let next_undelivered = group.next_undelivered(next).filter(|next_undelivered| {
+            *next_undelivered >= group.in_order_from.max(other.in_order_from)
+        });
+        if stays
+            || !same_graph
+            || next_undelivered.is_none()
+            || next_undelivered != other.next_undelivered(next)
+        {
             return;
         }
         let Some(group) = self.groups.get_mut(&from) else { return };
@@ -47,23 +54,23 @@ impl Shard {
             self.outlets.send(outlet, OutletCommand::Merge { from, into });
             count += of_outlet;
         }
-        let told = group.told;
+        let sent_version = group.sent_version;
         if let Some(other) = self.groups.get_mut(&into) {
             other.add_members(&members);
-            if told < other.told {
-                other.told = told;
+            if sent_version < other.sent_version {
+                other.sent_version = sent_version;
                 if let Some(replay) = &mut trigger.replay {
-                    replay.look_again();
+                    replay.schedule_position_update();
                 }
             }
         }
-        self.merged.insert(from, Merged { into, members: count });
+        self.merged.insert(from, MergedGroup { into, members: count });
         stats::add(&self.stats.merged, 1);
         self.remove_group(from);
     }
 
     /// Returns the group that a member of `group` belongs to now. Must be called once for each member that leaves.
-    pub(super) fn leaves_from(&mut self, mut group: GroupId) -> GroupId {
+    pub(super) fn group_of_leaver(&mut self, mut group: GroupId) -> GroupId {
         while let Some(merged) = self.merged.get_mut(&group) {
             let into = merged.into;
             merged.members -= 1;

@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::task::{Leave, Operations};
 use super::{
-    Effect, Joining, Leaver, Outcome, Reading, RingRoom, Shard, Shared, SharedTurns, TriggerId,
-    Work,
+    ConcurrencyLimit, Effect, LeaveSender, PendingSubscriber, ReaderStep, ResolutionOutcome,
+    ResolutionWork, RingRoom, Shard, Shared, TriggerId,
 };
 use crate::cursor::{Cursors, Resume};
-use crate::stats::{HubStats, Seat};
+use crate::stats::{HubStats, SubscriptionSlot};
 use crate::{
     EndReason, GroupId, GroupKey, HubSettings, LiveOperation, Member, Outlet, OutletCommand,
     Renewal, Resolve, Source, Subscription, TriggerEvent,
@@ -206,7 +206,7 @@ impl Resolution {
     }
 }
 
-pub(super) type Answer = oneshot::Receiver<Result<Subscription, GraphqlError>>;
+pub(super) type SubscribeReply = oneshot::Receiver<Result<Subscription, GraphqlError>>;
 
 /// A shard and everything around it.
 pub(super) struct Stage {
@@ -232,18 +232,19 @@ impl Stage {
 
     pub(super) fn with_cursors(settings: HubSettings, cursors: Option<Arc<Cursors>>) -> Self {
         let stats = Arc::new(HubStats::default());
-        let (leaver, leaves) = Leaver::channel();
+        let (leave_sender, leaves) = LeaveSender::channel();
         let settings = HubSettings { shards: 1, ..settings };
-        let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
+        let permits =
+            Arc::new(ConcurrencyLimit::new(settings.resolutions_in_flight, settings.shards));
         let shared = Shared {
             stats: Arc::clone(&stats),
             memo_room: Arc::new(MemoRoom::new(0)),
             ring_room: Arc::new(RingRoom::new(settings.ring_bytes_total)),
-            turns,
+            permits,
             cursors,
         };
         Self {
-            shard: Shard::new(0, settings, shared, leaver),
+            shard: Shard::new(0, settings, shared, leave_sender),
             stats,
             provider: Arc::new(Memory::new("default", MemorySettings::default())),
             opening: Vec::new(),
@@ -264,7 +265,7 @@ impl Stage {
         topic: &str,
         operation: u128,
         generation: u64,
-    ) -> Answer {
+    ) -> SubscribeReply {
         self.subscribe_to(outlet, member, self.operation(topic, operation, generation))
     }
 
@@ -273,7 +274,7 @@ impl Stage {
         outlet: &Arc<ScriptedOutlet>,
         member: Member,
         operation: LiveOperation,
-    ) -> Answer {
+    ) -> SubscribeReply {
         self.resume(outlet, member, operation, None)
     }
 
@@ -284,18 +285,18 @@ impl Stage {
         member: Member,
         operation: LiveOperation,
         resume: Option<Resume>,
-    ) -> Answer {
-        let (reply, answer) = oneshot::channel();
-        self.shard.subscribe(Joining {
+    ) -> SubscribeReply {
+        let (reply, response) = oneshot::channel();
+        self.shard.subscribe(PendingSubscriber {
             resume,
             operation,
             outlet: Arc::clone(outlet) as Arc<dyn Outlet>,
             member,
-            seat: Seat::take(&self.stats, usize::MAX).unwrap(),
+            slot: SubscriptionSlot::acquire(&self.stats, usize::MAX).unwrap(),
             reply,
         });
         self.take_effects();
-        answer
+        response
     }
 
     /// Returns an operation as [`Stage::subscribe`] makes it.
@@ -330,14 +331,14 @@ impl Stage {
     /// Opens the stream of the oldest trigger that waits.
     pub(super) fn open(&mut self) -> TriggerId {
         let trigger = self.opening.remove(0);
-        self.shard.opened(trigger, Ok(()));
+        self.shard.on_opened(trigger, Ok(()));
         self.take_effects();
         trigger
     }
 
     pub(super) fn refuse_to_open(&mut self, error: SourceError) {
         let trigger = self.opening.remove(0);
-        assert!(!self.shard.opened(trigger, Err(error)));
+        assert!(!self.shard.on_opened(trigger, Err(error)));
         self.take_effects();
     }
 
@@ -347,7 +348,7 @@ impl Stage {
     }
 
     pub(super) fn message(&mut self, trigger: TriggerId, message: SourceMessage) {
-        self.shard.source_message(trigger, Some(message));
+        self.shard.on_source_message(trigger, Some(message));
         self.take_effects();
     }
 
@@ -356,22 +357,22 @@ impl Stage {
         &mut self,
         result: Result<(), SourceError>,
     ) -> (TriggerId, u64, bool) {
-        let (trigger, pass, _) = self.readers_opening.remove(0);
-        let is_wanted = self.shard.reader_opened(trigger, pass, result);
+        let (trigger, stream_id, _) = self.readers_opening.remove(0);
+        let is_wanted = self.shard.on_reader_opened(trigger, stream_id, result);
         self.take_effects();
-        (trigger, pass, is_wanted)
+        (trigger, stream_id, is_wanted)
     }
 
     /// Handles a message of a side reader's stream as the task does.
     pub(super) fn read(
         &mut self,
         trigger: TriggerId,
-        pass: u64,
+        stream_id: u64,
         message: SourceMessage,
-    ) -> Reading {
-        let reading = self.shard.reader_message(trigger, pass, Some(message));
-        if reading == Reading::Pause {
-            self.readers_paused.push((trigger, pass));
+    ) -> ReaderStep {
+        let reading = self.shard.on_reader_message(trigger, stream_id, Some(message));
+        if reading == ReaderStep::Pause {
+            self.readers_paused.push((trigger, stream_id));
         }
         self.take_effects();
         reading
@@ -388,10 +389,12 @@ impl Stage {
     pub(super) fn resolve(&mut self, index: usize) {
         let Resolution { group, ticket, event, others, abort: _ } = self.resolutions.remove(index);
         let outcome = match &others[..] {
-            [] => Outcome::Payload(payload(&event)),
-            others => Outcome::Batch(std::iter::once(&event).chain(others).map(payload).collect()),
+            [] => ResolutionOutcome::Payload(payload(&event)),
+            others => ResolutionOutcome::Batch(
+                std::iter::once(&event).chain(others).map(payload).collect(),
+            ),
         };
-        self.shard.resolved(group, ticket, outcome);
+        self.shard.on_resolved(group, ticket, outcome);
         self.take_effects();
     }
 
@@ -399,7 +402,7 @@ impl Stage {
     pub(super) fn resolve_to_nothing(&mut self, index: usize) {
         let Resolution { group, ticket, event, .. } = self.resolutions.remove(index);
         assert_eq!(event, STATE, "only a state may have no payload");
-        self.shard.resolved(group, ticket, Outcome::Nothing);
+        self.shard.on_resolved(group, ticket, ResolutionOutcome::Nothing);
         self.take_effects();
     }
 
@@ -417,7 +420,7 @@ impl Stage {
 
     pub(super) fn process_leaves(&mut self) {
         while let Ok((group, outlet, member)) = self.leaves.try_recv() {
-            self.shard.leave(group, outlet, member);
+            self.shard.remove_subscriber(group, outlet, member);
         }
         self.take_effects();
     }
@@ -431,22 +434,22 @@ impl Stage {
                     assert!(!self.closed.contains(&trigger), "a trigger closes once");
                     self.closed.push(trigger);
                 }
-                Effect::OpenReader { trigger, pass, wanted, .. } => {
-                    self.readers_opening.push((trigger, pass, wanted.start));
+                Effect::OpenReader { trigger, stream_id, wanted, .. } => {
+                    self.readers_opening.push((trigger, stream_id, wanted.start));
                 }
-                Effect::ReadOn { trigger, pass } => {
-                    self.readers_paused.retain(|it| *it != (trigger, pass));
+                Effect::ResumeReader { trigger, stream_id } => {
+                    self.readers_paused.retain(|it| *it != (trigger, stream_id));
                 }
-                Effect::CloseReader { trigger, pass } => {
-                    self.readers_opening.retain(|it| (it.0, it.1) != (trigger, pass));
-                    self.readers_closed.push((trigger, pass));
+                Effect::CloseReader { trigger, stream_id } => {
+                    self.readers_opening.retain(|it| (it.0, it.1) != (trigger, stream_id));
+                    self.readers_closed.push((trigger, stream_id));
                 }
                 Effect::Resolve { group, ticket, work, resolve: _, abort } => {
                     let payload = |event: &TriggerEvent| event.event.payload.clone();
                     let mut events = match work {
-                        Work::Event(event) => vec![payload(&event)],
-                        Work::Batch(events) => events.iter().map(payload).collect(),
-                        Work::State => vec![Bytes::from_static(STATE.as_bytes())],
+                        ResolutionWork::Event(event) => vec![payload(&event)],
+                        ResolutionWork::Batch(events) => events.iter().map(payload).collect(),
+                        ResolutionWork::State => vec![Bytes::from_static(STATE.as_bytes())],
                     };
                     let others = events.split_off(1);
                     let event = events.remove(0);

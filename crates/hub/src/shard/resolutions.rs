@@ -5,13 +5,13 @@ use std::sync::Arc;
 use events::Mark;
 use execute::{ErrorCode, GraphqlError};
 
-use super::group::{Outcome, Work};
+use super::group::{ResolutionOutcome, ResolutionWork};
 use super::{Effect, Shard};
-use crate::cursor::Place;
+use crate::cursor::EventCursor;
 use crate::{GroupId, stats};
 
 /// The number of groups with held-back results that one poll visits, at about 100 ns each.
-const HELD_BACK_LOOKS: usize = 4096;
+const HELD_BACK_POLLED_MAX: usize = 4096;
 
 impl Shard {
     /// Starts one event of a group, or a batch of those that wait. Returns false if there is none, its window is full,
@@ -19,24 +19,24 @@ impl Shard {
     pub(super) fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
         let window = self.settings.group_in_flight.max(1);
-        if !group.can_start(window) || !self.turns.take() {
+        if !group.can_start(window) || !self.permits.acquire() {
             return false;
         }
         let resolve = &group.operation.resolve;
         let most = if resolve.takes_batches() { self.settings.batch_events } else { 1 };
         let Some(start) = group.start(window, most) else { return false };
         let events = match &start.work {
-            Work::Batch(events) => events.len(),
-            Work::Event(_) | Work::State => 1,
+            ResolutionWork::Batch(events) => events.len(),
+            ResolutionWork::Event(_) | ResolutionWork::State => 1,
         };
         match start.work {
-            Work::Event(_) => stats::add(&self.stats.resolutions, 1),
-            Work::Batch(_) => {
+            ResolutionWork::Event(_) => stats::add(&self.stats.resolutions, 1),
+            ResolutionWork::Batch(_) => {
                 stats::add(&self.stats.resolutions, events);
                 stats::add(&self.stats.batches, 1);
                 stats::add(&self.stats.batched_events, events);
             }
-            Work::State => stats::add(&self.stats.states, 1),
+            ResolutionWork::State => stats::add(&self.stats.states, 1),
         }
         stats::add(&self.stats.resolving, events);
         stats::subtract(&self.stats.waiting, events);
@@ -61,35 +61,42 @@ impl Shard {
 
     /// Starts one event, or batch, of each queued group in turn, while permits are available.
     pub(super) fn start_ready(&mut self) {
-        while self.turns.may_take()
+        while self.permits.has_available()
             && let Some(group_id) = self.ready.pop_front()
         {
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             group.is_queued = false;
             self.start(group_id);
-            self.moved_on(group_id);
+            self.advance_group(group_id);
             self.queue_if_ready(group_id);
         }
     }
 
     /// Handles the result of a resolution.
-    pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, outcome: Outcome) {
+    pub(crate) fn on_resolved(
+        &mut self,
+        group_id: GroupId,
+        ticket: u64,
+        outcome: ResolutionOutcome,
+    ) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        self.turns.give_back(1);
+        self.permits.release(1);
         let events = group.events_of(ticket);
         stats::subtract(&self.stats.resolving, events);
         let is_state = group.is_state(ticket);
         let mut others = Vec::new();
         let payload = match outcome {
-            Outcome::Payload(payload) if events == 1 => Some(payload),
-            Outcome::Batch(payloads) if events == payloads.len() => {
+            ResolutionOutcome::Payload(payload) if events == 1 => Some(payload),
+            ResolutionOutcome::Batch(payloads) if events == payloads.len() => {
                 let mut payloads = payloads.into_iter();
                 let first = payloads.next();
                 others = payloads.collect();
                 first
             }
-            Outcome::Nothing => None,
-            Outcome::Payload(_) | Outcome::Batch(_) | Outcome::BrokeOff => {
+            ResolutionOutcome::Nothing => None,
+            ResolutionOutcome::Payload(_)
+            | ResolutionOutcome::Batch(_)
+            | ResolutionOutcome::BrokeOff => {
                 stats::add(&self.stats.resolutions_failed, 1);
                 let what = if is_state { "current state" } else { "event" };
                 let message = format!("The {what} could not be resolved.");
@@ -107,14 +114,14 @@ impl Shard {
                 let after = replay.with_lanes_since(&after);
                 // The state has no mark of its own, so a cursor that cannot hold all lanes is left out.
                 if !after.marks().is_empty() {
-                    let place = Place::new(0, Mark::default(), after, None);
-                    group.place_state(Arc::new(place.of_version(version)));
+                    let cursor = EventCursor::new(0, Mark::default(), after, None);
+                    group.set_state_cursor(Arc::new(cursor.of_version(version)));
                 }
             }
         }
         group.resolved(ticket, payload, others);
         self.release(group_id);
-        self.moved_on(group_id);
+        self.advance_group(group_id);
         self.queue_if_ready(group_id);
         self.end_if_drained(group_id);
     }
@@ -128,19 +135,19 @@ impl Shard {
             stats::add(&self.stats.held_back, 1);
         }
         if released.any {
-            self.served(group_id);
+            self.stop_joining_by_cursor(group_id);
         }
     }
 
     /// Delivers the results that groups have held back, as far as their outlets accept them now.
     pub(super) fn release_held_back(&mut self) {
-        for _ in 0..self.held_back.len().min(HELD_BACK_LOOKS) {
+        for _ in 0..self.held_back.len().min(HELD_BACK_POLLED_MAX) {
             let Some(group_id) = self.held_back.pop_front() else { return };
             // A removed group is skipped.
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             group.is_held_back = false;
             self.release(group_id);
-            self.moved_on(group_id);
+            self.advance_group(group_id);
             self.queue_if_ready(group_id);
             self.end_if_drained(group_id);
         }

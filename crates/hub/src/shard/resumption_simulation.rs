@@ -21,11 +21,11 @@ use std::time::{Duration, SystemTime};
 
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
-use super::group::Mode;
-use super::scripted::{Answer, ScriptedOutlet, Stage};
-use super::side_reader::{FALLEN, FIRST_SLOW, SHARED};
+use super::group::CatchUpSource;
+use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply};
+use super::side_reader::{FALLEN_BEHIND, FIRST_SLOW, SHARED};
 use super::simulation::{Random, for_seeds};
-use super::{GRAPH, Reading, TriggerId};
+use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
 use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
 
@@ -77,7 +77,7 @@ struct Subscriber {
     member: Member,
     topic: u64,
     operation: u64,
-    answer: Option<Answer>,
+    reply: Option<SubscribeReply>,
     subscription: Option<Subscription>,
     /// The position in its cursor.
     after: Option<Position>,
@@ -214,14 +214,14 @@ impl Simulation {
             }
             _ => None,
         };
-        let answer = self.stage.resume(&self.outlets[outlet], member, wanted, resume);
-        let (answer, subscription, from) = (Some(answer), None, [0; LANES]);
+        let reply = self.stage.resume(&self.outlets[outlet], member, wanted, resume);
+        let (reply, subscription, from) = (Some(reply), None, [0; LANES]);
         self.subscribers.push(Subscriber {
             outlet,
             member,
             topic,
             operation,
-            answer,
+            reply,
             subscription,
             after,
             since,
@@ -236,7 +236,7 @@ impl Simulation {
 
     /// Runs one step of a position round.
     fn step_positions(&mut self) {
-        self.stage.shard.tell_positions();
+        self.stage.shard.send_positions();
         self.stage.take_effects();
     }
 
@@ -296,19 +296,19 @@ impl Simulation {
     }
 
     fn cancel_subscribe(&mut self) {
-        if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.answer.is_some()) {
-            subscriber.answer = None;
+        if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.reply.is_some()) {
+            subscriber.reply = None;
         }
     }
 
     fn receive_replies(&mut self) {
         for subscriber in &mut self.subscribers {
-            let Some(answer) = &mut subscriber.answer else { continue };
-            match answer.try_recv() {
-                Ok(answer) => {
-                    subscriber.subscription = answer.ok();
+            let Some(reply) = &mut subscriber.reply else { continue };
+            match reply.try_recv() {
+                Ok(reply) => {
+                    subscriber.subscription = reply.ok();
                     subscriber.from = self.topics[subscriber.topic as usize].published;
-                    subscriber.answer = None;
+                    subscriber.reply = None;
                 }
                 Err(tokio::sync::oneshot::error::TryRecvError::Empty) => {}
                 Err(error) => panic!("every caller gets a reply: {error}"),
@@ -319,15 +319,15 @@ impl Simulation {
     /// Lets time pass for subscribers that wait for others, and for groups that wait for their subscribers.
     fn pass_time(&mut self) {
         for _ in 0..self.random.below(60) {
-            self.stage.shard.look_after_gathered();
+            self.stage.shard.poll_readers();
             self.stage.take_effects();
-            self.look_after_held();
+            self.poll_backpressured();
         }
     }
 
-    fn look_after_held(&mut self) {
-        if self.stage.shard.is_holding() {
-            self.stage.shard.look_after_held();
+    fn poll_backpressured(&mut self) {
+        if self.stage.shard.has_backpressured() {
+            self.stage.shard.poll_backpressured();
             self.stage.take_effects();
         }
     }
@@ -373,7 +373,7 @@ impl Simulation {
     }
 
     fn open_reader(&mut self) {
-        let Some((trigger, pass, start)) = self.stage.readers_opening.first().cloned() else {
+        let Some((trigger, stream_id, start)) = self.stage.readers_opening.first().cloned() else {
             return;
         };
         let topic = self.topic_of(trigger);
@@ -390,8 +390,9 @@ impl Simulation {
             Start::All => forgotten.map(|it| it + 1),
             other => panic!("a reader has a start in the past: {other:?}"),
         };
-        let of_group = self.stage.shard.triggers[&trigger].replay.as_ref().unwrap().reader_of(pass);
-        if of_group == Some(FALLEN) && self.random.below(4) == 0 {
+        let of_group =
+            self.stage.shard.triggers[&trigger].replay.as_ref().unwrap().reader_of(stream_id);
+        if of_group == Some(FALLEN_BEHIND) && self.random.below(4) == 0 {
             let reason = String::new();
             let away = SourceError::Unavailable { provider: "p".into(), reason };
             self.stage.open_reader(Err(away));
@@ -402,15 +403,15 @@ impl Simulation {
             self.stage.open_reader(Err(gone));
             return;
         }
-        let (trigger, pass, is_wanted) = self.stage.open_reader(Ok(()));
+        let (trigger, stream_id, is_wanted) = self.stage.open_reader(Ok(()));
         if !is_wanted {
             return;
         }
         let stream = Stream { topic, next };
-        self.readers.insert((trigger, pass), stream);
+        self.readers.insert((trigger, stream_id), stream);
         for passed in self.baseline(&stream) {
-            if self.stage.read(trigger, pass, passed) == Reading::Over {
-                self.readers.remove(&(trigger, pass));
+            if self.stage.read(trigger, stream_id, passed) == ReaderStep::Close {
+                self.readers.remove(&(trigger, stream_id));
                 return;
             }
         }
@@ -460,7 +461,7 @@ impl Simulation {
                 continue;
             }
             if let Some(message) = Self::next(&self.topics, &mut self.random, stream)
-                && self.stage.read(of.0, of.1, message) == Reading::Over
+                && self.stage.read(of.0, of.1, message) == ReaderStep::Close
             {
                 self.readers.remove(&of);
             }
@@ -526,24 +527,27 @@ impl Simulation {
     fn check(&self) {
         let shard = &self.stage.shard;
         let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
-        assert_eq!((running, running), (shard.turns.taken(), self.stage.resolutions.len()));
+        assert_eq!((running, running), (shard.permits.taken(), self.stage.resolutions.len()));
         let mut in_triggers = 0;
         for trigger in shard.triggers.values() {
             let replay = trigger.replay.as_ref().unwrap();
-            in_triggers += trigger.groups.len() + replay.catching.len();
-            assert!(trigger.twins.iter().all(|it| trigger.groups.contains(*it)));
+            in_triggers += trigger.groups.len() + replay.catching_up.len();
+            assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
             let mut reading = 0;
             for (index, side) in replay.readers.iter().enumerate() {
                 reading += side.reading.len();
-                let catching = |id| shard.groups[id].catching.as_deref().expect("it catches up");
+                let catch_up = |id| shard.groups[id].catch_up.as_deref().expect("it catches up");
                 for id in &side.reading {
-                    assert!(replay.catching.contains(id));
-                    assert_eq!((catching(id).mode, catching(id).reader), (Mode::Reader, index));
+                    assert!(replay.catching_up.contains(id));
+                    assert_eq!(
+                        (catch_up(id).source, catch_up(id).reader),
+                        (CatchUpSource::Reader, index)
+                    );
                 }
-                let full = side.reading.iter().filter(|id| catching(id).is_full).count();
+                let full = side.reading.iter().filter(|id| catch_up(id).is_full).count();
                 assert_eq!(full, side.full);
-                assert!(index == SHARED || side.waiting.is_empty() && side.gathering.is_none());
-                let waits = !side.waiting.is_empty() && side.gathering.is_none();
+                assert!(index == SHARED || side.waiting.is_empty() && side.reopening.is_none());
+                let waits = !side.waiting.is_empty() && side.reopening.is_none();
                 let needs_stream = !side.reading.is_empty() || waits;
                 assert_eq!(
                     side.stream.is_some(),
@@ -553,9 +557,10 @@ impl Simulation {
                 let is_paused = side.stream.as_ref().is_some_and(|it| it.is_paused);
                 assert!(!is_paused || side.full > 0, "a paused reader waits for a group");
             }
-            let is_read =
-                |it: &&GroupId| shard.groups[*it].catching.as_ref().unwrap().mode == Mode::Reader;
-            assert_eq!(replay.catching.iter().filter(is_read).count(), reading);
+            let is_read = |it: &&GroupId| {
+                shard.groups[*it].catch_up.as_ref().unwrap().source == CatchUpSource::Reader
+            };
+            assert_eq!(replay.catching_up.iter().filter(is_read).count(), reading);
         }
         assert_eq!(in_triggers, shard.groups.len());
         let is_stuck = |it: &super::Group| it.has_result() && !it.is_held_back;
@@ -564,7 +569,7 @@ impl Simulation {
         assert!(held_back.into_iter().all(|it| shard.held_back.contains(&it.id)));
         let could_start = |it: &super::Group| it.can_start(shard.settings.group_in_flight);
         let waits = shard.groups.values().any(|it| could_start(it));
-        assert!(!waits || !shard.turns.may_take(), "no group waits while a permit is free");
+        assert!(!waits || !shard.permits.has_available(), "no group waits while a permit is free");
         assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has subscribers");
         for subscriber in &self.subscribers {
             self.check_heard(subscriber);
@@ -654,11 +659,11 @@ impl Simulation {
                 self.pass_time();
             }
             self.stage.resolve_all();
-            self.look_after_held();
+            self.poll_backpressured();
             self.settle();
             let is_over = self.stage.opening.is_empty()
-                && !self.stage.shard.is_gathering()
-                && !self.stage.shard.is_holding()
+                && !self.stage.shard.has_readers_to_poll()
+                && !self.stage.shard.has_backpressured()
                 && self.stage.readers_opening.is_empty()
                 && self.live.values().all(|it| {
                     let published = self.topics[it.topic as usize].published;
@@ -690,7 +695,7 @@ impl Simulation {
             }
         }
         self.come_to_rest();
-        while self.stage.shard.tell_positions() {}
+        while self.stage.shard.send_positions() {}
         self.settle();
         for subscriber in &self.subscribers {
             if subscriber.subscription.is_none() {
@@ -708,7 +713,7 @@ impl Simulation {
             // The last loss is announced with the next event, which has not come yet.
             let group = subscriber.subscription.as_ref().map(Subscription::group).unwrap();
             self.check_told(subscriber, group, &heard);
-            let has_lost = has_lost || self.stage.shard.owes_news(group);
+            let has_lost = has_lost || self.stage.shard.has_unannounced_loss(group);
             for (lane, published) in
                 self.topics[subscriber.topic as usize].published.into_iter().enumerate()
             {
@@ -729,7 +734,7 @@ impl Simulation {
                     replay.readers.iter().all(|it| it.stream.is_none()),
                     "no group needs a reader"
                 );
-                assert!(trigger.twins.is_empty(), "equal groups are merged");
+                assert!(trigger.merge_candidates.is_empty(), "equal groups are merged");
             }
         }
         self.leave_all();
@@ -740,7 +745,10 @@ impl Simulation {
         let shard = &self.stage.shard;
         let group = &shard.groups[&shard.group_now(group)];
         let replay = shard.triggers[&group.trigger].replay.as_ref().unwrap();
-        if group.catching.is_none() && !group.owes_news() && !replay.position.marks().is_empty() {
+        if group.catch_up.is_none()
+            && !group.has_unannounced_loss()
+            && !replay.position.marks().is_empty()
+        {
             let last = heard.iter().rev().find_map(|it| self.position_in(subscriber, it));
             let last = last.or_else(|| subscriber.after.clone());
             assert_eq!(last.as_ref(), Some(&replay.position), "{heard:?}");
@@ -750,7 +758,7 @@ impl Simulation {
     /// Removes all subscribers and checks that nothing is left.
     fn leave_all(mut self) {
         for subscriber in &mut self.subscribers {
-            subscriber.answer = None;
+            subscriber.reply = None;
             subscriber.subscription = None;
         }
         self.stage.process_leaves();
@@ -761,7 +769,7 @@ impl Simulation {
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.groups.is_empty(), "something leaked");
         assert!(shard.outlets.is_empty() && shard.merged.is_empty(), "something leaked");
-        assert_eq!((shard.turns.taken(), shard.ring_room.used()), (0, 0));
+        assert_eq!((shard.permits.taken(), shard.ring_room.used()), (0, 0));
         let stats = &self.stage.stats;
         for gauge in [
             &stats.waiting,

@@ -3,12 +3,12 @@
 use events::{SourceError, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
-use super::Joining;
+use super::PendingSubscriber;
 
 /// Refuses a subscriber, and releases its slot.
-pub(super) fn refuse(joining: Joining, error: GraphqlError) {
-    let Joining { reply, seat, .. } = joining;
-    drop(seat);
+pub(super) fn refuse(pending: PendingSubscriber, error: GraphqlError) {
+    let PendingSubscriber { reply, slot, .. } = pending;
+    drop(slot);
     // The caller may be gone, then the error is dropped.
     let _ = reply.send(Err(error));
 }

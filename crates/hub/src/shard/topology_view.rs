@@ -1,6 +1,6 @@
 //! A view of the shard's triggers and groups, for operators.
 
-use super::{Shard, State, Trigger};
+use super::{Shard, Trigger, TriggerPhase};
 use crate::stats::{TriggerState, TriggerView};
 
 /// The maximum number of triggers that are shown.
@@ -19,7 +19,7 @@ impl Shard {
             let mut groups: Vec<_> = trigger
                 .groups
                 .iter()
-                .chain(trigger.replay.iter().flat_map(|it| it.catching.iter().copied()))
+                .chain(trigger.replay.iter().flat_map(|it| it.catching_up.iter().copied()))
                 .filter_map(|id| self.groups.get(&id))
                 .map(|group| group.view())
                 .collect();
@@ -31,10 +31,10 @@ impl Shard {
             TriggerView {
                 provider: trigger.source.provider().name().into(),
                 topics: trigger.source.topics().to_vec(),
-                state: match trigger.state {
-                    State::Opening(_) => TriggerState::Opening,
-                    State::Live => TriggerState::Live,
-                    State::Ending(_) => TriggerState::Ending,
+                state: match trigger.phase {
+                    TriggerPhase::Opening(_) => TriggerState::Opening,
+                    TriggerPhase::Live => TriggerState::Live,
+                    TriggerPhase::Ending(_) => TriggerState::Ending,
                 },
                 events: trigger.events,
                 members,

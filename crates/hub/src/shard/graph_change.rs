@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use execute::{ErrorCode, GraphqlError};
 
-use super::errors::refuse;
-use super::{Shard, State, TriggerId, Waiting};
+use super::client_errors::refuse;
+use super::{PendingOpen, Shard, TriggerId, TriggerPhase};
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, Renewal};
 
@@ -43,14 +43,14 @@ impl Shard {
         let mut triggers: Vec<_> = self.triggers.keys().copied().collect();
         triggers.sort_unstable_by_key(|id| id.0);
         for id in triggers {
-            self.refuse_those_of_older_graphs(id);
+            self.refuse_subscribers_of_older_graphs(id);
         }
         let renewals: HashMap<_, _> = renewals.into_iter().collect();
         let mut renewals: Vec<_> = renewals.into_iter().collect();
         renewals.sort_unstable_by_key(|(id, _)| id.0);
         for (id, renewed) in renewals {
             match renewed {
-                Ok(operation) => self.splice(id, operation),
+                Ok(operation) => self.replace_operation(id, operation),
                 Err(error) => {
                     if self.groups.contains_key(&id) {
                         stats::add(&self.stats.ended_by_reload, 1);
@@ -65,20 +65,20 @@ impl Shard {
         left
     }
 
-    fn refuse_those_of_older_graphs(&mut self, id: TriggerId) {
+    fn refuse_subscribers_of_older_graphs(&mut self, id: TriggerId) {
         let generation = self.generation;
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        let is_old = |it: &mut super::Joining| it.operation.generation < generation;
-        if let State::Opening(waiting) = &mut trigger.state {
-            for joining in waiting.joining.extract_if(.., is_old) {
-                refuse(joining, replaced());
+        let is_old = |it: &mut super::PendingSubscriber| it.operation.generation < generation;
+        if let TriggerPhase::Opening(waiting) = &mut trigger.phase {
+            for pending in waiting.pending.extract_if(.., is_old) {
+                refuse(pending, replaced());
             }
         }
         if let Some(replay) = &mut trigger.replay {
-            for joining in
+            for pending in
                 replay.readers.iter_mut().flat_map(|it| it.waiting.extract_if(.., is_old))
             {
-                refuse(joining, replaced());
+                refuse(pending, replaced());
             }
         }
         self.close_reader_if_unused(id);
@@ -86,16 +86,16 @@ impl Shard {
     }
 
     /// Replaces the operation of a group.
-    pub(super) fn splice(&mut self, id: GroupId, mut operation: LiveOperation) {
-        if self.splice_on_the_way(id, &operation) {
+    pub(super) fn replace_operation(&mut self, id: GroupId, mut operation: LiveOperation) {
+        if self.replace_operation_of_catch_up(id, &operation) {
             return;
         }
         let scope = self.scope(&operation);
-        self.served(id);
+        self.stop_joining_by_cursor(id);
         let Some(group) = self.groups.get_mut(&id) else { return };
         // A graph in between had another source for the group.
         if let Some(target) = group.moving_to.take() {
-            self.forget_moving(id, target);
+            self.cancel_move(id, target);
         }
         let Some(group) = self.groups.get_mut(&id) else { return };
         let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
@@ -109,7 +109,7 @@ impl Shard {
             group.change_scope(scope);
             if let Some(replay) = &mut trigger.replay {
                 // Its index among the groups has changed.
-                replay.look_again();
+                replay.schedule_position_update();
             }
             stats::add(&self.stats.spliced, 1);
             // Its source may have ended while the group was about to leave it.
@@ -119,17 +119,17 @@ impl Shard {
         trigger.hide(id, &group.operation);
         let operation = Arc::new(operation);
         let known = self.by_source.get(&operation.source).copied();
-        let target = match known.and_then(|it| Some((it, &mut self.triggers.get_mut(&it)?.state))) {
-            Some((target, State::Live)) => return self.move_now(id, target, operation),
-            Some((target, State::Opening(waiting))) => {
+        let target = match known.and_then(|it| Some((it, &mut self.triggers.get_mut(&it)?.phase))) {
+            Some((target, TriggerPhase::Live)) => return self.move_group(id, target, operation),
+            Some((target, TriggerPhase::Opening(waiting))) => {
                 waiting.moving.push((id, operation));
                 target
             }
             // A trigger that ends is not found by its source.
-            Some((_, State::Ending(_))) | None => {
+            Some((_, TriggerPhase::Ending(_))) | None => {
                 let source = operation.source.clone();
                 let moving = vec![(id, operation)];
-                self.open(source, Waiting { joining: Vec::new(), moving })
+                self.open(source, PendingOpen { pending: Vec::new(), moving })
             }
         };
         if let Some(group) = self.groups.get_mut(&id) {
@@ -138,13 +138,13 @@ impl Shard {
     }
 
     /// Moves a group to another trigger, which is live.
-    pub(super) fn move_now(
+    pub(super) fn move_group(
         &mut self,
         id: GroupId,
         target: TriggerId,
         operation: Arc<LiveOperation>,
     ) {
-        self.forget_resumed(id);
+        self.stop_catch_up(id);
         let scope = self.scope(&operation);
         let Some(group) = self.groups.get_mut(&id) else { return };
         let left = std::mem::replace(&mut group.trigger, target);
@@ -159,17 +159,17 @@ impl Shard {
         group.scope = scope;
         group.moving_to = None;
         // The number counts events of the trigger that the group left.
-        group.even_from = 0;
+        group.in_order_from = 0;
         group.gap();
         // Its subscribers have cursors of the trigger that the group left.
-        group.told = 0;
+        group.sent_version = 0;
         stats::add(&self.stats.spliced, 1);
         stats::add(&self.stats.moved, 1);
         self.close_if_unused(left);
     }
 
     /// Ends a group because the source that it was to move to could not be opened.
-    pub(super) fn could_not_move(&mut self, id: GroupId, error: &GraphqlError) {
+    pub(super) fn fail_move(&mut self, id: GroupId, error: &GraphqlError) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.moving_to = None;
         stats::add(&self.stats.ended_by_reload, 1);
@@ -177,9 +177,9 @@ impl Shard {
     }
 
     /// Cancels the move of a group that waits for that trigger.
-    pub(super) fn forget_moving(&mut self, id: GroupId, target: TriggerId) {
+    pub(super) fn cancel_move(&mut self, id: GroupId, target: TriggerId) {
         let Some(trigger) = self.triggers.get_mut(&target) else { return };
-        if let State::Opening(waiting) = &mut trigger.state {
+        if let TriggerPhase::Opening(waiting) = &mut trigger.phase {
             waiting.moving.retain(|(group, _)| *group != id);
         }
         self.close_if_unused(target);
