@@ -164,7 +164,7 @@ async fn a_filter_is_declared_next_to_the_topic_that_it_filters() {
     assert_eq!(
         problems(&graph),
         [
-            "Mutation.published @openfed__subscriptionFilter: it filters the events of a topic; the field is bound to none",
+            "Mutation.published @openfed__subscriptionFilter: it filters the events of a topic, but the field is bound to no topic",
             "Subscription.unknown @openfed__subscriptionFilter: fieldPath \"ghost\": `Order` has no field `ghost`",
             "Subscription.twice @openfed__subscriptionFilter: a second filter of the same field is not supported; use AND",
         ]
@@ -696,10 +696,10 @@ async fn an_invalid_start_is_an_error_at_load() {
         problems(&graph),
         [
             r#"Mutation.p @edfs__kafkaPublish: no provider "default" is configured; there are none of this kind"#,
-            "Subscription.a @events__subscribe: nats/default passes events on and stores none, so that nothing can begin in the past; where the broker stores them, name that by stream: {…}",
+            "Subscription.a @events__subscribe: nats/default forwards events without storing them, so a stream cannot begin in the past; if the broker stores the events, name its stream by stream: {…}",
             "Subscription.b @events__subscribe: start: FIRST is none of NEW, ALL, LAST and LAST_PER_SUBJECT",
             "Subscription.c @events__subscribe: only one of start, since and sequence may be given",
-            r#"Subscription.d @events__subscribe: since: "yesterday" is no time such as 2026-01-31T08:00:00Z"#,
+            r#"Subscription.d @events__subscribe: since: "yesterday" is not a time such as 2026-01-31T08:00:00Z"#,
             "Subscription.e @events__subscribe: sequence must be a whole number of 0 or more",
             r#"Subscription.f @events__subscribe: stream has no member "names"; known are "name", "consumer" and "inactiveThreshold""#,
             "Subscription.g @events__subscribe: stream must be an object",
@@ -707,7 +707,7 @@ async fn an_invalid_start_is_an_error_at_load() {
             "Subscription.i @edfs__natsSubscribe: streamConfiguration.consumerInactiveThreshold is longer than a week",
             r#"Subscription.j @edfs__kafkaSubscribe: argument "start" is not supported; known are "topics" and "providerId""#,
             r#"Subscription.j @edfs__kafkaSubscribe: no provider "orders" is configured; there are none of this kind"#,
-            "Subscription.k @events__subscribe: until: memory/default cannot tell where its events end; JetStream can: name what it stores by stream: {…}",
+            "Subscription.k @events__subscribe: until: memory/default does not know where its events end; JetStream does: name its stream by stream: {…}",
             "Subscription.l @events__subscribe: until must be NOW",
         ]
     );
@@ -845,7 +845,7 @@ type Subscription @join__type(graph: EVENTS) {{ {fields} }}
         ("moved(id: ID!, region: String): Order", "initial: {field: \"order\"}", "initial: `Query.order` has no argument \"region\"".into()),
         ("moved(id: ID): Order", "initial: {field: \"order\"}", "initial: `Query.order` takes `ID!` as argument \"id\", and the subscription's field `ID`".into()),
         ("moved(id: ID!): Order", "initial: {field: \"paged\"}", "initial: `Query.paged` needs the argument \"first\", which the subscription's field does not have".into()),
-        ("moved(id: ID!): Order", "initial: ENTITY, start: ALL", "initial is the state before what is published from now on; a stream that begins in the past tells it by its events".into()),
+        ("moved(id: ID!): Order", "initial: ENTITY, start: ALL", "initial fetches the state before the next published event; a stream that begins in the past delivers that state by its events".into()),
     ] {
         let expected = format!("Subscription.moved @events__subscribe: {expected}");
         assert_eq!(problem(text, more), expected, "{text} {more}");

@@ -744,7 +744,7 @@ async fn a_field_is_requested_over_a_broker_and_its_response_joined() {
     let ask = r#"{ ask(id: "7") { id total } }"#;
     assert_eq!(
         router.execute(ask).await,
-        error("Nobody answers this field at the event provider memory/default.", "NO_RESPONDER")
+        error("No service responds to this field at the event provider memory/default.", "NO_RESPONDER")
     );
     for (given, payload) in [
         (EVENT, r#"{"data":{"ask":{"id":"7","total":42}}}"#.to_owned()),
@@ -762,10 +762,10 @@ async fn a_field_is_requested_over_a_broker_and_its_response_joined() {
         response(memory, "ask.7", Box::leak(" ".repeat(1001).into_boxed_str())),
         router.execute(ask)
     );
-    assert_eq!(large, error("The answer is larger than 1000 bytes.", "INVALID_EVENT"));
+    assert_eq!(large, error("The response is larger than 1000 bytes.", "INVALID_EVENT"));
 
     let _silent = memory.subscribe(Wanted::new(vec!["ask.7".into()])).await.expect("open");
-    let late = error("Nobody answered at memory/default in time.", "TIMEOUT");
+    let late = error("memory/default delivered no response in time.", "TIMEOUT");
     assert_eq!(router.execute(ask).await, late);
 }
 

@@ -151,7 +151,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
     let wanted = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
     match wanted.map(Duration::from_millis) {
         Some(Duration::ZERO) | None => {
-            Err(format!("timeout: {text:?} is no time such as 500ms, 2s or 1m"))
+            Err(format!("timeout: {text:?} is not a time such as 500ms, 2s or 1m"))
         }
         Some(timeout) if timeout > TIMEOUT_MAX => Err("timeout is longer than 10m".to_owned()),
         Some(timeout) => Ok(timeout),
