@@ -20,10 +20,9 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::{constant_time, hmac};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bindings::Source;
 use events::{Mark, Position};
 use sha2::{Digest, Sha256};
-
-use crate::Source;
 
 /// The maximum size of a cursor in bytes: one header line and one WebSocket frame hold it easily, and a browser stores
 /// one for each stream.

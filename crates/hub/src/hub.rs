@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use bindings::Source;
 use execute::{ErrorCode, GraphqlError, MemoRoom};
 use tokio::sync::{mpsc, oneshot};
 
@@ -14,7 +15,7 @@ use crate::shard::{
     Shared, shutting_down,
 };
 use crate::stats::{self, HubStats, SubscriptionSlot, TriggerView};
-use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal, Source};
+use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal};
 
 /// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. Dropping it ends all
 /// subscriptions.

@@ -6,11 +6,12 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use bindings::{Filter, Source};
 use events::Event;
 use execute::{GraphqlError, LocalFuture, Payload, Sharing};
 use plan::Variables;
 
-use crate::{Filter, GroupId, Source};
+use crate::GroupId;
 
 /// The key of a group: everything that the payload depends on except the generation. Subscribers with equal keys share
 /// each resolution. Compared in full, never by hash alone.
@@ -30,7 +31,7 @@ pub struct GroupKey {
 pub struct LiveOperation {
     /// The number of the generation that it was prepared for.
     pub generation: u64,
-    /// The source of its events; see [`crate::Bindings::source`].
+    /// The source of its events; see [`bindings::Bindings::source`].
     pub source: Source,
     /// The coordinate of its root field, such as `Subscription.flightMoved`. Cursors are valid for that field only.
     pub field: Arc<str>,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use execute::{GraphqlError, Payload};
 
 /// A group of subscribers that get the same bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GroupId(pub u64);
 
 /// One subscriber behind an outlet: its connection, and the operation there.

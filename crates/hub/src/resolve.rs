@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bindings::PayloadMapping;
 use execute::{
     ClaimValues, Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext,
     Seed, StatePlan,
@@ -12,8 +13,7 @@ use execute::{
 use plan::{SubscriptionRoot, Variables};
 use prepare::OperationRequest;
 
-use crate::binding::trace;
-use crate::{PayloadMapping, Resolve, TriggerEvent};
+use crate::{Resolve, TriggerEvent};
 
 /// A job that starts on another thread and stays there.
 pub type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
@@ -40,7 +40,7 @@ pub struct EventResolver {
     /// The claims that authorized the operation, and the claims that its cursors are bound to; part of the group's
     /// partition.
     pub claims: ClaimValues,
-    /// The mapping from an event to the value of the root field; see [`crate::Bindings::payload_mapping`].
+    /// The mapping from an event to the value of the root field; see [`bindings::Bindings::payload_mapping`].
     pub payload: Option<Arc<PayloadMapping>>,
     /// The maximum time for one event. A field that is not resolved by then is null, with an error.
     pub timeout: Duration,
@@ -61,7 +61,7 @@ impl EventResolver {
         };
         let context = RequestContext {
             generation: Arc::clone(&self.generation),
-            headers: trace::with_context_of(&event.event, &self.headers),
+            headers: bindings::with_context_of(&event.event, &self.headers),
             deadline: Instant::now() + self.timeout,
             // An event reports a change, so a query from before the event must not be shared.
             sharing: event.sharing.clone(),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bindings::{Bindings, EventPublisher};
 use bytes::Bytes;
 use events::{Memory, MemorySettings, Message, Provider, Providers, SourceMessage, Wanted};
 use execute::{
@@ -14,8 +15,8 @@ use execute::{
 };
 use graph::Supergraph;
 use hub::{
-    Bindings, EventPublisher, EventResolver, GroupKey, Hub, HubSettings, LiveOperation, Member,
-    Outlet, SubscribeRequest, Subscription,
+    EventResolver, GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, SubscribeRequest,
+    Subscription,
 };
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareSettings, Prepared, Preparer};
@@ -744,7 +745,10 @@ async fn a_field_is_requested_over_a_broker_and_its_response_joined() {
     let ask = r#"{ ask(id: "7") { id total } }"#;
     assert_eq!(
         router.execute(ask).await,
-        error("No service responds to this field at the event provider memory/default.", "NO_RESPONDER")
+        error(
+            "No service responds to this field at the event provider memory/default.",
+            "NO_RESPONDER"
+        )
     );
     for (given, payload) in [
         (EVENT, r#"{"data":{"ask":{"id":"7","total":42}}}"#.to_owned()),

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use bindings::Source;
 use events::{
     EventFuture, EventStream, Memory, MemorySettings, Message, Provider, ProviderStats,
     PublishError, SourceError, Wanted,
 };
 use execute::{ErrorCode, GraphqlError, LocalFuture, Payload};
 use hub::{
-    GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
+    GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve,
     SubscribeRequest, TriggerEvent, TriggerState,
 };
 use stage::{Listener, OneCore, with_hub, with_hub_and_cursors};

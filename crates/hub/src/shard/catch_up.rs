@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use bindings::FilteredEvent;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
@@ -16,7 +17,6 @@ use super::side_reader::{FALLEN_BEHIND, SHARED, is_before};
 use super::trigger::replay_of;
 use super::{Shard, TriggerId, TriggerPhase};
 use crate::cursor::Resume;
-use crate::filter::FilteredEvent;
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation};
 

@@ -42,6 +42,7 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use bindings::Source;
 use events::{SourceError, Wanted};
 use execute::{GraphqlError, MemoRoom};
 use futures_util::future::AbortRegistration;
@@ -54,7 +55,7 @@ use crate::cursor::{Cursors, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::stats::{self, HubStats, SubscriptionSlot};
 use crate::{
-    EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
+    EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve,
     Subscription,
 };
 pub(crate) use client_errors::shutting_down;

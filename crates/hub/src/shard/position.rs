@@ -11,13 +11,13 @@
 //! Positions are sent in rounds, a few groups at a time ([`Shard::send_positions`]). A trigger without a new position
 //! costs a round one check.
 
+use bindings::IndexWalk;
 use bytes::Bytes;
 
 use super::group::Group;
 use super::{Shard, TriggerId, TriggerPhase};
 use crate::GroupId;
 use crate::cursor::Scope;
-use crate::filter::index::GroupWalk;
 use crate::settings::VISITS_PER_STEP;
 
 /// The progress of a round.
@@ -25,7 +25,7 @@ pub(super) struct PositionRound {
     /// The number of triggers that the round has yet to visit.
     triggers: usize,
     /// The trigger that is visited, and the progress among its groups.
-    trigger: Option<(TriggerId, GroupWalk)>,
+    trigger: Option<(TriggerId, IndexWalk)>,
     printed: Option<PrintedCursor>,
 }
 
@@ -85,7 +85,7 @@ impl Shard {
     }
 
     /// Returns a walk over all groups of a trigger. `None` if no group needs a position.
-    fn start_group_walk(&mut self, id: TriggerId) -> Option<GroupWalk> {
+    fn start_group_walk(&mut self, id: TriggerId) -> Option<IndexWalk> {
         let trigger = self.triggers.get_mut(&id)?;
         let is_live = matches!(trigger.phase, TriggerPhase::Live);
         let replay = trigger.replay.as_mut().filter(|_| is_live)?;

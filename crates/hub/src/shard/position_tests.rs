@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bindings::Filter;
 use events::{Event, Position, SourceMessage, StreamEnd};
 
 use super::resumption_tests::{Play, joined, mark, position};
@@ -9,7 +10,7 @@ use super::scripted_stage::Stage;
 use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Resume, Scope};
 use crate::settings::VISITS_PER_STEP;
-use crate::{Filter, HubSettings, LiveOperation, Member};
+use crate::{HubSettings, LiveOperation, Member};
 
 /// A result or position that a subscriber received.
 #[derive(Clone, PartialEq, Debug)]

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bindings::FilteredEvent;
 use events::{Event, Mark, SourceError, SourceMessage, Start, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
@@ -13,7 +14,6 @@ use super::source_messages::without_payload;
 use super::trigger::replay_of;
 use super::{Effect, Shard, TriggerId};
 use crate::cursor::EventCursor;
-use crate::filter::FilteredEvent;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
 /// The next step of the task that reads a side reader's stream.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
+use bindings::Filter;
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
 use super::group::CatchUpSource;
@@ -27,7 +28,7 @@ use super::side_reader::{FALLEN_BEHIND, FIRST_SLOW, SHARED};
 use super::simulation::{Random, for_seeds};
 use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
-use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
+use crate::{GroupId, HubSettings, LiveOperation, Member, Subscription};
 
 const STEPS: u32 = 400;
 

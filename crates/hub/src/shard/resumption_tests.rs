@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
+use bindings::Filter;
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 use execute::ErrorCode;
 
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
 use super::{ReaderStep, TriggerId};
 use crate::cursor::{Cursors, Resume};
-use crate::{Filter, HubSettings, LiveOperation, Member, Subscription};
+use crate::{HubSettings, LiveOperation, Member, Subscription};
 
 pub(super) fn mark(lane: u32, offset: u64) -> Mark {
     Mark { lane, offset, part: 0 }

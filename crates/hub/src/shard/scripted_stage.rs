@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
+use bindings::Source;
 use bytes::Bytes;
 use events::{Event, Memory, MemorySettings, Provider, SourceError, SourceMessage, Start};
 use execute::{GraphqlError, LocalFuture, MemoRoom, Missed, Payload};
@@ -20,7 +21,7 @@ use crate::cursor::{Cursors, Resume};
 use crate::stats::{HubStats, SubscriptionSlot};
 use crate::{
     EndReason, GroupId, GroupKey, HubSettings, LiveOperation, Member, Outlet, OutletCommand,
-    Renewal, Resolve, Source, Subscription, TriggerEvent,
+    Renewal, Resolve, Subscription, TriggerEvent,
 };
 
 /// The commands that one subscriber has received: `join`, payloads, `end: reason`.

@@ -18,12 +18,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bindings::Filter;
 use events::{SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::scripted_stage::{STATE, ScriptedOutlet, Stage, SubscribeReply};
 use super::{ResolutionOutcome, TriggerId};
-use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
+use crate::{GroupId, HubSettings, LiveOperation, Member, Subscription};
 
 const SEEDS: u64 = 100;
 const STEPS: u32 = 300;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bindings::FilteredEvent;
 use bytes::Bytes;
 use events::{Event, SourceMessage, StreamEnd};
 use execute::{EventMemo, Sharing};
@@ -12,7 +13,6 @@ use super::group::OfferedEvent;
 use super::replay::Replay;
 use super::trigger::replay_of;
 use super::{Shard, TriggerId, TriggerPhase};
-use crate::filter::FilteredEvent;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
 impl Shard {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bindings::Source;
 use events::{EventStream, SourceError, SourceMessage, Wanted};
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
-use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source};
+use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve};
 
 /// The maximum time for opening a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);

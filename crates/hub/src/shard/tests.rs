@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bindings::Filter;
 use events::{SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
 use super::{ResolutionOutcome, Shard, TriggerId};
-use crate::{Filter, HubSettings, Subscription};
+use crate::{HubSettings, Subscription};
 
 fn stage() -> (Stage, Arc<ScriptedOutlet>) {
     (Stage::new(HubSettings::default()), Arc::default())

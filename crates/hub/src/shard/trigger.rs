@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bindings::{FilterIndex, Source};
 use indexmap::IndexSet;
 
 use super::replay::Replay;
 use super::{PendingSubscriber, TriggerId};
-use crate::filter::index::GroupIndex;
 use crate::operation::OperationByKey;
-use crate::{EndReason, GroupId, LiveOperation, Source};
+use crate::{EndReason, GroupId, LiveOperation};
 
 /// The triggers of a shard, boxed because up to half of the places in a table that doubles are empty.
 pub(super) type Triggers = HashMap<TriggerId, Box<Trigger>, foldhash::fast::RandomState>;
@@ -22,7 +22,7 @@ pub(super) fn replay_of(triggers: &mut Triggers, id: TriggerId) -> Option<&mut R
 /// One source and its groups.
 pub(super) struct Trigger {
     pub(super) source: Source,
-    pub(super) groups: GroupIndex,
+    pub(super) groups: FilterIndex<GroupId>,
     /// The groups that new subscribers join: all but a few that became equal to another one when a graph was replaced,
     /// or came from another trigger and still have events of that.
     pub(super) by_key: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
@@ -61,7 +61,7 @@ impl PendingOpen {
 
 impl Trigger {
     pub(super) fn new(source: Source, phase: TriggerPhase, replay: Option<Box<Replay>>) -> Self {
-        let (groups, by_key) = (GroupIndex::default(), HashMap::default());
+        let (groups, by_key) = (FilterIndex::default(), HashMap::default());
         let (joinable_for_state, merge_candidates) = (HashMap::default(), IndexSet::default());
         Self {
             source,

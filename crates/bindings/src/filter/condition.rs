@@ -7,7 +7,7 @@ use execute::{ClaimPath, ErrorCode, GraphqlError};
 use graph::{ConstValue, Field, Supergraph, TypeKind, TypeRefShape};
 
 use super::{Comparison, Condition, FieldPath, Filter, Key};
-use crate::binding::payload::PayloadMapping;
+use crate::payload_mapping::PayloadMapping;
 use crate::template::{ArgumentPath, Arguments, PlannedArguments, Scalar, Template};
 
 /// The maximum nesting of conditions. Other routers allow five.

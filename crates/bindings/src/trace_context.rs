@@ -13,7 +13,7 @@ use http::{HeaderName, HeaderValue};
 const NAMES: [(&str, usize); 2] = [("traceparent", 128), ("tracestate", 512)];
 
 /// Returns the trace context of a request as headers of a message.
-pub(super) fn of_request(headers: &[(HeaderName, HeaderValue)]) -> Headers {
+pub(crate) fn of_request(headers: &[(HeaderName, HeaderValue)]) -> Headers {
     let found = NAMES.iter().filter_map(|&(name, most)| {
         let (_, value) = headers.iter().find(|(known, _)| known.as_str() == name)?;
         let bytes = value.as_bytes();
@@ -23,10 +23,7 @@ pub(super) fn of_request(headers: &[(HeaderName, HeaderValue)]) -> Headers {
 }
 
 /// Returns `headers` with the trace context of `event`, or unchanged if the event has none.
-pub(crate) fn with_context_of(
-    event: &Event,
-    headers: &Arc<ForwardedHeaders>,
-) -> Arc<ForwardedHeaders> {
+pub fn with_context_of(event: &Event, headers: &Arc<ForwardedHeaders>) -> Arc<ForwardedHeaders> {
     let Some(sent) = &event.headers else { return Arc::clone(headers) };
     let context: Vec<_> = NAMES
         .iter()

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 const DAY_SECONDS: u64 = 24 * 3600;
 
 /// Parses a time. `None` if it is invalid, or before 1970.
-pub(super) fn parse(text: &str) -> Option<SystemTime> {
+pub(crate) fn parse(text: &str) -> Option<SystemTime> {
     let (date, time) = text.split_once(['T', 't', ' '])?;
     let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
     let zone_at = time.find(['Z', 'z', '+', '-'])?;

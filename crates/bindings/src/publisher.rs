@@ -8,7 +8,8 @@ use events::{Event, PublishError};
 use execute::{ErrorCode, EventRequest, GraphqlError, LocalFuture, Publisher};
 use graph::EventRole;
 
-use super::{Bindings, Outgoing, trace};
+use crate::bindings::OutgoingMessage;
+use crate::{Bindings, trace_context};
 
 /// The additional time that a provider gets beyond the request's timeout, so that the timeout of this module ends
 /// first.
@@ -35,10 +36,10 @@ impl EventPublisher {
         &self,
         request: &EventRequest<'_>,
         role: EventRole,
-    ) -> Result<Outgoing<'_>, GraphqlError> {
+    ) -> Result<OutgoingMessage<'_>, GraphqlError> {
         let mut outgoing =
             self.bindings.outgoing(request.field, role, &request.arguments, request.claims)?;
-        outgoing.message.headers.extend(trace::of_request(request.headers));
+        outgoing.message.headers.extend(trace_context::of_request(request.headers));
         Ok(outgoing)
     }
 }

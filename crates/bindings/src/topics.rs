@@ -7,7 +7,7 @@ use events::{Provider, Providers, TopicUsage};
 use execute::{ErrorCode, GraphqlError};
 use graph::{AppliedDirective, EventRole, Field, Supergraph, TypeKind};
 
-use super::directive::BindingDirective;
+use crate::directive::BindingDirective;
 use crate::template::{ArgumentPath, Arguments, RenderError, Template};
 
 /// The maximum number of topics of one subscription field. Each is a subscription at the broker.
@@ -18,10 +18,10 @@ const TOPICS_MAX: usize = 64;
 const RENDERED_TOPICS_MAX: usize = 256;
 
 /// A provider and templates of its topics.
-pub(super) struct Topics {
-    pub(super) provider: Arc<dyn Provider>,
-    pub(super) templates: Vec<Template>,
-    pub(super) usage: TopicUsage,
+pub(crate) struct Topics {
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) templates: Vec<Template>,
+    pub(crate) usage: TopicUsage,
 }
 
 impl std::fmt::Debug for Topics {
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Topics {
 impl Topics {
     /// Reads the provider and the topics of a directive. `None` if the provider is unknown. Errors are added to
     /// `errors`.
-    pub(super) fn load(
+    pub(crate) fn load(
         graph: &Supergraph,
         field: &Field,
         directive: &AppliedDirective,
@@ -85,7 +85,7 @@ impl Topics {
     }
 
     /// Renders the topics for these arguments: at least one.
-    pub(super) fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
+    pub(crate) fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
         let refused = |error| {
             let message = match error {
                 RenderError::Value { path, reason, is_claim: true } => {

@@ -5,14 +5,14 @@ use graph::{AppliedDirective, ConstValue, EventRole};
 
 /// The definition of a directive that binds a root field to topics.
 #[derive(Debug)]
-pub(super) struct BindingDirective {
+pub(crate) struct BindingDirective {
     /// The name without the `@`.
-    pub(super) name: &'static str,
-    pub(super) role: EventRole,
+    pub(crate) name: &'static str,
+    pub(crate) role: EventRole,
     /// The name of the argument with the topics, or with the only topic if the directive does not subscribe.
-    pub(super) topics: &'static str,
+    pub(crate) topics: &'static str,
     /// The only kind of provider that the directive is for. `None`: any kind.
-    pub(super) provider_kind: Option<&'static str>,
+    pub(crate) provider_kind: Option<&'static str>,
     /// The other arguments, in addition to the topics and `providerId`.
     others: &'static [&'static str],
 }
@@ -105,12 +105,12 @@ static DIRECTIVES: [BindingDirective; 10] = [
 
 impl BindingDirective {
     /// Returns the directive with that name.
-    pub(super) fn named(name: &str) -> Option<&'static Self> {
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
         DIRECTIVES.iter().find(|it| it.name == name)
     }
 
     /// Returns one message for each argument of `directive` that this router does not read.
-    pub(super) fn unknown_arguments(&self, directive: &AppliedDirective) -> Vec<String> {
+    pub(crate) fn unknown_arguments(&self, directive: &AppliedDirective) -> Vec<String> {
         let known = [&[self.topics, "providerId"], self.others].concat();
         let names = directive.arguments.iter().map(|(name, _)| &**name);
         let unknown = names.filter(|name| !known.contains(name));
@@ -120,7 +120,7 @@ impl BindingDirective {
     }
 
     /// Returns the id of the provider that `directive` names.
-    pub(super) fn provider_id<'a>(
+    pub(crate) fn provider_id<'a>(
         &self,
         directive: &'a AppliedDirective,
     ) -> Result<&'a str, String> {
@@ -132,7 +132,7 @@ impl BindingDirective {
     }
 
     /// Returns the topics that `directive` names. As everywhere in GraphQL, one value is a list of one.
-    pub(super) fn topics<'a>(
+    pub(crate) fn topics<'a>(
         &self,
         directive: &'a AppliedDirective,
         most: usize,
@@ -175,14 +175,14 @@ fn listed(names: &[&str]) -> String {
 }
 
 /// An input object in a directive's argument.
-pub(super) struct InputObject<'a> {
+pub(crate) struct InputObject<'a> {
     name: &'a str,
     members: &'a [(Box<str>, ConstValue)],
 }
 
 impl<'a> InputObject<'a> {
     /// Reads `value`, the argument `name`, which may have only the `known` members.
-    pub(super) fn read(
+    pub(crate) fn read(
         name: &'a str,
         value: &'a ConstValue,
         known: &[&str],
@@ -199,13 +199,13 @@ impl<'a> InputObject<'a> {
     }
 
     /// Returns the member, unless it is left out or null.
-    pub(super) fn get(&self, member: &str) -> Option<&'a ConstValue> {
+    pub(crate) fn get(&self, member: &str) -> Option<&'a ConstValue> {
         let value = self.members.iter().find(|(name, _)| &**name == member).map(|(_, it)| it);
         value.filter(|it| **it != ConstValue::Null)
     }
 
     /// Returns the member, which must be a string that is not empty.
-    pub(super) fn text(&self, member: &str) -> Result<Option<&'a str>, String> {
+    pub(crate) fn text(&self, member: &str) -> Result<Option<&'a str>, String> {
         match self.get(member) {
             None => Ok(None),
             Some(ConstValue::String(text)) if !text.is_empty() => Ok(Some(text)),
@@ -214,12 +214,12 @@ impl<'a> InputObject<'a> {
     }
 
     /// Returns the member, which must be a string that is not empty and must not be left out.
-    pub(super) fn required_text(&self, member: &str) -> Result<&'a str, String> {
+    pub(crate) fn required_text(&self, member: &str) -> Result<&'a str, String> {
         self.text(member)?.ok_or_else(|| format!("{}.{member} is missing", self.name))
     }
 
     /// Returns the member, which must be a whole number of 0 or more.
-    pub(super) fn number(&self, member: &str) -> Result<Option<u64>, String> {
+    pub(crate) fn number(&self, member: &str) -> Result<Option<u64>, String> {
         let wanted = || format!("{}.{member} must be a whole number of 0 or more", self.name);
         match self.get(member) {
             None => Ok(None),

@@ -5,16 +5,6 @@
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
 //! The reader of the supergraph has checked that the directives are on the right root fields.
 
-mod authorization;
-mod directive;
-mod instant;
-mod message;
-pub(crate) mod payload;
-mod publisher;
-mod start;
-mod topics;
-pub(crate) mod trace;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +15,13 @@ use execute::{ClaimPath, ClaimValues, Claims, ErrorCode, GraphqlError};
 use graph::{AppliedDirective, EventRole, FieldId, Supergraph};
 use plan::{EventField, FetchKind, Plan, Variables};
 
-pub use payload::PayloadMapping;
-pub use publisher::EventPublisher;
-
+use crate::authorization::Authorization;
+use crate::directive::BindingDirective;
 use crate::filter::condition::ConditionTemplate;
+use crate::message::MessageTemplate;
 use crate::template::{JsonArguments, PlannedArguments, Template};
-use crate::{Filter, Source};
-use authorization::Authorization;
-use directive::BindingDirective;
-use message::MessageTemplate;
-use topics::Topics;
+use crate::topics::Topics;
+use crate::{Filter, PayloadMapping, Source, start};
 
 /// The directive that filters the events of a subscription.
 const FILTER: &str = "openfed__subscriptionFilter";
@@ -54,10 +41,10 @@ pub struct BindingError {
 /// All bindings of one supergraph.
 #[derive(Debug, Default)]
 pub struct Bindings {
-    subscribe: HashMap<FieldId, Subscribed>,
+    subscribe: HashMap<FieldId, SubscribeBinding>,
     filters: HashMap<FieldId, ConditionTemplate>,
     /// The bindings of fields that publish events or send requests.
-    send: HashMap<FieldId, Sent>,
+    send: HashMap<FieldId, SendBinding>,
 }
 
 /// One topic that a field is bound to.
@@ -76,7 +63,7 @@ pub struct BoundTopic {
 
 /// The binding of a subscription field to the topics that it listens to.
 #[derive(Debug)]
-struct Subscribed {
+struct SubscribeBinding {
     /// The coordinate of the field, such as `Subscription.orderMoved`.
     coordinate: Arc<str>,
     topics: Topics,
@@ -91,7 +78,7 @@ struct Subscribed {
 
 /// The binding of a field that sends. It has exactly one topic.
 #[derive(Debug)]
-struct Sent {
+struct SendBinding {
     topics: Topics,
     role: EventRole,
     message: MessageTemplate,
@@ -103,17 +90,17 @@ struct Sent {
 }
 
 /// A message that a field is about to send.
-struct Outgoing<'a> {
-    provider: &'a Arc<dyn Provider>,
-    message: Message,
-    timeout: Option<Duration>,
-    payload: Option<&'a PayloadMapping>,
+pub(crate) struct OutgoingMessage<'a> {
+    pub(crate) provider: &'a Arc<dyn Provider>,
+    pub(crate) message: Message,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) payload: Option<&'a PayloadMapping>,
 }
 
 /// One of the two kinds of bindings.
 enum Binding {
-    Subscribed(Subscribed),
-    Sent(Sent),
+    Subscribe(SubscribeBinding),
+    Send(SendBinding),
 }
 
 impl Bindings {
@@ -137,10 +124,10 @@ impl Bindings {
                         Binding::load(graph, id, directive, kind, providers)
                     };
                     match result {
-                        Ok(Binding::Subscribed(binding)) => {
+                        Ok(Binding::Subscribe(binding)) => {
                             bindings.subscribe.insert(id, binding);
                         }
-                        Ok(Binding::Sent(binding)) => {
+                        Ok(Binding::Send(binding)) => {
                             bindings.send.insert(id, binding);
                         }
                         Err(messages) => {
@@ -347,13 +334,13 @@ impl Bindings {
     }
 
     /// Returns the message that `field` sends with these arguments (JSON text of an object).
-    fn outgoing(
+    pub(crate) fn outgoing(
         &self,
         field: FieldId,
         role: EventRole,
         arguments: &Bytes,
         claims: Option<&Claims>,
-    ) -> Result<Outgoing<'_>, GraphqlError> {
+    ) -> Result<OutgoingMessage<'_>, GraphqlError> {
         let binding = self.send.get(&field).filter(|it| it.role == role).ok_or_else(not_bound)?;
         let claims = Claims::select(claims, &binding.claims);
         let read = JsonArguments::parse(arguments, claims.clone()).ok_or_else(|| {
@@ -366,7 +353,7 @@ impl Bindings {
             return Err(forbidden());
         }
         let topic = binding.topics.render(&read)?.into_iter().next().ok_or_else(not_bound)?;
-        Ok(Outgoing {
+        Ok(OutgoingMessage {
             provider: &binding.topics.provider,
             message: binding.message.render(topic, &read, arguments.clone())?,
             timeout: binding.message.timeout,
@@ -416,7 +403,14 @@ impl Binding {
                 (Some(topics), Ok(message), Ok(payload)) if errors.is_empty() => {
                     claims.extend(message.claims().cloned());
                     let role = kind.role;
-                    Ok(Self::Sent(Sent { topics, role, message, payload, authorization, claims }))
+                    Ok(Self::Send(SendBinding {
+                        topics,
+                        role,
+                        message,
+                        payload,
+                        authorization,
+                        claims,
+                    }))
                 }
                 _ => Err(errors),
             };
@@ -457,7 +451,7 @@ impl Binding {
             {
                 let payload = payload.map(Arc::new);
                 let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
-                Ok(Self::Subscribed(Subscribed {
+                Ok(Self::Subscribe(SubscribeBinding {
                     coordinate: coordinate.into(),
                     topics,
                     start,

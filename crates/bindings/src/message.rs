@@ -8,8 +8,8 @@ use events::{Headers, Message};
 use execute::{ClaimPath, ErrorCode, GraphqlError};
 use graph::{AppliedDirective, ConstValue, Field};
 
-use super::directive::InputObject;
-use super::start;
+use crate::directive::InputObject;
+use crate::start;
 use crate::template::{ArgumentPath, Arguments, NoText, Template};
 
 /// The maximum number of headers that one field may add to its messages.
@@ -24,18 +24,18 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// The templates of the messages that a field sends.
 #[derive(Debug, Default)]
-pub(super) struct MessageTemplate {
+pub(crate) struct MessageTemplate {
     key: Option<Template>,
     headers: Vec<(Box<str>, Template)>,
     /// True if the message is stored, for brokers that distinguish stored and other messages.
     durable: bool,
     /// The maximum time for a response. `None`: the configured time.
-    pub(super) timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl MessageTemplate {
     /// Reads `key`, `headers`, `stream` and `timeout` of `directive` on `field`.
-    pub(super) fn read(field: &Field, directive: &AppliedDirective) -> Result<Self, String> {
+    pub(crate) fn read(field: &Field, directive: &AppliedDirective) -> Result<Self, String> {
         let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
         let key = match given("key") {
             None => None,
@@ -71,23 +71,23 @@ impl MessageTemplate {
     }
 
     /// True if the message is stored, for brokers that distinguish stored and other messages.
-    pub(super) fn is_stored(&self) -> bool {
+    pub(crate) fn is_stored(&self) -> bool {
         self.durable
     }
 
     /// Returns the names of the headers.
-    pub(super) fn header_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().map(|(name, _)| &**name)
     }
 
     /// Returns the claims that the templates read.
-    pub(super) fn claims(&self) -> impl Iterator<Item = &ClaimPath> {
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &ClaimPath> {
         let headers = self.headers.iter().map(|(_, value)| value);
         self.key.iter().chain(headers).flat_map(Template::claims)
     }
 
     /// Renders the message to `topic`. A key or header with a null or missing argument is left out.
-    pub(super) fn render(
+    pub(crate) fn render(
         &self,
         topic: Box<str>,
         arguments: &dyn Arguments,

@@ -21,7 +21,7 @@ pub(crate) struct ArgumentPath {
 
 impl ArgumentPath {
     /// Parses `args.order.id` or `claims.tenant`. The error shows the expected form.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut names = text.split('.').map(str::trim);
         let hint = || format!("{{{{ {text} }}}} is not understood; write {{{{ args.name }}}}");
         let of_claims = match names.next() {

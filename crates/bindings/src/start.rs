@@ -10,8 +10,8 @@ use std::time::Duration;
 use events::{Durable, Start};
 use graph::{AppliedDirective, ConstValue};
 
-use super::directive::InputObject;
-use super::instant;
+use crate::directive::InputObject;
+use crate::instant;
 
 /// The default of `consumerInactiveThreshold` in the open specification, in seconds.
 const EDFS_INACTIVE_SECONDS: u64 = 30;
@@ -20,7 +20,7 @@ const EDFS_INACTIVE_SECONDS: u64 = 30;
 const INACTIVE_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
 /// Reads where the stream begins.
-pub(super) fn start(directive: &AppliedDirective) -> Result<Start, String> {
+pub(crate) fn start(directive: &AppliedDirective) -> Result<Start, String> {
     let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
     match (given("start"), given("since"), given("sequence")) {
         (None, None, None) => Ok(Start::New),
@@ -48,7 +48,7 @@ pub(super) fn start(directive: &AppliedDirective) -> Result<Start, String> {
 }
 
 /// Reads `until`: true if the stream ends with the last event that is stored when it is opened.
-pub(super) fn bounded(directive: &AppliedDirective) -> Result<bool, String> {
+pub(crate) fn bounded(directive: &AppliedDirective) -> Result<bool, String> {
     match directive.argument("until") {
         None | Some(ConstValue::Null) => Ok(false),
         Some(ConstValue::Enum(name) | ConstValue::String(name)) if **name == *"NOW" => Ok(true),
@@ -57,7 +57,7 @@ pub(super) fn bounded(directive: &AppliedDirective) -> Result<bool, String> {
 }
 
 /// Reads which stored stream and consumer of the broker the subscription uses.
-pub(super) fn durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable>>, String> {
+pub(crate) fn durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable>>, String> {
     let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
     if let Some(value) = given("streamConfiguration") {
         let known = ["consumerName", "streamName", "consumerInactiveThreshold"];

@@ -12,7 +12,7 @@ use graph::{
     TypeRefShape,
 };
 
-use super::directive::InputObject;
+use crate::directive::InputObject;
 
 /// The maximum nesting of an event, as for every event.
 const DEPTH_MAX: u32 = 64;
@@ -61,7 +61,7 @@ impl Origin {
 
 impl PayloadMapping {
     /// Reads `select` and `key` of `directive` on `field`. `None` if payloads are used as they are.
-    pub(super) fn read(
+    pub(crate) fn read(
         graph: &Supergraph,
         field: &Field,
         directive: &AppliedDirective,
@@ -102,7 +102,7 @@ impl PayloadMapping {
     }
 
     /// Returns the value of the field as JSON text. The error is a phrase that follows "The event ".
-    pub(crate) fn apply(&self, event: &Event) -> Result<Bytes, String> {
+    pub fn apply(&self, event: &Event) -> Result<Bytes, String> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         // If the key is outside the payload, an event may have an empty payload.
         let root = match self.key.is_some() && event.payload.is_empty() {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use bindings::{Bindings, EventPublisher, Source};
 use events::{
     Durable, EventFuture, EventStream, Memory, MemorySettings, Message, Nats, NatsSettings,
     Provider, ProviderStats, Providers, PublishError, Redis, RedisSettings, Retry, SourceError,
@@ -10,7 +11,6 @@ use events::{
 };
 use execute::{ErrorCode, EventRequest, Publisher};
 use graph::{FieldId, SubgraphId, Supergraph};
-use hub::{Bindings, EventPublisher, Source};
 use plan::{EventField, Value, VariableId, Variables};
 
 const HEAD: &str = r#"

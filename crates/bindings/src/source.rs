@@ -46,13 +46,13 @@ impl Source {
     }
 
     /// True if a broker stores its events, so that they outlive this process.
-    pub(crate) fn is_stored_by_broker(&self) -> bool {
+    pub fn is_stored_by_broker(&self) -> bool {
         self.replays() && !self.provider.name().starts_with("memory/")
     }
 
     /// Returns the description of a second stream that reads from `start`. The durable consumer that the broker keeps
     /// for this router is not moved.
-    pub(crate) fn read_from(&self, start: Start) -> Wanted {
+    pub fn read_from(&self, start: Start) -> Wanted {
         let Wanted { topics, durable, .. } = self.wanted();
         let without_consumer = |durable: &Arc<Durable>| {
             Arc::new(Durable { consumer: None, ..Durable::clone(durable) })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use astjson::{Document, Kind, NodeId};
 use events::Event;
 
-use crate::binding::payload::Origin;
+use crate::payload_mapping::Origin;
 
 /// The maximum nesting of an event that filters read. Deeper events are invalid for subscribers too.
 const DEPTH_MAX: u32 = 64;
@@ -89,7 +89,7 @@ impl Comparison {
 }
 
 /// An event that is parsed for filters.
-pub(crate) struct FilteredEvent {
+pub struct FilteredEvent {
     event: Arc<Event>,
     document: Document,
     root: NodeId,
@@ -99,7 +99,7 @@ pub(crate) struct FilteredEvent {
 
 impl FilteredEvent {
     /// Parses an event. `None` if it is neither a JSON object nor empty. Such an event passes no filter.
-    pub(crate) fn read(event: &Arc<Event>) -> Option<Self> {
+    pub fn read(event: &Arc<Event>) -> Option<Self> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         let is_empty = event.payload.is_empty();
         let root = match is_empty {
@@ -134,7 +134,7 @@ impl FilteredEvent {
 
 impl Filter {
     /// True if subscribers with this filter get the event.
-    pub(crate) fn passes(&self, event: &FilteredEvent) -> bool {
+    pub fn passes(&self, event: &FilteredEvent) -> bool {
         (self.is_keyed || !event.is_empty) && self.condition.holds(event)
     }
 
@@ -173,16 +173,19 @@ impl Condition {
     }
 }
 
-#[cfg(test)]
 impl Filter {
-    /// Returns a filter that passes events with one of these values in `field`.
-    pub(crate) fn one_of(field: &str, values: &[u64]) -> Self {
+    /// Returns a filter that passes events with one of these values in `field`. For tests of other crates.
+    #[doc(hidden)]
+    pub fn one_of(field: &str, values: &[u64]) -> Self {
         let names = Box::new([field.into()]);
         let path = FieldPath { names, origin: None, comparison: Comparison::Text };
         let keys = values.iter().map(|value| Key::Text(value.to_string().into()));
-        Self::plain(Condition::In(Arc::new(path), keys.collect()))
+        Self { condition: Condition::In(Arc::new(path), keys.collect()), is_keyed: false }
     }
+}
 
+#[cfg(test)]
+impl Filter {
     pub(crate) fn and(self, other: Self) -> Self {
         Self::plain(Condition::And(Box::new([self.condition, other.condition])))
     }

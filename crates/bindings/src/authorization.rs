@@ -19,7 +19,7 @@ const VALUES_MAX: usize = 1_000;
 
 /// The compiled `authorize` condition of a field.
 #[derive(Debug)]
-pub(super) struct Authorization(Node);
+pub(crate) struct Authorization(Node);
 
 #[derive(Debug)]
 enum Node {
@@ -76,7 +76,7 @@ impl Authorization {
     ///
     /// # Errors
     /// All errors of the condition.
-    pub(super) fn read(
+    pub(crate) fn read(
         field: &Field,
         directive: &AppliedDirective,
     ) -> Result<Option<Self>, Vec<String>> {
@@ -92,14 +92,14 @@ impl Authorization {
     }
 
     /// Returns the claims that the condition reads.
-    pub(super) fn claims(&self) -> Vec<ClaimPath> {
+    pub(crate) fn claims(&self) -> Vec<ClaimPath> {
         let mut paths = Vec::new();
         self.0.append_claims(&mut paths);
         paths
     }
 
     /// True if a client with these claims is allowed to use the field with these arguments.
-    pub(super) fn allows(&self, claims: &ClaimValues, arguments: &dyn Arguments) -> bool {
+    pub(crate) fn allows(&self, claims: &ClaimValues, arguments: &dyn Arguments) -> bool {
         self.0.decide(claims, arguments) == Truth::True
     }
 }
