@@ -415,8 +415,8 @@ impl Binding {
                 _ => Err(errors),
             };
         }
-        let start = start::start(directive).map_err(|error| errors.push(error));
-        let durable = start::durable(directive).map_err(|error| errors.push(error));
+        let start = start::read_start(directive).map_err(|error| errors.push(error));
+        let durable = start::read_durable(directive).map_err(|error| errors.push(error));
         if let (Some(topics), Ok(start), Ok(durable)) = (&topics, &start, &durable)
             && *start != Start::New
             && !topics.provider.replays(durable.as_deref())
@@ -427,7 +427,7 @@ impl Binding {
                 topics.provider.name()
             ));
         }
-        let bounded = start::bounded(directive).map_err(|error| errors.push(error));
+        let bounded = start::read_until(directive).map_err(|error| errors.push(error));
         if let (Some(topics), Ok(true), Ok(durable)) = (&topics, &bounded, &durable)
             && !topics.provider.has_ends(durable.as_deref())
         {

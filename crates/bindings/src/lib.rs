@@ -28,4 +28,4 @@ pub use filter::{Filter, FilteredEvent};
 pub use payload_mapping::PayloadMapping;
 pub use publisher::EventPublisher;
 pub use source::Source;
-pub use trace_context::with_context_of;
+pub use trace_context::with_event_trace_context;

@@ -66,7 +66,7 @@ impl MessageTemplate {
             Some(ConstValue::String(text)) => Some(timeout(text)?),
             Some(_) => return Err("timeout must be a string such as \"2s\"".to_owned()),
         };
-        let durable = start::durable(directive)?.is_some();
+        let durable = start::read_durable(directive)?.is_some();
         Ok(Self { key, headers, durable, timeout })
     }
 

@@ -39,7 +39,7 @@ impl EventPublisher {
     ) -> Result<OutgoingMessage<'_>, GraphqlError> {
         let mut outgoing =
             self.bindings.outgoing(request.field, role, &request.arguments, request.claims)?;
-        outgoing.message.headers.extend(trace_context::of_request(request.headers));
+        outgoing.message.headers.extend(trace_context::read_request_context(request.headers));
         Ok(outgoing)
     }
 }

@@ -11,7 +11,7 @@ use events::{Durable, Start};
 use graph::{AppliedDirective, ConstValue};
 
 use crate::directive::InputObject;
-use crate::instant;
+use crate::instant::parse_instant;
 
 /// The default of `consumerInactiveThreshold` in the open specification, in seconds.
 const EDFS_INACTIVE_SECONDS: u64 = 30;
@@ -20,7 +20,7 @@ const EDFS_INACTIVE_SECONDS: u64 = 30;
 const INACTIVE_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
 /// Reads where the stream begins.
-pub(crate) fn start(directive: &AppliedDirective) -> Result<Start, String> {
+pub(crate) fn read_start(directive: &AppliedDirective) -> Result<Start, String> {
     let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
     match (given("start"), given("since"), given("sequence")) {
         (None, None, None) => Ok(Start::New),
@@ -34,7 +34,7 @@ pub(crate) fn start(directive: &AppliedDirective) -> Result<Start, String> {
         (Some(_), None, None) => {
             Err("start must be one of NEW, ALL, LAST and LAST_PER_SUBJECT".to_owned())
         }
-        (None, Some(ConstValue::String(text)), None) => instant::parse(text)
+        (None, Some(ConstValue::String(text)), None) => parse_instant(text)
             .map(Start::Since)
             .ok_or_else(|| format!("since: {text:?} is not a time such as 2026-01-31T08:00:00Z")),
         (None, Some(_), None) => Err("since must be a string".to_owned()),
@@ -48,7 +48,7 @@ pub(crate) fn start(directive: &AppliedDirective) -> Result<Start, String> {
 }
 
 /// Reads `until`: true if the stream ends with the last event that is stored when it is opened.
-pub(crate) fn bounded(directive: &AppliedDirective) -> Result<bool, String> {
+pub(crate) fn read_until(directive: &AppliedDirective) -> Result<bool, String> {
     match directive.argument("until") {
         None | Some(ConstValue::Null) => Ok(false),
         Some(ConstValue::Enum(name) | ConstValue::String(name)) if **name == *"NOW" => Ok(true),
@@ -57,7 +57,7 @@ pub(crate) fn bounded(directive: &AppliedDirective) -> Result<bool, String> {
 }
 
 /// Reads which stored stream and consumer of the broker the subscription uses.
-pub(crate) fn durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable>>, String> {
+pub(crate) fn read_durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable>>, String> {
     let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
     if let Some(value) = given("streamConfiguration") {
         let known = ["consumerName", "streamName", "consumerInactiveThreshold"];
@@ -68,7 +68,7 @@ pub(crate) fn durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable
         return Ok(Some(Arc::new(Durable {
             stream: Some(stream.into()),
             consumer: Some(consumer.into()),
-            inactive_threshold: threshold(
+            inactive_threshold: read_threshold(
                 seconds,
                 "streamConfiguration.consumerInactiveThreshold",
             )?,
@@ -77,7 +77,7 @@ pub(crate) fn durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable
     let Some(value) = given("stream") else { return Ok(None) };
     let object = InputObject::read("stream", value, &["name", "consumer", "inactiveThreshold"])?;
     let inactive_threshold = match object.number("inactiveThreshold")? {
-        Some(seconds) => threshold(seconds, "stream.inactiveThreshold")?,
+        Some(seconds) => read_threshold(seconds, "stream.inactiveThreshold")?,
         None => None,
     };
     Ok(Some(Arc::new(Durable {
@@ -88,7 +88,7 @@ pub(crate) fn durable(directive: &AppliedDirective) -> Result<Option<Arc<Durable
 }
 
 /// Converts a threshold. 0 means the broker's default.
-fn threshold(seconds: u64, name: &str) -> Result<Option<Duration>, String> {
+fn read_threshold(seconds: u64, name: &str) -> Result<Option<Duration>, String> {
     match seconds {
         0 => Ok(None),
         1..=INACTIVE_SECONDS_MAX => Ok(Some(Duration::from_secs(seconds))),

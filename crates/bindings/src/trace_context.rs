@@ -13,7 +13,7 @@ use http::{HeaderName, HeaderValue};
 const NAMES: [(&str, usize); 2] = [("traceparent", 128), ("tracestate", 512)];
 
 /// Returns the trace context of a request as headers of a message.
-pub(crate) fn of_request(headers: &[(HeaderName, HeaderValue)]) -> Headers {
+pub(crate) fn read_request_context(headers: &[(HeaderName, HeaderValue)]) -> Headers {
     let found = NAMES.iter().filter_map(|&(name, most)| {
         let (_, value) = headers.iter().find(|(known, _)| known.as_str() == name)?;
         let bytes = value.as_bytes();
@@ -23,7 +23,10 @@ pub(crate) fn of_request(headers: &[(HeaderName, HeaderValue)]) -> Headers {
 }
 
 /// Returns `headers` with the trace context of `event`, or unchanged if the event has none.
-pub fn with_context_of(event: &Event, headers: &Arc<ForwardedHeaders>) -> Arc<ForwardedHeaders> {
+pub fn with_event_trace_context(
+    event: &Event,
+    headers: &Arc<ForwardedHeaders>,
+) -> Arc<ForwardedHeaders> {
     let Some(sent) = &event.headers else { return Arc::clone(headers) };
     let context: Vec<_> = NAMES
         .iter()
@@ -73,8 +76,8 @@ mod tests {
         ];
         let given: Headers =
             vec![("traceparent".into(), PARENT.into()), ("tracestate".into(), "a=1".into())];
-        assert_eq!(of_request(&headers), given);
-        assert_eq!(of_request(&headers[..1]), Headers::new());
+        assert_eq!(read_request_context(&headers), given);
+        assert_eq!(read_request_context(&headers[..1]), Headers::new());
     }
 
     #[test]
@@ -84,14 +87,15 @@ mod tests {
             all: vec![header("authorization", "a")],
             by_subgraph: vec![(graph::SubgraphId(1), own)],
         });
-        let changed = with_context_of(&event(&[("Traceparent", PARENT), ("x", "y")]), &headers);
+        let changed =
+            with_event_trace_context(&event(&[("Traceparent", PARENT), ("x", "y")]), &headers);
         assert_eq!(changed.all, [header("authorization", "a"), header("traceparent", PARENT)]);
         let own = [header("traceparent", PARENT), header("x-tenant", "7")];
         assert_eq!(changed.by_subgraph, [(graph::SubgraphId(1), own.to_vec())]);
         for without in
             [event(&[("tracestate", "a=1")]), event(&[("traceparent", "\n")]), Event::new("t", "")]
         {
-            assert!(Arc::ptr_eq(&with_context_of(&without, &headers), &headers));
+            assert!(Arc::ptr_eq(&with_event_trace_context(&without, &headers), &headers));
         }
     }
 }

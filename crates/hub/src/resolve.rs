@@ -61,7 +61,7 @@ impl EventResolver {
         };
         let context = RequestContext {
             generation: Arc::clone(&self.generation),
-            headers: bindings::with_context_of(&event.event, &self.headers),
+            headers: bindings::with_event_trace_context(&event.event, &self.headers),
             deadline: Instant::now() + self.timeout,
             // An event reports a change, so a query from before the event must not be shared.
             sharing: event.sharing.clone(),
