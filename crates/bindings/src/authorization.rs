@@ -6,69 +6,41 @@
 use execute::{ClaimPath, ClaimScalar, ClaimValues};
 use graph::{AppliedDirective, ConstValue, Field};
 
+use crate::expression::{
+    CONDITIONS_MAX, Expression, LeafSyntax, Truth, list_items, read_expression,
+};
 use crate::template::{Arguments, Scalar, Template};
-
-/// The maximum nesting of conditions, as in filters.
-const DEPTH_MAX: usize = 8;
-
-/// The maximum number of conditions of one field, and of values of one condition.
-const CONDITIONS_MAX: usize = 64;
 
 /// The maximum number of values that one condition compares with, lists in arguments expanded.
 const VALUES_MAX: usize = 1_000;
 
 /// The compiled `authorize` condition of a field.
 #[derive(Debug)]
-pub(crate) struct Authorization(Node);
+pub(crate) struct Authorization(Expression<ClaimCondition>);
 
+/// A condition on one claim.
 #[derive(Debug)]
-enum Node {
-    /// The claim, or one element of it if it is a list, equals one of the values.
-    In(ClaimPath, Vec<Value>),
-    /// The claim, a list or a string of words separated by spaces, contains all of the values.
-    Contains(ClaimPath, Vec<Value>),
-    /// The claim exists (true) or does not exist (false).
-    Exists(ClaimPath, bool),
-    And(Vec<Node>),
-    Or(Vec<Node>),
-    Not(Box<Node>),
+struct ClaimCondition {
+    claim: ClaimPath,
+    operator: ClaimOperator,
 }
 
 #[derive(Debug)]
-enum Value {
+enum ClaimOperator {
+    /// The claim, or one element of it if it is a list, equals one of the values.
+    In(Vec<ClaimOperand>),
+    /// The claim, a list or a string of words separated by spaces, contains all of the values.
+    Contains(Vec<ClaimOperand>),
+    /// The claim exists (true) or does not exist (false).
+    Exists(bool),
+}
+
+/// A value that a claim is compared with.
+#[derive(Debug)]
+enum ClaimOperand {
     Constant(Box<str>),
     /// Text with placeholders for arguments or claims. A text of one placeholder has each of its values.
     Template(Template),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Truth {
-    True,
-    False,
-    Unknown,
-}
-
-impl Truth {
-    fn of(holds: bool) -> Self {
-        if holds { Self::True } else { Self::False }
-    }
-
-    /// The conjunction in three-valued logic.
-    fn all(truths: impl Iterator<Item = Self>) -> Self {
-        truths.fold(Self::True, |all, one| match (all, one) {
-            (Self::False, _) | (_, Self::False) => Self::False,
-            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
-            _ => Self::True,
-        })
-    }
-
-    fn not(self) -> Self {
-        match self {
-            Self::True => Self::False,
-            Self::False => Self::True,
-            Self::Unknown => Self::Unknown,
-        }
-    }
 }
 
 impl Authorization {
@@ -84,207 +56,155 @@ impl Authorization {
             None | Some(ConstValue::Null) => return Ok(None),
             Some(condition) => condition,
         };
-        let mut reader = Reader { field, conditions: 0, errors: Vec::new() };
-        match reader.node(condition, 1) {
-            Some(node) if reader.errors.is_empty() => Ok(Some(Self(node))),
-            _ => Err(reader.errors),
-        }
+        read_expression(&ClaimSyntax { field }, condition)
+            .map(|expression| Some(Self(expression)))
+            .map_err(|errors| errors.iter().map(|error| format!("authorize: {error}")).collect())
     }
 
     /// Returns the claims that the condition reads.
     pub(crate) fn claims(&self) -> Vec<ClaimPath> {
         let mut paths = Vec::new();
-        self.0.append_claims(&mut paths);
+        self.0.for_each_leaf(&mut |ClaimCondition { claim, operator }| {
+            paths.push(claim.clone());
+            let (ClaimOperator::In(values) | ClaimOperator::Contains(values)) = operator else {
+                return;
+            };
+            for value in values {
+                if let ClaimOperand::Template(template) = value {
+                    paths.extend(template.claims().cloned());
+                }
+            }
+        });
         paths
     }
 
     /// True if a client with these claims is allowed to use the field with these arguments.
     pub(crate) fn allows(&self, claims: &ClaimValues, arguments: &dyn Arguments) -> bool {
-        self.0.decide(claims, arguments) == Truth::True
+        self.0.evaluate(&|condition| condition.decide(claims, arguments)) == Truth::True
     }
 }
 
-struct Reader<'a> {
+/// The syntax of conditions on claims, for the arguments of a field.
+struct ClaimSyntax<'a> {
     field: &'a Field,
-    conditions: usize,
-    errors: Vec<String>,
 }
 
-impl Reader<'_> {
-    fn fail<T>(&mut self, message: impl std::fmt::Display) -> Option<T> {
-        self.errors.push(format!("authorize: {message}"));
-        None
-    }
+impl LeafSyntax for ClaimSyntax<'_> {
+    type Leaf = ClaimCondition;
 
-    fn node(&mut self, value: &ConstValue, depth: usize) -> Option<Node> {
-        self.conditions += 1;
-        if depth > DEPTH_MAX || self.conditions > CONDITIONS_MAX {
-            return self.fail(format_args!(
-                "the condition is too large; at most {CONDITIONS_MAX} conditions, nested {DEPTH_MAX} deep, are allowed"
-            ));
-        }
-        let ConstValue::Object(members) = value else {
-            return self.fail("a condition must be an object");
-        };
-        let members: Vec<_> = members.iter().filter(|(_, it)| *it != ConstValue::Null).collect();
-        let claim = members.iter().find(|(name, _)| &**name == "claim");
-        let others: Vec<_> = members.iter().filter(|(name, _)| &**name != "claim").collect();
-        let [(name, value)] = others[..] else {
-            return self.fail(
-                "a condition has exactly one of IN, CONTAINS and EXISTS beside its claim, or one of AND, OR and NOT",
-            );
-        };
-        match (&**name, claim) {
-            ("AND", None) => self.list(name, value, depth).map(Node::And),
-            ("OR", None) => self.list(name, value, depth).map(Node::Or),
-            ("NOT", None) => self.node(value, depth + 1).map(|it| Node::Not(Box::new(it))),
-            ("IN" | "CONTAINS" | "EXISTS", Some((_, claim))) => {
-                let path = match claim {
-                    ConstValue::String(text) => ClaimPath::parse(text),
-                    _ => None,
-                };
-                let Some(path) = path else {
-                    return self.fail("claim must be a name, or several with points between them");
-                };
-                match &**name {
-                    "IN" => self.values(value, false).map(|it| Node::In(path, it)),
-                    "CONTAINS" => self.values(value, true).map(|it| Node::Contains(path, it)),
-                    _ => match value {
-                        ConstValue::Boolean(exists) => Some(Node::Exists(path, *exists)),
-                        _ => self.fail("EXISTS must be true or false"),
-                    },
-                }
-            }
-            ("IN" | "CONTAINS" | "EXISTS", None) => {
-                self.fail(format_args!("{name} needs a claim beside it"))
-            }
-            ("AND" | "OR" | "NOT", Some(_)) => {
-                self.fail(format_args!("{name} stands alone, without a claim beside it"))
-            }
-            _ => {
-                self.fail(format_args!("{name:?} is none of IN, CONTAINS, EXISTS, AND, OR and NOT"))
-            }
-        }
-    }
+    const OPERATORS: &'static [&'static str] = &["IN", "CONTAINS", "EXISTS"];
+    const QUALIFIER: Option<&'static str> = Some("claim");
+    const ONE_OPERATOR: &'static str = "a condition has exactly one of IN, CONTAINS and EXISTS with its claim, or one of AND, OR and NOT";
 
-    fn list(&mut self, name: &str, value: &ConstValue, depth: usize) -> Option<Vec<Node>> {
-        let items = list_of(value);
-        if items.is_empty() {
-            return self.fail(format_args!("{name} is empty"));
-        }
-        let nodes: Vec<_> = items.iter().filter_map(|it| self.node(it, depth + 1)).collect();
-        (nodes.len() == items.len()).then_some(nodes)
+    fn read_leaf(
+        &self,
+        operator: &str,
+        value: &ConstValue,
+        claim: Option<&ConstValue>,
+        errors: &mut Vec<String>,
+    ) -> Option<ClaimCondition> {
+        self.read_condition(operator, value, claim).map_err(|error| errors.push(error)).ok()
+    }
+}
+
+impl ClaimSyntax<'_> {
+    fn read_condition(
+        &self,
+        operator: &str,
+        value: &ConstValue,
+        claim: Option<&ConstValue>,
+    ) -> Result<ClaimCondition, String> {
+        let claim = claim.ok_or_else(|| format!("{operator} needs a claim"))?;
+        let claim = match claim {
+            ConstValue::String(text) => ClaimPath::parse(text),
+            _ => None,
+        };
+        let claim = claim.ok_or("claim must be a name, or several with points between them")?;
+        let operator = match operator {
+            "IN" => ClaimOperator::In(self.read_values(value, false)?),
+            "CONTAINS" => ClaimOperator::Contains(self.read_values(value, true)?),
+            _ => match value {
+                ConstValue::Boolean(exists) => ClaimOperator::Exists(*exists),
+                _ => return Err("EXISTS must be true or false".to_owned()),
+            },
+        };
+        Ok(ClaimCondition { claim, operator })
     }
 
     /// Reads the values of a condition. `may_be_lists` is true if an argument may have several values.
-    fn values(&mut self, value: &ConstValue, may_be_lists: bool) -> Option<Vec<Value>> {
-        let items = list_of(value);
+    fn read_values(
+        &self,
+        value: &ConstValue,
+        may_be_lists: bool,
+    ) -> Result<Vec<ClaimOperand>, String> {
+        let items = list_items(value);
         if items.is_empty() || items.len() > CONDITIONS_MAX {
-            return self.fail(format_args!("there must be 1 to {CONDITIONS_MAX} values"));
+            return Err(format!("there must be 1 to {CONDITIONS_MAX} values"));
         }
-        let mut values = Vec::with_capacity(items.len());
-        for item in items {
-            values.push(match item {
-                ConstValue::Int(text) | ConstValue::Float(text) | ConstValue::Enum(text) => {
-                    Value::Constant(text.clone())
-                }
-                ConstValue::Boolean(value) => Value::Constant(value.to_string().into()),
-                ConstValue::String(text) => self.template(text, may_be_lists)?,
-                _ => return self.fail("a value must be a string, a number or a boolean"),
-            });
-        }
-        Some(values)
+        let read = |item: &ConstValue| match item {
+            ConstValue::Int(text) | ConstValue::Float(text) | ConstValue::Enum(text) => {
+                Ok(ClaimOperand::Constant(text.clone()))
+            }
+            ConstValue::Boolean(value) => Ok(ClaimOperand::Constant(value.to_string().into())),
+            ConstValue::String(text) => self.read_template(text, may_be_lists),
+            _ => Err("a value must be a string, a number or a boolean".to_owned()),
+        };
+        items.iter().map(read).collect()
     }
 
-    fn template(&mut self, text: &str, may_be_lists: bool) -> Option<Value> {
-        let template = match Template::parse(text) {
-            Ok(template) => template,
-            Err(error) => return self.fail(error),
-        };
-        let field = self.field;
+    fn read_template(&self, text: &str, may_be_lists: bool) -> Result<ClaimOperand, String> {
+        let template = Template::parse(text)?;
+        let arguments = &self.field.arguments;
         for path in template.paths() {
-            let argument = field.arguments.iter().find(|it| it.name == path.argument);
-            let Some(argument) = argument else {
-                let names: Vec<_> = field.arguments.iter().map(|it| &*it.name).collect();
+            let Some(argument) = arguments.iter().find(|it| it.name == path.argument) else {
+                let names: Vec<_> = arguments.iter().map(|it| &*it.name).collect();
                 let known = match names.is_empty() {
                     true => "the field has none".to_owned(),
                     false => format!("the field has {}", names.join(", ")),
                 };
-                return self
-                    .fail(format_args!("there is no argument {:?}; {known}", path.argument));
+                return Err(format!("there is no argument {:?}; {known}", path.argument));
             };
             // Otherwise one allowed value would admit all other values of the list.
             if argument.ty.starts_with('[') && !may_be_lists {
-                return self.fail(format_args!(
+                return Err(format!(
                     "argument {:?} is a list, of which IN would allow all if it allows one: use CONTAINS",
                     path.argument
                 ));
             }
         }
         match template.is_constant() {
-            true => Some(Value::Constant(text.into())),
-            false => Some(Value::Template(template)),
+            true => Ok(ClaimOperand::Constant(text.into())),
+            false => Ok(ClaimOperand::Template(template)),
         }
     }
 }
 
-/// Returns the items of a list. As everywhere in GraphQL, one value is a list of one.
-fn list_of(value: &ConstValue) -> &[ConstValue] {
-    match value {
-        ConstValue::List(items) => items,
-        ConstValue::Null => &[],
-        one => std::slice::from_ref(one),
-    }
-}
-
-impl Node {
-    fn append_claims(&self, paths: &mut Vec<ClaimPath>) {
-        match self {
-            Self::In(path, values) | Self::Contains(path, values) => {
-                paths.push(path.clone());
-                for value in values {
-                    if let Value::Template(template) = value {
-                        paths.extend(template.claims().cloned());
-                    }
-                }
-            }
-            Self::Exists(path, _) => paths.push(path.clone()),
-            Self::And(nodes) | Self::Or(nodes) => {
-                nodes.iter().for_each(|it| it.append_claims(paths));
-            }
-            Self::Not(node) => node.append_claims(paths),
-        }
-    }
-
+impl ClaimCondition {
     fn decide(&self, claims: &ClaimValues, arguments: &dyn Arguments) -> Truth {
-        match self {
-            Self::And(nodes) => Truth::all(nodes.iter().map(|it| it.decide(claims, arguments))),
-            Self::Or(nodes) => {
-                Truth::all(nodes.iter().map(|it| it.decide(claims, arguments).not())).not()
-            }
-            Self::Not(node) => node.decide(claims, arguments).not(),
-            Self::Exists(path, exists) => Truth::of(claims.json(path).is_some() == *exists),
-            Self::In(path, values) => {
+        let Self { claim: path, operator } = self;
+        match operator {
+            ClaimOperator::Exists(exists) => (claims.json(path).is_some() == *exists).into(),
+            ClaimOperator::In(values) => {
                 let Some(scalars) = claims.scalars(path) else { return Truth::Unknown };
-                let is_one_of = |value: &Value| match value.texts(arguments).as_deref() {
-                    Some([text]) => Truth::of(scalars.iter().any(|it| is_written(it, text))),
+                let is_one_of = |value: &ClaimOperand| match value.texts(arguments).as_deref() {
+                    Some([text]) => scalars.iter().any(|it| equals_text(it, text)).into(),
                     // Of several values, an allowed one would admit the others.
                     _ => Truth::Unknown,
                 };
-                Truth::all(values.iter().map(|it| is_one_of(it).not())).not()
+                Truth::any(values.iter().map(is_one_of))
             }
-            Self::Contains(path, values) => {
+            ClaimOperator::Contains(values) => {
                 let Some(scalars) = claims.scalars(path) else { return Truth::Unknown };
                 let is_list = claims.json(path).is_some_and(|json| json.starts_with('['));
                 let has = |text: &str| match &scalars[..] {
                     [ClaimScalar::Text(words)] if !is_list => {
                         words.split(' ').any(|word| word == text)
                     }
-                    all => all.iter().any(|it| is_written(it, text)),
+                    all => all.iter().any(|it| equals_text(it, text)),
                 };
-                let has_all = |value: &Value| match value.texts(arguments) {
+                let has_all = |value: &ClaimOperand| match value.texts(arguments) {
                     Some(texts) if !texts.is_empty() && texts.len() <= VALUES_MAX => {
-                        Truth::of(texts.iter().all(|text| has(text)))
+                        texts.iter().all(|text| has(text)).into()
                     }
                     _ => Truth::Unknown,
                 };
@@ -294,7 +214,7 @@ impl Node {
     }
 }
 
-impl Value {
+impl ClaimOperand {
     /// Returns the texts of the value with these arguments. `None` if it cannot be compared.
     fn texts(&self, arguments: &dyn Arguments) -> Option<Vec<String>> {
         let template = match self {
@@ -310,7 +230,7 @@ impl Value {
 
 /// True if the claim equals `text`. The claim's type decides: the number 7 equals `7` and `7.0`, the string "7.0" does
 /// not equal `7`.
-fn is_written(claim: &ClaimScalar, text: &str) -> bool {
+fn equals_text(claim: &ClaimScalar, text: &str) -> bool {
     match claim {
         ClaimScalar::Text(claim) => **claim == *text,
         ClaimScalar::Boolean(claim) => text.parse() == Ok(*claim),
@@ -478,14 +398,14 @@ mod tests {
 
     #[test]
     fn an_invalid_condition_is_refused_with_the_reason() {
-        let one_of = "a condition has exactly one of IN, CONTAINS and EXISTS beside its claim, or one of AND, OR and NOT";
+        let one_of = "a condition has exactly one of IN, CONTAINS and EXISTS with its claim, or one of AND, OR and NOT";
         for (condition, error) in [
             ("1", "a condition must be an object"),
             ("{}", one_of),
             (r#"{claim: "a"}"#, one_of),
             (r#"{claim: "a", IN: ["1"], CONTAINS: ["1"]}"#, one_of),
-            (r#"{IN: ["1"]}"#, "IN needs a claim beside it"),
-            (r#"{claim: "a", AND: []}"#, "AND stands alone, without a claim beside it"),
+            (r#"{IN: ["1"]}"#, "IN needs a claim"),
+            (r#"{claim: "a", AND: []}"#, "AND cannot be combined with claim"),
             ("{AND: []}", "AND is empty"),
             (
                 r#"{claim: "a", XOR: 1}"#,

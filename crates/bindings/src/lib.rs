@@ -11,6 +11,7 @@
 mod authorization;
 mod bindings;
 mod directive;
+mod expression;
 mod filter;
 mod instant;
 mod message;

@@ -6,15 +6,10 @@ use std::sync::Arc;
 use execute::{ClaimPath, ErrorCode, GraphqlError};
 use graph::{ConstValue, Field, Supergraph, TypeKind, TypeRefShape};
 
-use super::{Comparison, Condition, FieldPath, Filter, Key};
-use crate::payload_mapping::PayloadMapping;
+use super::{Comparison, FieldCondition, FieldPath, Filter, Key};
+use crate::PayloadMapping;
+use crate::expression::{Expression, LeafSyntax, list_items, read_expression};
 use crate::template::{ArgumentPath, Arguments, PlannedArguments, Scalar, Template};
-
-/// The maximum nesting of conditions. Other routers allow five.
-const DEPTH_MAX: usize = 8;
-
-/// The maximum number of conditions of one field.
-const CONDITIONS_MAX: usize = 64;
 
 /// The maximum number of values of one filter, lists in arguments expanded. An event is compared only with filters that
 /// it may pass, so this bounds memory, not time.
@@ -23,22 +18,18 @@ const VALUES_MAX: usize = 1_000;
 /// A condition as the graph declares it, with placeholders for arguments.
 #[derive(Debug)]
 pub(crate) struct ConditionTemplate {
-    node: Node,
+    expression: Expression<FieldTemplate>,
     /// See [`Filter`].
     is_keyed: bool,
 }
 
+/// A condition on one field: it has one of the values.
 #[derive(Debug)]
-enum Node {
-    In {
-        path: Arc<FieldPath>,
-        values: Vec<ValueTemplate>,
-        /// If all values are null, every event passes.
-        bypass_if_null: bool,
-    },
-    And(Vec<Node>),
-    Or(Vec<Node>),
-    Not(Box<Node>),
+struct FieldTemplate {
+    path: Arc<FieldPath>,
+    values: Vec<ValueTemplate>,
+    /// If all values are null, every event passes.
+    bypass_if_null: bool,
 }
 
 #[derive(Debug)]
@@ -62,29 +53,26 @@ impl ConditionTemplate {
         payload: Option<&PayloadMapping>,
         condition: Option<&ConstValue>,
     ) -> Result<Self, Vec<String>> {
-        let mut reader = Reader { graph, field, payload, conditions: 0, errors: Vec::new() };
         if matches!(field.ty.shape, TypeRefShape::List(_)) {
             return Err(vec!["events of a field that is a list cannot be filtered".to_owned()]);
         }
-        let node = match condition {
-            Some(condition) => reader.node(condition, 1),
-            None => {
-                reader.errors.push("condition is missing".to_owned());
-                None
-            }
-        };
-        match node {
-            Some(node) if reader.errors.is_empty() => {
-                Ok(Self { node, is_keyed: payload.is_some_and(PayloadMapping::has_key) })
-            }
-            _ => Err(reader.errors),
-        }
+        let condition = condition.ok_or_else(|| vec!["condition is missing".to_owned()])?;
+        let expression = read_expression(&FieldSyntax { graph, field, payload }, condition)?;
+        Ok(Self { expression, is_keyed: payload.is_some_and(PayloadMapping::has_key) })
     }
 
     /// Returns the claims that the condition reads.
     pub(crate) fn claims(&self) -> Vec<ClaimPath> {
         let mut paths = Vec::new();
-        self.node.append_claims(&mut paths);
+        self.expression.for_each_leaf(&mut |field| {
+            for value in &field.values {
+                match value {
+                    ValueTemplate::Constant(_) => {}
+                    ValueTemplate::Argument(path) => paths.extend(path.claim.clone()),
+                    ValueTemplate::Text(template) => paths.extend(template.claims().cloned()),
+                }
+            }
+        });
         paths
     }
 
@@ -94,119 +82,121 @@ impl ConditionTemplate {
     /// `BAD_USER_INPUT` for an argument that cannot be compared, and for too many values.
     pub(crate) fn render(&self, arguments: &PlannedArguments<'_>) -> Result<Filter, GraphqlError> {
         let mut values = 0;
-        let condition = render(&self.node, arguments, &mut values)?;
+        let condition = self.expression.try_map(&mut |field| {
+            let keys = field.render(arguments)?;
+            values += keys.len();
+            if values > VALUES_MAX {
+                return Err(refused(&format!(
+                    "The arguments name more than {VALUES_MAX} values to compare with."
+                )));
+            }
+            let is_null = !keys.is_empty() && keys.iter().all(|key| *key == Key::Null);
+            Ok(match field.bypass_if_null && is_null {
+                // An empty conjunction: every event passes.
+                true => Expression::And(Box::default()),
+                false => {
+                    let (path, keys) = (Arc::clone(&field.path), keys.into());
+                    Expression::Leaf(FieldCondition { path, keys })
+                }
+            })
+        })?;
         Ok(Filter { condition, is_keyed: self.is_keyed })
     }
 }
 
-impl Node {
-    fn append_claims(&self, paths: &mut Vec<ClaimPath>) {
-        match self {
-            Self::In { values, .. } => {
-                for value in values {
-                    match value {
-                        ValueTemplate::Constant(_) => {}
-                        ValueTemplate::Argument(path) => paths.extend(path.claim.clone()),
-                        ValueTemplate::Text(template) => paths.extend(template.claims().cloned()),
-                    }
+impl FieldTemplate {
+    /// Returns the keys of its values with these arguments.
+    fn render(&self, arguments: &PlannedArguments<'_>) -> Result<Vec<Key>, GraphqlError> {
+        let incomparable = |argument: &ArgumentPath, reason: &str| {
+            refused(&format!("Argument \"{argument}\" cannot be compared: {reason}."))
+        };
+        let comparison = self.path.comparison;
+        let mut keys = Vec::new();
+        for template in &self.values {
+            match template {
+                ValueTemplate::Constant(key) => keys.extend(key.clone()),
+                ValueTemplate::Argument(argument) => {
+                    let scalars = arguments
+                        .scalars(argument)
+                        .map_err(|reason| incomparable(argument, &reason))?;
+                    keys.extend(scalars.iter().filter_map(|scalar| match scalar {
+                        Scalar::Null => Some(Key::Null),
+                        Scalar::Text(text) => comparison.key(text),
+                    }));
+                }
+                ValueTemplate::Text(template) => {
+                    let text = template
+                        .text(arguments)
+                        .map_err(|(argument, reason)| incomparable(argument, reason.as_str()))?;
+                    keys.extend(comparison.key(&text));
                 }
             }
-            Self::And(nodes) | Self::Or(nodes) => {
-                nodes.iter().for_each(|it| it.append_claims(paths));
-            }
-            Self::Not(node) => node.append_claims(paths),
         }
+        Ok(keys)
     }
 }
 
-struct Reader<'a> {
+/// The syntax of conditions on fields of an event.
+struct FieldSyntax<'a> {
     graph: &'a Supergraph,
     field: &'a Field,
     /// The mapping from events to the field's value.
     payload: Option<&'a PayloadMapping>,
-    conditions: usize,
-    errors: Vec<String>,
 }
 
-impl Reader<'_> {
-    fn node(&mut self, value: &ConstValue, depth: usize) -> Option<Node> {
-        self.conditions += 1;
-        if depth > DEPTH_MAX || self.conditions > CONDITIONS_MAX {
-            let bounds = format!("{CONDITIONS_MAX} conditions, nested {DEPTH_MAX} deep");
-            self.errors.push(format!("the condition is too large; at most {bounds}, are allowed"));
-            return None;
-        }
-        let ConstValue::Object(members) = value else {
-            self.errors.push("a condition must be an object".to_owned());
-            return None;
-        };
-        let mut members = members.iter().filter(|(_, value)| *value != ConstValue::Null);
-        let (Some((name, value)), None) = (members.next(), members.next()) else {
-            self.errors.push("a condition has exactly one of IN, AND, OR and NOT".to_owned());
-            return None;
-        };
-        match &**name {
-            "IN" => self.field_condition(value),
-            "NOT" => self.node(value, depth + 1).map(|it| Node::Not(Box::new(it))),
-            "AND" => self.list(name, value, depth).map(Node::And),
-            "OR" => self.list(name, value, depth).map(Node::Or),
-            _ => {
-                self.errors.push(format!("{name:?} is none of IN, AND, OR and NOT"));
-                None
-            }
-        }
-    }
+impl LeafSyntax for FieldSyntax<'_> {
+    type Leaf = FieldTemplate;
 
-    fn list(&mut self, name: &str, value: &ConstValue, depth: usize) -> Option<Vec<Node>> {
-        let items = list_of(value);
-        if items.is_empty() {
-            self.errors.push(format!("{name} is empty"));
-            return None;
-        }
-        let nodes: Vec<_> = items.iter().filter_map(|it| self.node(it, depth + 1)).collect();
-        (nodes.len() == items.len()).then_some(nodes)
-    }
+    const OPERATORS: &'static [&'static str] = &["IN"];
+    const QUALIFIER: Option<&'static str> = None;
+    const ONE_OPERATOR: &'static str = "a condition has exactly one of IN, AND, OR and NOT";
 
-    fn field_condition(&mut self, value: &ConstValue) -> Option<Node> {
+    fn read_leaf(
+        &self,
+        _operator: &str,
+        value: &ConstValue,
+        _qualifier: Option<&ConstValue>,
+        errors: &mut Vec<String>,
+    ) -> Option<FieldTemplate> {
         let ConstValue::Object(members) = value else {
-            self.errors.push("IN must be an object with fieldPath and values".to_owned());
+            errors.push("IN must be an object with fieldPath and values".to_owned());
             return None;
         };
         let member = |wanted: &str| members.iter().find(|(name, _)| &**name == wanted);
         let known = ["fieldPath", "values", "bypassIfValuesNull"];
         for (name, _) in members.iter().filter(|(name, _)| !known.contains(&&**name)) {
-            self.errors.push(format!(
+            errors.push(format!(
                 "IN has no {name:?}; known are fieldPath, values and bypassIfValuesNull"
             ));
         }
         let Some((_, ConstValue::String(path))) = member("fieldPath") else {
-            self.errors.push("fieldPath must be a string".to_owned());
+            errors.push("fieldPath must be a string".to_owned());
             return None;
         };
         let comparison = match self.comparison(path) {
             Ok(comparison) => comparison,
             Err(error) => {
-                self.errors.push(format!("fieldPath {path:?}: {error}"));
+                errors.push(format!("fieldPath {path:?}: {error}"));
                 return None;
             }
         };
-        let values = member("values").map_or(&[][..], |(_, value)| list_of(value));
+        let values = member("values").map_or(&[][..], |(_, value)| list_items(value));
         if values.is_empty() {
-            self.errors.push(format!("values for fieldPath {path:?} are missing"));
+            errors.push(format!("values for fieldPath {path:?} are missing"));
             return None;
         }
         let mut templates = Vec::new();
         for value in values {
             match self.value(value, comparison) {
                 Ok(template) => templates.push(template),
-                Err(error) => self.errors.push(format!("values for fieldPath {path:?}: {error}")),
+                Err(error) => errors.push(format!("values for fieldPath {path:?}: {error}")),
             }
         }
         let bypass_if_null = match member("bypassIfValuesNull") {
             None | Some((_, ConstValue::Null | ConstValue::Boolean(false))) => false,
             Some((_, ConstValue::Boolean(true))) => true,
             Some(_) => {
-                self.errors.push("bypassIfValuesNull must be true or false".to_owned());
+                errors.push("bypassIfValuesNull must be true or false".to_owned());
                 return None;
             }
         };
@@ -214,9 +204,11 @@ impl Reader<'_> {
         let names = selected.chain(path.split('.').map(Into::into)).collect();
         let origin = self.payload.and_then(|it| it.origin(path)).cloned();
         let path = Arc::new(FieldPath { names, origin, comparison });
-        Some(Node::In { path, values: templates, bypass_if_null })
+        Some(FieldTemplate { path, values: templates, bypass_if_null })
     }
+}
 
+impl FieldSyntax<'_> {
     /// Returns how values of the field at `path` of the event are compared.
     fn comparison(&self, path: &str) -> Result<Comparison, String> {
         let graph = self.graph;
@@ -290,70 +282,6 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the items of a list. As everywhere in GraphQL, one value is a list of one.
-fn list_of(value: &ConstValue) -> &[ConstValue] {
-    match value {
-        ConstValue::List(items) => items,
-        ConstValue::Null => &[],
-        one => std::slice::from_ref(one),
-    }
-}
-
-fn render(
-    node: &Node,
-    arguments: &PlannedArguments<'_>,
-    values: &mut usize,
-) -> Result<Condition, GraphqlError> {
-    let mut all = |nodes: &[Node]| -> Result<Box<[Condition]>, GraphqlError> {
-        nodes.iter().map(|it| render(it, arguments, values)).collect()
-    };
-    Ok(match node {
-        Node::And(nodes) => Condition::And(all(nodes)?),
-        Node::Or(nodes) => Condition::Or(all(nodes)?),
-        Node::Not(node) => Condition::Not(Box::new(render(node, arguments, values)?)),
-        Node::In { path, values: templates, bypass_if_null } => {
-            let mut keys = Vec::new();
-            for template in templates {
-                match template {
-                    ValueTemplate::Constant(key) => keys.extend(key.clone()),
-                    ValueTemplate::Argument(argument) => {
-                        let scalars = arguments.scalars(argument).map_err(|reason| {
-                            refused(&format!(
-                                "Argument \"{argument}\" cannot be compared: {reason}."
-                            ))
-                        })?;
-                        keys.extend(scalars.iter().filter_map(|scalar| match scalar {
-                            Scalar::Null => Some(Key::Null),
-                            Scalar::Text(text) => path.comparison.key(text),
-                        }));
-                    }
-                    ValueTemplate::Text(template) => {
-                        let text = template.text(arguments).map_err(|(argument, reason)| {
-                            let reason = reason.as_str();
-                            refused(&format!(
-                                "Argument \"{argument}\" cannot be compared: {reason}."
-                            ))
-                        })?;
-                        keys.extend(path.comparison.key(&text));
-                    }
-                }
-            }
-            *values += keys.len();
-            if *values > VALUES_MAX {
-                return Err(refused(&format!(
-                    "The arguments name more than {VALUES_MAX} values to compare with."
-                )));
-            }
-            let is_null = !keys.is_empty() && keys.iter().all(|key| *key == Key::Null);
-            match *bypass_if_null && is_null {
-                // An empty conjunction: every event passes.
-                true => Condition::And(Box::default()),
-                false => Condition::In(Arc::clone(path), keys.into()),
-            }
-        }
-    })
-}
-
 fn refused(message: &str) -> GraphqlError {
     GraphqlError::new(ErrorCode::BadUserInput, message.to_owned())
 }
@@ -361,6 +289,7 @@ fn refused(message: &str) -> GraphqlError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::expression::DEPTH_MAX;
     use crate::filter::FilteredEvent;
     use events::Event;
     use plan::{Value, VariableId, Variables};

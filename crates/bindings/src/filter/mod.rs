@@ -10,6 +10,7 @@ use std::sync::Arc;
 use astjson::{Document, Kind, NodeId};
 use events::Event;
 
+use crate::expression::{Expression, Truth};
 use crate::payload_mapping::Origin;
 
 /// The maximum nesting of an event that filters read. Deeper events are invalid for subscribers too.
@@ -18,20 +19,17 @@ const DEPTH_MAX: u32 = 64;
 /// The filter that decides which events a subscription gets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Filter {
-    condition: Condition,
+    condition: Expression<FieldCondition>,
     /// True if the field has a key outside the payload: an event may then have no payload, and consists of the key
     /// only.
     is_keyed: bool,
 }
 
-/// A condition with the values of one subscription.
+/// A condition on one field, with the values of one subscription: the field has one of them.
 #[derive(Clone, PartialEq, Debug)]
-enum Condition {
-    /// The field has one of these values.
-    In(Arc<FieldPath>, Box<[Key]>),
-    And(Box<[Condition]>),
-    Or(Box<[Condition]>),
-    Not(Box<Condition>),
+struct FieldCondition {
+    path: Arc<FieldPath>,
+    keys: Box<[Key]>,
 }
 
 /// A field of the event, and how its values are compared.
@@ -135,41 +133,40 @@ impl FilteredEvent {
 impl Filter {
     /// True if subscribers with this filter get the event.
     pub fn passes(&self, event: &FilteredEvent) -> bool {
-        (self.is_keyed || !event.is_empty) && self.condition.holds(event)
+        (self.is_keyed || !event.is_empty) && self.meets_condition(event)
+    }
+
+    fn meets_condition(&self, event: &FilteredEvent) -> bool {
+        let has_one_of = |FieldCondition { path, keys }: &FieldCondition| {
+            event.key(path).is_some_and(|key| keys.contains(&key)).into()
+        };
+        self.condition.evaluate(&has_one_of) == Truth::True
     }
 
     /// True if the filter is empty. Such subscribers also receive malformed events, as errors.
     pub(crate) fn passes_everything(&self) -> bool {
-        matches!(&self.condition, Condition::And(all) if all.is_empty())
+        matches!(&self.condition, Expression::And(all) if all.is_empty())
     }
 
     /// Returns values of which every passing event has at least one. `None` if events may pass without any of them.
     fn needs(&self) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
-        self.condition.needs()
+        needed_values(&self.condition)
     }
 }
 
-impl Condition {
-    fn holds(&self, event: &FilteredEvent) -> bool {
-        match self {
-            Self::In(path, keys) => event.key(path).is_some_and(|key| keys.contains(&key)),
-            Self::And(all) => all.iter().all(|it| it.holds(event)),
-            Self::Or(any) => any.iter().any(|it| it.holds(event)),
-            Self::Not(it) => !it.holds(event),
+/// Returns values of which every event that meets the condition has at least one. `None` if there are none.
+fn needed_values(condition: &Expression<FieldCondition>) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
+    match condition {
+        Expression::Leaf(FieldCondition { path, keys }) => {
+            Some(keys.iter().map(|key| (path, key)).collect())
         }
-    }
-
-    fn needs(&self) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
-        match self {
-            Self::In(path, keys) => Some(keys.iter().map(|key| (path, key)).collect()),
-            // One condition is enough: the one with the fewest values.
-            Self::And(all) => all.iter().filter_map(Self::needs).min_by_key(Vec::len),
-            Self::Or(any) => {
-                let needs: Option<Vec<_>> = any.iter().map(Self::needs).collect();
-                needs.map(|it| it.concat())
-            }
-            Self::Not(_) => None,
+        // One condition is enough: the one with the fewest values.
+        Expression::And(all) => all.iter().filter_map(needed_values).min_by_key(Vec::len),
+        Expression::Or(any) => {
+            let needs: Option<Vec<_>> = any.iter().map(needed_values).collect();
+            needs.map(|it| it.concat())
         }
+        Expression::Not(_) => None,
     }
 }
 
@@ -180,25 +177,26 @@ impl Filter {
         let names = Box::new([field.into()]);
         let path = FieldPath { names, origin: None, comparison: Comparison::Text };
         let keys = values.iter().map(|value| Key::Text(value.to_string().into()));
-        Self { condition: Condition::In(Arc::new(path), keys.collect()), is_keyed: false }
+        let condition = FieldCondition { path: Arc::new(path), keys: keys.collect() };
+        Self { condition: Expression::Leaf(condition), is_keyed: false }
     }
 }
 
 #[cfg(test)]
 impl Filter {
     pub(crate) fn and(self, other: Self) -> Self {
-        Self::plain(Condition::And(Box::new([self.condition, other.condition])))
+        Self::plain(Expression::And(Box::new([self.condition, other.condition])))
     }
 
     pub(crate) fn or(self, other: Self) -> Self {
-        Self::plain(Condition::Or(Box::new([self.condition, other.condition])))
+        Self::plain(Expression::Or(Box::new([self.condition, other.condition])))
     }
 
     pub(crate) fn negated(self) -> Self {
-        Self::plain(Condition::Not(Box::new(self.condition)))
+        Self::plain(Expression::Not(Box::new(self.condition)))
     }
 
-    fn plain(condition: Condition) -> Self {
+    fn plain(condition: Expression<FieldCondition>) -> Self {
         Self { condition, is_keyed: false }
     }
 }
