@@ -229,7 +229,7 @@ impl Bindings {
         let (start, durable) = (binding.start.clone(), binding.durable.clone());
         let provider = Arc::clone(&binding.topics.provider);
         let bounded = binding.bounded;
-        Ok(Source::wanting(provider, Wanted { topics, start, durable, bounded }))
+        Ok(Source::with_wanted(provider, Wanted { topics, start, durable, bounded }))
     }
 
     /// Returns all topics in the order of the schema, for checks at their brokers.
@@ -243,7 +243,7 @@ impl Bindings {
                 let template = |template: &Template| {
                     // Arguments decide about the topic, so a topic with placeholders cannot be checked here.
                     let is_fixed = template.paths().next().is_none();
-                    let shown: Box<str> = template.with_every_argument("{{…}}").into();
+                    let shown: Box<str> = template.render_with_placeholder("{{…}}").into();
                     let usage = is_fixed.then(|| TopicUse {
                         topic: shown.clone(),
                         usage: topics.usage,

@@ -115,7 +115,9 @@ impl BindingDirective {
         let names = directive.arguments.iter().map(|(name, _)| &**name);
         let unknown = names.filter(|name| !known.contains(name));
         unknown
-            .map(|name| format!("argument {name:?} is not supported; known are {}", listed(&known)))
+            .map(|name| {
+                format!("argument {name:?} is not supported; known are {}", join_names(&known))
+            })
             .collect()
     }
 
@@ -165,7 +167,7 @@ impl BindingDirective {
 }
 
 /// Lists names as `"a", "b" and "c"`.
-fn listed(names: &[&str]) -> String {
+fn join_names(names: &[&str]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
     match quoted.split_last() {
         Some((last, [])) => last.clone(),
@@ -192,7 +194,7 @@ impl<'a> InputObject<'a> {
         };
         match members.iter().find(|(member, _)| !known.contains(&&**member)) {
             Some((member, _)) => {
-                Err(format!("{name} has no member {member:?}; known are {}", listed(known)))
+                Err(format!("{name} has no member {member:?}; known are {}", join_names(known)))
             }
             None => Ok(Self { name, members }),
         }

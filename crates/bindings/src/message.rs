@@ -10,7 +10,7 @@ use graph::{AppliedDirective, ConstValue, Field};
 
 use crate::directive::InputObject;
 use crate::start;
-use crate::template::{ArgumentPath, Arguments, NoText, Template};
+use crate::template::{ArgumentPath, Arguments, NoTextReason, Template};
 
 /// The maximum number of headers that one field may add to its messages.
 const HEADERS_MAX: usize = 16;
@@ -39,7 +39,7 @@ impl MessageTemplate {
         let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
         let key = match given("key") {
             None => None,
-            Some(ConstValue::String(text)) => Some(template(field, "key", text)?),
+            Some(ConstValue::String(text)) => Some(read_template(field, "key", text)?),
             Some(_) => return Err("key must be a string".to_owned()),
         };
         let list = match given("headers") {
@@ -58,12 +58,12 @@ impl MessageTemplate {
             if !is_name || name.len() > TEXT_BYTES_MAX {
                 return Err(format!("headers: {name:?} is no name of a header"));
             }
-            let value = template(field, "headers", header.required_text("value")?)?;
+            let value = read_template(field, "headers", header.required_text("value")?)?;
             headers.push((name.into(), value));
         }
         let timeout = match given("timeout") {
             None => None,
-            Some(ConstValue::String(text)) => Some(timeout(text)?),
+            Some(ConstValue::String(text)) => Some(parse_timeout(text)?),
             Some(_) => return Err("timeout must be a string such as \"2s\"".to_owned()),
         };
         let durable = start::read_durable(directive)?.is_some();
@@ -94,12 +94,12 @@ impl MessageTemplate {
         payload: Bytes,
     ) -> Result<Message, GraphqlError> {
         let key = match &self.key {
-            Some(template) => text(template, arguments, "a key")?.map(Bytes::from),
+            Some(template) => render_text(template, arguments, "a key")?.map(Bytes::from),
             None => None,
         };
         let mut headers = Headers::with_capacity(self.headers.len());
         for (name, template) in &self.headers {
-            if let Some(value) = text(template, arguments, "a header")? {
+            if let Some(value) = render_text(template, arguments, "a header")? {
                 headers.push((name.clone(), value.into()));
             }
         }
@@ -107,7 +107,7 @@ impl MessageTemplate {
     }
 }
 
-fn template(field: &Field, name: &str, text: &str) -> Result<Template, String> {
+fn read_template(field: &Field, name: &str, text: &str) -> Result<Template, String> {
     let template = Template::parse(text).map_err(|error| format!("{name} {text:?}: {error}"))?;
     let is_known = |path: &ArgumentPath| field.arguments.iter().any(|it| it.name == path.argument);
     if let Some(path) = template.paths().find(|path| !is_known(path)) {
@@ -116,7 +116,7 @@ fn template(field: &Field, name: &str, text: &str) -> Result<Template, String> {
     Ok(template)
 }
 
-fn text(
+fn render_text(
     template: &Template,
     arguments: &dyn Arguments,
     place: &str,
@@ -130,7 +130,7 @@ fn text(
             refused(format!("The arguments make {place} with a control character."))
         }
         Ok(text) => Ok(Some(text)),
-        Err((_, NoText::Null | NoText::Missing)) => Ok(None),
+        Err((_, NoTextReason::Null | NoTextReason::Missing)) => Ok(None),
         Err((path, reason)) => {
             let reason = reason.as_str();
             refused(format!("Argument \"{path}\" cannot be part of {place}: {reason}."))
@@ -139,7 +139,7 @@ fn text(
 }
 
 /// Parses a duration such as `500ms`, `2s` or `1m`.
-fn timeout(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let millis = match unit {

@@ -34,19 +34,19 @@ pub struct PayloadMapping {
 struct MappedKey {
     field: Box<str>,
     is_int: bool,
-    origin: Arc<Origin>,
+    origin: Arc<ValueOrigin>,
 }
 
 /// The place outside the payload that a value is taken from.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Origin {
+pub(crate) enum ValueOrigin {
     /// The topic, or its part with that number, counted from 0.
     Topic { separator: Box<str>, token: Option<usize> },
     /// The key of the message.
     MessageKey,
 }
 
-impl Origin {
+impl ValueOrigin {
     /// Returns the value. `None` if the event has none.
     pub(crate) fn value<'a>(&self, event: &'a Event) -> Option<&'a str> {
         match self {
@@ -69,7 +69,7 @@ impl PayloadMapping {
         let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
         let select = match given("select") {
             None => Box::default(),
-            Some(ConstValue::String(path)) => names(path)?,
+            Some(ConstValue::String(path)) => split_path(path)?,
             Some(_) => return Err("select must be a string such as \"data.after\"".to_owned()),
         };
         // In directives that send, `key` is the key of the message.
@@ -97,7 +97,7 @@ impl PayloadMapping {
     }
 
     /// Returns the origin of the member `name` of the field's value, if it is not the payload.
-    pub(crate) fn origin(&self, name: &str) -> Option<&Arc<Origin>> {
+    pub(crate) fn origin(&self, name: &str) -> Option<&Arc<ValueOrigin>> {
         self.key.as_ref().filter(|key| *key.field == *name).map(|key| &key.origin)
     }
 
@@ -171,12 +171,12 @@ impl MappedKey {
         };
         let origin = match from {
             "SUBJECT" | "TOPIC" => {
-                Origin::Topic { separator: separator.unwrap_or(".").into(), token }
+                ValueOrigin::Topic { separator: separator.unwrap_or(".").into(), token }
             }
             "KEY" if token.is_some() || separator.is_some() => {
                 return Err("key.token and key.separator are for from: SUBJECT".to_owned());
             }
-            "KEY" => Origin::MessageKey,
+            "KEY" => ValueOrigin::MessageKey,
             _ => return Err("key.from must be SUBJECT or KEY".to_owned()),
         };
         let is_int = &*leaf.name == "Int";
@@ -200,7 +200,7 @@ impl MappedKey {
 }
 
 /// Splits a path such as `data.after` into names.
-fn names(path: &str) -> Result<Box<[Box<str>]>, String> {
+fn split_path(path: &str) -> Result<Box<[Box<str>]>, String> {
     let names: Box<[Box<str>]> = path.split('.').map(Into::into).collect();
     if names.iter().any(|name| name.is_empty()) {
         Err(format!("select: {path:?} has an empty name"))
@@ -217,11 +217,11 @@ mod tests {
 
     fn mapping(
         select: &str,
-        key: Option<(Origin, bool)>,
+        key: Option<(ValueOrigin, bool)>,
         type_name: Option<&str>,
     ) -> PayloadMapping {
         PayloadMapping {
-            select: if select.is_empty() { Box::default() } else { names(select).unwrap() },
+            select: if select.is_empty() { Box::default() } else { split_path(select).unwrap() },
             key: key.map(|(origin, is_int)| MappedKey {
                 field: "id".into(),
                 is_int,
@@ -236,8 +236,8 @@ mod tests {
         mapping.apply(&event).map(|json| String::from_utf8(json.to_vec()).unwrap())
     }
 
-    fn token(token: usize) -> Origin {
-        Origin::Topic { separator: ".".into(), token: Some(token) }
+    fn token(token: usize) -> ValueOrigin {
+        ValueOrigin::Topic { separator: ".".into(), token: Some(token) }
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
     fn a_key_comes_from_the_topic_or_the_message_key() {
         let nothing = r#"has nothing for key field "id" in its topic or key"#;
         let no_number = r#"has no whole number for key field "id" in its topic or key"#;
-        let whole = Origin::Topic { separator: ".".into(), token: None };
+        let whole = ValueOrigin::Topic { separator: ".".into(), token: None };
         for (origin, is_int, payload, value) in [
             (token(1), false, r#"{"a":1}"#, Ok(r#"{"a":1,"id":"7"}"#)),
             (token(1), true, r#"{"id":"old"}"#, Ok(r#"{"id":7}"#)),
@@ -273,7 +273,7 @@ mod tests {
             (token(3), false, "{}", Err(nothing)),
             (token(2), true, "{}", Err(no_number)),
             (whole, false, "{}", Ok(r#"{"id":"orders.7.moved"}"#)),
-            (Origin::MessageKey, false, "[{},{}]", Ok(r#"[{"id":"k7"},{"id":"k7"}]"#)),
+            (ValueOrigin::MessageKey, false, "[{},{}]", Ok(r#"[{"id":"k7"},{"id":"k7"}]"#)),
         ] {
             let mapping = mapping("", Some((origin, is_int)), None);
             let wanted = value.map(str::to_owned).map_err(str::to_owned);
@@ -284,8 +284,8 @@ mod tests {
     #[test]
     fn a_path_with_an_empty_name_is_refused() {
         for path in ["", ".", "a..b", "a."] {
-            assert!(names(path).is_err(), "{path}");
+            assert!(split_path(path).is_err(), "{path}");
         }
-        assert!(names(&["a"; SELECT_NAMES_MAX + 1].join(".")).is_err());
+        assert!(split_path(&["a"; SELECT_NAMES_MAX + 1].join(".")).is_err());
     }
 }

@@ -79,7 +79,7 @@ impl Publisher for EventPublisher {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
                     tracing::warn!(provider = provider.name(), %topic, %error, "a request over a broker failed");
-                    return Err(refusal(provider.name(), &error));
+                    return Err(client_error(provider.name(), &error));
                 }
                 Err(_) => {
                     tracing::warn!(provider = provider.name(), %topic, "a request over a broker got no response in time");
@@ -103,7 +103,7 @@ impl Publisher for EventPublisher {
 }
 
 /// Returns the error that clients get. The log has the details.
-fn refusal(provider: &str, error: &PublishError) -> GraphqlError {
+fn client_error(provider: &str, error: &PublishError) -> GraphqlError {
     let (code, message) = match error {
         PublishError::Unavailable { .. } => (
             ErrorCode::ProviderUnavailable,

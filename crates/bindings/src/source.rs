@@ -15,11 +15,11 @@ pub struct Source {
 impl Source {
     /// Creates a source of all events of `topics` from now on. Order and repetitions of the topics make no difference.
     pub fn new(provider: Arc<dyn Provider>, topics: Vec<Box<str>>) -> Self {
-        Self::wanting(provider, Wanted::new(topics))
+        Self::with_wanted(provider, Wanted::new(topics))
     }
 
     /// Creates a source from a full description: another start, or a stored stream of the broker.
-    pub fn wanting(provider: Arc<dyn Provider>, mut wanted: Wanted) -> Self {
+    pub fn with_wanted(provider: Arc<dyn Provider>, mut wanted: Wanted) -> Self {
         wanted.topics.sort_unstable();
         wanted.topics.dedup();
         Self { provider, wanted: Arc::new(wanted) }

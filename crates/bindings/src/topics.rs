@@ -8,7 +8,7 @@ use execute::{ErrorCode, GraphqlError};
 use graph::{AppliedDirective, EventRole, Field, Supergraph, TypeKind};
 
 use crate::directive::BindingDirective;
-use crate::template::{ArgumentPath, Arguments, RenderError, Template};
+use crate::template::{ArgumentPath, Arguments, Template, TemplateError};
 
 /// The maximum number of topics of one subscription field. Each is a subscription at the broker.
 const TOPICS_MAX: usize = 64;
@@ -73,7 +73,7 @@ impl Topics {
                 }
             }
             // Every provider accepts a letter as a value, so only the text around it can be refused here.
-            let sample = template.with_every_argument("x");
+            let sample = template.render_with_placeholder("x");
             if let Some(Err(reason)) =
                 provider.as_ref().map(|provider| provider.check_topic(&sample, usage))
             {
@@ -88,18 +88,18 @@ impl Topics {
     pub(crate) fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
         let refused = |error| {
             let message = match error {
-                RenderError::Value { path, reason, is_claim: true } => {
+                TemplateError::Value { path, reason, is_claim: true } => {
                     let message =
                         format!("This field needs \"{path}\" of a token for its topic: {reason}.");
                     return GraphqlError::new(ErrorCode::Forbidden, message);
                 }
-                RenderError::Value { path, reason, is_claim: false } => {
+                TemplateError::Value { path, reason, is_claim: false } => {
                     format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
                 }
-                RenderError::Topic { reason } => {
+                TemplateError::Topic { reason } => {
                     format!("The arguments make no topic: {reason}.")
                 }
-                RenderError::TooMany => {
+                TemplateError::TooMany => {
                     format!("The arguments name more than {RENDERED_TOPICS_MAX} topics.")
                 }
             };
@@ -114,7 +114,7 @@ impl Topics {
         for topic in &topics {
             self.provider
                 .check_topic(topic, self.usage)
-                .map_err(|reason| refused(RenderError::Topic { reason }))?;
+                .map_err(|reason| refused(TemplateError::Topic { reason }))?;
         }
         Ok(topics)
     }

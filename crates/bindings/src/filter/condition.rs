@@ -6,7 +6,7 @@ use std::sync::Arc;
 use execute::{ClaimPath, ErrorCode, GraphqlError};
 use graph::{ConstValue, Field, Supergraph, TypeKind, TypeRefShape};
 
-use super::{Comparison, FieldCondition, FieldPath, Filter, Key};
+use super::{Comparison, FieldCondition, FieldPath, Filter, FilterValue};
 use crate::PayloadMapping;
 use crate::expression::{Expression, LeafSyntax, list_items, read_expression};
 use crate::template::{ArgumentPath, Arguments, PlannedArguments, Scalar, Template};
@@ -35,7 +35,7 @@ struct FieldTemplate {
 #[derive(Debug)]
 enum ValueTemplate {
     /// A value that is the same for all clients. `None` if the field never has that value.
-    Constant(Option<Key>),
+    Constant(Option<FilterValue>),
     /// `{{ args.id }}` and nothing else: the value of the argument, or each element if it is a list.
     Argument(ArgumentPath),
     /// Text with placeholders for arguments.
@@ -90,7 +90,7 @@ impl ConditionTemplate {
                     "The arguments name more than {VALUES_MAX} values to compare with."
                 )));
             }
-            let is_null = !keys.is_empty() && keys.iter().all(|key| *key == Key::Null);
+            let is_null = !keys.is_empty() && keys.iter().all(|key| *key == FilterValue::Null);
             Ok(match field.bypass_if_null && is_null {
                 // An empty conjunction: every event passes.
                 true => Expression::And(Box::default()),
@@ -106,7 +106,7 @@ impl ConditionTemplate {
 
 impl FieldTemplate {
     /// Returns the keys of its values with these arguments.
-    fn render(&self, arguments: &PlannedArguments<'_>) -> Result<Vec<Key>, GraphqlError> {
+    fn render(&self, arguments: &PlannedArguments<'_>) -> Result<Vec<FilterValue>, GraphqlError> {
         let incomparable = |argument: &ArgumentPath, reason: &str| {
             refused(&format!("Argument \"{argument}\" cannot be compared: {reason}."))
         };
@@ -120,7 +120,7 @@ impl FieldTemplate {
                         .scalars(argument)
                         .map_err(|reason| incomparable(argument, &reason))?;
                     keys.extend(scalars.iter().filter_map(|scalar| match scalar {
-                        Scalar::Null => Some(Key::Null),
+                        Scalar::Null => Some(FilterValue::Null),
                         Scalar::Text(text) => comparison.key(text),
                     }));
                 }
@@ -245,7 +245,7 @@ impl FieldSyntax<'_> {
 
     fn value(&self, value: &ConstValue, comparison: Comparison) -> Result<ValueTemplate, String> {
         let text = match value {
-            ConstValue::Null => return Ok(ValueTemplate::Constant(Some(Key::Null))),
+            ConstValue::Null => return Ok(ValueTemplate::Constant(Some(FilterValue::Null))),
             ConstValue::Int(text) | ConstValue::Float(text) | ConstValue::Enum(text) => text,
             ConstValue::Boolean(value) => {
                 let key = comparison.key(if *value { "true" } else { "false" });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 
-use super::{FieldPath, Filter, FilteredEvent, Key};
+use super::{FieldPath, Filter, FilterValue, FilteredEvent};
 
 type Hasher = foldhash::fast::RandomState;
 
@@ -17,7 +17,7 @@ pub struct FilterIndex<Id> {
     unfiltered: IndexSet<Id, Hasher>,
     filtered: IndexSet<Id, Hasher>,
     /// The receivers of `filtered` that only events with a certain value may pass.
-    by_value: HashMap<Arc<FieldPath>, HashMap<Key, Receivers<Id>, Hasher>, Hasher>,
+    by_value: HashMap<Arc<FieldPath>, HashMap<FilterValue, Receivers<Id>, Hasher>, Hasher>,
     /// The receivers of `filtered` that any event may pass.
     unindexed: IndexSet<Id, Hasher>,
 }

@@ -11,7 +11,7 @@ use astjson::{Document, Kind, NodeId};
 use events::Event;
 
 use crate::expression::{Expression, Truth};
-use crate::payload_mapping::Origin;
+use crate::payload_mapping::ValueOrigin;
 
 /// The maximum nesting of an event that filters read. Deeper events are invalid for subscribers too.
 const DEPTH_MAX: u32 = 64;
@@ -29,7 +29,7 @@ pub struct Filter {
 #[derive(Clone, PartialEq, Debug)]
 struct FieldCondition {
     path: Arc<FieldPath>,
-    keys: Box<[Key]>,
+    keys: Box<[FilterValue]>,
 }
 
 /// A field of the event, and how its values are compared.
@@ -38,7 +38,7 @@ pub(crate) struct FieldPath {
     /// The names from the root of the payload to the field.
     names: Box<[Box<str>]>,
     /// The origin of the value, if it is outside the payload.
-    origin: Option<Arc<Origin>>,
+    origin: Option<Arc<ValueOrigin>>,
     comparison: Comparison,
 }
 
@@ -55,7 +55,7 @@ enum Comparison {
 
 /// A value in canonical form: equal values have equal keys.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Key {
+enum FilterValue {
     Null,
     Boolean(bool),
     Integer(i64),
@@ -66,20 +66,20 @@ enum Key {
 
 impl Comparison {
     /// Returns the key of a value with this JSON text, without quotes. `None` if the type has no such value.
-    fn key(self, text: &str) -> Option<Key> {
+    fn key(self, text: &str) -> Option<FilterValue> {
         match self {
-            Self::Text => Some(Key::Text(text.into())),
-            Self::Boolean => text.parse().ok().map(Key::Boolean),
+            Self::Text => Some(FilterValue::Text(text.into())),
+            Self::Boolean => text.parse().ok().map(FilterValue::Boolean),
             Self::Number => {
                 if let Ok(integer) = text.parse() {
-                    return Some(Key::Integer(integer));
+                    return Some(FilterValue::Integer(integer));
                 }
                 let number: f64 = text.parse().ok().filter(|number: &f64| number.is_finite())?;
                 // Up to 2^53 every integer has a representation of its own.
                 let is_integer = number.fract() == 0.0 && number.abs() <= (1_u64 << 53) as f64;
                 Some(match is_integer {
-                    true => Key::Integer(number as i64),
-                    false => Key::Fraction(number.to_bits()),
+                    true => FilterValue::Integer(number as i64),
+                    false => FilterValue::Fraction(number.to_bits()),
                 })
             }
         }
@@ -110,7 +110,7 @@ impl FilteredEvent {
     }
 
     /// Returns the value at `path`. `None` if there is none, or if it cannot be compared.
-    fn key(&self, path: &FieldPath) -> Option<Key> {
+    fn key(&self, path: &FieldPath) -> Option<FilterValue> {
         if let Some(origin) = &path.origin {
             return path.comparison.key(origin.value(&self.event)?);
         }
@@ -122,7 +122,7 @@ impl FilteredEvent {
             node = self.document.get(node, name)?;
         }
         match self.document.kind(node) {
-            Kind::Null => Some(Key::Null),
+            Kind::Null => Some(FilterValue::Null),
             Kind::String => path.comparison.key(&self.document.as_str(node)?),
             Kind::Number | Kind::Bool => path.comparison.key(self.document.raw(node)),
             Kind::Array | Kind::Object => None,
@@ -149,21 +149,23 @@ impl Filter {
     }
 
     /// Returns values of which every passing event has at least one. `None` if events may pass without any of them.
-    fn needs(&self) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
-        needed_values(&self.condition)
+    fn needs(&self) -> Option<Vec<(&Arc<FieldPath>, &FilterValue)>> {
+        required_values(&self.condition)
     }
 }
 
 /// Returns values of which every event that meets the condition has at least one. `None` if there are none.
-fn needed_values(condition: &Expression<FieldCondition>) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
+fn required_values(
+    condition: &Expression<FieldCondition>,
+) -> Option<Vec<(&Arc<FieldPath>, &FilterValue)>> {
     match condition {
         Expression::Leaf(FieldCondition { path, keys }) => {
             Some(keys.iter().map(|key| (path, key)).collect())
         }
         // One condition is enough: the one with the fewest values.
-        Expression::And(all) => all.iter().filter_map(needed_values).min_by_key(Vec::len),
+        Expression::And(all) => all.iter().filter_map(required_values).min_by_key(Vec::len),
         Expression::Or(any) => {
-            let needs: Option<Vec<_>> = any.iter().map(needed_values).collect();
+            let needs: Option<Vec<_>> = any.iter().map(required_values).collect();
             needs.map(|it| it.concat())
         }
         Expression::Not(_) => None,
@@ -176,7 +178,7 @@ impl Filter {
     pub fn one_of(field: &str, values: &[u64]) -> Self {
         let names = Box::new([field.into()]);
         let path = FieldPath { names, origin: None, comparison: Comparison::Text };
-        let keys = values.iter().map(|value| Key::Text(value.to_string().into()));
+        let keys = values.iter().map(|value| FilterValue::Text(value.to_string().into()));
         let condition = FieldCondition { path: Arc::new(path), keys: keys.collect() };
         Self { condition: Expression::Leaf(condition), is_keyed: false }
     }

@@ -56,7 +56,7 @@ impl std::fmt::Display for ArgumentPath {
 
 /// The reason why a value has no text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NoText {
+pub(crate) enum NoTextReason {
     Missing,
     Null,
     List,
@@ -67,7 +67,7 @@ pub(crate) enum NoText {
     TooDeep,
 }
 
-impl NoText {
+impl NoTextReason {
     /// Returns the reason as a phrase that follows the name of the argument.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -86,10 +86,10 @@ impl NoText {
 /// The arguments of a field.
 pub(crate) trait Arguments {
     /// Returns the value at `path` as text, or the reason why it has none.
-    fn text(&self, path: &ArgumentPath) -> Result<String, NoText>;
+    fn text(&self, path: &ArgumentPath) -> Result<String, NoTextReason>;
 
     /// Returns the values at `path` as texts, each element if it is a list.
-    fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoText> {
+    fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoTextReason> {
         self.text(path).map(|text| vec![text])
     }
 
@@ -106,23 +106,25 @@ pub(crate) struct PlannedArguments<'a> {
 }
 
 /// Returns a claim as one text.
-fn claim_text(claims: &ClaimValues, path: &ClaimPath) -> Result<String, NoText> {
+fn claim_text(claims: &ClaimValues, path: &ClaimPath) -> Result<String, NoTextReason> {
     match &claim_texts(claims, path)?[..] {
-        _ if claims.json(path).is_some_and(|json| json.starts_with('[')) => Err(NoText::List),
+        _ if claims.json(path).is_some_and(|json| json.starts_with('[')) => Err(NoTextReason::List),
         [text] => Ok(text.clone()),
-        _ => Err(NoText::Missing),
+        _ => Err(NoTextReason::Missing),
     }
 }
 
 /// Returns a claim as texts, one for each element of a list.
-fn claim_texts(claims: &ClaimValues, path: &ClaimPath) -> Result<Vec<String>, NoText> {
-    let json = claims.json(path).ok_or(NoText::Missing)?;
+fn claim_texts(claims: &ClaimValues, path: &ClaimPath) -> Result<Vec<String>, NoTextReason> {
+    let json = claims.json(path).ok_or(NoTextReason::Missing)?;
     if json == "[]" {
-        return Err(NoText::EmptyList);
+        return Err(NoTextReason::EmptyList);
     }
-    let scalars = claims.scalars(path).ok_or(NoText::Object)?;
+    let scalars = claims.scalars(path).ok_or(NoTextReason::Object)?;
     let text = |scalar| match scalar {
-        ClaimScalar::Number(number) if number.contains(['.', 'e', 'E']) => Err(NoText::Fraction),
+        ClaimScalar::Number(number) if number.contains(['.', 'e', 'E']) => {
+            Err(NoTextReason::Fraction)
+        }
         ClaimScalar::Number(text) | ClaimScalar::Text(text) => Ok(text.into()),
         ClaimScalar::Boolean(value) => Ok(value.to_string()),
     };
@@ -141,7 +143,7 @@ fn claim_scalars(claims: &ClaimValues, path: &ClaimPath) -> Result<Vec<Scalar>, 
 }
 
 impl Arguments for PlannedArguments<'_> {
-    fn text(&self, path: &ArgumentPath) -> Result<String, NoText> {
+    fn text(&self, path: &ArgumentPath) -> Result<String, NoTextReason> {
         if let Some(claim) = &path.claim {
             return claim_text(self.claims, claim);
         }
@@ -149,43 +151,43 @@ impl Arguments for PlannedArguments<'_> {
         let mut members = path.members.iter();
         loop {
             return match value {
-                None => Err(NoText::Missing),
+                None => Err(NoTextReason::Missing),
                 Some(Value::Variable(id)) => match self.variables.get(*id) {
                     Some(json) => json_text(json, members.as_slice()),
-                    None => Err(NoText::Missing),
+                    None => Err(NoTextReason::Missing),
                 },
                 Some(Value::Object(entries)) => match members.next() {
                     Some(name) => {
                         value = member(entries, name);
                         continue;
                     }
-                    None => Err(NoText::Object),
+                    None => Err(NoTextReason::Object),
                 },
-                Some(Value::Null) => Err(NoText::Null),
-                Some(_) if !members.as_slice().is_empty() => Err(NoText::Missing),
+                Some(Value::Null) => Err(NoTextReason::Null),
+                Some(_) if !members.as_slice().is_empty() => Err(NoTextReason::Missing),
                 Some(Value::Int(text) | Value::String(text) | Value::Enum(text)) => {
                     Ok(text.to_string())
                 }
                 Some(Value::Boolean(value)) => Ok(value.to_string()),
-                Some(Value::Float(_)) => Err(NoText::Fraction),
-                Some(Value::List(_)) => Err(NoText::List),
+                Some(Value::Float(_)) => Err(NoTextReason::Fraction),
+                Some(Value::List(_)) => Err(NoTextReason::List),
             };
         }
     }
 
-    fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoText> {
+    fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoTextReason> {
         if let Some(claim) = &path.claim {
             return claim_texts(self.claims, claim);
         }
         match self.text(path) {
-            Err(NoText::List) => {
-                let scalars = self.scalars(path).map_err(|_| NoText::Object)?;
+            Err(NoTextReason::List) => {
+                let scalars = self.scalars(path).map_err(|_| NoTextReason::Object)?;
                 let texts = scalars.into_iter().map(|scalar| match scalar {
                     Scalar::Text(text) => Ok(text),
-                    Scalar::Null => Err(NoText::NullInList),
+                    Scalar::Null => Err(NoTextReason::NullInList),
                 });
                 let texts: Vec<_> = texts.collect::<Result<_, _>>()?;
-                if texts.is_empty() { Err(NoText::EmptyList) } else { Ok(texts) }
+                if texts.is_empty() { Err(NoTextReason::EmptyList) } else { Ok(texts) }
             }
             other => other.map(|text| vec![text]),
         }
@@ -328,11 +330,11 @@ impl JsonArguments {
 }
 
 impl Arguments for JsonArguments {
-    fn text(&self, path: &ArgumentPath) -> Result<String, NoText> {
+    fn text(&self, path: &ArgumentPath) -> Result<String, NoTextReason> {
         if let Some(claim) = &path.claim {
             return claim_text(&self.claims, claim);
         }
-        let argument = self.document.get(self.root, &path.argument).ok_or(NoText::Missing)?;
+        let argument = self.document.get(self.root, &path.argument).ok_or(NoTextReason::Missing)?;
         node_text(&self.document, argument, &path.members)
     }
 
@@ -351,10 +353,11 @@ impl Arguments for JsonArguments {
     }
 }
 
-fn json_text(json: &str, members: &[Box<str>]) -> Result<String, NoText> {
+fn json_text(json: &str, members: &[Box<str>]) -> Result<String, NoTextReason> {
     let mut document = Document::with_depth_limit(DEPTH_MAX);
-    let root =
-        document.parse(Bytes::copy_from_slice(json.as_bytes())).map_err(|_| NoText::TooDeep)?;
+    let root = document
+        .parse(Bytes::copy_from_slice(json.as_bytes()))
+        .map_err(|_| NoTextReason::TooDeep)?;
     node_text(&document, root, members)
 }
 
@@ -362,21 +365,21 @@ fn node_text(
     document: &Document,
     mut node: NodeId,
     members: &[Box<str>],
-) -> Result<String, NoText> {
+) -> Result<String, NoTextReason> {
     for name in members {
         if document.is_null(node) {
-            return Err(NoText::Null);
+            return Err(NoTextReason::Null);
         }
-        node = document.get(node, name).ok_or(NoText::Missing)?;
+        node = document.get(node, name).ok_or(NoTextReason::Missing)?;
     }
     match document.kind(node) {
         Kind::String => Ok(document.as_str(node).unwrap_or_default().into_owned()),
         Kind::Number if document.is_integer(node) => Ok(document.raw(node).to_owned()),
-        Kind::Number => Err(NoText::Fraction),
+        Kind::Number => Err(NoTextReason::Fraction),
         Kind::Bool => Ok(document.raw(node).to_owned()),
-        Kind::Null => Err(NoText::Null),
-        Kind::Array => Err(NoText::List),
-        Kind::Object => Err(NoText::Object),
+        Kind::Null => Err(NoTextReason::Null),
+        Kind::Array => Err(NoTextReason::List),
+        Kind::Object => Err(NoTextReason::Object),
     }
 }
 
@@ -403,8 +406,9 @@ mod tests {
             variables: &variables,
             claims: &ClaimValues::default(),
         };
-        let text =
-            |path: &str| planned.text(&ArgumentPath::parse(path).unwrap()).map_err(NoText::as_str);
+        let text = |path: &str| {
+            planned.text(&ArgumentPath::parse(path).unwrap()).map_err(NoTextReason::as_str)
+        };
         assert_eq!(text("args.literal.id"), Ok("7".into()));
         assert_eq!(text("args.variable.id"), Ok("v".into()));
         assert_eq!(text("args.mixed.in.id"), Ok("v".into()));

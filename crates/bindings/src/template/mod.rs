@@ -10,7 +10,7 @@ mod arguments;
 use execute::ClaimPath;
 
 pub(crate) use arguments::{
-    ArgumentPath, Arguments, JsonArguments, NoText, PlannedArguments, Scalar,
+    ArgumentPath, Arguments, JsonArguments, NoTextReason, PlannedArguments, Scalar,
 };
 
 /// Characters that separate the parts of a topic wherever a template uses them. Brokers other than NATS give them no
@@ -29,18 +29,18 @@ pub(crate) struct Template {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Part {
     Text(Box<str>),
-    Argument(ArgumentPath, Separators),
+    Argument(ArgumentPath, ForbiddenSeparators),
 }
 
 /// The characters that the value of one placeholder may not contain.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Separators {
+enum ForbiddenSeparators {
     /// The placeholder allows several tokens.
     Allowed,
     Refused(Box<[char]>),
 }
 
-impl Separators {
+impl ForbiddenSeparators {
     fn check(&self, value: &str) -> Result<(), &'static str> {
         match self {
             Self::Refused(refused) if value.contains(&**refused) => {
@@ -53,7 +53,7 @@ impl Separators {
 
 /// The reason why a template cannot be rendered with these arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum RenderError {
+pub(crate) enum TemplateError {
     /// The argument's value cannot be part of a topic.
     Value { path: String, reason: &'static str, is_claim: bool },
     /// The rendered text is not a valid topic.
@@ -97,7 +97,9 @@ impl Template {
                 }
                 _ => None,
             };
-            if let Part::Argument(_, Separators::Refused(characters)) = &mut template.parts[index] {
+            if let Part::Argument(_, ForbiddenSeparators::Refused(characters)) =
+                &mut template.parts[index]
+            {
                 *characters = refused.iter().copied().chain(divider).collect();
             }
         }
@@ -115,9 +117,9 @@ impl Template {
                 after.split_once("}}").ok_or_else(|| "a {{ is not closed by }}".to_owned())?;
             let (path, separators) = match inside.split_once('|') {
                 Some((path, modifier)) if is_topic && modifier.trim() == SPANS_TOKENS => {
-                    (path, Separators::Allowed)
+                    (path, ForbiddenSeparators::Allowed)
                 }
-                _ => (inside, Separators::Refused(Box::default())),
+                _ => (inside, ForbiddenSeparators::Refused(Box::default())),
             };
             parts.push(Part::Argument(ArgumentPath::parse(path.trim())?, separators));
             rest = after;
@@ -162,7 +164,7 @@ impl Template {
     pub(crate) fn text(
         &self,
         arguments: &dyn Arguments,
-    ) -> Result<String, (&ArgumentPath, NoText)> {
+    ) -> Result<String, (&ArgumentPath, NoTextReason)> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
@@ -176,7 +178,7 @@ impl Template {
     }
 
     /// Returns the topic with `value` in the place of every argument, for the check when a graph is loaded.
-    pub(crate) fn with_every_argument(&self, value: &str) -> String {
+    pub(crate) fn render_with_placeholder(&self, value: &str) -> String {
         self.parts
             .iter()
             .map(|part| match part {
@@ -194,7 +196,7 @@ impl Template {
         arguments: &dyn Arguments,
         most: usize,
         check_value: impl Fn(&str, bool) -> Result<(), &'static str>,
-    ) -> Result<Vec<Box<str>>, RenderError> {
+    ) -> Result<Vec<Box<str>>, TemplateError> {
         let mut topics = vec![String::new()];
         for part in &self.parts {
             match part {
@@ -202,10 +204,10 @@ impl Template {
                 Part::Argument(path, separators) => {
                     let is_claim = path.claim.is_some();
                     let error =
-                        |reason| RenderError::Value { path: path.to_string(), reason, is_claim };
+                        |reason| TemplateError::Value { path: path.to_string(), reason, is_claim };
                     let values = arguments.texts(path).map_err(|reason| error(reason.as_str()))?;
                     if values.len().saturating_mul(topics.len()) > most {
-                        return Err(RenderError::TooMany);
+                        return Err(TemplateError::TooMany);
                     }
                     let mut longer = Vec::with_capacity(values.len() * topics.len());
                     for topic in &topics {
@@ -237,9 +239,9 @@ mod tests {
             .render(&arguments, 1, |_, _| Ok(()))
             .map(|topics| topics.concat())
             .map_err(|error| match error {
-                RenderError::Value { path, reason, .. } => format!("{path}: {reason}"),
-                RenderError::Topic { reason } => reason.to_owned(),
-                RenderError::TooMany => "too many".to_owned(),
+                TemplateError::Value { path, reason, .. } => format!("{path}: {reason}"),
+                TemplateError::Topic { reason } => reason.to_owned(),
+                TemplateError::TooMany => "too many".to_owned(),
             })
     }
 
@@ -300,14 +302,14 @@ mod tests {
             topics.map(|topics| topics.join(" "))
         };
         let value = |path: &str, reason| {
-            Err(RenderError::Value { path: path.into(), reason, is_claim: false })
+            Err(TemplateError::Value { path: path.into(), reason, is_claim: false })
         };
         assert_eq!(render("t.{{ args.ids }}", 2), Ok("t.1 t.x".into()));
         assert_eq!(
             render("{{ args.regions }}.{{ args.one }}.{{ args.ids }}", 4),
             Ok("eu.7.1 eu.7.x us.7.1 us.7.x".into())
         );
-        assert_eq!(render("{{ args.regions }}.{{ args.ids }}", 3), Err(RenderError::TooMany));
+        assert_eq!(render("{{ args.regions }}.{{ args.ids }}", 3), Err(TemplateError::TooMany));
         assert_eq!(render("{{ args.none }}", 4), value("none", "it is an empty list"));
         assert_eq!(render("{{ args.hole }}", 4), value("hole", "it contains null"));
     }

@@ -73,7 +73,7 @@ struct Stream {
     next: [u64; LANES],
 }
 
-struct Subscriber {
+struct SimulatedSubscriber {
     outlet: usize,
     member: Member,
     topic: u64,
@@ -88,7 +88,7 @@ struct Subscriber {
     from: [u64; LANES],
 }
 
-impl Subscriber {
+impl SimulatedSubscriber {
     /// True if it came without a cursor.
     fn is_new(&self) -> bool {
         self.after.is_none() && self.since.is_none()
@@ -114,7 +114,7 @@ struct Simulation {
     /// The positions of all cursors that were decoded.
     decoded: RefCell<HashMap<String, Position>>,
     outlets: Vec<Arc<ScriptedOutlet>>,
-    subscribers: Vec<Subscriber>,
+    subscribers: Vec<SimulatedSubscriber>,
     topics: [Topic; TOPICS as usize],
     /// The time, which advances with each published event.
     time: u64,
@@ -217,7 +217,7 @@ impl Simulation {
         };
         let reply = self.stage.resume(&self.outlets[outlet], member, wanted, resume);
         let (reply, subscription, from) = (Some(reply), None, [0; LANES]);
-        self.subscribers.push(Subscriber {
+        self.subscribers.push(SimulatedSubscriber {
             outlet,
             member,
             topic,
@@ -242,7 +242,7 @@ impl Simulation {
     }
 
     /// Returns the position in a received cursor, with or without a payload.
-    fn position_in(&self, subscriber: &Subscriber, heard: &str) -> Option<Position> {
+    fn position_in(&self, subscriber: &SimulatedSubscriber, heard: &str) -> Option<Position> {
         let cursor = heard.split_once("\"cursor\":\"")?.1.split('"').next()?;
         let decode = || {
             let source = self.operation(subscriber.topic, subscriber.operation).source;
@@ -578,7 +578,7 @@ impl Simulation {
     }
 
     /// Checks for holes and repetitions. Returns the latest offset in each lane, and whether a loss was announced.
-    fn check_heard(&self, subscriber: &Subscriber) -> ([u64; LANES], bool) {
+    fn check_heard(&self, subscriber: &SimulatedSubscriber) -> ([u64; LANES], bool) {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
         let after = |lane: usize| match (&subscriber.after, &subscriber.since) {
             (Some(position), _) => Some(position.lane(lane as u32).map_or(0, |mark| mark.offset)),
@@ -682,7 +682,7 @@ impl Simulation {
     }
 
     fn heard_in_all(&self) -> usize {
-        let heard = |it: &Subscriber| self.outlets[it.outlet].heard(it.member).len();
+        let heard = |it: &SimulatedSubscriber| self.outlets[it.outlet].heard(it.member).len();
         self.subscribers.iter().map(heard).sum()
     }
 
@@ -742,7 +742,7 @@ impl Simulation {
     }
 
     /// Checks that a subscriber would not read events for others again.
-    fn check_told(&self, subscriber: &Subscriber, group: GroupId, heard: &[String]) {
+    fn check_told(&self, subscriber: &SimulatedSubscriber, group: GroupId, heard: &[String]) {
         let shard = &self.stage.shard;
         let group = &shard.groups[&shard.group_now(group)];
         let replay = shard.triggers[&group.trigger].replay.as_ref().unwrap();

@@ -61,7 +61,7 @@ impl Random {
     }
 }
 
-struct Subscriber {
+struct SimulatedSubscriber {
     outlet: usize,
     member: Member,
     topic: u64,
@@ -82,7 +82,7 @@ struct Simulation {
     random: Random,
     stage: Stage,
     outlets: Vec<Arc<ScriptedOutlet>>,
-    subscribers: Vec<Subscriber>,
+    subscribers: Vec<SimulatedSubscriber>,
     /// The triggers with a live source, and their topics.
     live: Vec<(TriggerId, u64)>,
     /// The number of published events by topic; the payload is the number.
@@ -140,7 +140,7 @@ impl Simulation {
         let generation = self.generation.saturating_sub(self.random.below(10) / 9);
         let wanted = self.operation(&topic.to_string(), operation.into(), generation);
         let reply = self.stage.subscribe_to(&self.outlets[outlet], member, wanted);
-        self.subscribers.push(Subscriber {
+        self.subscribers.push(SimulatedSubscriber {
             outlet,
             member,
             topic,
@@ -320,7 +320,7 @@ impl Simulation {
         }
     }
 
-    fn members_of(&mut self, group: GroupId) -> impl Iterator<Item = &mut Subscriber> {
+    fn members_of(&mut self, group: GroupId) -> impl Iterator<Item = &mut SimulatedSubscriber> {
         let shard = &self.stage.shard;
         let is_in = move |it: &Subscription| shard.group_now(it.group()) == group;
         let subscribers = self.subscribers.iter_mut();
@@ -397,7 +397,7 @@ impl Simulation {
     }
 
     /// Checks that a subscriber received no hole and no repetition.
-    fn check_heard(&self, subscriber: &Subscriber) {
+    fn check_heard(&self, subscriber: &SimulatedSubscriber) {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
         if let Some(end) = heard.iter().find(|it| *it == "end: GRAPH_RELOADED") {
             assert!(subscriber.may_be_reloaded, "{end} of a valid operation: {heard:?}");
