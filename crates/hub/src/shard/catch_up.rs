@@ -87,7 +87,7 @@ impl Shard {
                 return;
             };
             if !has_room_for_more {
-                return self.wait_for_subscribers(group_id);
+                return self.backpressure.wait_for_subscribers(group);
             }
             *next = entry.cursor.number + 1;
             if !position.advance(entry.cursor.mark) {
@@ -109,8 +109,7 @@ impl Shard {
                 });
                 stats::add(&self.stats.replayed, 1);
                 stats::add(&self.stats.waiting, 1);
-                while self.start(group_id) {}
-                self.queue_if_ready(group_id);
+                self.scheduler.start_all(group, &mut self.effects);
             }
         }
     }
@@ -173,7 +172,7 @@ impl Shard {
             Some(CatchUp { source: CatchUpSource::Reader, is_full, reader, .. }) => {
                 if *is_full && group.waiting.len() < READ_AHEAD {
                     if !has_room_for_more {
-                        return self.wait_for_subscribers(group_id);
+                        return self.backpressure.wait_for_subscribers(group);
                     }
                     *is_full = false;
                     let (id, reader) = (group.trigger, *reader);
@@ -201,26 +200,16 @@ impl Shard {
         }
     }
 
-    /// Makes a group wait until its subscribers have read more of the events that they got.
-    pub(super) fn wait_for_subscribers(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        if let Some(catch_up) = group.catch_up.as_deref_mut()
-            && !std::mem::replace(&mut catch_up.is_backpressured, true)
-        {
-            self.backpressured.push(group_id);
-        }
-    }
-
     /// True if a group waits for its subscribers. Then [`Shard::poll_backpressured`] must be called in a moment: outlets
     /// do not report that they have room, since groups rarely wait for them.
     pub(crate) fn has_backpressured(&self) -> bool {
-        !self.backpressured.is_empty() || !self.held_back.is_empty()
+        !self.backpressure.is_empty()
     }
 
     /// Continues with groups that waited for their subscribers, if these have room again.
     pub(crate) fn poll_backpressured(&mut self) {
         self.release_held_back();
-        for group_id in std::mem::take(&mut self.backpressured) {
+        for group_id in self.backpressure.take_catching_up() {
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             let has_room = self.outlets.have_room(group_id, &group.members);
             if let Some(catch_up) = group.catch_up.as_deref_mut() {

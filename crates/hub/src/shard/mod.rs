@@ -1,6 +1,7 @@
 //! One shard: a state machine that owns its triggers and groups. Each call reports an event and returns [`Effect`]s;
 //! the shard never waits, has no clock and takes no lock. Tasks, streams and cores belong to [`task`].
 
+mod backpressure;
 mod catch_up;
 mod client_errors;
 mod concurrency_limit;
@@ -16,6 +17,7 @@ mod replay;
 mod resolutions;
 mod resumption;
 mod ring;
+mod scheduler;
 mod side_reader;
 mod source_messages;
 pub(crate) mod task;
@@ -39,7 +41,7 @@ mod state_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bindings::Source;
@@ -58,6 +60,7 @@ use crate::{
     EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve,
     Subscription,
 };
+use backpressure::Backpressure;
 pub(crate) use client_errors::shutting_down;
 use client_errors::{refuse, source_error};
 pub(crate) use concurrency_limit::ConcurrencyLimit;
@@ -71,6 +74,7 @@ use position::PositionRound;
 pub(crate) use reader_messages::ReaderStep;
 use replay::Replay;
 pub(crate) use ring::RingRoom;
+use scheduler::Scheduler;
 use trigger::{PendingOpen, Trigger, TriggerPhase, Triggers};
 
 /// The number of a trigger within its shard.
@@ -128,10 +132,7 @@ pub(crate) struct Shard {
     merged: HashMap<GroupId, MergedGroup, foldhash::fast::RandomState>,
     /// Groups with more waiting events than allowed, found while an event is offered to all groups.
     behind: Vec<GroupId>,
-    /// Groups that catch up and wait because their subscribers do not keep up.
-    backpressured: Vec<GroupId>,
-    /// Groups with results of stored events that an outlet does not accept at present, in the order of the next polls.
-    held_back: VecDeque<GroupId>,
+    backpressure: Backpressure,
     /// Side readers that wait for some of their groups while others have room.
     stalled: Vec<(TriggerId, usize)>,
     /// Side readers that could not be opened and will be tried again.
@@ -143,9 +144,7 @@ pub(crate) struct Shard {
     /// The round in progress that sends positions to groups without events.
     round: Option<PositionRound>,
     outlets: Outlets,
-    /// Groups that could start an event when a resolution ends.
-    ready: VecDeque<GroupId>,
-    permits: ShardPermits,
+    scheduler: Scheduler,
     next_trigger: u64,
     next_group: u64,
     is_shut_down: bool,
@@ -171,10 +170,6 @@ pub(crate) struct Shared {
 /// The number of bits in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
 pub(crate) const GROUP_NUMBER_BITS: u32 = 48;
 
-/// The maximum number of queue entries of removed groups, beyond one entry per live group. The entries are swept out
-/// above it, so that sweeping costs little for each.
-const STALE_READY_MAX: usize = 64;
-
 impl Shard {
     pub(crate) fn new(
         number: usize,
@@ -183,6 +178,8 @@ impl Shard {
         leave_sender: LeaveSender,
     ) -> Self {
         let Shared { stats, memo_room, ring_room, permits, cursors } = shared;
+        let permits = ShardPermits::new(permits);
+        let scheduler = Scheduler::new(&settings, permits, Arc::clone(&stats));
         Self {
             settings,
             stats,
@@ -191,8 +188,7 @@ impl Shard {
             cursors,
             merged: HashMap::default(),
             behind: Vec::new(),
-            backpressured: Vec::new(),
-            held_back: VecDeque::new(),
+            backpressure: Backpressure::default(),
             stalled: Vec::new(),
             retrying: Vec::new(),
             reopening: Vec::new(),
@@ -203,8 +199,7 @@ impl Shard {
             by_source: HashMap::default(),
             groups: HashMap::default(),
             outlets: Outlets::default(),
-            ready: VecDeque::new(),
-            permits: ShardPermits::new(permits),
+            scheduler,
             next_trigger: 0,
             next_group: (number as u64) << GROUP_NUMBER_BITS,
             is_shut_down: false,
@@ -336,8 +331,9 @@ impl Shard {
             self.add_subscriber(group_id, pending);
             self.schedule_position_update(group_id);
             if has_state {
-                while self.start(group_id) {}
-                self.queue_if_ready(group_id);
+                if let Some(group) = self.groups.get_mut(&group_id) {
+                    self.scheduler.start_all(group, &mut self.effects);
+                }
             }
         }
     }
@@ -424,7 +420,7 @@ impl Shard {
             self.close_if_unused(id);
         }
         debug_assert!(
-            self.triggers.is_empty() && self.groups.is_empty() && self.permits.taken() == 0
+            self.triggers.is_empty() && self.groups.is_empty() && self.scheduler.resolutions() == 0
         );
     }
 
@@ -467,16 +463,13 @@ impl Shard {
         self.stop_catch_up(group_id);
         let Some(group) = self.groups.remove(&group_id) else { return };
         debug_assert!(group.is_empty(), "subscribers get their end before their group is removed");
-        self.permits.release(group.resolving());
+        self.scheduler.release(group.resolving());
         let resolving = group.events_resolving();
         stats::subtract(&self.stats.resolving, resolving);
         stats::subtract(&self.stats.waiting, group.waiting());
         stats::add(&self.stats.dropped_group_left, resolving);
         stats::subtract(&self.stats.groups, 1);
-        // Its queue entry is skipped later, and swept out before such entries pile up.
-        if self.ready.len() > 2 * self.groups.len() + STALE_READY_MAX {
-            self.ready.retain(|id| self.groups.contains_key(id));
-        }
+        self.scheduler.sweep(&self.groups);
         if let Some(trigger) = self.triggers.get_mut(&group.trigger) {
             trigger.detach(group_id, &group.operation);
         }

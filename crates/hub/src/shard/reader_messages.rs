@@ -159,8 +159,7 @@ impl Shard {
             group.offer(OfferedEvent { event, number: 0, cursor, is_stored });
             stats::add(&self.stats.replayed, 1);
             stats::add(&self.stats.waiting, 1);
-            while self.start(group_id) {}
-            self.queue_if_ready(group_id);
+            self.scheduler.start_all(group, &mut self.effects);
         }
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let Some(group) = self.groups.get_mut(&group_id) else { return };
@@ -179,7 +178,7 @@ impl Shard {
             catch_up.is_full = true;
             replay.side(reader).full += 1;
             if !has_room {
-                self.wait_for_subscribers(group_id);
+                self.backpressure.wait_for_subscribers(group);
             }
         }
     }

@@ -528,7 +528,10 @@ impl Simulation {
     fn check(&self) {
         let shard = &self.stage.shard;
         let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
-        assert_eq!((running, running), (shard.permits.taken(), self.stage.resolutions.len()));
+        assert_eq!(
+            (running, running),
+            (shard.scheduler.resolutions(), self.stage.resolutions.len())
+        );
         let mut in_triggers = 0;
         for trigger in shard.triggers.values() {
             let replay = trigger.replay.as_ref().unwrap();
@@ -567,10 +570,10 @@ impl Simulation {
         let is_stuck = |it: &super::Group| it.has_result() && !it.is_held_back;
         assert!(!shard.groups.values().any(|it| is_stuck(it)), "every result has left or will");
         let held_back = shard.groups.values().filter(|it| it.is_held_back);
-        assert!(held_back.into_iter().all(|it| shard.held_back.contains(&it.id)));
+        assert!(held_back.into_iter().all(|it| shard.backpressure.is_polled_for_results(it.id)));
         let could_start = |it: &super::Group| it.can_start(shard.settings.group_in_flight);
         let waits = shard.groups.values().any(|it| could_start(it));
-        assert!(!waits || !shard.permits.has_available(), "no group waits while a permit is free");
+        assert!(!waits || !shard.scheduler.has_permit(), "no group waits while a permit is free");
         assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has subscribers");
         for subscriber in &self.subscribers {
             self.check_heard(subscriber);
@@ -770,7 +773,7 @@ impl Simulation {
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.groups.is_empty(), "something leaked");
         assert!(shard.outlets.is_empty() && shard.merged.is_empty(), "something leaked");
-        assert_eq!((shard.permits.taken(), shard.ring_room.used()), (0, 0));
+        assert_eq!((shard.scheduler.resolutions(), shard.ring_room.used()), (0, 0));
         let stats = &self.stage.stats;
         for gauge in [
             &stats.waiting,

@@ -335,12 +335,12 @@ impl Simulation {
     fn check(&self) {
         let shard = &self.stage.shard;
         let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
-        assert_eq!(running, shard.permits.taken());
+        assert_eq!(running, shard.scheduler.resolutions());
         assert_eq!(running, self.stage.resolutions.len());
         let events: usize = self.stage.resolutions.iter().map(|it| 1 + it.others.len()).sum();
         let counted = self.stage.stats.resolving.load(Relaxed);
         assert_eq!(events as u64, counted);
-        assert!(shard.permits.taken() <= shard.settings.resolutions_in_flight);
+        assert!(shard.scheduler.resolutions() <= shard.settings.resolutions_in_flight);
         let in_triggers: usize = shard.triggers.values().map(|it| it.groups.len()).sum();
         assert_eq!(in_triggers, shard.groups.len());
         for (id, group) in &shard.groups {
@@ -358,11 +358,14 @@ impl Simulation {
             let most = shard.settings.group_in_flight;
             assert!(group.resolving() <= most);
             assert!(view.in_flight <= (most * shard.settings.batch_events.max(1)) as u64);
-            assert!(shard.ready.len() <= 2 * shard.groups.len() + super::STALE_READY_MAX + 1);
+            assert!(
+                shard.scheduler.queued()
+                    <= 2 * shard.groups.len() + super::scheduler::STALE_READY_MAX + 1
+            );
             let could_start = group.can_start(shard.settings.group_in_flight);
             assert!(!could_start || group.is_queued, "a group that can start is queued");
             assert!(
-                !could_start || !shard.permits.has_available(),
+                !could_start || !shard.scheduler.has_permit(),
                 "no group waits while a permit is free"
             );
         }
@@ -466,7 +469,7 @@ impl Simulation {
         assert!(shard.triggers.is_empty() && shard.by_source.is_empty(), "triggers leaked");
         assert!(shard.groups.is_empty(), "groups leaked");
         assert!(shard.outlets.is_empty(), "outlets leaked");
-        assert_eq!(shard.permits.taken(), 0);
+        assert_eq!(shard.scheduler.resolutions(), 0);
         for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }

@@ -113,19 +113,16 @@ impl Shard {
         let may_catch_up = offered.is_stored;
         group.offer(offered);
         stats::add(&self.stats.waiting, 1);
-        while self.start(group_id) {}
-        self.queue_if_ready(group_id);
-        if let Some(group) = self.groups.get_mut(&group_id) {
-            if may_catch_up {
-                if group.is_behind(self.settings.group_waiting) {
-                    self.behind.push(group_id);
-                }
-                return;
+        self.scheduler.start_all(group, &mut self.effects);
+        if may_catch_up {
+            if group.is_behind(self.settings.group_waiting) {
+                self.behind.push(group_id);
             }
-            let dropped = group.trim(self.settings.group_waiting);
-            stats::add(&self.stats.dropped_group_behind, dropped);
-            stats::subtract(&self.stats.waiting, dropped);
+            return;
         }
+        let dropped = group.trim(self.settings.group_waiting);
+        stats::add(&self.stats.dropped_group_behind, dropped);
+        stats::subtract(&self.stats.waiting, dropped);
     }
 
     fn on_gap(&mut self, id: TriggerId) {

@@ -35,7 +35,7 @@ fn is_empty(shard: &Shard) -> bool {
         && shard.outlets.is_empty()
         && shard.by_source.is_empty()
         && shard.groups.is_empty()
-        && shard.permits.taken() == 0
+        && shard.scheduler.resolutions() == 0
 }
 
 #[test]
@@ -497,7 +497,7 @@ fn removed_groups_do_not_pile_up_in_the_queue() {
         stage.event(trigger, "2");
         stage.leave(subscription);
     }
-    assert!(stage.shard.ready.len() < 100, "{}", stage.shard.ready.len());
+    assert!(stage.shard.scheduler.queued() < 100, "{}", stage.shard.scheduler.queued());
 }
 
 #[test]
