@@ -1,4 +1,4 @@
-//! One piece of work and those who wait for it.
+//! One piece of work in flight and the callers that wait for its result.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,68 +7,68 @@ use std::time::Instant;
 use tokio::sync::SetOnce;
 use tokio::task::AbortHandle;
 
-/// See the module.
+/// One piece of work in flight.
 #[derive(Debug)]
 pub(crate) struct Flight<T> {
-    /// The result; `None`: the work broke off.
-    landed: SetOnce<Option<T>>,
-    /// How many wait. Counted up only while the flight stands in the map, under the lock of its part.
-    aboard: AtomicUsize,
+    /// The result. `None` if the work failed.
+    result: SetOnce<Option<T>>,
+    /// The number of callers that wait. Incremented only while the flight is in the map, under the lock of its shard.
+    waiters: AtomicUsize,
     /// The leader's deadline.
     deadline: Instant,
     task: OnceLock<AbortHandle>,
 }
 
 impl<T> Flight<T> {
-    /// A flight with its leader aboard.
+    /// Creates a flight with its leader as the only waiter.
     pub(crate) fn new(deadline: Instant) -> Self {
         Self {
-            landed: SetOnce::new(),
-            aboard: AtomicUsize::new(1),
+            result: SetOnce::new(),
+            waiters: AtomicUsize::new(1),
             deadline,
             task: OnceLock::new(),
         }
     }
 
-    /// Who follows somebody with much less time would fail with him. A follower may give up half of its own
-    /// time at most.
+    /// True if a caller with `deadline` may follow the leader. A follower of a leader with much less time would fail
+    /// with it, so a follower gives up half of its own time at most.
     pub(crate) fn may_be_joined(&self, now: Instant, deadline: Instant) -> bool {
         let wanted = deadline.saturating_duration_since(now) / 2;
         self.deadline.saturating_duration_since(now) >= wanted
     }
 
-    /// One more waits. Only under the lock of the map.
-    pub(crate) fn board(&self) {
-        self.aboard.fetch_add(1, Ordering::Relaxed);
+    /// Counts a waiter. Must be called under the lock of the map.
+    pub(crate) fn add_waiter(&self) {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One fewer waits. True: that was the last one, and there is no result yet.
-    pub(crate) fn leave(&self) -> bool {
-        self.aboard.fetch_sub(1, Ordering::AcqRel) == 1 && !self.landed.initialized()
+    /// Removes a waiter. Returns true if it was the last one and there is no result yet.
+    pub(crate) fn remove_waiter(&self) -> bool {
+        self.waiters.fetch_sub(1, Ordering::AcqRel) == 1 && !self.result.initialized()
     }
 
-    /// Does nobody wait? Final if asked under the lock of the map.
+    /// True if no caller waits. Final if it is called under the lock of the map.
     pub(crate) fn is_empty(&self) -> bool {
-        self.aboard.load(Ordering::Acquire) == 0
+        self.waiters.load(Ordering::Acquire) == 0
     }
 
-    /// Does the leader alone wait, who is still aboard? Final if asked under the lock of the map.
+    /// True if the leader is the only waiter. Final if it is called under the lock of the map.
     pub(crate) fn has_only_leader(&self) -> bool {
-        self.aboard.load(Ordering::Acquire) == 1
+        self.waiters.load(Ordering::Acquire) == 1
     }
 
-    /// The work has become a task: its leader has left.
-    pub(crate) fn is_led_by(&self, task: AbortHandle) {
-        // The leader calls this once.
+    /// Sets the task that the work continues in after its leader has left.
+    pub(crate) fn set_task(&self, task: AbortHandle) {
+        // The leader calls this once, so the value is never set already.
         let _ = self.task.set(task);
     }
 
-    /// The result is there. The first one counts.
-    pub(crate) fn land(&self, result: Option<T>) {
-        let _ = self.landed.set(result);
+    /// Sets the result and wakes the waiters. Only the first call has an effect.
+    pub(crate) fn complete(&self, result: Option<T>) {
+        let _ = self.result.set(result);
     }
 
-    /// Ends the work: nobody wants its result.
+    /// Aborts the work after its last waiter has left.
     pub(crate) fn cancel(&self) {
         if let Some(task) = self.task.get() {
             task.abort();
@@ -76,6 +76,6 @@ impl<T> Flight<T> {
     }
 
     pub(crate) async fn wait(&self) -> Option<&T> {
-        self.landed.wait().await.as_ref()
+        self.result.wait().await.as_ref()
     }
 }

@@ -1,18 +1,18 @@
-//! Work in flight that several wait for.
+//! Single flight: equal work that is in flight at the same time is done once, for all callers that wait for it.
 //!
-//! Whoever asks for a key that nobody works on becomes the *leader*: the work starts at once, within the
-//! leader's own task. Whoever asks for an equal key before the work is done becomes a *follower*, from
-//! whatever core, and gets a clone of the same result. Then the flight is over; who asks now leads the next.
+//! The first caller for a key becomes the *leader*: the work starts at once, within the leader's own task. A caller for
+//! an equal key that arrives before the work is done becomes a *follower*, on any core, and gets a clone of the result.
+//! Then the flight ends; the next caller leads a new one.
 //!
-//! - Nobody waits in order to be joined, and no result is given to anyone who asked after it was there.
-//! - The work belongs to all who wait: it goes on when its leader leaves and is cancelled when the last one
-//!   leaves.
-//! - Work that breaks off (a panic, a core that stops) is told to all, as [`Broken`].
+//! - No caller waits in order to be joined, and no caller gets a result that was there before its call.
+//! - The work belongs to all callers that wait: it continues when its leader leaves, and is cancelled when the last
+//!   waiter leaves.
+//! - All waiters of work that fails (a panic, a core that stops) get [`Broken`].
 //!
-//! Invariant: knows nothing of GraphQL or HTTP. What makes two requests equal is the key's business, and so is
-//! everything that must keep them apart.
+//! Invariant: this crate knows nothing of GraphQL or HTTP. The key defines which requests are equal, and must contain
+//! everything that keeps two of them apart.
 
 mod flight;
-mod flights;
+mod single_flight;
 
-pub use flights::{Broken, FlightStats, Flights, Role};
+pub use single_flight::{Broken, FlightStats, Flights, Role};

@@ -20,44 +20,45 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::{constant_time, hmac};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bindings::Source;
 use events::{Mark, Position};
 use sha2::{Digest, Sha256};
 
-use crate::Source;
-
-/// Longest cursor: one header line and one WebSocket frame take it without a thought, and a browser keeps one for each
-/// stream.
+/// The maximum size of a cursor in bytes: one header line and one WebSocket frame hold it easily, and a browser stores
+/// one for each stream.
 pub const CURSOR_BYTES_MAX: usize = 256;
 
-/// Most lanes whose marks a cursor holds. Beyond them each event would carry a kilobyte.
+/// The maximum number of lanes with marks in a cursor. With more lanes each event would carry a kilobyte.
 const LANES_MAX: usize = 32;
 
-/// Keys that verify: a rotation needs two, a careless one some more; each costs a forger's cursor half a microsecond.
+/// The maximum number of keys that verify: a rotation needs two, and some more allow for mistakes; each costs half a
+/// microsecond for a forged cursor.
 pub const CURSOR_KEYS_MAX: usize = 8;
 
-/// How much earlier than its own event a cursor without a position resumes: what other lanes had not delivered yet when
-/// it was published. Brokers stamp with clocks of several machines, and lanes lag behind each other by their queues.
+/// The time before its own event at which a cursor without a position resumes: events of other lanes that were not
+/// delivered yet when it was published. Brokers stamp with clocks of several machines, and lanes lag behind each other
+/// by their queues.
 const OTHER_LANES_LAG_MAX: Duration = Duration::from_secs(30);
 
-/// Nobody gains by two scopes that are equal; 80 bits keep it from happening by itself.
+/// The size of a scope. A collision of two scopes gives an attacker nothing; 80 bits make an accidental one improbable.
 const SCOPE_BYTES: usize = 10;
 const TAG_BYTES: usize = 16;
 const HEAD_BYTES: usize = 1 + SCOPE_BYTES;
 
-/// The first byte is version and form in one: whatever is written otherwise one day begins with another number.
-/// This one is a position: one mark for each lane.
+/// The first byte, which is version and form in one: another format begins with another number. This one is a position:
+/// one mark for each lane.
 const FORM_POSITION: u8 = 1;
-/// One mark and a time.
+/// The form with one mark and a time.
 const FORM_SINCE: u8 = 2;
 
-/// Lanes follow each other without a hole.
+/// The flag for lanes with consecutive numbers.
 const ADJACENT: u8 = 1;
-/// The second parts of all marks are equal.
+/// The flag for marks with equal second parts.
 const EQUAL_PARTS: u8 = 2;
 
-/// Signs and verifies. One for the whole process.
+/// Signs and verifies cursors. There is one for the whole process.
 pub struct Cursors {
-    /// The first one signs.
+    /// The keys. The first one signs.
     keys: Vec<hmac::Key>,
     of_memory: bool,
 }
@@ -68,25 +69,25 @@ impl std::fmt::Debug for Cursors {
     }
 }
 
-/// Which subscription a cursor is for.
+/// A hash that identifies the subscription for which a cursor is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Scope([u8; SCOPE_BYTES]);
 
 impl Scope {
-    /// What stays over reloads and is the same in every router of a graph: its name, the coordinate of the field, the
-    /// provider's name and the topics as rendered. The generation is not, and arguments matter by topics alone.
-    /// `bound_to`: the claims without which it is nobody's business.
+    /// Hashes everything that stays the same over reloads and in all routers of a graph: its name, the coordinate of
+    /// the field, the provider's name and the rendered topics. The generation is not included, and arguments count only
+    /// through topics. `bound_to` contains the claims that the cursor is bound to.
     pub(crate) fn new(graph: &str, field: &str, source: &Source, bound_to: &[u8]) -> Self {
         let mut hash = Sha256::new();
         let stream = source.wanted().durable.as_ref().and_then(|it| it.stream.as_deref());
         let fixed = [graph, field, source.provider().name(), stream.unwrap_or_default()];
         for text in fixed.into_iter().chain(source.topics().iter().map(|it| &**it)) {
-            // With the length before it no two lists are one text.
+            // The length before each text makes the hash of different lists different.
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
         }
         if !bound_to.is_empty() {
-            // No text is so long, so no topic looks like this.
+            // No text has this length, so no list of topics has the same hash.
             hash.update(u64::MAX.to_be_bytes());
             hash.update(bound_to);
         }
@@ -96,39 +97,39 @@ impl Scope {
     }
 }
 
-/// Where to go on.
+/// The point from which a subscriber resumes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Resume {
     /// After that position.
     After(Position),
-    /// With what was published since then, but for the events of the lane up to `mark`.
+    /// At the time, without the events of the lane up to `mark`.
     Since { mark: Mark, time: SystemTime },
 }
 
-/// Why a cursor is not taken.
+/// The reason why a cursor is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CursorError {
-    /// It is none, or none of these keys has signed it.
+    /// It is malformed, or no key verifies it.
     Invalid,
-    /// It is a cursor of another subscription.
+    /// It belongs to another subscription.
     Foreign,
 }
 
-/// One event's place, and its cursor once somebody wants it printed.
+/// The position of one event, and its cursor once it is printed.
 #[derive(Debug)]
-pub(crate) struct Place {
-    /// Counts the events of the trigger.
+pub(crate) struct EventCursor {
+    /// The number of the event among those of the trigger.
     pub(crate) number: u64,
-    /// Counts the positions of the trigger; 0: it is none of these.
+    /// The version of the trigger's position; 0 if it is not a position of the trigger.
     pub(crate) version: u64,
     pub(crate) mark: Mark,
-    /// How far the stream was read with it.
+    /// The position up to which the stream was read, including the event.
     pub(crate) position: Position,
     pub(crate) published: Option<SystemTime>,
     printed: OnceLock<(Scope, Option<Box<str>>)>,
 }
 
-impl Place {
+impl EventCursor {
     pub(crate) fn new(
         number: u64,
         mark: Mark,
@@ -138,40 +139,41 @@ impl Place {
         Self { number, version: 0, mark, position, published, printed: OnceLock::new() }
     }
 
-    /// The same as that position of the trigger.
+    /// Returns it with the version of the trigger's position.
     #[must_use]
     pub(crate) fn of_version(self, version: u64) -> Self {
         Self { version, ..self }
     }
 
-    /// The cursor as JSON text, written once for all groups of a scope. `None`: it would be too long.
+    /// Passes the cursor as JSON text to `use_text`. It is printed once for all groups of a scope. `None` if it would
+    /// be too long.
     pub(crate) fn with_cursor<T>(
         &self,
         cursors: &Cursors,
         scope: Scope,
-        use_it: impl FnOnce(Option<&str>) -> T,
+        use_text: impl FnOnce(Option<&str>) -> T,
     ) -> T {
         let print = || {
             let text = cursors.encode(scope, &self.position, self.mark, self.published);
             text.map(|text| format!("\"{text}\"").into())
         };
         let (of, text) = self.printed.get_or_init(|| (scope, print()));
-        // Nearly all groups of a trigger are of one field; those of another one pay for themselves.
-        if *of == scope { use_it(text.as_deref()) } else { use_it(print().as_deref()) }
+        // Nearly all groups of a trigger have the same scope; for others it is printed each time.
+        if *of == scope { use_text(text.as_deref()) } else { use_text(print().as_deref()) }
     }
 
-    /// What it costs to keep it.
+    /// Returns the number of bytes that it occupies.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(self.position.marks()) + CURSOR_BYTES_MAX
     }
 }
 
 impl Cursors {
-    /// The first key signs, and all verify; at most [`CURSOR_KEYS_MAX`] are used. Without keys a random one is made,
-    /// and cursors are valid in this process only.
+    /// Creates cursors with these keys. The first key signs, and all verify; at most [`CURSOR_KEYS_MAX`] are used.
+    /// Without keys a random one is made, and cursors are valid in this process only.
     ///
     /// # Errors
-    /// If the system has no random bytes.
+    /// Fails if the system has no random bytes.
     pub fn new<'a>(
         keys: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {
@@ -185,7 +187,7 @@ impl Cursors {
         Ok(Self { keys, of_memory: false })
     }
 
-    /// Also for providers of the kind `memory`, whose events nobody has but this process.
+    /// Enables cursors for providers of the kind `memory`, which only this process can resume.
     #[must_use]
     pub fn of_memory(self, of_memory: bool) -> Self {
         Self { of_memory, ..self }
@@ -196,7 +198,7 @@ impl Cursors {
         source.is_stored_by_broker() || (self.of_memory && source.replays())
     }
 
-    /// `None`: neither the position fits, nor is it known when the event was published.
+    /// Encodes a cursor. `None` if the position does not fit and the time of the event is unknown.
     pub(crate) fn encode(
         &self,
         scope: Scope,
@@ -261,7 +263,7 @@ impl Cursors {
     }
 }
 
-/// Length of so many bytes as base64 without padding.
+/// Returns the length of `bytes` bytes as base64 without padding.
 fn text_length(bytes: usize) -> usize {
     (bytes * 4).div_ceil(3)
 }
@@ -314,7 +316,7 @@ fn read_position(body: &mut &[u8]) -> Option<Position> {
     (position.marks().len() as u64 == count).then_some(position)
 }
 
-/// Differences of either sign, small ones short (zigzag).
+/// Writes a difference of either sign; small ones are short (zigzag).
 fn write_difference(number: u64, before: u64, out: &mut Vec<u8>) {
     let difference = number.wrapping_sub(before).cast_signed();
     write_number(((difference << 1) ^ (difference >> 63)).cast_unsigned(), out);
@@ -326,10 +328,10 @@ fn read_difference(before: u64, body: &mut &[u8]) -> Option<u64> {
     Some(before.wrapping_add(difference))
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+/// Writes seven bits per byte, the lowest first; the highest bit is set if more follow.
 fn write_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
-        // The lower bits are meant.
+        // The cast keeps the lower bits on purpose.
         out.push(number as u8 | 0x80);
         number >>= 7;
     }
@@ -353,18 +355,18 @@ fn read_number(body: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// For the fuzzer: reads a cursor as a client sends it, writes a position and reads it again.
+/// Runs one case of the fuzzer: reads a cursor as a client sends it, writes a position and reads it again.
 #[doc(hidden)]
 pub fn fuzz(cursors: &Cursors, text: &str, marks: impl Iterator<Item = Mark>) {
     let scope = Scope([7; SCOPE_BYTES]);
-    assert_eq!(cursors.decode(text, scope), Err(CursorError::Invalid), "nobody has signed it");
+    assert_eq!(cursors.decode(text, scope), Err(CursorError::Invalid), "it is not signed");
     let position: Position = marks.take(LANES_MAX).collect();
     let mut body = Vec::new();
     write_position(&position, &mut body);
     let mut written = &body[..];
     assert_eq!(read_position(&mut written).as_ref(), Some(&position));
     assert!(written.is_empty());
-    // What is signed is ours; but a defect there must not be one here.
+    // Only signed texts reach this function, but it must accept any bytes without a panic.
     let _ = read_position(&mut text.as_bytes());
     if let Some(cursor) = cursors.encode(scope, &position, Mark::default(), None) {
         assert!(cursor.len() <= CURSOR_BYTES_MAX);
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_that_is_bound_is_foreign_to_everybody_else() {
+    fn a_bound_cursor_is_foreign_to_other_clients() {
         let cursors = cursors(&[b"a key of some length"]);
         let of = |bound_to: &[u8]| bound("Subscription.a", &["t"], bound_to);
         let mut position = Position::default();
@@ -399,7 +401,7 @@ mod tests {
         for other in [&b"ben"[..], b"", b"t"] {
             assert_eq!(cursors.decode(&ann, of(other)), Err(CursorError::Foreign));
         }
-        // Nor is a topic that looks like a claim one.
+        // A topic with the text of a claim has another scope.
         let of_topics = encode(bound("Subscription.a", &["t", "ann"], &[]));
         assert_eq!(cursors.decode(&of_topics, of(b"ann")), Err(CursorError::Foreign));
     }
@@ -425,7 +427,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(marks in any_marks(LANES_MAX), millis in 0..u64::MAX >> 24) {
+        fn written_cursors_are_read_back(marks in any_marks(LANES_MAX), millis in 0..u64::MAX >> 24) {
             let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
             let position: Position = marks.iter().copied().collect();
             let own = marks.last().copied().unwrap_or_default();
@@ -444,7 +446,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_that_was_changed_or_cut_is_taken(
+        fn changed_or_truncated_cursors_are_refused(
             marks in any_marks(8), at in any::<prop::sample::Index>(), bit in 0..8u32,
         ) {
             let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
@@ -462,7 +464,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_taken_that_nobody_signed(text in ".{0,300}", bytes in vec(any::<u8>(), 0..192)) {
+        fn unsigned_texts_are_refused(text in ".{0,300}", bytes in vec(any::<u8>(), 0..192)) {
             let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
             for text in [text, URL_SAFE_NO_PAD.encode(&bytes)] {
                 prop_assert_eq!(ours.decode(&text, scope), Err(CursorError::Invalid));
@@ -489,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_is_for_one_field_and_its_topics() {
+    fn a_cursor_is_valid_for_one_field_and_its_topics() {
         let ours = cursors(&[b"a key of some length"]);
         let written =
             ours.encode(scope("S.f", &["a", "b"]), &Position::default(), mark(0, 1), None);

@@ -1,23 +1,24 @@
-//! The hub as the server sees it: subscribe, end, look.
+//! The public interface of the hub: subscribe, move groups to a new graph, shut down, and view the topology.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use bindings::Source;
 use execute::{ErrorCode, GraphqlError, MemoRoom};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cursor::{CursorError, Cursors, Resume, Scope};
 use crate::settings::COMMANDS_MAX;
-use crate::shard::task::{Command, Leaver, Operations, ShardTask};
+use crate::shard::task::{Command, LeaveSender, Operations, ShardTask};
 use crate::shard::{
-    GRAPH, GROUP_NUMBER_BITS, Joining, OutletId, RingRoom, Shard, Shared, SharedTurns,
-    shutting_down,
+    ConcurrencyLimit, GRAPH, GROUP_NUMBER_BITS, OutletId, PendingSubscriber, RingRoom, Shard,
+    Shared, shutting_down,
 };
-use crate::stats::{self, HubStats, Seat, TriggerView};
-use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal, Source};
+use crate::stats::{self, HubStats, SubscriptionSlot, TriggerView};
+use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal};
 
-/// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. When it is dropped, all
-/// subscriptions end.
+/// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. Dropping it ends all
+/// subscriptions.
 #[derive(Debug)]
 pub struct Hub {
     settings: HubSettings,
@@ -26,21 +27,22 @@ pub struct Hub {
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
     shards: Vec<mpsc::Sender<Command>>,
-    /// Decides which shard a source belongs to.
+    /// The hash that assigns a source to a shard.
     placement: RandomState,
 }
 
-/// Somebody wants a source's events, resolved in a certain way.
+/// A request for the events of a source, resolved by an operation.
 #[derive(Clone)]
 pub struct SubscribeRequest {
-    /// What to listen to, with whom to share, and how to resolve.
+    /// The source, the key of the group that shares resolutions, and the code that resolves events.
     pub operation: LiveOperation,
-    /// Through what to reach the subscriber. Outlets are told apart by the address of the `Arc`: one outlet, one `Arc`.
+    /// The outlet of the subscriber. Outlets are identified by the address of the `Arc`: one outlet, one `Arc`.
     pub outlet: Arc<dyn Outlet>,
-    /// Who it is there. The outlet must know it already, since its `Join` may come before
+    /// The subscriber behind the outlet. The outlet must know it already, since its `Join` may come before
     /// [`Hub::subscribe`] returns.
     pub member: Member,
-    /// The cursor that it comes with: it gets what follows that. `None`: what comes from now on.
+    /// The cursor that the subscriber resumes from: it gets the events that follow. `None`: it gets the events from now
+    /// on.
     pub resume: Option<Box<str>>,
 }
 
@@ -48,24 +50,25 @@ pub struct SubscribeRequest {
 #[derive(Debug)]
 pub struct Subscription {
     group: GroupId,
-    /// Connection and operation of its [`Member`], side by side with what else is small.
+    /// Connection and operation of its [`Member`], as separate fields so that the struct stays small.
     connection: u64,
     operation: u32,
     outlet: OutletId,
-    /// `None`: there is nothing to report.
-    leaver: Option<Leaver>,
+    /// The channel that reports the end. `None` if there is nothing to report.
+    leave_sender: Option<LeaveSender>,
 }
 
-// One for each subscriber, so a million of them are 32 MB.
+// There is one for each subscriber, so a million of them are 32 MB.
 const _: () = assert!(size_of::<Subscription>() <= 32);
 
 impl Hub {
-    /// Starts the hub's shards on the present Tokio runtime, which must have timers. Events are resolved on `cores`.
+    /// Starts the shards of the hub on the current Tokio runtime, which must have timers. Events are resolved on
+    /// `cores`.
     pub fn new(settings: HubSettings, cores: Arc<dyn Cores>) -> Self {
         Self::with_cursors(settings, cores, None)
     }
 
-    /// The same, where payloads of sources that can be read again carry cursors.
+    /// Does the same as [`Hub::new`], and adds cursors to payloads of sources that can be read again.
     pub fn with_cursors(
         settings: HubSettings,
         cores: Arc<dyn Cores>,
@@ -73,7 +76,8 @@ impl Hub {
     ) -> Self {
         let settings = HubSettings { shards: settings.shards.max(1), ..settings };
         let stats = Arc::new(HubStats::default());
-        let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
+        let permits =
+            Arc::new(ConcurrencyLimit::new(settings.resolutions_in_flight, settings.shards));
         let memo_room = Arc::new(MemoRoom::new(settings.memo_bytes));
         let ring_room = Arc::new(RingRoom::new(settings.ring_bytes_total));
         let cursors = cursors.map(Arc::new);
@@ -81,14 +85,14 @@ impl Hub {
             stats: Arc::clone(&stats),
             memo_room: Arc::clone(&memo_room),
             ring_room: Arc::clone(&ring_room),
-            turns,
+            permits,
             cursors: cursors.clone(),
         };
         let shards = (0..settings.shards)
             .map(|number| {
                 let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
-                let (leaver, leaves) = Leaver::channel();
-                let shard = Shard::new(number, settings, shared.clone(), leaver);
+                let (leave_sender, leaves) = LeaveSender::channel();
+                let shard = Shard::new(number, settings, shared.clone(), leave_sender);
                 let stats = Arc::clone(&stats);
                 let interval = settings.position_interval;
                 let cores = Arc::clone(&cores);
@@ -101,31 +105,37 @@ impl Hub {
         Self { settings, stats, memo_room, ring_room, cursors, shards, placement }
     }
 
-    /// Subscribes. Returns when the source is open: every event from then on reaches the outlet, or its loss
-    /// is announced. Dropping the future gives up without a trace.
+    /// Adds a subscriber. Returns when the source is open: every event from then on reaches the outlet, or its loss is
+    /// announced. Dropping the future cancels the request without side effects.
     ///
     /// The outlet gets `Join`, then any number of `Deliver` and `Position`, then exactly one of `Leave` and `End`.
     ///
     /// # Errors
-    /// `CURSOR_INVALID`, `CURSOR_FOREIGN`, `CURSOR_EXPIRED`, `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or `GRAPH_RELOADED` for an operation of a graph
-    /// before the last that [`Hub::advance`] was told of. The outlet has heard nothing then.
+    /// `CURSOR_INVALID`, `CURSOR_FOREIGN`, `CURSOR_EXPIRED`, `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or
+    /// `GRAPH_RELOADED` for an operation of a graph older than the last one passed to [`Hub::advance`]. The outlet has
+    /// received no command in these cases.
     pub async fn subscribe(&self, request: SubscribeRequest) -> Result<Subscription, GraphqlError> {
-        let Some(seat) = Seat::take(&self.stats, self.settings.subscribers_max) else {
+        let Some(slot) = SubscriptionSlot::acquire(&self.stats, self.settings.subscribers_max)
+        else {
             stats::add(&self.stats.refused_overload, 1);
             let message = "There are too many subscriptions at present; try again later.";
             return Err(GraphqlError::new(ErrorCode::Overloaded, message));
         };
         let SubscribeRequest { operation, outlet, member, resume } = request;
-        let resume = resume.map(|cursor| self.read_cursor(&cursor, &operation)).transpose()?;
+        let resume = resume.map(|cursor| self.decode_cursor(&cursor, &operation)).transpose()?;
         let shard = &self.shards[self.shard_of(&operation.source)];
-        let (reply, answer) = oneshot::channel();
-        let joining = Joining { operation, outlet, member, resume, seat, reply };
-        let sent = shard.send(Command::Subscribe(Box::new(joining))).await;
+        let (reply, response) = oneshot::channel();
+        let pending = PendingSubscriber { operation, outlet, member, resume, slot, reply };
+        let sent = shard.send(Command::Subscribe(Box::new(pending))).await;
         sent.map_err(|_| shutting_down())?;
-        answer.await.map_err(|_| shutting_down())?
+        response.await.map_err(|_| shutting_down())?
     }
 
-    fn read_cursor(&self, cursor: &str, operation: &LiveOperation) -> Result<Resume, GraphqlError> {
+    fn decode_cursor(
+        &self,
+        cursor: &str,
+        operation: &LiveOperation,
+    ) -> Result<Resume, GraphqlError> {
         let scope = Scope::new(GRAPH, &operation.field, &operation.source, &operation.bound_to);
         let read = match &self.cursors {
             Some(cursors) => cursors.decode(cursor, scope),
@@ -134,13 +144,13 @@ impl Hub {
         read.map_err(|error| match error {
             CursorError::Invalid => {
                 stats::add(&self.stats.cursors_invalid, 1);
-                let message = "The cursor is none of this router's; subscribe without it.";
+                let message = "This router cannot verify the cursor; subscribe without it.";
                 GraphqlError::new(ErrorCode::CursorInvalid, message)
             }
             CursorError::Foreign => {
                 stats::add(&self.stats.cursors_foreign, 1);
                 let message =
-                    "The cursor is of another subscription, of other arguments or of another client; subscribe without it.";
+                    "The cursor belongs to another subscription, other arguments or another client; subscribe without it.";
                 GraphqlError::new(ErrorCode::CursorForeign, message)
             }
         })
@@ -151,19 +161,20 @@ impl Hub {
         (self.placement.hash_one(source) % self.shards.len() as u64) as usize
     }
 
-    /// The groups that run on a graph before `generation`: what there is to prepare anew.
+    /// Returns the groups that run on a graph before `generation`. Their operations must be prepared again.
     pub async fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
-        let asked = self.ask_all(|reply| Command::OperationsBefore { generation, reply });
-        asked.await.into_iter().flatten().collect()
+        let replies = self.request_all(|reply| Command::OperationsBefore { generation, reply });
+        replies.await.into_iter().flatten().collect()
     }
 
-    /// The graph `generation` takes over. Each group that `renewals` name runs on what they say from its next event on, in
-    /// the same place: no event is lost, repeated or out of order. Where the new operation listens to another source,
-    /// the group changes over when that is open, and announces a gap. Groups whose renewal is an error end with it.
+    /// Moves the hub to the graph `generation`. Each group in `renewals` uses its new operation from its next event on,
+    /// at the same position: no event is lost, repeated or out of order. If the new operation listens to another
+    /// source, the group moves when that source is open, and announces a gap. Groups with an error as renewal end with
+    /// it.
     ///
-    /// From now on [`Hub::subscribe`] takes operations of this graph and later ones only. Returns the groups of older graphs
-    /// that had no renewal (they began while it was prepared): they go on as they are until they get one, by
-    /// another call.
+    /// From now on [`Hub::subscribe`] accepts operations of this graph and later ones only. Returns the groups of older
+    /// graphs without a renewal (they began while it was prepared): they continue unchanged until another call renews
+    /// them.
     pub async fn advance(
         &self,
         generation: u64,
@@ -171,86 +182,94 @@ impl Hub {
     ) -> Vec<(GroupId, Arc<LiveOperation>)> {
         let mut of_shards: Vec<Vec<Renewal>> = self.shards.iter().map(|_| Vec::new()).collect();
         for renewal in renewals {
-            // Below the number of shards, so it fits.
+            // The value is below the number of shards, so it fits.
             if let Some(of_shard) = of_shards.get_mut((renewal.0.0 >> GROUP_NUMBER_BITS) as usize) {
                 of_shard.push(renewal);
             }
         }
         let mut of_shards = of_shards.into_iter();
-        let asked = self.ask_all::<Operations>(|reply| Command::Advance {
+        let replies = self.request_all::<Operations>(|reply| Command::Advance {
             generation,
             renewals: of_shards.next().unwrap_or_default(),
             reply,
         });
-        asked.await.into_iter().flatten().collect()
+        replies.await.into_iter().flatten().collect()
     }
 
-    /// Ends everything and refuses whoever comes later. Returns when all outlets were told.
+    /// Ends all groups and refuses later subscribers. Returns when all outlets have their commands.
     pub async fn shutdown(&self) {
-        self.ask_all(|done| Command::ShutDown { done }).await;
+        self.request_all(|done| Command::ShutDown { done }).await;
     }
 
-    /// The live topology: triggers and their groups, as they are now; of very many the oldest triggers and the largest
-    /// groups.
+    /// Returns the live topology: triggers and their groups, as they are now. Above the limits only the oldest triggers
+    /// and the largest groups are included.
     pub async fn topology(&self) -> Vec<TriggerView> {
-        self.ask_all(|reply| Command::Topology { reply }).await.into_iter().flatten().collect()
+        self.request_all(|reply| Command::Topology { reply }).await.into_iter().flatten().collect()
     }
 
-    /// Bytes of subgraphs' answers that are kept while their events are resolved.
+    /// Returns the number of bytes of subgraph responses that are kept while their events are resolved.
     pub fn memo_bytes(&self) -> usize {
         self.memo_room.used()
     }
 
-    /// Bytes of events that triggers keep for those who come again.
+    /// Returns the number of bytes of events that triggers keep for subscribers that resume.
     pub fn ring_bytes(&self) -> usize {
         self.ring_room.used()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &HubStats {
         &self.stats
     }
 
-    /// Asks all shards at once; those that are gone give no answer.
-    async fn ask_all<T>(&self, mut command: impl FnMut(oneshot::Sender<T>) -> Command) -> Vec<T> {
-        let mut answers = Vec::with_capacity(self.shards.len());
+    /// Sends a command to all shards at once and collects the replies. A shard that has stopped gives no reply.
+    async fn request_all<T>(
+        &self,
+        mut command: impl FnMut(oneshot::Sender<T>) -> Command,
+    ) -> Vec<T> {
+        let mut replies = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
-            let (reply, answer) = oneshot::channel();
+            let (reply, response) = oneshot::channel();
             if shard.send(command(reply)).await.is_ok() {
-                answers.push(answer);
+                replies.push(response);
             }
         }
-        futures_util::future::join_all(answers).await.into_iter().flatten().collect()
+        futures_util::future::join_all(replies).await.into_iter().flatten().collect()
     }
 }
 
 impl Subscription {
-    pub(crate) fn new(group: GroupId, outlet: OutletId, member: Member, leaver: Leaver) -> Self {
+    pub(crate) fn new(
+        group: GroupId,
+        outlet: OutletId,
+        member: Member,
+        leave_sender: LeaveSender,
+    ) -> Self {
         let Member { connection, operation } = member;
-        Self { group, connection, operation, outlet, leaver: Some(leaver) }
+        Self { group, connection, operation, outlet, leave_sender: Some(leave_sender) }
     }
 
-    /// The group it is in.
+    /// Returns the group of the subscriber.
     pub fn group(&self) -> GroupId {
         self.group
     }
 
-    /// Ends it.
+    /// Ends the subscription.
     pub fn unsubscribe(self) {
         drop(self);
     }
 
-    /// Nobody ever joined with it.
+    /// Drops the handle without reporting an end, because the subscriber was never added.
     pub(crate) fn forget(mut self) {
-        self.leaver = None;
+        self.leave_sender = None;
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(leaver) = self.leaver.take() {
+        if let Some(leave_sender) = self.leave_sender.take() {
             let member = Member { connection: self.connection, operation: self.operation };
-            leaver.leave((self.group, self.outlet, member));
+            leave_sender.leave((self.group, self.outlet, member));
         }
     }
 }

@@ -1,26 +1,27 @@
-//! What a group runs on: everything of a subscription that depends on the graph. A reload replaces it under the
-//! group, between two events.
+//! The operation that a group runs: everything of a subscription that depends on the graph. A reload replaces it
+//! between two events.
 
 use std::any::Any;
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use bindings::{Filter, Source};
 use events::Event;
 use execute::{GraphqlError, LocalFuture, Payload, Sharing};
 use plan::Variables;
 
-use crate::{Filter, GroupId, Source};
+use crate::GroupId;
 
-/// Who shares a resolution: everything that the payload depends on beside the generation, which all groups that can
-/// be joined have in common. Compared in full, never by hash alone.
+/// The key of a group: everything that the payload depends on except the generation. Subscribers with equal keys share
+/// each resolution. Compared in full, never by hash alone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupKey {
-    /// Identity of the normalised operation on its graph.
+    /// The identity of the normalised operation on its graph.
     pub operation_id: u128,
-    /// Values of its variables.
+    /// The values of its variables.
     pub variables: Arc<Variables>,
-    /// What else a payload may depend on, on this graph or any later one: the headers and claims that are
+    /// Everything else that a payload may depend on, on this graph or any later one: the headers and claims that are
     /// forwarded or decide about access, in a canonical form.
     pub partition: Box<[u8]>,
 }
@@ -28,19 +29,19 @@ pub struct GroupKey {
 /// An operation on one graph, ready to resolve events.
 #[derive(Clone)]
 pub struct LiveOperation {
-    /// Number of the generation that it was prepared for.
+    /// The number of the generation that it was prepared for.
     pub generation: u64,
-    /// What to listen to; see [`crate::Bindings::source`].
+    /// The source of its events; see [`bindings::Bindings::source`].
     pub source: Source,
-    /// The coordinate of its root field, `Subscription.flightMoved`: cursors hold for that field alone.
+    /// The coordinate of its root field, such as `Subscription.flightMoved`. Cursors are valid for that field only.
     pub field: Arc<str>,
-    /// Whose cursors: claims in a canonical form. Empty: anybody's.
+    /// The claims that its cursors are bound to, in a canonical form. Empty if a cursor is valid for every client.
     pub bound_to: Box<[u8]>,
-    /// With whom to share.
+    /// The key of the group that the subscriber joins.
     pub group: GroupKey,
-    /// Which of the source's events concern it; `None`: all of them.
+    /// The filter that selects events of the source. `None`: all events.
     pub filter: Option<Arc<Filter>>,
-    /// How to resolve. The first member of a group brings the one that is used for all of them.
+    /// The code that resolves events. The first subscriber of a group provides it for all of them.
     pub resolve: Arc<dyn Resolve>,
 }
 
@@ -57,33 +58,34 @@ impl std::fmt::Debug for LiveOperation {
     }
 }
 
-/// What becomes of a group's operation on the next graph: the same on that graph, or what its members are told.
+/// A group and its operation on the next graph, or the error that its subscribers get.
 pub type Renewal = (GroupId, Result<LiveOperation, Box<GraphqlError>>);
 
 /// An event as a group resolves it.
 #[derive(Clone, Debug)]
 pub struct TriggerEvent {
-    /// As the source sent it, the same for all groups of the trigger; without its payload, if that was too large.
+    /// The event as the source sent it, the same for all groups of the trigger; without its payload if that was too
+    /// large.
     pub event: Arc<Event>,
-    /// How many bytes its payload had, if those are more than [`crate::HubSettings::event_bytes_max`].
+    /// The size of its payload in bytes, if that is more than [`crate::HubSettings::event_bytes_max`].
     pub too_large: Option<usize>,
-    /// What all groups of the trigger share while they resolve this event, and nothing else does.
+    /// The state that all groups of the trigger share while they resolve this event.
     pub sharing: Option<Arc<Sharing>>,
 }
 
-/// What all members of a group share: how an event becomes their payload. `Any`, so that whoever made it knows it
-/// again when a graph is replaced.
+/// Turns an event into the payload of all subscribers of a group. `Any`, so that the creator can downcast it when a
+/// graph is replaced.
 pub trait Resolve: Any + Send + Sync {
-    /// Resolves one event. Never fails: whatever goes wrong is in the payload. Runs on a core; dropping the
-    /// future cancels it. Must end by itself, since later events of the group wait for it.
+    /// Resolves one event. Never fails: errors are part of the payload. Runs on a core; dropping the future cancels it.
+    /// Must end by itself, since later events of the group wait for it.
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload>;
 
-    /// Do several events cost less together than each of them by itself?
+    /// True if several events cost less together than one by one.
     fn takes_batches(&self) -> bool {
         false
     }
 
-    /// Resolves several events: what [`Resolve::resolve`] says of one holds for each. The payloads are in their order.
+    /// Resolves several events, each as [`Resolve::resolve`] does. The payloads are in the order of the events.
     fn resolve_batch(
         self: Arc<Self>,
         events: Vec<TriggerEvent>,
@@ -97,41 +99,41 @@ pub trait Resolve: Any + Send + Sync {
         })
     }
 
-    /// The client's name for the operation, for the operator.
+    /// Returns the client's name for the operation, for operators.
     fn operation_name(&self) -> Option<&str> {
         None
     }
 
-    /// Is there a current state, which whoever comes without a cursor gets first?
+    /// True if there is a current state, which subscribers without a cursor get first.
     fn has_state(&self) -> bool {
         false
     }
 
-    /// Asks for the current state, as [`Resolve::resolve`] does for an event. `None`: there is nothing to tell.
+    /// Fetches the current state, as [`Resolve::resolve`] does for an event. `None` if there is no state to deliver.
     fn state(self: Arc<Self>) -> LocalFuture<'static, Option<Payload>> {
         Box::pin(std::future::ready(None))
     }
 }
 
-/// An operation, found by the key of its group.
+/// An operation that compares and hashes by the key of its group.
 #[derive(Clone, Debug)]
-pub(crate) struct ByKey(pub(crate) Arc<LiveOperation>);
+pub(crate) struct OperationByKey(pub(crate) Arc<LiveOperation>);
 
-impl Borrow<GroupKey> for ByKey {
+impl Borrow<GroupKey> for OperationByKey {
     fn borrow(&self) -> &GroupKey {
         &self.0.group
     }
 }
 
-impl PartialEq for ByKey {
+impl PartialEq for OperationByKey {
     fn eq(&self, other: &Self) -> bool {
         self.0.group == other.0.group
     }
 }
 
-impl Eq for ByKey {}
+impl Eq for OperationByKey {}
 
-impl Hash for ByKey {
+impl Hash for OperationByKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.group.hash(state);
     }

@@ -1,9 +1,11 @@
-//! How an event becomes a payload, and where. The hub itself knows nothing of plans.
+//! The resolution of events by executing the subscription's plan, and the interface to the threads that execute it. The
+//! hub itself knows nothing of plans.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bindings::PayloadMapping;
 use execute::{
     ClaimValues, Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext,
     Seed, StatePlan,
@@ -11,45 +13,46 @@ use execute::{
 use plan::{SubscriptionRoot, Variables};
 use prepare::OperationRequest;
 
-use crate::binding::trace;
-use crate::{PayloadMapping, Resolve, TriggerEvent};
+use crate::{Resolve, TriggerEvent};
 
 /// A job that starts on another thread and stays there.
 pub type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 
-/// The threads that execute operations. Only what is `Send` crosses: the closure in, bytes out.
+/// The threads that execute operations. Only `Send` values cross: the closure in one direction, bytes in the other.
 pub trait Cores: Send + Sync {
-    /// Places the job on a core and returns at once. A job that cannot be placed is dropped.
+    /// Schedules the job on a core and returns at once. A job that cannot be scheduled is dropped.
     fn run(&self, job: Job);
 }
 
-/// Resolves by executing the subscription's plan.
+/// Resolves events by executing the subscription's plan.
 #[derive(Clone, Debug)]
 pub struct EventResolver {
     /// The plan.
     pub executable: Arc<Executable>,
-    /// How the current state is asked for, where the field has one.
+    /// The plan that fetches the current state, where the field has one.
     pub state: Option<Arc<StatePlan>>,
     /// The values of the operation's variables.
     pub variables: Arc<Variables>,
-    /// The graph it runs on.
+    /// The graph that the operation runs on.
     pub generation: Arc<Generation>,
-    /// To send along; part of the group's partition.
+    /// The headers that are forwarded; part of the group's partition.
     pub headers: Arc<ForwardedHeaders>,
-    /// The claims that decided about it, and those that its cursors are bound to; part of the group's partition.
+    /// The claims that authorized the operation, and the claims that its cursors are bound to; part of the group's
+    /// partition.
     pub claims: ClaimValues,
-    /// What becomes of an event before it is the value of the root field; see [`crate::Bindings::payload_mapping`].
+    /// The mapping from an event to the value of the root field; see [`bindings::Bindings::payload_mapping`].
     pub payload: Option<Arc<PayloadMapping>>,
-    /// How long one event may take. What is not there by then is null and has an error.
+    /// The maximum time for one event. A field that is not resolved by then is null, with an error.
     pub timeout: Duration,
-    /// What the client asked for: to be prepared again when the graph is replaced.
+    /// The client's request, which is prepared again when the graph is replaced.
     pub request: OperationRequest,
-    /// A guard that is dropped with the group that the operation makes, on whatever graph: the place that it takes.
+    /// A guard for the group's share of a limit. It is dropped with the last group that the operation makes, on any
+    /// graph.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl EventResolver {
-    /// What the execution for an event starts from, and what travels with it.
+    /// Returns the seed and the context of the execution for an event.
     fn begin(&self, event: &TriggerEvent) -> (Seed, RequestContext) {
         let payload = match (event.too_large, &self.payload) {
             (Some(bytes), _) => Err(format!("has {bytes} bytes, which is more than is accepted")),
@@ -58,12 +61,12 @@ impl EventResolver {
         };
         let context = RequestContext {
             generation: Arc::clone(&self.generation),
-            headers: trace::with_context_of(&event.event, &self.headers),
+            headers: bindings::with_event_trace_context(&event.event, &self.headers),
             deadline: Instant::now() + self.timeout,
-            // An event says that something has changed: a query that is older than it would not know.
+            // An event reports a change, so a query from before the event must not be shared.
             sharing: event.sharing.clone(),
             trace: None,
-            // Fields that read them are roots of queries and mutations.
+            // Only root fields of queries and mutations read claims.
             claims: None,
         };
         (payload.map_or_else(Seed::BadEvent, Seed::Event), context)
@@ -83,7 +86,7 @@ impl Resolve for EventResolver {
     }
 
     fn takes_batches(&self) -> bool {
-        // Without anything to ask for, events have nothing in common.
+        // Without a fetch, events have nothing in common.
         !self.executable.plan().fetches.is_empty()
     }
 
@@ -111,10 +114,10 @@ impl Resolve for EventResolver {
                 generation: Arc::clone(&self.generation),
                 headers: Arc::clone(&self.headers),
                 deadline: Instant::now() + self.timeout,
-                // It must not be older than the subscription.
+                // The state must not be older than the subscription.
                 sharing: None,
                 trace: None,
-                // As above: what depends on them is refused.
+                // As above: fields that depend on claims are refused.
                 claims: None,
             };
             execute::state(plan, &root.arguments, &self.variables, &context).await

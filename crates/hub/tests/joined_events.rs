@@ -1,4 +1,4 @@
-//! From a supergraph and an operation's text to joined payloads: bindings, planning, execution and hub together.
+//! Tests from a supergraph and an operation's text to joined payloads: bindings, planning, execution and hub together.
 
 mod stage;
 
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bindings::{Bindings, EventPublisher};
 use bytes::Bytes;
 use events::{Memory, MemorySettings, Message, Provider, Providers, SourceMessage, Wanted};
 use execute::{
@@ -14,8 +15,8 @@ use execute::{
 };
 use graph::Supergraph;
 use hub::{
-    Bindings, EventPublisher, EventResolver, GroupKey, Hub, HubSettings, LiveOperation, Member,
-    Outlet, SubscribeRequest, Subscription,
+    EventResolver, GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, SubscribeRequest,
+    Subscription,
 };
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareSettings, Prepared, Preparer};
@@ -92,14 +93,14 @@ type Mutation @join__type(graph: EVENTS) {
 }
 "#;
 
-/// `orders` answers for every order that its total is 42, or what the header `x-total` says, after 5 ms. It does not know
-/// the order `unknown`.
+/// The subgraph `orders` returns the total 42 for every order, or the number in the header `x-total`, after 5 ms. It
+/// does not know the order `unknown`.
 #[derive(Default)]
 struct Orders {
     requests: AtomicU64,
-    /// By how many milliseconds it is slower.
+    /// The additional delay in milliseconds.
     slower: AtomicU64,
-    /// `traceparent` of the last request.
+    /// The `traceparent` header of the last request.
     trace: Mutex<Option<String>>,
 }
 
@@ -136,7 +137,7 @@ impl Subgraph for Orders {
             let order = order(if is_known { "7" } else { "unknown" });
             format!(r#"{{"data":{{"asked":{order}}}}}"#)
         };
-        let answer = SubgraphAnswer {
+        let response = SubgraphAnswer {
             status: http::StatusCode::OK,
             headers: http::HeaderMap::new(),
             body: body.into(),
@@ -144,7 +145,7 @@ impl Subgraph for Orders {
         let delay = Duration::from_millis(5 + self.slower.load(Relaxed));
         Box::pin(async move {
             tokio::time::sleep(delay).await;
-            Ok(answer)
+            Ok(response)
         })
     }
 }
@@ -172,7 +173,7 @@ impl Router {
             number: 1,
             graph_id: 1,
             graph: Arc::clone(&graph),
-            // The first stands for the event subgraph, which no fetch goes to.
+            // The first is the event subgraph, which no fetch goes to.
             subgraphs: vec![subgraph(), subgraph()],
             publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), PATIENCE, 1000)),
             disclosure: Default::default(),
@@ -216,7 +217,7 @@ impl Router {
         self.join(hub, listener, connection, &prepared, resolver, "").await
     }
 
-    /// As somebody whose headers are `headers`.
+    /// Subscribes with these headers.
     async fn subscribe_as(
         &self,
         hub: &Hub,
@@ -275,7 +276,7 @@ const EVENT: &str = r#"{"__typename":"Order","id":"7"}"#;
 const JOINED: &str = r#"{"data":{"moved":{"id":"7","total":42}}}"#;
 
 #[tokio::test]
-async fn an_event_is_joined_once_for_all_who_ask_the_same() {
+async fn an_event_is_joined_once_for_all_equal_subscriptions() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let spaced = r#"subscription{moved(region:"eu"){id,total}}"#;
@@ -292,7 +293,7 @@ async fn an_event_is_joined_once_for_all_who_ask_the_same() {
     .await;
 }
 
-/// A hundred events published at once, and a subgraph that takes 50 ms: how many requests, and how long.
+/// Publishes a hundred events at once to a subgraph that takes 50 ms. Returns the number of requests and the time.
 async fn burst(batch_events: usize) -> (u64, Duration) {
     let settings = HubSettings { batch_events, group_waiting: 100, ..HubSettings::default() };
     let (requests, took) = (AtomicU64::new(0), Mutex::new(Duration::ZERO));
@@ -329,7 +330,8 @@ async fn events_that_wait_for_a_slow_subgraph_are_joined_together() {
     assert!(took < Duration::from_millis(110), "{took:?}");
 }
 
-/// Two seconds of 600 events a second, and a subgraph that takes 100 ms: how many were dropped.
+/// Publishes 600 events a second for two seconds, with a subgraph that takes 100 ms. Returns the number of dropped
+/// events.
 async fn stream(batch_events: usize) -> u64 {
     let dropped = AtomicU64::new(0);
     let settings = HubSettings { batch_events, ..HubSettings::default() };
@@ -361,14 +363,14 @@ async fn a_group_keeps_up_with_a_stream_that_its_subgraph_could_not_follow_event
 }
 
 #[tokio::test]
-async fn ten_thousand_partitions_that_a_subgraph_cannot_tell_apart_ask_it_once_for_each_event() {
+async fn ten_thousand_partitions_that_are_equal_to_a_subgraph_share_one_request_per_event() {
     const PARTITIONS: u64 = 10_000;
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let prepared = router.prepare(QUERY);
         let mut held = Vec::new();
         for number in 0..PARTITIONS {
-            // What only the event subgraph would get.
+            // A header that only the event subgraph would get.
             let user = http::HeaderValue::from(number);
             let header = (http::HeaderName::from_static("x-user"), user);
             let headers = ForwardedHeaders {
@@ -387,13 +389,13 @@ async fn ten_thousand_partitions_that_a_subgraph_cannot_tell_apart_ask_it_once_f
             assert_eq!(router.orders.requests.load(Relaxed), event);
         }
         assert_eq!(hub.stats().resolutions.load(Relaxed), 2 * PARTITIONS);
-        assert_eq!(hub.memo_bytes(), 0, "nothing is kept of an event that all have");
+        assert_eq!(hub.memo_bytes(), 0, "the responses of a finished event are dropped");
     })
     .await;
 }
 
 #[tokio::test]
-async fn two_users_whom_a_subgraph_tells_apart_never_share_its_answer() {
+async fn users_that_differ_for_a_subgraph_never_share_its_response() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let router = Router::load();
         let prepared = router.prepare(QUERY);
@@ -427,13 +429,13 @@ async fn a_variable_chooses_the_topic() {
         router.memory.publish(Message::new("orders.us", EVENT)).await.expect("published");
         assert_eq!(listener.next().await, "join");
         assert_eq!(listener.next().await, r#"{"data":{"moved":{"key":"7"}}}"#);
-        assert_eq!(router.orders.requests.load(Relaxed), 0, "the event has all that is asked for");
+        assert_eq!(router.orders.requests.load(Relaxed), 0, "the event has all requested fields");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_filter_decides_before_anything_is_resolved() {
+async fn a_filter_decides_before_events_are_resolved() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let query = "subscription($ids: [ID!]) { some(ids: $ids) { id } }";
@@ -457,7 +459,7 @@ async fn a_filter_decides_before_anything_is_resolved() {
 }
 
 #[tokio::test]
-async fn a_bad_event_is_an_error_payload_and_the_subscription_lives_on() {
+async fn an_invalid_event_is_an_error_payload_and_the_subscription_continues() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
@@ -487,12 +489,12 @@ async fn a_bad_event_is_an_error_payload_and_the_subscription_lives_on() {
 }
 
 #[tokio::test]
-async fn what_a_mutation_publishes_reaches_subscribers_without_a_typename() {
+async fn the_message_of_a_mutation_reaches_subscribers_without_a_typename() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
         assert_eq!(listener.next().await, "join");
-        // As `@events__publish` writes it: the arguments.
+        // The form of `@events__publish`: the arguments.
         let event = r#"{"region":"eu","id":"7"}"#;
         router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
         assert_eq!(listener.next().await, JOINED);
@@ -532,7 +534,7 @@ async fn a_key_that_an_event_carries_as_a_number_finds_its_entity() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_too_large_is_an_error_payload_and_its_bytes_are_not_kept() {
+async fn a_too_large_event_is_an_error_payload_and_its_bytes_are_dropped() {
     let settings = HubSettings { event_bytes_max: 40, ..HubSettings::default() };
     with_hub(settings, async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
@@ -558,7 +560,7 @@ async fn an_event_that_is_too_large_is_an_error_payload_and_its_bytes_are_not_ke
 }
 
 #[tokio::test]
-async fn events_that_are_not_shaped_like_the_graph_are_mapped_before_they_are_joined() {
+async fn events_without_the_shape_of_the_graph_are_mapped_before_they_are_joined() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let mut held = Vec::new();
@@ -580,7 +582,7 @@ async fn events_that_are_not_shaped_like_the_graph_are_mapped_before_they_are_jo
             ("changes.7", None, r#"{"data":{"before":{}}}"#, nothing.into()),
             ("keyed", Some("7"), "[{},{}]", format!(r#"{{"data":{{"keyed":[{joined},{joined}]}}}}"#)),
             ("keyed", None, "[{}]", no_key.into()),
-            // A key is all that a filter by it looks at.
+            // A filter by the key needs the key only.
             ("mine", Some("7"), "", format!(r#"{{"data":{{"mine":{joined}}}}}"#)),
             ("weather", None, r#"{"wind":5}"#, r#"{"data":{"weather":{"wind":5}}}"#.into()),
             ("count", None, r#"{"n":3}"#, r#"{"data":{"count":3}}"#.into()),
@@ -595,7 +597,7 @@ async fn events_that_are_not_shaped_like_the_graph_are_mapped_before_they_are_jo
 }
 
 #[tokio::test]
-async fn the_trace_of_an_event_goes_to_the_subgraphs_that_it_is_joined_from() {
+async fn the_trace_of_an_event_is_sent_to_the_subgraphs_that_are_joined() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
@@ -613,12 +615,12 @@ async fn the_trace_of_an_event_goes_to_the_subgraphs_that_it_is_joined_from() {
 }
 
 #[tokio::test]
-async fn the_current_state_comes_first_shaped_as_the_events_that_follow() {
+async fn the_current_state_comes_first_in_the_shape_of_the_events() {
     let state = r#"{"id":"7","total":42,"status":"open"}"#;
     for (query, field) in [
         (r#"subscription { watched(id: "7") { id total status } }"#, "watched"),
         (r#"subscription { asked(id: "7") { id total status } }"#, "asked"),
-        // As the subscription's field says, since the query has no default.
+        // The field of the subscription decides, since the query has no default.
         (r#"subscription { asked { id total status } }"#, "asked"),
         (r#"subscription { certain(id: "7") { id total status } }"#, "certain"),
         (r#"subscription { asked: watched(id: "7") { id total status } }"#, "asked"),
@@ -627,7 +629,7 @@ async fn the_current_state_comes_first_shaped_as_the_events_that_follow() {
             let (router, mut listener) = (Router::load(), Listener::new());
             let _one = router.subscribe(&hub, &listener, 1, query, "").await;
             let _two = router.subscribe(&hub, &listener, 2, query, "").await;
-            // What an event brings is taken from there, and nobody is asked for it.
+            // Values in the event are taken from it, without a request.
             let event = EVENT.replace('}', r#","status":"gone"}"#);
             router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
             let heard = [listener.next().await, listener.next().await];
@@ -644,7 +646,7 @@ async fn the_current_state_comes_first_shaped_as_the_events_that_follow() {
 }
 
 #[tokio::test]
-async fn a_state_of_what_does_not_exist_is_null_or_nothing_and_one_that_fails_is_an_error() {
+async fn a_missing_state_is_null_or_no_payload_and_a_failed_state_is_an_error() {
     let overloaded = |field: &str, data: &str| {
         let path = field;
         format!(
@@ -671,7 +673,7 @@ async fn a_state_of_what_does_not_exist_is_null_or_nothing_and_one_that_fails_is
             "asked",
             Some(overloaded("asked", "null")),
         ),
-        // Only events have it.
+        // Only events have this field.
         (r#"subscription { watched(id: "7") { id note } }"#, "watched", Some(not_known.to_owned())),
     ] {
         with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
@@ -693,8 +695,8 @@ async fn a_state_of_what_does_not_exist_is_null_or_nothing_and_one_that_fails_is
     }
 }
 
-/// Answers the next request on `topic`.
-async fn answer(memory: &dyn Provider, topic: &str, answer: &'static str) -> Bytes {
+/// Responds to the next request on `topic`.
+async fn response(memory: &dyn Provider, topic: &str, response: &'static str) -> Bytes {
     let mut stream = memory.subscribe(Wanted::new(vec![topic.into()])).await.expect("open");
     loop {
         let message = stream.messages.recv().await.expect("the provider is there");
@@ -702,7 +704,7 @@ async fn answer(memory: &dyn Provider, topic: &str, answer: &'static str) -> Byt
         let headers = event.headers.as_ref().expect("a request says where its answer goes");
         let inbox = headers.iter().find(|(name, _)| &**name == "reply-to").expect("it does");
         let inbox = std::str::from_utf8(&inbox.1).expect("a topic").to_owned();
-        memory.publish(Message::new(inbox, answer)).await.expect("published");
+        memory.publish(Message::new(inbox, response)).await.expect("published");
         return event.payload.clone();
     }
 }
@@ -727,7 +729,7 @@ impl Router {
 }
 
 #[tokio::test]
-async fn a_field_is_asked_over_a_broker_and_its_answer_joined() {
+async fn a_field_is_requested_over_a_broker_and_its_response_joined() {
     let router = Router::load();
     let memory = &*router.memory;
     let error = |message: &str, code: &str| {
@@ -743,7 +745,10 @@ async fn a_field_is_asked_over_a_broker_and_its_answer_joined() {
     let ask = r#"{ ask(id: "7") { id total } }"#;
     assert_eq!(
         router.execute(ask).await,
-        error("Nobody answers this field at the event provider memory/default.", "NO_RESPONDER")
+        error(
+            "No service responds to this field at the event provider memory/default.",
+            "NO_RESPONDER"
+        )
     );
     for (given, payload) in [
         (EVENT, r#"{"data":{"ask":{"id":"7","total":42}}}"#.to_owned()),
@@ -753,37 +758,41 @@ async fn a_field_is_asked_over_a_broker_and_its_answer_joined() {
         ("{}", subgraph_error(r#"The answer has no key field \"id\"."#)),
         (r#"{"__typename":"Order"}"#, subgraph_error(r#"The answer has no key field \"id\"."#)),
     ] {
-        let (asked, answered) = tokio::join!(answer(memory, "ask.7", given), router.execute(ask));
-        assert_eq!((&*asked, answered), (&br#"{"id":"7"}"#[..], payload), "{given}");
+        let (asked, outcome_received) =
+            tokio::join!(response(memory, "ask.7", given), router.execute(ask));
+        assert_eq!((&*asked, outcome_received), (&br#"{"id":"7"}"#[..], payload), "{given}");
     }
     let (_, large) = tokio::join!(
-        answer(memory, "ask.7", Box::leak(" ".repeat(1001).into_boxed_str())),
+        response(memory, "ask.7", Box::leak(" ".repeat(1001).into_boxed_str())),
         router.execute(ask)
     );
-    assert_eq!(large, error("The answer is larger than 1000 bytes.", "INVALID_EVENT"));
+    assert_eq!(large, error("The response is larger than 1000 bytes.", "INVALID_EVENT"));
 
     let _silent = memory.subscribe(Wanted::new(vec!["ask.7".into()])).await.expect("open");
-    let late = error("Nobody answered at memory/default in time.", "TIMEOUT");
+    let late = error("memory/default delivered no response in time.", "TIMEOUT");
     assert_eq!(router.execute(ask).await, late);
 }
 
 #[tokio::test]
-async fn several_fields_are_asked_over_a_broker_at_once_and_a_mutation_may_ask_too() {
+async fn several_fields_are_requested_over_a_broker_at_once_also_by_a_mutation() {
     let router = Router::load();
     let memory = &*router.memory;
-    let (_, _, answered) = tokio::join!(
-        answer(memory, "ask.1", EVENT),
-        answer(memory, "several", r#"{"orders":[{"__typename":"Order","id":"7"}]}"#),
+    let (_, _, outcome_received) = tokio::join!(
+        response(memory, "ask.1", EVENT),
+        response(memory, "several", r#"{"orders":[{"__typename":"Order","id":"7"}]}"#),
         router.execute(r#"{ a: ask(id: "1") { total } several { id total } }"#),
     );
-    assert_eq!(answered, r#"{"data":{"a":{"total":42},"several":[{"id":"7","total":42}]}}"#);
+    assert_eq!(
+        outcome_received,
+        r#"{"data":{"a":{"total":42},"several":[{"id":"7","total":42}]}}"#
+    );
     assert_eq!(router.orders.requests.load(Relaxed), 1, "both are one batch");
-    let (asked, answered) = tokio::join!(
-        answer(memory, "submit", EVENT),
+    let (asked, outcome_received) = tokio::join!(
+        response(memory, "submit", EVENT),
         router.execute(r#"mutation { submit(id: "7") { id total } }"#)
     );
     assert_eq!(asked, r#"{"id":"7"}"#);
-    assert_eq!(answered, r#"{"data":{"submit":{"id":"7","total":42}}}"#);
+    assert_eq!(outcome_received, r#"{"data":{"submit":{"id":"7","total":42}}}"#);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The hub as the server uses it: its own tasks, a provider, execution on a core, and outlets.
+//! Tests of the hub as the server uses it: its own tasks, a provider, execution on a core, and outlets.
 
 mod stage;
 
@@ -6,20 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use bindings::Source;
 use events::{
     EventFuture, EventStream, Memory, MemorySettings, Message, Provider, ProviderStats,
     PublishError, SourceError, Wanted,
 };
 use execute::{ErrorCode, GraphqlError, LocalFuture, Payload};
 use hub::{
-    GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
+    GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve,
     SubscribeRequest, TriggerEvent, TriggerState,
 };
 use stage::{Listener, OneCore, with_hub, with_hub_and_cursors};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-/// Answers with `{"data":event}`.
+/// A resolver with the payload `{"data":event}`.
 struct Echo;
 
 impl Resolve for Echo {
@@ -91,7 +92,7 @@ async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast()
         assert_eq!(listener.next().await, r#"{"data":2}"#);
         drop(second);
         assert_eq!(listener.next().await, "end: unsubscribed");
-        // The shard has told the outlet before it answers.
+        // The shard sends the command to the outlet before it replies.
         assert_eq!(hub.topology().await, []);
         assert_eq!(stats.subscribers.load(Relaxed), 0);
     })
@@ -99,7 +100,7 @@ async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast()
 }
 
 #[tokio::test]
-async fn who_has_no_events_is_told_where_it_is_in_time_and_comes_again_from_there() {
+async fn a_subscriber_without_events_gets_a_position_in_time_and_resumes_from_it() {
     let settings = HubSettings {
         position_interval: Some(Duration::from_millis(5)),
         ring_events: 0,
@@ -111,10 +112,10 @@ async fn who_has_no_events_is_told_where_it_is_in_time_and_comes_again_from_ther
         let first = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
         assert_eq!(listener.next().await, "join");
         let told = listener.next().await;
-        let cursor = told.strip_prefix("position: ").expect("it is told").to_owned();
+        let cursor = told.strip_prefix("position: ").expect("a position arrives").to_owned();
         first.unsubscribe();
         assert_eq!(listener.next().await, "end: unsubscribed");
-        // Nothing is left that might have to be told.
+        // No trigger with positions is left.
         assert_eq!(hub.topology().await, []);
 
         provider.publish(Message::new("a", "2")).await.unwrap();
@@ -124,7 +125,11 @@ async fn who_has_no_events_is_told_where_it_is_in_time_and_comes_again_from_ther
         assert_eq!(listener.next().await, "join");
         let payload = listener.next().await;
         assert!(payload.starts_with(r#"{"data":2,"#), "{payload}");
-        assert_ne!(payload.split('"').nth_back(1), Some(cursor.as_str()), "it is further now");
+        assert_ne!(
+            payload.split('"').nth_back(1),
+            Some(cursor.as_str()),
+            "the position is later now"
+        );
         assert!(hub.stats().positions.load(Relaxed) >= 1);
     })
     .await;
@@ -171,8 +176,8 @@ async fn a_resolution_that_panics_costs_its_own_event_only() {
 }
 
 #[tokio::test]
-async fn what_is_being_resolved_for_nobody_is_dropped_on_its_core() {
-    /// Says when it starts, and when it is dropped.
+async fn a_resolution_without_subscribers_is_dropped_on_its_core() {
+    /// Reports when it starts, and when it is dropped.
     struct Held(mpsc::UnboundedSender<&'static str>);
     struct SayDropped(mpsc::UnboundedSender<&'static str>);
     impl Drop for SayDropped {
@@ -203,7 +208,7 @@ async fn what_is_being_resolved_for_nobody_is_dropped_on_its_core() {
 }
 
 #[tokio::test]
-async fn one_subscriber_too_many_is_refused_and_a_place_that_is_left_is_free_again() {
+async fn one_subscriber_too_many_is_refused_and_a_released_slot_is_free_again() {
     let settings = HubSettings { subscribers_max: 1, ..HubSettings::default() };
     with_hub(settings, async |hub: Arc<Hub>| {
         let (provider, mut listener) = (memory(), Listener::new());
@@ -219,7 +224,7 @@ async fn one_subscriber_too_many_is_refused_and_a_place_that_is_left_is_free_aga
 }
 
 #[tokio::test]
-async fn a_provider_that_never_answers_does_not_hold_up_its_neighbours() {
+async fn a_provider_that_never_responds_does_not_hold_up_others() {
     struct Mute(ProviderStats);
     impl Provider for Mute {
         fn name(&self) -> &str {
@@ -238,7 +243,7 @@ async fn a_provider_that_never_answers_does_not_hold_up_its_neighbours() {
             &self.0
         }
     }
-    // One shard, so that they are neighbours.
+    // There is one shard, so both share it.
     let settings = HubSettings { shards: 1, ..HubSettings::default() };
     with_hub(settings, async |hub: Arc<Hub>| {
         let mute: Arc<dyn Provider> = Arc::new(Mute(ProviderStats::default()));
@@ -248,7 +253,7 @@ async fn a_provider_that_never_answers_does_not_hold_up_its_neighbours() {
         tokio::pin!(waits);
         let _live = tokio::select! {
             biased;
-            _ = &mut waits => panic!("nobody answers"),
+            _ = &mut waits => panic!("the provider never responds"),
             live = live => live.unwrap(),
         };
         provider.publish(Message::new("a", "1")).await.unwrap();
@@ -261,7 +266,7 @@ async fn a_provider_that_never_answers_does_not_hold_up_its_neighbours() {
 async fn a_provider_that_is_closed_ends_its_subscriptions() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (provider, mut listener) = (memory(), Listener::new());
-        // The hub itself must not keep a closed provider: this stands for its last other owner.
+        // The hub itself must not keep a closed provider: this is its last other owner.
         let (stop, stream) = mpsc::channel(1);
         drop(provider);
         let ends: Arc<dyn Provider> =
@@ -298,7 +303,7 @@ async fn a_provider_that_is_closed_ends_its_subscriptions() {
 }
 
 #[tokio::test]
-async fn a_reload_and_a_shutdown_have_told_everybody_when_they_return() {
+async fn all_outlets_have_their_commands_when_a_reload_or_a_shutdown_returns() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (provider, mut listener) = (memory(), Listener::new());
         let gone = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
@@ -320,14 +325,14 @@ async fn a_reload_and_a_shutdown_have_told_everybody_when_they_return() {
         drop(gone);
         hub.shutdown().await;
         assert_eq!(listener.next().await, "end: SHUTTING_DOWN");
-        assert!(listener.told.try_recv().is_err(), "nothing follows");
+        assert!(listener.told.try_recv().is_err(), "no command follows");
         let late = hub.subscribe(request(&provider, &listener, 3, Arc::new(Echo))).await;
         assert_eq!(late.unwrap_err().code, ErrorCode::ShuttingDown);
     })
     .await;
 }
 
-/// Keeps count of who is in which group, from several shards at once.
+/// Counts the subscribers of each group, from several shards at once.
 #[derive(Default)]
 struct Counting(std::sync::Mutex<std::collections::HashMap<(hub::GroupId, u64), Counts>>);
 
@@ -339,7 +344,7 @@ struct Counts {
 
 impl Outlet for Counting {
     fn send(&self, command: OutletCommand) {
-        let mut members = self.0.lock().expect("a broken promise ends the test");
+        let mut members = self.0.lock().expect("a broken guarantee ends the test");
         match command {
             OutletCommand::Join { group, member } => {
                 members.entry((group, member.connection)).or_default().joins += 1;
@@ -348,7 +353,7 @@ impl Outlet for Counting {
                 let is_live = |counts: &Counts| counts.joins > counts.ends;
                 assert!(
                     members.iter().any(|(key, counts)| key.0 == group && is_live(counts)),
-                    "only groups with members here are delivered to"
+                    "only groups with subscribers here get results"
                 );
             }
             OutletCommand::Leave { group, member } => {
@@ -367,7 +372,7 @@ impl Outlet for Counting {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
+async fn subscribers_that_come_and_go_on_many_threads_leave_nothing_behind() {
     const TASKS: u64 = 8;
     const EACH: u64 = 150;
     let (cores, mut jobs) = OneCore::new();
@@ -407,7 +412,7 @@ async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
         })
     });
     for comer in futures_util::future::join_all(comers).await {
-        comer.expect("no promise was broken");
+        comer.expect("no guarantee was broken");
     }
     hub.shutdown().await;
     assert_eq!(hub.topology().await, []);
@@ -417,20 +422,20 @@ async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
         [0, 0, 0]
     );
     let members = outlet.0.lock().unwrap();
-    assert_eq!(members.len() as u64, TASKS * EACH, "everybody joined");
+    assert_eq!(members.len() as u64, TASKS * EACH, "all subscribers joined");
     let once = Counts { joins: 1, ends: 1 };
-    assert!(members.values().all(|counts| *counts == once), "and ended once");
+    assert!(members.values().all(|counts| *counts == once), "all subscribers ended once");
 }
 
 #[tokio::test]
-async fn a_flood_is_worked_off_in_turns_and_in_order() {
+async fn many_events_are_handled_in_turns_and_in_order() {
     let settings = HubSettings { shards: 1, group_waiting: 10_000, ..HubSettings::default() };
     with_hub(settings, async |hub: Arc<Hub>| {
         let settings = MemorySettings { queue_events: 10_000, ..MemorySettings::default() };
         let provider: Arc<dyn Provider> = Arc::new(Memory::new("default", settings));
         let mut listener = Listener::new();
         let mut held = Vec::new();
-        // So many groups that a turn ends after a few events.
+        // There are so many groups that a turn ends after a few events.
         for operation in 0..1000 {
             let mut request = request(&provider, &listener, operation, Arc::new(Echo));
             request.operation.group.operation_id = operation.into();

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bindings::{Bindings, EventPublisher};
 use events::Providers;
 use execute::{AnswerHeaders, ClaimPath, Disclosure, Generation, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
-use hub::{Bindings, EventPublisher};
 use prepare::{LabelShares, Limits, PrepareSettings, Preparer};
 use sha2::{Digest, Sha256};
 use upstream::Upstream;
@@ -307,7 +307,7 @@ pub(crate) fn bind(
     providers: &Arc<Providers>,
 ) -> Result<Arc<Bindings>, Vec<Diagnostic>> {
     let bindings = Bindings::load(graph, providers).map_err(|errors| {
-        let diagnostic = |error: &hub::BindingError| {
+        let diagnostic = |error: &bindings::BindingError| {
             Diagnostic::error("events", error.to_string()).in_source(source)
         };
         errors.iter().map(diagnostic).collect::<Vec<_>>()

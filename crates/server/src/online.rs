@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use bindings::BoundTopic;
 use bytes::Bytes;
 use events::{Provider, Verdict};
 use execute::{FetchError, Subgraph, SubgraphRequest};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
-use hub::BoundTopic;
 use tokio::time::sleep;
 use upstream::Upstream;
 

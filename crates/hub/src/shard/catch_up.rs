@@ -1,34 +1,34 @@
-//! Groups that catch up. They are given older events, from the ring or by a side reader, until they have reached the
-//! position of their trigger. Then they are live, and become one with an equal group (see [`super::merge`]).
+//! Groups that catch up. They get older events, from the ring or by a side reader, until they have reached the position
+//! of their trigger. Then they are live, and are merged with an equal group (see [`super::group_merge`]).
 //!
-//! A group that catches up is never given more than it has room for, so no event is dropped: the ring waits, and the
+//! A group that catches up never gets more events than it has room for, so no event is dropped: the ring waits, and the
 //! side reader is paused. It does not matter when a side reader reaches the trigger's position: it serves a group until
 //! the ring covers the group's position in every lane.
 
 use std::sync::Arc;
 
+use bindings::FilteredEvent;
 use execute::{ErrorCode, GraphqlError};
 
-use super::errors::refuse;
-use super::group::{Catching, Group, Mode, Offered, catching};
+use super::client_errors::refuse;
+use super::group::{CatchUp, CatchUpSource, Group, OfferedEvent, catch_up_of};
 use super::outlets::Outlets;
-use super::side_reader::{FALLEN, SHARED, is_before};
+use super::side_reader::{FALLEN_BEHIND, SHARED, is_before};
 use super::trigger::replay_of;
-use super::{Shard, State, TriggerId};
+use super::{Shard, TriggerId, TriggerPhase};
 use crate::cursor::Resume;
-use crate::filter::FilteredEvent;
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation};
 
-/// The number of events from a side reader or the ring that wait in one group before it is given more. A few are
-/// enough, because the resolution of an event takes longer than the way of the next one through the shard.
+/// The number of events from a side reader or the ring that wait in one group before it gets more. A few are enough,
+/// because the resolution of an event takes longer than the way of the next one through the shard.
 pub(super) const READ_AHEAD: usize = 8;
 
-/// The number of looks in a row, with the pause of [`super::task`] between them, at which members of a group may have
-/// no room. Then the group is given more events, and the policy for slow clients acts: one client that takes nothing
-/// must not delay those that missed the same events. They amount to ten seconds, since a slow network needs some to
-/// take what may wait for a client.
-const HELD_MAX: u32 = 2000;
+/// The number of polls in a row, with the interval of [`super::task`] between them, at which subscribers of a group may
+/// have no room. Then the group gets more events, and the policy for slow clients acts: one client that reads nothing
+/// must not delay those that missed the same events. The polls amount to ten seconds, since a slow network needs some
+/// to take what may wait for a client.
+const FULL_POLLS_MAX: u32 = 2000;
 
 fn source_changed() -> GraphqlError {
     let message = "the graph was replaced, and the topics of this subscription with it, before all that it \
@@ -37,29 +37,29 @@ fn source_changed() -> GraphqlError {
 }
 
 impl Group {
-    /// True if its members have taken what they were given, or had enough time for it.
-    pub(super) fn may_be_given(&mut self, outlets: &Outlets) -> bool {
-        let Some(catching) = self.catching.as_deref_mut() else { return true };
+    /// True if its subscribers have read the events that they got, or had enough time for it.
+    pub(super) fn has_room_for_more(&mut self, outlets: &Outlets) -> bool {
+        let Some(catch_up) = self.catch_up.as_deref_mut() else { return true };
         let has_room = outlets.have_room(self.id, &self.members);
         if has_room {
-            catching.restore_patience();
+            catch_up.record_room();
         }
-        has_room || catching.held >= HELD_MAX
+        has_room || catch_up.full_polls >= FULL_POLLS_MAX
     }
 }
 
 impl Shard {
-    /// Gives a group that catches up the events that the ring has for it, as far as it has room. When it has had all of
-    /// them, it is live.
-    pub(super) fn feed(&mut self, group_id: GroupId) {
+    /// Delivers events of the ring to a group that catches up, as far as it has room. After the last of them the group
+    /// is live.
+    pub(super) fn feed_from_ring(&mut self, group_id: GroupId) {
         loop {
             let Some(group) = self.groups.get_mut(&group_id) else { return };
-            let may_be_given = group.may_be_given(&self.outlets);
+            let has_room_for_more = group.has_room_for_more(&self.outlets);
             // Several events wait only where they are resolved as a batch.
             let takes_batches = group.operation.resolve.takes_batches();
             let batch = READ_AHEAD.max(self.settings.batch_events);
-            let Some(Catching { position, mode: Mode::Ring { next }, .. }) =
-                group.catching.as_deref_mut()
+            let Some(CatchUp { position, source: CatchUpSource::Ring { next }, .. }) =
+                group.catch_up.as_deref_mut()
             else {
                 return;
             };
@@ -69,12 +69,12 @@ impl Shard {
             let has_all = group.waiting.is_empty();
             let trigger_id = group.trigger;
             let Some(trigger) = self.triggers.get_mut(&trigger_id) else { return };
-            let is_over = matches!(trigger.state, State::Ending(_));
+            let is_over = matches!(trigger.phase, TriggerPhase::Ending(_));
             let Some(replay) = &mut trigger.replay else { return };
             if !replay.ring_covers(position) {
-                return self.hand_to_reader(group_id);
+                return self.switch_to_reader(group_id);
             }
-            let Some(kept) = replay.ring.from(*next) else {
+            let Some(entry) = replay.ring.first_from(*next) else {
                 // A live event could make it drop an event that waits.
                 if !has_all {
                     return;
@@ -82,72 +82,76 @@ impl Shard {
                 if is_over || is_before(position, &replay.position) {
                     return self.go_live(group_id);
                 }
-                // The side reader was quicker than the trigger, which has yet to bring events that the group has had.
+                // The side reader was quicker than the trigger, which has yet to read events that the group has had.
                 replay.ahead.insert(group_id);
                 return;
             };
-            if !may_be_given {
-                return self.hold(group_id);
+            if !has_room_for_more {
+                return self.backpressure.wait_for_subscribers(group);
             }
-            *next = kept.place.number + 1;
-            if !position.advance(kept.place.mark) {
-                group.even_from = *next;
+            *next = entry.cursor.number + 1;
+            if !position.advance(entry.cursor.mark) {
+                group.in_order_from = *next;
                 continue;
             }
             let filter = group.operation.filter.as_deref();
             let passes = filter.is_none_or(|filter| {
-                FilteredEvent::read(&kept.event.event).is_some_and(|event| filter.passes(&event))
+                FilteredEvent::read(&entry.event.event).is_some_and(|event| filter.passes(&event))
             });
             if passes {
-                let (event, place) = (kept.event.clone(), Some(Arc::clone(&kept.place)));
-                let number = kept.place.number;
-                group.offer(Offered { event, number, place, is_stored: self.settings.catch_up });
+                let (event, cursor) = (entry.event.clone(), Some(Arc::clone(&entry.cursor)));
+                let number = entry.cursor.number;
+                group.offer(OfferedEvent {
+                    event,
+                    number,
+                    cursor,
+                    is_stored: self.settings.catch_up,
+                });
                 stats::add(&self.stats.replayed, 1);
                 stats::add(&self.stats.waiting, 1);
-                while self.start(group_id) {}
-                self.queue_if_ready(group_id);
+                self.scheduler.start_all(group, &mut self.effects);
             }
         }
     }
 
     /// Hands a group to a side reader, because the ring no longer has the events that the group needs next.
-    fn hand_to_reader(&mut self, group_id: GroupId) {
+    fn switch_to_reader(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let Some(catching) = group.catching.as_deref_mut() else { return };
-        let reader = if catching.was_live { FALLEN } else { SHARED };
-        (catching.mode, catching.reader) = (Mode::Reader, reader);
+        let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
+        let reader = if catch_up.was_live { FALLEN_BEHIND } else { SHARED };
+        (catch_up.source, catch_up.reader) = (CatchUpSource::Reader, reader);
         let id = group.trigger;
-        let resume = Resume::After(catching.position.clone());
+        let resume = Resume::After(catch_up.position.clone());
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(reader);
         side.reading.insert(group_id);
         if !side.serves(&resume) && !side.is_retrying {
-            self.read(id, reader);
+            self.open_reader(id, reader);
         }
     }
 
     /// Feeds the groups that were ahead of the trigger, which has been read further.
-    pub(super) fn feed_those_ahead(&mut self, id: TriggerId) {
+    pub(super) fn feed_groups_ahead(&mut self, id: TriggerId) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         for group in std::mem::take(&mut replay.ahead) {
-            self.feed(group);
+            self.feed_from_ring(group);
         }
     }
 
-    /// Makes a group live: it has been given everything that it missed.
+    /// Makes a group live, after it has got everything that it missed.
     fn go_live(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        if group.catching.take().is_some() {
+        if group.catch_up.take().is_some() {
             stats::subtract(&self.stats.catching_up, 1);
         }
         let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
         trigger.attach(group_id, &group.operation, true);
         if !trigger.is_found(group_id, &group.operation) {
-            trigger.twins.insert(group_id);
+            trigger.merge_candidates.insert(group_id);
         }
         if let Some(replay) = &mut trigger.replay {
-            replay.catching.swap_remove(&group_id);
-            replay.look_again();
+            replay.catching_up.swap_remove(&group_id);
+            replay.schedule_position_update();
         }
         if self.apply_deferred_move(group_id) {
             return;
@@ -156,20 +160,23 @@ impl Shard {
         self.end_if_drained(group_id);
     }
 
-    /// Gives a group more that may have room again, or merges it with an equal group if it may have met one.
-    pub(super) fn moved_on(&mut self, group_id: GroupId) {
+    /// Continues with a group after one of its events has ended: a group that catches up gets more if it has room, and
+    /// a live group is merged with an equal one if both are at the same event.
+    pub(super) fn advance_group(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let may_be_given = group.may_be_given(&self.outlets);
-        match group.catching.as_deref_mut() {
-            Some(Catching { mode: Mode::Ring { .. }, .. }) => return self.feed(group_id),
-            Some(Catching { mode: Mode::Reader, is_full, reader, .. }) => {
+        let has_room_for_more = group.has_room_for_more(&self.outlets);
+        match group.catch_up.as_deref_mut() {
+            Some(CatchUp { source: CatchUpSource::Ring { .. }, .. }) => {
+                return self.feed_from_ring(group_id);
+            }
+            Some(CatchUp { source: CatchUpSource::Reader, is_full, reader, .. }) => {
                 if *is_full && group.waiting.len() < READ_AHEAD {
-                    if !may_be_given {
-                        return self.hold(group_id);
+                    if !has_room_for_more {
+                        return self.backpressure.wait_for_subscribers(group);
                     }
                     *is_full = false;
                     let (id, reader) = (group.trigger, *reader);
-                    self.fewer_full(id, reader);
+                    self.decrement_full(id, reader);
                 }
                 return;
             }
@@ -177,126 +184,118 @@ impl Shard {
         }
         let Some(group) = self.groups.get(&group_id) else { return };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return };
-        if trigger.twins.is_empty() {
+        if trigger.merge_candidates.is_empty() {
             return;
         }
-        if trigger.twins.contains(&group_id) {
+        if trigger.merge_candidates.contains(&group_id) {
             return self.merge(group_id);
         }
         let key = &group.operation.group;
-        let is_twin =
+        let is_candidate =
             |id: &GroupId| self.groups.get(id).is_some_and(|it| it.operation.group == *key);
-        let twins: Vec<_> = trigger.twins.iter().copied().filter(is_twin).collect();
-        for twin in twins {
-            self.merge(twin);
+        let merge_candidates: Vec<_> =
+            trigger.merge_candidates.iter().copied().filter(is_candidate).collect();
+        for candidate in merge_candidates {
+            self.merge(candidate);
         }
     }
 
-    /// Has a group wait until its members have taken more of what they were given.
-    pub(super) fn hold(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        if let Some(catching) = group.catching.as_deref_mut()
-            && !std::mem::replace(&mut catching.is_held, true)
-        {
-            self.held.push(group_id);
-        }
+    /// True if a group waits for its subscribers. Then [`Shard::poll_backpressured`] must be called in a moment: outlets
+    /// do not report that they have room, since groups rarely wait for them.
+    pub(crate) fn has_backpressured(&self) -> bool {
+        !self.backpressure.is_empty()
     }
 
-    /// True if a group waits for its members. Then [`Shard::look_after_held`] must be called in a moment: outlets do
-    /// not report that they have room, since groups rarely wait for them.
-    pub(crate) fn is_holding(&self) -> bool {
-        !self.held.is_empty() || !self.held_back.is_empty()
-    }
-
-    /// Gives more to groups that waited for their members, if these have room again.
-    pub(crate) fn look_after_held(&mut self) {
+    /// Continues with groups that waited for their subscribers, if these have room again.
+    pub(crate) fn poll_backpressured(&mut self) {
         self.release_held_back();
-        for group_id in std::mem::take(&mut self.held) {
+        for group_id in self.backpressure.take_catching_up() {
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             let has_room = self.outlets.have_room(group_id, &group.members);
-            if let Some(catching) = group.catching.as_deref_mut() {
-                catching.is_held = false;
+            if let Some(catch_up) = group.catch_up.as_deref_mut() {
+                catch_up.is_backpressured = false;
                 if has_room {
-                    catching.restore_patience();
+                    catch_up.record_room();
                 } else {
-                    catching.held += 1;
+                    catch_up.full_polls += 1;
                 }
-                self.moved_on(group_id);
+                self.advance_group(group_id);
             }
         }
     }
 
     /// Removes a group from those that subscribers join by their cursor: it has delivered something, or its operation
     /// was replaced.
-    pub(super) fn served(&mut self, group_id: GroupId) {
+    pub(super) fn stop_joining_by_cursor(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if let Some(trigger) = self.triggers.get_mut(&group.trigger) {
-            trigger.forget_fresh(group_id, &group.operation);
+            trigger.remove_joinable_for_state(group_id, &group.operation);
         }
-        let Some(key) = group.unserved.take() else { return };
+        let Some(key) = group.catch_up_key.take() else { return };
         if let Some(replay) = replay_of(&mut self.triggers, group.trigger) {
-            replay.forget_unserved(group_id, Some(&key));
+            replay.remove_catch_up_key(group_id, Some(&key));
         }
     }
 
     /// Removes a group that ends, or moves to another trigger, from everything that makes it catch up.
-    pub(super) fn forget_resumed(&mut self, group_id: GroupId) {
+    pub(super) fn stop_catch_up(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let id = group.trigger;
-        let (catching, unserved) = (group.catching.take(), group.unserved.take());
+        let (catch_up, catch_up_key) = (group.catch_up.take(), group.catch_up_key.take());
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        trigger.twins.swap_remove(&group_id);
-        trigger.forget_fresh(group_id, &group.operation);
+        trigger.merge_candidates.swap_remove(&group_id);
+        trigger.remove_joinable_for_state(group_id, &group.operation);
         let Some(replay) = trigger.replay.as_mut() else { return };
-        replay.forget_unserved(group_id, unserved.as_deref());
-        replay.catching.swap_remove(&group_id);
+        replay.remove_catch_up_key(group_id, catch_up_key.as_deref());
+        replay.catching_up.swap_remove(&group_id);
         replay.ahead.swap_remove(&group_id);
-        if let Some(catching) = catching {
+        if let Some(catch_up) = catch_up {
             stats::subtract(&self.stats.catching_up, 1);
-            let reader = catching.reader;
+            let reader = catch_up.reader;
             replay.side(reader).reading.swap_remove(&group_id);
-            if catching.is_full {
-                self.fewer_full(id, reader);
+            if catch_up.is_full {
+                self.decrement_full(id, reader);
             }
         }
         self.close_reader_if_unused(id);
     }
 
     /// Handles a gap in the live events: groups that catch up from the ring read the missing events with a side reader.
-    pub(super) fn gap_for_those_on_the_way(&mut self, id: TriggerId) {
+    pub(super) fn gap_for_catch_up_groups(&mut self, id: TriggerId) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         replay.gap();
         let is_on_ring = |id: &GroupId| {
-            catching(&self.groups, *id).is_some_and(|it| matches!(it.mode, Mode::Ring { .. }))
+            catch_up_of(&self.groups, *id)
+                .is_some_and(|it| matches!(it.source, CatchUpSource::Ring { .. }))
         };
-        let on_ring: Vec<_> = replay.catching.iter().copied().filter(is_on_ring).collect();
+        let on_ring: Vec<_> = replay.catching_up.iter().copied().filter(is_on_ring).collect();
         for group in on_ring {
-            self.hand_to_reader(group);
+            self.switch_to_reader(group);
         }
     }
 
     /// Handles the end of a trigger's source for the groups that catch up. If it ended with an error, they and the
     /// subscribers that wait for a side reader get the error.
-    pub(super) fn end_those_on_the_way(&mut self, id: TriggerId) {
+    pub(super) fn end_catch_up_groups(&mut self, id: TriggerId) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        let State::Ending(reason) = &trigger.state else { return };
+        let TriggerPhase::Ending(reason) = &trigger.phase else { return };
         let reason = reason.clone();
         let Some(replay) = &mut trigger.replay else { return };
         let EndReason::Error(error) = &reason else {
             // They get the events that they missed, and then end like live groups.
             for group in std::mem::take(&mut replay.ahead) {
-                self.feed(group);
+                self.feed_from_ring(group);
             }
             return;
         };
-        for joining in replay.take_waiting() {
-            refuse(joining, (**error).clone());
+        for pending in replay.take_waiting() {
+            refuse(pending, (**error).clone());
         }
-        let all: Vec<_> = replay.catching.iter().copied().collect();
+        let all: Vec<_> = replay.catching_up.iter().copied().collect();
         for group_id in all {
-            if catching(&self.groups, group_id).is_some_and(|it| it.was_live) {
+            if catch_up_of(&self.groups, group_id).is_some_and(|it| it.was_live) {
                 // Like a live group, it delivers the events that it holds. Then it ends, or moves to another source.
-                self.forget_resumed(group_id);
+                self.stop_catch_up(group_id);
                 self.go_live(group_id);
             } else {
                 self.end_group(group_id, &reason);
@@ -306,14 +305,14 @@ impl Shard {
     }
 
     /// Replaces the operation of a group that catches up, for a new graph. False if the group does not catch up.
-    pub(super) fn splice_on_the_way(
+    pub(super) fn replace_operation_of_catch_up(
         &mut self,
         group_id: GroupId,
         operation: &LiveOperation,
     ) -> bool {
         let scope = self.scope(operation);
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
-        let Some(was_live) = group.catching.as_deref().map(|it| it.was_live) else { return false };
+        let Some(was_live) = group.catch_up.as_deref().map(|it| it.was_live) else { return false };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return false };
         // A graph between the two may have wanted a move.
         group.moving_later = None;
@@ -322,7 +321,7 @@ impl Shard {
             group.operation = Arc::new(LiveOperation { source, ..operation.clone() });
             group.change_scope(scope);
             stats::add(&self.stats.spliced, 1);
-            self.served(group_id);
+            self.stop_joining_by_cursor(group_id);
         } else if was_live {
             // First it gets all events of the source that it leaves.
             group.moving_later = Some(Box::new(operation.clone()));

@@ -5,35 +5,35 @@
 //! has no room for. It is live again when it has resolved everything, and only then may fall behind again. Between the
 //! two lie as many events as may wait in a group, so a group at its limit does not change over with each event.
 //!
-//! Only events that the broker has deleted are lost: the group continues with the oldest stored event, and announces it
-//! by `extensions.gap`.
+//! Only events that the broker has deleted are lost: the group continues with the oldest stored event, and announces
+//! the loss by `extensions.gap`.
 //!
 //! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
 //! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
 
 use events::{Mark, Position, Start};
 
-use super::group::{Catching, Mode, catching, catching_mut};
+use super::group::{CatchUp, CatchUpSource, catch_up_mut, catch_up_of};
 use super::replay::Replay;
 use super::side_reader::{FIRST_SLOW, SIDE_READERS_MAX, earliest};
 use super::trigger::replay_of;
-use super::{Effect, Shard, State, TriggerId};
+use super::{Effect, Shard, TriggerId, TriggerPhase};
 use crate::cursor::Resume;
 use crate::stats;
 use crate::{GroupId, LiveOperation};
 
-/// The number of looks, of 25 ms each, at which a reader is found waiting for some of its groups before these are given
+/// The number of polls, 25 ms apart, at which a reader is found waiting for some of its groups before these are given
 /// another reader.
-const STALL_LOOKS: u32 = 10;
+const STALL_POLLS: u32 = 10;
 
-/// The number of looks, of 25 ms each, between two attempts to open a reader for groups that have fallen behind.
-const RETRY_LOOKS: u32 = 40;
+/// The number of polls, 25 ms apart, between two attempts to open a reader for groups that have fallen behind.
+const RETRY_POLLS: u32 = 40;
 
 /// A reader that could not be opened and is tried again.
-pub(super) struct Retry {
+pub(super) struct ReaderRetry {
     trigger: TriggerId,
     reader: usize,
-    looks: u32,
+    polls: u32,
 }
 
 impl Shard {
@@ -53,13 +53,13 @@ impl Shard {
         let (id, moving_to) = (group.trigger, group.moving_to.take());
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
         let Some(replay) = &mut trigger.replay else { return };
-        let mode = Mode::Ring { next: replay.next_number };
-        let mut catching = Catching::new(replay.position.clone(), mode);
-        catching.was_live = true;
-        group.catching = Some(Box::new(catching));
-        replay.catching.insert(group_id);
+        let source = CatchUpSource::Ring { next: replay.next_number };
+        let mut catch_up = CatchUp::new(replay.position.clone(), source);
+        catch_up.was_live = true;
+        group.catch_up = Some(Box::new(catch_up));
+        replay.catching_up.insert(group_id);
         trigger.detach(group_id, &group.operation);
-        trigger.twins.swap_remove(&group_id);
+        trigger.merge_candidates.swap_remove(&group_id);
         stats::add(&self.stats.fell_behind, 1);
         stats::add(&self.stats.catching_up, 1);
         if let Some(target) = moving_to {
@@ -69,8 +69,8 @@ impl Shard {
 
     /// Keeps a group that waits for another trigger at its own until it has caught up.
     fn defer_move(&mut self, group_id: GroupId, target: TriggerId) {
-        let state = self.triggers.get_mut(&target).map(|it| &mut it.state);
-        if let Some(State::Opening(waiting)) = state
+        let state = self.triggers.get_mut(&target).map(|it| &mut it.phase);
+        if let Some(TriggerPhase::Opening(waiting)) = state
             && let Some(at) = waiting.moving.iter().position(|(group, _)| *group == group_id)
         {
             let (_, operation) = waiting.moving.swap_remove(at);
@@ -81,28 +81,29 @@ impl Shard {
         self.close_if_unused(target);
     }
 
-    /// Changes a group that is live again over to the source of a graph that came meanwhile. False if there is none.
+    /// Moves a group that is live again to the source of a graph that was loaded meanwhile. Returns false if there is
+    /// none.
     pub(super) fn apply_deferred_move(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
         let Some(operation) = group.moving_later.take() else { return false };
-        self.splice(group_id, *operation);
+        self.replace_operation(group_id, *operation);
         true
     }
 
     /// Schedules another attempt to open a reader of groups that have fallen behind.
-    pub(super) fn retry_reader(&mut self, trigger: TriggerId, reader: usize) {
+    pub(super) fn schedule_reader_retry(&mut self, trigger: TriggerId, reader: usize) {
         let replay = replay_of(&mut self.triggers, trigger);
         let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
         if !std::mem::replace(&mut side.is_retrying, true) {
-            self.retrying.push(Retry { trigger, reader, looks: 0 });
+            self.retrying.push(ReaderRetry { trigger, reader, polls: 0 });
         }
     }
 
     /// Opens readers again after their pause.
     pub(super) fn poll_retries(&mut self) {
         for mut retry in std::mem::take(&mut self.retrying) {
-            retry.looks += 1;
-            if retry.looks < RETRY_LOOKS {
+            retry.polls += 1;
+            if retry.polls < RETRY_POLLS {
                 self.retrying.push(retry);
                 continue;
             }
@@ -111,7 +112,7 @@ impl Shard {
             let Some(side) = side else { continue };
             side.is_retrying = false;
             if side.stream.is_none() && !side.reading.is_empty() {
-                self.read(retry.trigger, retry.reader);
+                self.open_reader(retry.trigger, retry.reader);
             }
         }
     }
@@ -137,7 +138,7 @@ impl Shard {
                 true => side.stalled + 1,
                 false => side.stalled.saturating_sub(1),
             };
-            if side.stalled == 0 || side.stalled >= STALL_LOOKS {
+            if side.stalled == 0 || side.stalled >= STALL_POLLS {
                 side.is_watched = false;
                 if side.stalled > 0 {
                     self.separate_slow_groups(trigger, reader);
@@ -157,9 +158,9 @@ impl Shard {
             // All readers are taken: the slowest groups share the pace of the slowest.
             return;
         }
-        let is_full = |id: &GroupId| catching(&self.groups, *id).is_some_and(|it| it.is_full);
+        let is_full = |id: &GroupId| catch_up_of(&self.groups, *id).is_some_and(|it| it.is_full);
         let full: Vec<_> = replay.side(from).reading.iter().copied().filter(is_full).collect();
-        let of_full = full.iter().filter_map(|id| catching(&self.groups, *id));
+        let of_full = full.iter().filter_map(|id| catch_up_of(&self.groups, *id));
         let earliest = Resume::After(earliest(of_full.map(|it| &it.position)));
         let serves = |replay: &Replay, index: usize| {
             replay.readers.get(index).is_some_and(|it| it.serves(&earliest))
@@ -171,21 +172,21 @@ impl Shard {
             replay.side(from).reading.swap_remove(&group_id);
             replay.side(from).full -= 1;
             replay.side(to).reading.insert(group_id);
-            if let Some(catching) = catching_mut(&mut self.groups, group_id) {
-                catching.is_full = false;
-                catching.reader = to;
+            if let Some(catch_up) = catch_up_mut(&mut self.groups, group_id) {
+                catch_up.is_full = false;
+                catch_up.reader = to;
             }
         }
-        let is_served = serves(replay, to);
+        let is_served_by_replay = serves(replay, to);
         let side = replay.side(from);
         if side.full == 0
             && let Some(stream) = side.stream.as_mut().filter(|it| it.is_paused)
         {
             stream.is_paused = false;
-            self.effects.push(Effect::ReadOn { trigger: id, pass: stream.pass });
+            self.effects.push(Effect::ResumeReader { trigger: id, stream_id: stream.stream_id });
         }
-        if !is_served {
-            self.read(id, to);
+        if !is_served_by_replay {
+            self.open_reader(id, to);
         }
     }
 
@@ -196,11 +197,11 @@ impl Shard {
         let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
         for group_id in &side.reading {
             let Some(group) = self.groups.get_mut(group_id) else { continue };
-            let Some(catching) = group.catching.as_deref().filter(|it| it.was_live) else {
+            let Some(catch_up) = group.catch_up.as_deref().filter(|it| it.was_live) else {
                 continue;
             };
             let nothing = Mark { lane: begin.lane, ..Mark::default() };
-            if catching.position.lane(begin.lane).unwrap_or(nothing) < begin {
+            if catch_up.position.lane(begin.lane).unwrap_or(nothing) < begin {
                 group.gap();
                 stats::add(&self.stats.outrun, 1);
             }
@@ -208,7 +209,7 @@ impl Shard {
     }
 
     /// Treats a reader that began with the oldest event like any other, once it has said where its lanes begin.
-    pub(super) fn oldest_is_known(&mut self, id: TriggerId, reader: usize) {
+    pub(super) fn on_oldest_known(&mut self, id: TriggerId, reader: usize) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let Some(side) = replay.readers.get_mut(reader) else { return };
         let Some(stream) = side.stream.as_mut().filter(|it| matches!(it.start, Start::All)) else {
@@ -216,8 +217,8 @@ impl Shard {
         };
         stream.start = Start::After(Position::default());
         for group_id in &side.reading {
-            if let Some(catching) = catching_mut(&mut self.groups, *group_id) {
-                catching.from_oldest = false;
+            if let Some(catch_up) = catch_up_mut(&mut self.groups, *group_id) {
+                catch_up.from_oldest = false;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Groups that cannot keep up with a source that stores its events, played by hand.
+//! Tests of groups that cannot keep up with a source that stores its events, with a scripted shard.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,12 +8,12 @@ use events::{
     PublishError, SourceError, SourceMessage, Start, StreamEnd, Wanted,
 };
 
-use super::resume_tests::{Play, after, joined, mark, position};
-use super::scripted::{Stage, member};
-use super::{Reading, TriggerId};
+use super::resumption_tests::{Play, after, joined, mark, position};
+use super::scripted_stage::{Stage, member};
+use super::{ReaderStep, TriggerId};
 use crate::{HubSettings, Member, Subscription};
 
-/// One event is resolved at a time and two may wait.
+/// Settings with one event in flight and two that may wait.
 fn settings(ring_events: usize) -> HubSettings {
     HubSettings { group_in_flight: 1, group_waiting: 2, ring_events, ..HubSettings::default() }
 }
@@ -23,7 +23,7 @@ fn numbers(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
 }
 
 impl Play {
-    /// A live group that was offered the events up to `last` and has resolved none of them.
+    /// Makes a live group that was offered the events up to `last` and has resolved none of them.
     fn overrun(settings: HubSettings, last: u64) -> (Self, TriggerId, Member, Subscription) {
         let mut play = Self::with(settings);
         let (trigger, member, subscription) = play.live(0);
@@ -31,12 +31,15 @@ impl Play {
         (play, trigger, member, subscription)
     }
 
-    /// Reads and resolves, from `next` to `last`, as fast as the groups take it.
-    fn read_all(&mut self, trigger: TriggerId, pass: u64, mut next: u64, last: u64) {
+    /// Reads and resolves the events from `next` to `last`, as fast as the groups accept them.
+    fn read_all(&mut self, trigger: TriggerId, stream_id: u64, mut next: u64, last: u64) {
         for _ in 0..1000 {
-            let is_paused = self.stage.readers_paused.contains(&(trigger, pass));
-            if next <= last && !is_paused && !self.stage.readers_closed.contains(&(trigger, pass)) {
-                self.read(trigger, pass, next);
+            let is_paused = self.stage.readers_paused.contains(&(trigger, stream_id));
+            if next <= last
+                && !is_paused
+                && !self.stage.readers_closed.contains(&(trigger, stream_id))
+            {
+                self.read(trigger, stream_id, next);
                 next += 1;
             } else if !self.stage.resolutions.is_empty() {
                 self.stage.resolve(0);
@@ -52,7 +55,7 @@ impl Play {
 }
 
 #[test]
-fn a_group_that_cannot_keep_up_is_given_every_event_from_the_ring() {
+fn a_group_that_cannot_keep_up_gets_every_event_from_the_ring() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 20);
     assert_eq!(play.count(|it| &it.fell_behind), 1);
     assert_eq!(play.count(|it| &it.catching_up), 1);
@@ -70,42 +73,42 @@ fn a_group_that_cannot_keep_up_is_given_every_event_from_the_ring() {
 #[test]
 fn a_group_that_is_further_behind_than_the_ring_reads_from_the_broker() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
-    // It holds 1 to 4, and takes more when those are on their way.
+    // It holds 1 to 4, and gets more when those are in flight.
     while play.stage.readers_opening.is_empty() {
         play.stage.resolve(0);
     }
     assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 4)])));
-    let (_, pass, _) = play.stage.open_reader(Ok(()));
-    play.read_all(trigger, pass, 5, 20);
+    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    play.read_all(trigger, stream_id, 5, 20);
     assert_eq!(play.heard(member), numbers(1..=20));
     assert!(!play.has_announced_a_loss(member));
-    assert_eq!(play.stage.readers_closed, [(trigger, pass)]);
+    assert_eq!(play.stage.readers_closed, [(trigger, stream_id)]);
 }
 
 #[test]
-fn a_new_subscriber_is_given_live_events_and_becomes_one_with_the_group_that_was_behind() {
+fn a_new_subscriber_gets_live_events_and_its_group_is_merged_with_the_one_that_was_behind() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 10);
-    let (new, answer) = play.come(1, None);
-    let _new = joined(answer);
+    let (new, reply) = play.come(1, None);
+    let _new = joined(reply);
     assert_eq!(play.groups(), 2);
     play.events(trigger, [11]);
     play.stage.resolve_all();
     assert_eq!(play.heard(member), numbers(1..=11));
     assert_eq!(play.heard(new), numbers([11]));
-    assert_eq!(play.groups(), 1, "they are one group again");
+    assert_eq!(play.groups(), 1, "the groups are merged again");
 }
 
 #[test]
-fn deleted_events_are_a_gap_and_the_oldest_that_is_stored_follows() {
+fn deleted_events_are_a_gap_and_the_oldest_stored_event_follows() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
     while play.stage.readers_opening.is_empty() {
         play.stage.resolve(0);
     }
     play.stage.open_reader(Err(SourceError::Gone { provider: "p".into() }));
     assert_eq!(play.stage.readers_opening[0].2, Start::All, "the subscription does not end");
-    let (_, pass, _) = play.stage.open_reader(Ok(()));
-    play.stage.read(trigger, pass, SourceMessage::Passed(mark(0, 8)));
-    play.read_all(trigger, pass, 9, 20);
+    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    play.stage.read(trigger, stream_id, SourceMessage::Passed(mark(0, 8)));
+    play.read_all(trigger, stream_id, 9, 20);
     assert_eq!(play.heard(member), numbers((1..=4).chain(9..=20)));
     let heard = play.outlet.heard(member);
     let announced: Vec<_> = heard.iter().filter(|it| it.contains("\"gap\":true")).collect();
@@ -115,7 +118,7 @@ fn deleted_events_are_a_gap_and_the_oldest_that_is_stored_follows() {
 }
 
 #[test]
-fn a_reader_that_cannot_be_opened_is_tried_again_and_ends_nobody() {
+fn a_reader_that_cannot_be_opened_is_tried_again_and_ends_no_subscriber() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
     while play.stage.readers_opening.is_empty() {
         play.stage.resolve(0);
@@ -127,16 +130,16 @@ fn a_reader_that_cannot_be_opened_is_tried_again_and_ends_nobody() {
         play.look(40);
         assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 4)])));
     }
-    let (_, pass, _) = play.stage.open_reader(Ok(()));
-    play.read_all(trigger, pass, 5, 20);
+    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    play.read_all(trigger, stream_id, 5, 20);
     assert_eq!(play.heard(member), numbers(1..=20));
 }
 
 #[test]
 fn a_slow_group_holds_up_others_for_a_moment_only() {
     let (mut play, trigger, slow, _subscription) = Play::overrun(settings(2), 0);
-    let (quick, answer) = play.come(2, None);
-    let _quick = joined(answer);
+    let (quick, reply) = play.come(2, None);
+    let _quick = joined(reply);
     play.events(trigger, 1..=40);
     let mine = |play: &Play, group: usize| {
         let mut groups: Vec<_> = play.stage.resolutions.iter().map(|it| it.group).collect();
@@ -145,16 +148,16 @@ fn a_slow_group_holds_up_others_for_a_moment_only() {
         groups.get(group).copied()
     };
     let (slow_group, quick_group) = (mine(&play, 0).unwrap(), mine(&play, 1).unwrap());
-    // Both are behind the ring and read together; then one of them takes no more.
+    // Both are behind the ring and read together; then one of them accepts no more.
     while play.stage.readers_opening.is_empty() {
         play.stage.resolve(0);
     }
-    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
     for _ in 0..8 {
         play.stage.resolve_all();
     }
     let mut next = 5;
-    while play.read(trigger, pass, next) == Reading::On {
+    while play.read(trigger, stream_id, next) == ReaderStep::Continue {
         next += 1;
         let at = play.stage.resolutions.iter().position(|it| it.group == quick_group);
         play.stage.resolve(at.unwrap());
@@ -165,13 +168,16 @@ fn a_slow_group_holds_up_others_for_a_moment_only() {
         }
     };
     resolve_quick(&mut play);
-    assert!(play.stage.readers_paused.contains(&(trigger, pass)), "it waits for the slow one");
+    assert!(play.stage.readers_paused.contains(&(trigger, stream_id)), "it waits for the slow one");
     play.look(10);
-    assert!(!play.stage.readers_paused.contains(&(trigger, pass)), "and now no more");
+    assert!(
+        !play.stage.readers_paused.contains(&(trigger, stream_id)),
+        "the other group continues"
+    );
     let (of, other, _) = play.stage.open_reader(Ok(()));
-    assert!(of == trigger && other != pass);
+    assert!(of == trigger && other != stream_id);
     for offset in next + 1..=40 {
-        play.read(trigger, pass, offset);
+        play.read(trigger, stream_id, offset);
         resolve_quick(&mut play);
     }
     assert_eq!(play.heard(quick), numbers(1..=40));
@@ -219,16 +225,16 @@ fn a_group_that_waits_for_another_source_and_falls_behind_moves_later() {
 fn the_end_of_a_finite_source_comes_after_all_of_its_events() {
     for ring_events in [100, 2] {
         let (mut play, trigger, member, _subscription) = Play::overrun(settings(ring_events), 20);
-        let (again, answer) = play.come(2, after(&[(0, 15)]));
+        let (again, reply) = play.come(2, after(&[(0, 15)]));
         play.stage.message(trigger, SourceMessage::End(StreamEnd::Complete));
         for _ in 0..3 {
             play.stage.resolve_all();
             while !play.stage.readers_opening.is_empty() {
-                let (_, pass, _) = play.stage.open_reader(Ok(()));
-                play.read_all(trigger, pass, 5, 20);
+                let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+                play.read_all(trigger, stream_id, 5, 20);
             }
         }
-        let _again = joined(answer);
+        let _again = joined(reply);
         let mut expected = numbers(1..=20);
         expected.push("end: complete".into());
         assert_eq!(play.heard(member), expected);
@@ -238,7 +244,7 @@ fn the_end_of_a_finite_source_comes_after_all_of_its_events() {
 }
 
 #[test]
-fn an_end_for_another_reason_comes_after_what_the_group_holds() {
+fn an_end_with_an_error_comes_after_the_events_that_the_group_holds() {
     let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 20);
     play.stage.message(trigger, SourceMessage::End(StreamEnd::Gone("topic".into())));
     play.stage.resolve_all();
@@ -251,10 +257,10 @@ fn an_end_for_another_reason_comes_after_what_the_group_holds() {
 fn the_current_state_and_the_events_behind_it_survive_falling_behind() {
     let mut play = Play::with(settings(100));
     let operation = Stage::with_state(play.stage.operation("topic", 1, 0));
-    let (member, answer) = play.come_for(operation, None);
+    let (member, reply) = play.come_for(operation, None);
     let trigger = play.stage.open();
     play.stage.message(trigger, SourceMessage::Passed(mark(0, 0)));
-    let _subscription = joined(answer);
+    let _subscription = joined(reply);
     play.events(trigger, 1..=10);
     play.stage.resolve_all();
     let heard = play.heard(member);
@@ -263,21 +269,21 @@ fn the_current_state_and_the_events_behind_it_survive_falling_behind() {
 }
 
 #[test]
-fn a_client_that_takes_little_at_a_time_does_not_hold_up_a_group_that_was_live() {
+fn a_client_that_reads_little_at_a_time_does_not_hold_up_a_group_that_was_live() {
     let (mut play, _, _, _subscription) = Play::overrun(settings(100), 40);
     play.outlet.turn();
-    while !play.stage.shard.is_holding() {
+    while !play.stage.shard.has_backpressured() {
         play.stage.resolve(0);
     }
-    let look = |play: &mut Play, looks: u32| {
-        for _ in 0..looks {
-            play.stage.shard.look_after_held();
+    let look = |play: &mut Play, polls: u32| {
+        for _ in 0..polls {
+            play.stage.shard.poll_backpressured();
             play.stage.take_effects();
         }
     };
     let mut taken = 0;
     for _ in 0..4 {
-        // A little less than ten seconds, and a moment in which it takes something.
+        // A little less than ten seconds, and a moment in which it reads something.
         look(&mut play, 1500);
         play.outlet.turn();
         look(&mut play, 1);
@@ -286,7 +292,7 @@ fn a_client_that_takes_little_at_a_time_does_not_hold_up_a_group_that_was_live()
         play.stage.resolve_all();
         taken += play.count(|it| &it.replayed) - before;
     }
-    assert!(!play.stage.shard.is_holding() && taken > 10, "{taken}");
+    assert!(!play.stage.shard.has_backpressured() && taken > 10, "{taken}");
     assert_eq!(play.count(|it| &it.catching_up), 0, "the group is live again");
 }
 
@@ -302,25 +308,25 @@ fn an_outlet_that_does_not_run_makes_a_live_group_fall_behind_and_loses_nothing(
         }
         assert_eq!(play.heard(member), numbers([]));
         assert_eq!((play.count(|it| &it.held_back), play.count(|it| &it.fell_behind)), (1, 1));
-        assert!(play.stage.resolutions.is_empty(), "more results would only be held back");
+        assert!(play.stage.resolutions.is_empty(), "further results would only be held back");
         play.outlet.starve(false);
         let look = |play: &mut Play| {
-            play.stage.shard.look_after_held();
+            play.stage.shard.poll_backpressured();
             play.stage.take_effects();
         };
         look(&mut play);
         play.stage.resolve_all();
         look(&mut play);
         for _ in 0..play.stage.readers_opening.len() {
-            let (_, pass, _) = play.stage.open_reader(Ok(()));
-            play.read_all(trigger, pass, 5, 20);
+            let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+            play.read_all(trigger, stream_id, 5, 20);
         }
         play.events(trigger, [21]);
         play.stage.resolve_all();
         assert_eq!(play.heard(member), numbers(1..=21));
         assert!(!play.has_announced_a_loss(member));
         assert_eq!(play.count(|it| &it.catching_up), 0, "the group is live again");
-        assert!(!play.stage.shard.is_holding());
+        assert!(!play.stage.shard.has_backpressured());
     }
 }
 
@@ -332,7 +338,7 @@ fn an_outlet_that_has_room_for_one_result_at_a_time_gets_them_in_order() {
         play.stage.resolve(0);
         assert_eq!(play.heard(member), numbers(1..offset));
         play.outlet.starve(false);
-        play.stage.shard.look_after_held();
+        play.stage.shard.poll_backpressured();
         play.stage.take_effects();
         assert_eq!(play.heard(member), numbers(1..=offset));
     }
@@ -346,7 +352,7 @@ fn the_end_of_a_source_comes_after_the_results_that_an_outlet_did_not_accept() {
     play.stage.message(trigger, SourceMessage::End(StreamEnd::Complete));
     assert_eq!(play.heard(member), numbers([]));
     play.outlet.starve(false);
-    play.stage.shard.look_after_held();
+    play.stage.shard.poll_backpressured();
     play.stage.take_effects();
     assert_eq!(play.heard(member), ["1", "end: complete"]);
     assert!(play.stage.shard.triggers.is_empty() && play.groups() == 0);
@@ -357,16 +363,16 @@ fn a_client_that_leaves_while_its_results_are_held_back_leaves_nothing_behind() 
     let (mut play, _, _, subscription) = Play::overrun(settings(100), 6);
     play.outlet.starve(true);
     play.stage.resolve(0);
-    assert!(play.stage.shard.is_holding());
+    assert!(play.stage.shard.has_backpressured());
     play.stage.leave(subscription);
-    play.stage.shard.look_after_held();
+    play.stage.shard.poll_backpressured();
     play.stage.take_effects();
-    assert!(!play.stage.shard.is_holding() && play.groups() == 0);
+    assert!(!play.stage.shard.has_backpressured() && play.groups() == 0);
     assert!(play.stage.shard.triggers.is_empty());
 }
 
 #[test]
-fn the_policy_latest_drops_events_of_stores_too() {
+fn the_policy_latest_also_drops_stored_events() {
     let settings = HubSettings { catch_up: false, ..settings(100) };
     let (mut play, _, member, _subscription) = Play::overrun(settings, 20);
     play.stage.resolve_all();
@@ -375,7 +381,7 @@ fn the_policy_latest_drops_events_of_stores_too() {
     assert_eq!(play.count(|it| &it.fell_behind), 0);
 }
 
-/// A broker that stores its events, and is not in this process.
+/// A broker that stores its events outside of this process.
 struct Broker(Memory);
 
 impl Provider for Broker {
@@ -410,9 +416,9 @@ fn without_cursors_a_trigger_keeps_stored_events_only_to_catch_up() {
         let mut stage = Stage::new(HubSettings { catch_up, ..settings(100) });
         stage.provider = Arc::new(Broker(Memory::new("default", MemorySettings::default())));
         let outlet = Arc::default();
-        let answer = stage.subscribe(&outlet, member(1), "topic", 1, 0);
+        let reply = stage.subscribe(&outlet, member(1), "topic", 1, 0);
         let trigger = stage.open();
-        let _subscription = joined(answer);
+        let _subscription = joined(reply);
         assert_eq!(stage.shard.triggers[&trigger].replay.is_some(), catch_up);
         (1..=20).for_each(|offset| stage.message(trigger, Play::event(offset)));
         stage.resolve_all();

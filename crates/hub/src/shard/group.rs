@@ -1,4 +1,4 @@
-//! One group: its members, and the window of events between source and members.
+//! One group: its subscribers, and the window of events between source and subscribers.
 //!
 //! Events go through three stages. They wait (bounded: if one more comes, a group of a stored source falls behind, and
 //! any other drops the oldest event), are in flight (bounded, and resolved in any order), and are released, strictly in
@@ -21,10 +21,10 @@ use execute::{Missed, Payload};
 use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::TriggerId;
-use super::outlets::{Members, OutletId, Outlets};
+use super::outlets::{OutletId, Outlets, SubscriberCounts};
 use super::side_reader::SHARED;
-use crate::cursor::{Cursors, Place, Resume, Scope};
-use crate::operation::ByKey;
+use crate::cursor::{Cursors, EventCursor, Resume, Scope};
+use crate::operation::OperationByKey;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
@@ -33,173 +33,174 @@ use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, Trigger
 pub(super) type Groups = HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>;
 
 /// Returns how a group catches up, if it does.
-pub(super) fn catching(groups: &Groups, id: GroupId) -> Option<&Catching> {
-    groups.get(&id)?.catching.as_deref()
+pub(super) fn catch_up_of(groups: &Groups, id: GroupId) -> Option<&CatchUp> {
+    groups.get(&id)?.catch_up.as_deref()
 }
 
 /// Returns how a group catches up, if it does, to change it.
-pub(super) fn catching_mut(groups: &mut Groups, id: GroupId) -> Option<&mut Catching> {
-    groups.get_mut(&id)?.catching.as_deref_mut()
+pub(super) fn catch_up_mut(groups: &mut Groups, id: GroupId) -> Option<&mut CatchUp> {
+    groups.get_mut(&id)?.catch_up.as_deref_mut()
 }
 
-/// What is resolved for a group.
-pub(crate) enum Work {
+/// The input of one resolution for a group.
+pub(crate) enum ResolutionWork {
     /// An event.
     Event(TriggerEvent),
-    /// Events that waited, one after the other.
+    /// Events that waited, in their order.
     Batch(Vec<TriggerEvent>),
     /// The current state, before any event.
     State,
 }
 
-/// What came of a resolution.
-pub(crate) enum Outcome {
-    /// To be delivered.
+/// The result of a resolution.
+pub(crate) enum ResolutionOutcome {
+    /// The payload to deliver.
     Payload(Payload),
-    /// One for each event of a batch.
+    /// One payload for each event of a batch.
     Batch(Vec<Payload>),
-    /// There is no state to tell.
+    /// There is no state to deliver.
     Nothing,
-    /// It broke off.
+    /// The resolution ended without a result.
     BrokeOff,
 }
 
 /// The start of one resolution.
-pub(super) struct Start {
+pub(super) struct StartedResolution {
     pub(super) ticket: u64,
-    pub(super) work: Work,
-    /// Aborted when nobody wants the result any more.
+    pub(super) work: ResolutionWork,
+    /// Aborts the resolution when its result is no longer needed.
     pub(super) abort: AbortRegistration,
 }
 
-/// An event for a group.
-pub(super) struct Offered {
+/// An event that is offered to a group.
+pub(super) struct OfferedEvent {
     pub(super) event: TriggerEvent,
-    /// Counts the events of the trigger; 0: it did not come from there.
+    /// The number of the event among those of the trigger; 0 if it did not come from the trigger.
     pub(super) number: u64,
-    /// Where it stands, if its source says so.
-    pub(super) place: Option<Arc<Place>>,
-    /// It can be read again, so it is not dropped for want of room in an outlet.
+    /// Its position, if the source provides one.
+    pub(super) cursor: Option<Arc<EventCursor>>,
+    /// True if it can be read again, so that an outlet must not drop it.
     pub(super) is_stored: bool,
 }
 
-/// An event's place, and for whom its cursor is.
-type Placed = Option<(Arc<Place>, Scope)>;
+/// The position of an event, and the scope of its cursor.
+type ScopedCursor = Option<(Arc<EventCursor>, Scope)>;
 
-pub(super) struct Waiting {
-    /// `None`: the current state.
+pub(super) struct QueuedEvent {
+    /// The event. `None` for the current state.
     event: Option<TriggerEvent>,
     number: u64,
-    place: Placed,
+    cursor: ScopedCursor,
     before: Missed,
     is_stored: bool,
 }
 
-struct InFlight {
+struct EventInFlight {
     number: u64,
-    place: Placed,
+    cursor: ScopedCursor,
     before: Missed,
     is_stored: bool,
-    state: Progress,
-    /// It is the first of its resolution, which goes by its ticket.
+    state: ResolutionState,
+    /// True if it is the first event of its resolution, which has its ticket.
     is_first: bool,
 }
 
 /// The state of a group that catches up with the live events, see [`super::catch_up`].
-pub(super) struct Catching {
+pub(super) struct CatchUp {
     /// The position up to which it was given its source.
     pub(super) position: Position,
-    pub(super) mode: Mode,
-    /// The number of the trigger's side reader that serves it in [`Mode::Reader`].
+    pub(super) source: CatchUpSource,
+    /// The number of the trigger's side reader that serves it in [`CatchUpSource::Reader`].
     pub(super) reader: usize,
     /// True if it has no room for more events from the reader.
     pub(super) is_full: bool,
-    /// True if its members do not keep up, and the group is in the shard's list of those that wait for them.
-    pub(super) is_held: bool,
-    /// The number of looks in a row that found no room in its members. If it was live, the number of such looks less
-    /// those that found room.
-    pub(super) held: u32,
-    /// The group was live and has fallen behind: its members came without asking for the past, so events that the
-    /// broker has deleted are announced as a gap rather than as the end of the subscription.
+    /// True if its subscribers do not keep up, and the group is in the shard's list of those that wait for them.
+    pub(super) is_backpressured: bool,
+    /// The number of polls in a row that found no room in its subscribers' queues. If the group was live, the number of
+    /// such polls less those that found room.
+    pub(super) full_polls: u32,
+    /// True if the group was live and has fallen behind: its subscribers did not ask for past events, so events that
+    /// the broker has deleted are announced as a gap and do not end the subscription.
     pub(super) was_live: bool,
-    /// The broker has deleted what follows `position`: the reader begins with the oldest event that is stored.
+    /// True if the broker has deleted the events that follow `position`: the reader begins with the oldest stored
+    /// event.
     pub(super) from_oldest: bool,
 }
 
-impl Catching {
-    pub(super) fn new(position: Position, mode: Mode) -> Self {
+impl CatchUp {
+    pub(super) fn new(position: Position, source: CatchUpSource) -> Self {
         Self {
             position,
-            mode,
+            source,
             reader: SHARED,
             is_full: false,
-            is_held: false,
-            held: 0,
+            is_backpressured: false,
+            full_polls: 0,
             was_live: false,
             from_oldest: false,
         }
     }
 
-    /// Restores the patience with members that have room again. In a group that was live, a member that takes little at
-    /// a time must not hold up the others for ever: each event that is taken makes up for one look.
-    pub(super) fn restore_patience(&mut self) {
-        self.held = if self.was_live { self.held.saturating_sub(1) } else { 0 };
+    /// Records that the subscribers have room again. In a group that was live, a subscriber that reads little at a time
+    /// must not hold up the others for ever: each event that is read makes up for one poll only.
+    pub(super) fn record_room(&mut self) {
+        self.full_polls = if self.was_live { self.full_polls.saturating_sub(1) } else { 0 };
     }
 }
 
-/// Where the events come from that a group is given.
+/// The origin of the events that a group gets while it catches up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mode {
+pub(super) enum CatchUpSource {
     /// The trigger's ring, from that number on.
     Ring { next: u64 },
     /// The side reader.
     Reader,
 }
 
-enum Progress {
+enum ResolutionState {
     Resolving(AbortHandle),
-    /// Resolved in the batch that the one before it is in.
+    /// It is resolved in the same batch as the event before it.
     InBatch,
-    /// `None`: there is nothing to tell.
+    /// It is resolved. `None` if there is nothing to deliver.
     Done(Option<Payload>),
 }
 
 pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) trigger: TriggerId,
-    /// The trigger that it waits for, to move there once it is open.
+    /// The trigger that the group waits for, to move there once it is open.
     pub(super) moving_to: Option<TriggerId>,
-    /// The operation of a newer graph that listens to another source. A group that has fallen behind changes over to it
-    /// when it has caught up, so that it misses nothing of the source that it leaves.
+    /// The operation of a newer graph that listens to another source. A group that has fallen behind moves to it when
+    /// it has caught up, so that it misses nothing of the source that it leaves.
     pub(super) moving_later: Option<Box<LiveOperation>>,
-    /// How events are resolved from now on.
+    /// The operation that resolves events from now on.
     pub(super) operation: Arc<LiveOperation>,
-    /// For which cursors are printed; none: for no one.
+    /// The scope of its cursors. `None` if its payloads have no cursors.
     pub(super) scope: Option<Scope>,
-    /// It gets no live events yet.
-    pub(super) catching: Option<Box<Catching>>,
-    /// Of the events before that number it has had some out of turn: streams mix their lanes as they like.
-    pub(super) even_from: u64,
-    /// Its members have yet to get the current state. Events that they get after it follow that position, as far as it
-    /// was known when they came; and which version it is.
+    /// The state of catching up. `None` if the group is live.
+    pub(super) catch_up: Option<Box<CatchUp>>,
+    /// The number up to which the group may have had events out of turn: streams interleave their lanes in any order.
+    pub(super) in_order_from: u64,
+    /// Set while its subscribers have yet to get the current state: the position that the events after the state
+    /// follow, as far as it was known when the subscribers came, and the version of that position.
     pub(super) state_after: Option<Box<(Position, u64)>>,
-    /// Under what those find it who come with the same position. Nothing was delivered to it yet.
-    pub(super) unserved: Option<Box<(ByKey, Resume)>>,
-    pub(super) members: Members,
-    pub(super) waiting: VecDeque<Waiting>,
-    in_flight: VecDeque<InFlight>,
-    /// How many resolutions those are.
+    /// The key by which subscribers with the same cursor find it, until it delivers its first event.
+    pub(super) catch_up_key: Option<Box<(OperationByKey, Resume)>>,
+    pub(super) members: SubscriberCounts,
+    pub(super) waiting: VecDeque<QueuedEvent>,
+    in_flight: VecDeque<EventInFlight>,
+    /// The number of resolutions of the events in flight.
     resolutions: usize,
-    /// Length of the last payload.
+    /// The size of the last payload in bytes.
     payload_bytes: usize,
-    /// Ticket of the first in flight.
+    /// The ticket of the first event in flight.
     first_ticket: u64,
-    /// Which version of its trigger's position the latest cursor is of that all members have; 0: none of these, or not
-    /// all of them have one.
-    pub(super) told: u64,
-    /// Missed since the last event that was taken.
+    /// The version of the trigger's position that the latest cursor of all subscribers has; 0 if it is another
+    /// position, or not all subscribers have a cursor.
+    pub(super) sent_version: u64,
+    /// The losses since the last event that was accepted.
     missed: Missed,
-    /// Stands in the shard's queue of groups that may start.
+    /// True if it is in the shard's queue of groups that may start.
     pub(super) is_queued: bool,
     /// True if it is in the shard's list of groups with results that an outlet does not accept at present.
     pub(super) is_held_back: bool,
@@ -224,47 +225,47 @@ impl Group {
         Self {
             id,
             scope,
-            catching: None,
-            even_from: 0,
+            catch_up: None,
+            in_order_from: 0,
             state_after: None,
-            unserved: None,
+            catch_up_key: None,
             trigger,
             moving_to: None,
             moving_later: None,
             operation,
-            members: Members::default(),
+            members: SubscriberCounts::default(),
             waiting: VecDeque::new(),
             in_flight: VecDeque::new(),
             resolutions: 0,
             payload_bytes: 0,
             first_ticket: 0,
-            told: 0,
+            sent_version: 0,
             missed: Missed::default(),
             is_queued: false,
             is_held_back: false,
         }
     }
 
-    /// From now on cursors are printed for that one.
+    /// Changes the scope of the cursors in later payloads.
     pub(super) fn change_scope(&mut self, scope: Option<Scope>) {
         if self.scope != scope {
-            // Those that its members have are of no use any more.
-            self.told = 0;
+            // The cursors that its subscribers have are no longer valid.
+            self.sent_version = 0;
             self.scope = scope;
         }
     }
 
-    /// Counts a member more. It gets what is released from now on.
+    /// Adds a subscriber. It gets the results that are released from now on.
     pub(super) fn join(&mut self, outlet: OutletId) {
         self.members.add(outlet);
     }
 
-    /// Counts a member fewer. False: there is none behind that outlet.
+    /// Removes a subscriber. Returns false if there is none behind that outlet.
     pub(super) fn leave(&mut self, outlet: OutletId) -> bool {
         self.members.remove(outlet)
     }
 
-    /// Takes everybody out and tells each outlet why. Returns how many went.
+    /// Removes all subscribers and sends the reason to each outlet. Returns the number of subscribers.
     pub(super) fn end(&mut self, reason: &EndReason, outlets: &mut Outlets) -> u64 {
         let members = std::mem::take(&mut self.members);
         let mut ended = 0;
@@ -281,55 +282,61 @@ impl Group {
         self.members.is_empty()
     }
 
-    /// Takes everybody out without a word, for [`Group::add_members`] of another.
-    pub(super) fn take_members(&mut self) -> Members {
+    /// Removes all subscribers without a command, for [`Group::add_members`] of another group.
+    pub(super) fn take_members(&mut self) -> SubscriberCounts {
         std::mem::take(&mut self.members)
     }
 
-    /// Those of another group are of this one from now on.
-    pub(super) fn add_members(&mut self, members: &Members) {
+    /// Adds the subscribers of another group.
+    pub(super) fn add_members(&mut self, members: &SubscriberCounts) {
         for (outlet, count) in members.by_outlet() {
             self.members.add_many(outlet, count);
         }
     }
 
-    /// Number of the first event that was not delivered yet; `next` if there is none. `None`: something before it was
-    /// dropped, or what is to be delivered next did not come from the trigger.
-    pub(super) fn edge(&self, next: u64) -> Option<u64> {
+    /// Returns the number of the first event that was not delivered yet, or `next` if there is none. `None` if an event
+    /// before it was dropped, or if the next delivery is not an event of the trigger.
+    pub(super) fn next_undelivered(&self, next: u64) -> Option<u64> {
         let first = match (self.in_flight.front(), self.waiting.front()) {
-            (Some(InFlight { number, before, .. }), _) => Some((*number, before)),
+            (Some(EventInFlight { number, before, .. }), _) => Some((*number, before)),
             (None, first) => first.map(|it| (it.number, &it.before)),
         };
         let (number, before) = first.unwrap_or((next, &self.missed));
         (number > 0 && *before == Missed::default()).then_some(number)
     }
 
-    /// The current state comes before all events. The group is new.
+    /// Queues the current state, which is delivered before all events. The group is new.
     pub(super) fn offer_state(&mut self, after: Position, version: u64, is_stored: bool) {
         debug_assert!(self.first_ticket == 0 && self.is_drained(), "a state comes first");
         self.state_after = Some(Box::new((after, version)));
         let before = Missed::default();
-        self.waiting.push_back(Waiting { event: None, number: 0, place: None, before, is_stored });
+        self.waiting.push_back(QueuedEvent {
+            event: None,
+            number: 0,
+            cursor: None,
+            before,
+            is_stored,
+        });
     }
 
-    /// Is that the resolution of the current state?
+    /// True if the ticket is that of the current state.
     pub(super) fn is_state(&self, ticket: u64) -> bool {
         self.state_after.is_some() && ticket == 0
     }
 
-    /// The current state is about to be released, from which a cursor leads on.
-    pub(super) fn place_state(&mut self, place: Arc<Place>) {
+    /// Sets the position of the current state, before the state is released.
+    pub(super) fn set_state_cursor(&mut self, cursor: Arc<EventCursor>) {
         if let (Some(first), Some(scope)) = (self.in_flight.front_mut(), self.scope) {
-            first.place = Some((place, scope));
+            first.cursor = Some((cursor, scope));
         }
     }
 
-    /// Puts an event behind those that wait. [`Group::trim`] follows, once what may start has started.
-    pub(super) fn offer(&mut self, offered: Offered) {
+    /// Appends an event to those that wait. The caller calls [`Group::trim`] after starting resolutions.
+    pub(super) fn offer(&mut self, offered: OfferedEvent) {
         let before = std::mem::take(&mut self.missed);
-        let Offered { event, number, place, is_stored } = offered;
-        let (event, place) = (Some(event), place.zip(self.scope));
-        self.waiting.push_back(Waiting { event, number, place, before, is_stored });
+        let OfferedEvent { event, number, cursor, is_stored } = offered;
+        let (event, cursor) = (Some(event), cursor.zip(self.scope));
+        self.waiting.push_back(QueuedEvent { event, number, cursor, before, is_stored });
     }
 
     /// The number of current states that wait: none or one, before all events.
@@ -344,7 +351,7 @@ impl Group {
 
     /// Drops the oldest events beyond `most` and remembers how many. Returns how many.
     pub(super) fn trim(&mut self, most: usize) -> usize {
-        // A state is no event: it stays, and what is dropped is missing after it.
+        // A state is not an event: it stays, and the dropped events are missing after it.
         let kept = self.waiting_states();
         let excess = self.waiting.len().saturating_sub(most + kept);
         let mut missed = Missed::default();
@@ -358,64 +365,71 @@ impl Group {
         excess
     }
 
-    /// The source may have lost something here.
+    /// Records that the source may have lost events here.
     pub(super) fn gap(&mut self) {
         self.missed.gap = true;
     }
 
     pub(super) fn can_start(&self, window: usize) -> bool {
-        // More results would only be held back, too.
+        // Further results would be held back too.
         !self.waiting.is_empty() && self.resolutions < window && !self.is_held_back
     }
 
-    /// Starts the next event if the window has room, and with it those behind it, `most` events in all.
-    pub(super) fn start(&mut self, window: usize, most: usize) -> Option<Start> {
+    /// Starts the next event if the window has room, together with the following ones, `most` events in all.
+    pub(super) fn start(&mut self, window: usize, most: usize) -> Option<StartedResolution> {
         if !self.can_start(window) {
             return None;
         }
-        let Waiting { event, number, place, before, is_stored } = self.waiting.pop_front()?;
+        let QueuedEvent { event, number, cursor, before, is_stored } = self.waiting.pop_front()?;
         let ticket = self.first_ticket + self.in_flight.len() as u64;
         let (handle, abort) = AbortHandle::new_pair();
-        let state = Progress::Resolving(handle);
+        let state = ResolutionState::Resolving(handle);
         let is_first = true;
-        self.in_flight.push_back(InFlight { number, place, before, is_stored, state, is_first });
+        self.in_flight.push_back(EventInFlight {
+            number,
+            cursor,
+            before,
+            is_stored,
+            state,
+            is_first,
+        });
         self.resolutions += 1;
         let work = match event {
-            None => Work::State,
+            None => ResolutionWork::State,
             Some(event) if most > 1 && !self.waiting.is_empty() => self.batch(event, most),
-            Some(event) => Work::Event(event),
+            Some(event) => ResolutionWork::Event(event),
         };
-        Some(Start { ticket, work, abort })
+        Some(StartedResolution { ticket, work, abort })
     }
 
-    /// `first`, which is in flight, and those that wait behind it.
-    fn batch(&mut self, first: TriggerEvent, most: usize) -> Work {
+    /// Returns the work of `first`, which is in flight, and the events that wait behind it.
+    fn batch(&mut self, first: TriggerEvent, most: usize) -> ResolutionWork {
         let cost = |event: &TriggerEvent| event.event.payload.len().max(self.payload_bytes);
         let mut bytes = cost(&first);
-        let fits = |waiting: &&Waiting| {
+        let fits = |waiting: &&QueuedEvent| {
             bytes += waiting.event.as_ref().map_or(usize::MAX / 2, cost);
             bytes <= BATCH_BYTES_MAX
         };
         let more = self.waiting.iter().take(most - 1).take_while(fits).count();
         if more == 0 {
-            return Work::Event(first);
+            return ResolutionWork::Event(first);
         }
         let mut events = Vec::with_capacity(more + 1);
         events.push(first);
-        for Waiting { event, number, place, before, is_stored } in self.waiting.drain(..more) {
-            let (state, is_first) = (Progress::InBatch, false);
-            let entry = InFlight { number, place, before, is_stored, state, is_first };
+        for QueuedEvent { event, number, cursor, before, is_stored } in self.waiting.drain(..more) {
+            let (state, is_first) = (ResolutionState::InBatch, false);
+            let entry = EventInFlight { number, cursor, before, is_stored, state, is_first };
             self.in_flight.push_back(entry);
             events.extend(event);
         }
-        Work::Batch(events)
+        ResolutionWork::Batch(events)
     }
 
-    /// How many events are resolved by that resolution.
+    /// Returns the number of events that the resolution with that ticket resolves.
     pub(super) fn events_of(&self, ticket: u64) -> usize {
         let Some(index) = self.index_of(ticket) else { return 0 };
         let others = self.in_flight.iter().skip(index + 1);
-        1 + others.take_while(|it| matches!(it.state, Progress::InBatch)).count()
+        1 + others.take_while(|it| matches!(it.state, ResolutionState::InBatch)).count()
     }
 
     fn index_of(&self, ticket: u64) -> Option<usize> {
@@ -423,7 +437,8 @@ impl Group {
         (index < self.in_flight.len()).then_some(index)
     }
 
-    /// A resolution is done; [`Group::release`] follows. `others` are the payloads behind the first of a batch.
+    /// Stores the result of a resolution. [`Group::release`] must be called next. `others` are the payloads behind the
+    /// first of a batch.
     pub(super) fn resolved(&mut self, ticket: u64, payload: Option<Payload>, others: Vec<Payload>) {
         let Some(index) = self.index_of(ticket) else {
             debug_assert!(false, "each ticket is done once");
@@ -432,7 +447,7 @@ impl Group {
         debug_assert_eq!(others.len() + 1, self.events_of(ticket), "one payload for each event");
         let payloads = std::iter::once(payload).chain(others.into_iter().map(Some));
         for (entry, payload) in self.in_flight.iter_mut().skip(index).zip(payloads) {
-            entry.state = Progress::Done(payload);
+            entry.state = ResolutionState::Done(payload);
         }
     }
 
@@ -446,18 +461,20 @@ impl Group {
         let mut released = Released { any: false, is_held_back: false };
         loop {
             let first = self.in_flight.front();
-            let must_keep =
-                first.is_some_and(|it| it.is_stored && matches!(it.state, Progress::Done(Some(_))));
+            let must_keep = first.is_some_and(|it| {
+                it.is_stored && matches!(it.state, ResolutionState::Done(Some(_)))
+            });
             if must_keep && !outlets.accept_result(self.id, &self.members) {
                 released.is_held_back = true;
                 break;
             }
-            let is_done = |first: &mut InFlight| matches!(first.state, Progress::Done(_));
-            let Some(InFlight {
-                place,
+            let is_done =
+                |first: &mut EventInFlight| matches!(first.state, ResolutionState::Done(_));
+            let Some(EventInFlight {
+                cursor,
                 before,
                 is_stored,
-                state: Progress::Done(payload),
+                state: ResolutionState::Done(payload),
                 is_first,
                 ..
             }) = self.in_flight.pop_front_if(is_done)
@@ -469,11 +486,13 @@ impl Group {
             released.any = true;
             let Some(payload) = payload else { continue };
             self.payload_bytes = payload.bytes.len();
-            self.told = place.as_ref().map_or(self.told, |(place, _)| place.version);
-            let payload = match (place, cursors) {
-                (Some((place, scope)), Some(cursors)) => {
-                    place.with_cursor(cursors, scope, |text| {
-                        // Before what was missed, which then stands first, where it is looked for.
+            self.sent_version =
+                cursor.as_ref().map_or(self.sent_version, |(cursor, _)| cursor.version);
+            let payload = match (cursor, cursors) {
+                (Some((cursor, scope)), Some(cursors)) => {
+                    cursor.with_cursor(cursors, scope, |text| {
+                        // The cursor is added before the losses, which then come first in the payload, where clients
+                        // look for them.
                         text.map(|text| payload.with_extension("cursor", text)).unwrap_or(payload)
                     })
                 }
@@ -488,7 +507,7 @@ impl Group {
     /// True if the next event in order is resolved.
     #[cfg(test)]
     pub(super) fn has_result(&self) -> bool {
-        self.in_flight.front().is_some_and(|it| matches!(it.state, Progress::Done(_)))
+        self.in_flight.front().is_some_and(|it| matches!(it.state, ResolutionState::Done(_)))
     }
 
     /// Frees the memory of its queues if they are empty: of a hundred thousand groups, few have events at a time.
@@ -510,8 +529,8 @@ impl Group {
         stats::add(&stats.deliveries, members as usize);
     }
 
-    /// Tells all members where they are.
-    pub(super) fn tell(&self, cursor: &Bytes, outlets: &Outlets, stats: &HubStats) {
+    /// Sends a position to all subscribers.
+    pub(super) fn send_position(&self, cursor: &Bytes, outlets: &Outlets, stats: &HubStats) {
         let mut members = 0;
         for (outlet, count) in self.members.by_outlet() {
             let position = OutletCommand::Position { group: self.id, cursor: cursor.clone() };
@@ -521,29 +540,29 @@ impl Group {
         stats::add(&stats.positions, members as usize);
     }
 
-    /// Was something dropped of which its members have yet to hear, with the next event?
-    pub(super) fn owes_news(&self) -> bool {
+    /// True if its subscribers have yet to learn of a loss, with the next event.
+    pub(super) fn has_unannounced_loss(&self) -> bool {
         self.missed != Missed::default()
     }
 
-    /// How many resolutions run for it.
+    /// Returns the number of resolutions that run for the group.
     pub(super) fn resolving(&self) -> usize {
-        let is_resolving = |it: &&InFlight| matches!(it.state, Progress::Resolving(_));
+        let is_resolving = |it: &&EventInFlight| matches!(it.state, ResolutionState::Resolving(_));
         self.in_flight.iter().filter(is_resolving).count()
     }
 
-    /// How many events they resolve.
+    /// Returns the number of events that are being resolved.
     pub(super) fn events_resolving(&self) -> usize {
-        let is_done = |it: &&InFlight| matches!(it.state, Progress::Done(_));
+        let is_done = |it: &&EventInFlight| matches!(it.state, ResolutionState::Done(_));
         self.in_flight.len() - self.in_flight.iter().filter(is_done).count()
     }
 
-    /// Nothing is on its way to the members.
+    /// True if no event waits or is in flight.
     pub(super) fn is_drained(&self) -> bool {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
-    /// How many events wait behind those in flight.
+    /// Returns the number of events that wait behind those in flight.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -565,10 +584,10 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Nobody is left to take what is being resolved.
+    /// Aborts the resolutions of the group, since no subscriber needs their results.
     fn drop(&mut self) {
         for entry in &self.in_flight {
-            if let Progress::Resolving(handle) = &entry.state {
+            if let ResolutionState::Resolving(handle) = &entry.state {
                 handle.abort();
             }
         }

@@ -1,38 +1,39 @@
-//! One shard: a state machine that owns its triggers and groups. It is told what happened and answers with
-//! [`Effect`]s; it never waits, has no clock and takes no lock. Tasks, streams and cores are the business of
-//! [`task`].
+//! One shard: a state machine that owns its triggers and groups. Each call reports an event and returns [`Effect`]s;
+//! the shard never waits, has no clock and takes no lock. Tasks, streams and cores belong to [`task`].
 
-mod advance;
+mod backpressure;
 mod catch_up;
-mod errors;
+mod client_errors;
+mod concurrency_limit;
 mod fall_behind;
+mod graph_change;
 mod group;
-mod merge;
+mod group_merge;
 mod open_reader;
 mod outlets;
 mod position;
 mod reader_messages;
 mod replay;
-mod resolving;
-mod resume;
+mod resolutions;
+mod resumption;
 mod ring;
+mod scheduler;
 mod side_reader;
 mod source_messages;
 pub(crate) mod task;
-mod topology;
+mod topology_view;
 mod trigger;
-mod turns;
 
 #[cfg(test)]
 mod fall_behind_tests;
 #[cfg(test)]
 mod position_tests;
 #[cfg(test)]
-mod resume_simulation;
+mod resumption_simulation;
 #[cfg(test)]
-mod resume_tests;
+mod resumption_tests;
 #[cfg(test)]
-mod scripted;
+mod scripted_stage;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -40,9 +41,10 @@ mod state_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use bindings::Source;
 use events::{SourceError, Wanted};
 use execute::{GraphqlError, MemoRoom};
 use futures_util::future::AbortRegistration;
@@ -52,139 +54,132 @@ use tokio::sync::oneshot;
 pub(crate) use outlets::OutletId;
 
 use crate::cursor::{Cursors, Resume, Scope};
-use crate::operation::ByKey;
-use crate::stats::{self, HubStats, Seat};
+use crate::operation::OperationByKey;
+use crate::stats::{self, HubStats, SubscriptionSlot};
 use crate::{
-    EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
+    EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve,
+    Subscription,
 };
-pub(crate) use errors::shutting_down;
-use errors::{refuse, source_error};
-use fall_behind::Retry;
+use backpressure::Backpressure;
+pub(crate) use client_errors::shutting_down;
+use client_errors::{refuse, source_error};
+pub(crate) use concurrency_limit::ConcurrencyLimit;
+use concurrency_limit::ShardPermits;
+use fall_behind::ReaderRetry;
 use group::{Group, Groups};
-pub(crate) use group::{Outcome, Work};
-use merge::Merged;
+pub(crate) use group::{ResolutionOutcome, ResolutionWork};
+use group_merge::MergedGroup;
 use outlets::Outlets;
-use position::Round;
-pub(crate) use reader_messages::Reading;
+use position::PositionRound;
+pub(crate) use reader_messages::ReaderStep;
 use replay::Replay;
 pub(crate) use ring::RingRoom;
-use trigger::{State, Trigger, Triggers, Waiting};
-pub(crate) use turns::SharedTurns;
-use turns::Turns;
+use scheduler::Scheduler;
+use trigger::{PendingOpen, Trigger, TriggerPhase, Triggers};
 
-/// A trigger, numbered by its shard.
+/// The number of a trigger within its shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct TriggerId(u64);
 
-/// Somebody who wants in.
-pub(crate) struct Joining {
+/// A subscriber that is not in a group yet.
+pub(crate) struct PendingSubscriber {
     pub(crate) operation: LiveOperation,
     pub(crate) outlet: Arc<dyn Outlet>,
     pub(crate) member: Member,
-    /// Where to go on; `None`: with what comes from now on.
+    /// The point to resume from. `None`: the subscriber gets the events from now on.
     pub(crate) resume: Option<Resume>,
-    pub(crate) seat: Seat,
-    pub(crate) reply: oneshot::Sender<Result<Joined, GraphqlError>>,
+    pub(crate) slot: SubscriptionSlot,
+    pub(crate) reply: oneshot::Sender<Result<Subscription, GraphqlError>>,
 }
 
-/// The answer to [`Joining`].
-pub(crate) type Joined = crate::Subscription;
-
-/// What the shard wants done.
+/// An action that the shard requests from its task.
 pub(crate) enum Effect {
-    /// Ask the provider for a stream; [`Shard::opened`] answers.
+    /// Opens a stream at the provider; the task then calls [`Shard::opened`].
     Open { trigger: TriggerId, source: Source },
-    /// Drop the stream, or the attempt to get one.
+    /// Drops the stream, or the attempt to open it.
     Close { trigger: TriggerId },
-    /// Ask the provider for a stream beside the trigger's; [`Shard::reader_opened`] answers.
-    OpenReader { trigger: TriggerId, pass: u64, source: Source, wanted: Wanted },
-    /// Its stream, which was not to be read for a while, has room again.
-    ReadOn { trigger: TriggerId, pass: u64 },
-    /// Drop it, or the attempt to get it.
-    CloseReader { trigger: TriggerId, pass: u64 },
-    /// Resolve an event, several of them, or a state; [`Shard::resolved`] answers, unless it is aborted.
+    /// Opens a side reader's stream at the provider; the task then calls [`Shard::on_reader_opened`].
+    OpenReader { trigger: TriggerId, stream_id: u64, source: Source, wanted: Wanted },
+    /// Resumes a paused side reader, which has room again.
+    ResumeReader { trigger: TriggerId, stream_id: u64 },
+    /// Drops the side reader's stream, or the attempt to open it.
+    CloseReader { trigger: TriggerId, stream_id: u64 },
+    /// Resolves an event, several events, or a state; the task then calls [`Shard::resolved`], unless it is aborted.
     Resolve {
         group: GroupId,
         ticket: u64,
-        work: Work,
+        work: ResolutionWork,
         resolve: Arc<dyn Resolve>,
         abort: AbortRegistration,
     },
 }
 
-/// How a subscription gets back to its shard.
-pub(crate) type Leaver = task::Leaver;
+/// The channel by which a subscription reports its end to its shard.
+pub(crate) type LeaveSender = task::LeaveSender;
 
 pub(crate) struct Shard {
     settings: HubSettings,
     stats: Arc<HubStats>,
-    /// Of the whole hub.
+    /// The memory for shared responses of the whole hub.
     memo_room: Arc<MemoRoom>,
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
-    leaver: Leaver,
+    leave_sender: LeaveSender,
     triggers: Triggers,
     by_source: HashMap<Source, TriggerId, foldhash::fast::RandomState>,
     groups: Groups,
-    /// Groups that are one with another, while somebody has yet to leave under their names.
-    merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
-    /// Groups that have more events waiting than they may, found while an event is offered to all.
+    /// Groups that were merged into another one, while subscribers have yet to leave under their ids.
+    merged: HashMap<GroupId, MergedGroup, foldhash::fast::RandomState>,
+    /// Groups with more waiting events than allowed, found while an event is offered to all groups.
     behind: Vec<GroupId>,
-    /// Groups on the way whose members do not keep up.
-    held: Vec<GroupId>,
-    /// Groups with results of stored events that an outlet does not accept at present, in the order of the next looks.
-    held_back: VecDeque<GroupId>,
+    backpressure: Backpressure,
     /// Side readers that wait for some of their groups while others have room.
     stalled: Vec<(TriggerId, usize)>,
-    /// Side readers that could not be opened.
-    retrying: Vec<Retry>,
-    /// Triggers to which some come again who wait for others.
-    gathering: Vec<TriggerId>,
-    /// Triggers that know positions.
-    placed: IndexSet<TriggerId, foldhash::fast::RandomState>,
-    /// The members of whose groups are being told where they are.
-    round: Option<Round>,
+    /// Side readers that could not be opened and will be tried again.
+    retrying: Vec<ReaderRetry>,
+    /// Triggers with subscribers that wait for the shared reader to begin again, together with others.
+    reopening: Vec<TriggerId>,
+    /// Triggers with positions that cursors carry.
+    positioned_triggers: IndexSet<TriggerId, foldhash::fast::RandomState>,
+    /// The round in progress that sends positions to groups without events.
+    round: Option<PositionRound>,
     outlets: Outlets,
-    /// Groups that could start an event when a resolution ends.
-    ready: VecDeque<GroupId>,
-    turns: Turns,
+    scheduler: Scheduler,
     next_trigger: u64,
     next_group: u64,
     is_shut_down: bool,
-    /// The graph that serves, or is about to: who comes with an older one is refused.
+    /// The generation that serves, or is about to: subscribers of an older one are refused.
     generation: u64,
     effects: Vec<Effect>,
 }
 
-/// Of cursors. One process serves one graph; another name would make its cursors foreign to the others.
+/// The graph name in cursors. One process serves one graph; another name would make its cursors foreign to the others.
 pub(crate) const GRAPH: &str = "default";
 
-/// What a shard shares with the others.
+/// The state that all shards share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) stats: Arc<HubStats>,
     pub(crate) memo_room: Arc<MemoRoom>,
     pub(crate) ring_room: Arc<RingRoom>,
-    pub(crate) turns: Arc<SharedTurns>,
-    /// `None`: payloads have no cursors.
+    pub(crate) permits: Arc<ConcurrencyLimit>,
+    /// The signer of cursors. `None` if payloads have no cursors.
     pub(crate) cursors: Option<Arc<Cursors>>,
 }
 
-/// Room in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
+/// The number of bits in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
 pub(crate) const GROUP_NUMBER_BITS: u32 = 48;
-
-/// Entries of groups that are gone which may stand in line beside as many as there are groups, so that sweeping
-/// them out costs little for each.
-const STALE_READY_MAX: usize = 64;
 
 impl Shard {
     pub(crate) fn new(
         number: usize,
         settings: HubSettings,
         shared: Shared,
-        leaver: Leaver,
+        leave_sender: LeaveSender,
     ) -> Self {
-        let Shared { stats, memo_room, ring_room, turns, cursors } = shared;
+        let Shared { stats, memo_room, ring_room, permits, cursors } = shared;
+        let permits = ShardPermits::new(permits);
+        let scheduler = Scheduler::new(&settings, permits, Arc::clone(&stats));
         Self {
             settings,
             stats,
@@ -193,20 +188,18 @@ impl Shard {
             cursors,
             merged: HashMap::default(),
             behind: Vec::new(),
-            held: Vec::new(),
-            held_back: VecDeque::new(),
+            backpressure: Backpressure::default(),
             stalled: Vec::new(),
             retrying: Vec::new(),
-            gathering: Vec::new(),
-            placed: IndexSet::default(),
+            reopening: Vec::new(),
+            positioned_triggers: IndexSet::default(),
             round: None,
-            leaver,
+            leave_sender,
             triggers: HashMap::default(),
             by_source: HashMap::default(),
             groups: HashMap::default(),
             outlets: Outlets::default(),
-            ready: VecDeque::new(),
-            turns: Turns::new(turns),
+            scheduler,
             next_trigger: 0,
             next_group: (number as u64) << GROUP_NUMBER_BITS,
             is_shut_down: false,
@@ -215,38 +208,38 @@ impl Shard {
         }
     }
 
-    /// What is to be done now. To be asked for after each call of any other method.
+    /// Takes the actions to perform now. Must be called after each call of any other method.
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
-        // Whatever was done, a resolution or a whole group may have ended with it.
+        // Any of the calls may have ended a resolution or a whole group.
         self.start_ready();
         std::mem::take(&mut self.effects)
     }
 
-    /// Somebody wants in. Answered when the trigger is live, so that no later event is missed.
-    pub(crate) fn subscribe(&mut self, joining: Joining) {
+    /// Adds a subscriber. The reply is sent when the trigger is live, so that no later event is missed.
+    pub(crate) fn subscribe(&mut self, pending: PendingSubscriber) {
         if self.is_shut_down {
-            return refuse(joining, shutting_down());
+            return refuse(pending, shutting_down());
         }
-        if joining.operation.generation < self.generation {
-            return refuse(joining, advance::replaced());
+        if pending.operation.generation < self.generation {
+            return refuse(pending, graph_change::replaced());
         }
-        let source = &joining.operation.source;
+        let source = &pending.operation.source;
         if let Some(&id) = self.by_source.get(source) {
-            match self.triggers.get_mut(&id).map(|trigger| &mut trigger.state) {
-                Some(State::Opening(waiting)) => waiting.joining.push(joining),
-                Some(State::Live) => self.resume(id, joining),
-                Some(State::Ending(_)) | None => {
+            match self.triggers.get_mut(&id).map(|trigger| &mut trigger.phase) {
+                Some(TriggerPhase::Opening(waiting)) => waiting.pending.push(pending),
+                Some(TriggerPhase::Live) => self.add_to_trigger(id, pending),
+                Some(TriggerPhase::Ending(_)) | None => {
                     debug_assert!(false, "a trigger that ends is no longer found by its source");
                 }
             }
             return;
         }
         let source = source.clone();
-        self.open(source, Waiting { joining: vec![joining], moving: Vec::new() });
+        self.open(source, PendingOpen { pending: vec![pending], moving: Vec::new() });
     }
 
-    /// Makes a trigger and asks for its stream.
-    fn open(&mut self, source: Source, waiting: Waiting) -> TriggerId {
+    /// Makes a trigger and requests its stream.
+    fn open(&mut self, source: Source, waiting: PendingOpen) -> TriggerId {
         let id = TriggerId(self.next_trigger);
         self.next_trigger += 1;
         self.effects.push(Effect::Open { trigger: id, source: source.clone() });
@@ -257,73 +250,75 @@ impl Shard {
         let replay =
             has_replay.then(|| Box::new(Replay::new(&self.settings, Arc::clone(&self.ring_room))));
         if has_cursors {
-            self.placed.insert(id);
+            self.positioned_triggers.insert(id);
         }
-        let trigger = Trigger::new(source, State::Opening(waiting), replay);
+        let trigger = Trigger::new(source, TriggerPhase::Opening(waiting), replay);
         self.triggers.insert(id, Box::new(trigger));
         stats::add(&self.stats.triggers, 1);
         id
     }
 
-    /// The provider answered [`Effect::Open`]. False: nobody wants the stream any more.
-    pub(crate) fn opened(&mut self, id: TriggerId, result: Result<(), SourceError>) -> bool {
+    /// Handles the provider's response to [`Effect::Open`]. Returns false if the stream is no longer wanted.
+    pub(crate) fn on_opened(&mut self, id: TriggerId, result: Result<(), SourceError>) -> bool {
         let Some(trigger) = self.triggers.get_mut(&id) else { return false };
-        let State::Opening(waiting) = std::mem::replace(&mut trigger.state, State::Live) else {
+        let TriggerPhase::Opening(waiting) =
+            std::mem::replace(&mut trigger.phase, TriggerPhase::Live)
+        else {
             debug_assert!(false, "a trigger is opened once");
             return true;
         };
         match result {
             Ok(()) => {
                 for (group, operation) in waiting.moving {
-                    self.move_now(group, id, operation);
+                    self.move_group(group, id, operation);
                 }
-                for joining in waiting.joining {
-                    self.resume(id, joining);
+                for pending in waiting.pending {
+                    self.add_to_trigger(id, pending);
                 }
                 self.close_if_unused(id);
                 self.triggers.contains_key(&id)
             }
             Err(error) => {
                 tracing::warn!(%error, "a subscription could not be opened");
-                stats::add(&self.stats.refused_provider, waiting.joining.len());
+                stats::add(&self.stats.refused_provider, waiting.pending.len());
                 let error = source_error(&error);
-                for joining in waiting.joining {
-                    refuse(joining, error.clone());
+                for pending in waiting.pending {
+                    refuse(pending, error.clone());
                 }
                 self.remove_trigger(id);
                 for (group, _) in waiting.moving {
-                    self.could_not_move(group, &error);
+                    self.fail_move(group, &error);
                 }
                 false
             }
         }
     }
 
-    /// Puts somebody into a group of a live trigger, for what comes from now on.
-    fn join(&mut self, id: TriggerId, mut joining: Joining) {
+    /// Adds a subscriber to a group of a live trigger, for the events from now on.
+    fn add_live_subscriber(&mut self, id: TriggerId, mut pending: PendingSubscriber) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        let has_state = joining.operation.resolve.has_state();
-        let joinable = if has_state { &trigger.fresh } else { &trigger.by_key };
-        if let Some(&known) = joinable.get(&joining.operation.group) {
+        let has_state = pending.operation.resolve.has_state();
+        let joinable = if has_state { &trigger.joinable_for_state } else { &trigger.by_key };
+        if let Some(&known) = joinable.get(&pending.operation.group) {
             stats::add(&self.stats.states_shared, usize::from(has_state));
-            self.admit(known, joining);
-            return self.look_again(known);
+            self.add_subscriber(known, pending);
+            return self.schedule_position_update(known);
         }
-        if joining.reply.is_closed() {
+        if pending.reply.is_closed() {
             return;
         }
-        // Its topics were rendered anew for each subscriber; the trigger's are as good.
-        joining.operation.source = trigger.source.clone();
-        let operation = Arc::new(joining.operation.clone());
+        // Each subscriber has its own copy of the rendered topics; the trigger's copy is shared instead.
+        pending.operation.source = trigger.source.clone();
+        let operation = Arc::new(pending.operation.clone());
         let (group_id, scope) = (self.new_group_id(), self.scope(&operation));
         if let Some(trigger) = self.triggers.get_mut(&id) {
             trigger.attach(group_id, &operation, true);
             let mut group = Group::new(group_id, id, Arc::clone(&operation), scope);
             if has_state {
                 if !trigger.is_found(group_id, &operation) {
-                    trigger.twins.insert(group_id);
+                    trigger.merge_candidates.insert(group_id);
                 }
-                trigger.fresh.insert(ByKey(operation), group_id);
+                trigger.joinable_for_state.insert(OperationByKey(operation), group_id);
                 let replay = trigger.replay.as_ref();
                 let after = replay.map(|replay| (replay.position.clone(), replay.version));
                 let (after, version) = after.unwrap_or_default();
@@ -333,11 +328,12 @@ impl Shard {
             }
             self.groups.insert(group_id, Box::new(group));
             stats::add(&self.stats.groups, 1);
-            self.admit(group_id, joining);
-            self.look_again(group_id);
+            self.add_subscriber(group_id, pending);
+            self.schedule_position_update(group_id);
             if has_state {
-                while self.start(group_id) {}
-                self.queue_if_ready(group_id);
+                if let Some(group) = self.groups.get_mut(&group_id) {
+                    self.scheduler.start_all(group, &mut self.effects);
+                }
             }
         }
     }
@@ -347,7 +343,7 @@ impl Shard {
         GroupId(self.next_group - 1)
     }
 
-    /// For which cursors are printed to those of that operation.
+    /// Returns the scope of the cursors in payloads of that operation. `None` if its payloads have no cursors.
     fn scope(&self, operation: &LiveOperation) -> Option<Scope> {
         let cursors = self.cursors.as_ref()?;
         let source = &operation.source;
@@ -356,15 +352,15 @@ impl Shard {
             .then(|| Scope::new(GRAPH, &operation.field, source, &operation.bound_to))
     }
 
-    /// Puts somebody into a group, which goes if it is left empty.
-    fn admit(&mut self, group_id: GroupId, joining: Joining) {
+    /// Adds a subscriber to a group. If the caller is gone and the group is empty, the group is removed.
+    fn add_subscriber(&mut self, group_id: GroupId, pending: PendingSubscriber) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let Joining { outlet, member, seat, reply, .. } = joining;
+        let PendingSubscriber { outlet, member, slot, reply, .. } = pending;
         let outlet = self.outlets.enter(outlet);
-        let handle = Joined::new(group_id, outlet, member, self.leaver.clone());
-        if let Err(answer) = reply.send(Ok(handle)) {
-            // The caller is gone, so there is nobody to join. The handle must not report leaving.
-            if let Ok(handle) = answer {
+        let handle = Subscription::new(group_id, outlet, member, self.leave_sender.clone());
+        if let Err(reply) = reply.send(Ok(handle)) {
+            // The caller is gone, so no subscriber is added. The handle must not report a leave.
+            if let Ok(handle) = reply {
                 handle.forget();
             }
             self.outlets.leave(outlet, 1);
@@ -373,17 +369,22 @@ impl Shard {
             }
             return;
         }
-        seat.hand_over();
+        slot.release_to_group();
         group.join(outlet);
         self.outlets.send(outlet, OutletCommand::Join { group: group_id, member });
     }
 
-    /// A subscriber goes. Those who are gone already are ignored.
-    pub(crate) fn leave(&mut self, group_id: GroupId, outlet: OutletId, member: Member) {
-        let group_id = self.leaves_from(group_id);
+    /// Removes a subscriber. A subscriber of a removed group is ignored.
+    pub(crate) fn remove_subscriber(
+        &mut self,
+        group_id: GroupId,
+        outlet: OutletId,
+        member: Member,
+    ) {
+        let group_id = self.group_of_leaver(group_id);
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if !group.leave(outlet) {
-            debug_assert!(false, "a member leaves once");
+            debug_assert!(false, "a subscriber leaves once");
             return;
         }
         self.outlets.send(outlet, OutletCommand::Leave { group: group_id, member });
@@ -394,18 +395,18 @@ impl Shard {
         }
     }
 
-    /// Ends everything; whoever comes later is refused.
+    /// Ends everything; later subscribers are refused.
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
         for trigger in self.triggers.values_mut() {
-            let opening = match &mut trigger.state {
-                State::Opening(waiting) => std::mem::take(&mut waiting.joining),
-                State::Live | State::Ending(_) => Vec::new(),
+            let opening = match &mut trigger.phase {
+                TriggerPhase::Opening(waiting) => std::mem::take(&mut waiting.pending),
+                TriggerPhase::Live | TriggerPhase::Ending(_) => Vec::new(),
             };
             let replay = trigger.replay.as_mut();
             let resuming = replay.map(|it| it.take_waiting()).unwrap_or_default();
-            for joining in opening.into_iter().chain(resuming) {
-                refuse(joining, shutting_down());
+            for pending in opening.into_iter().chain(resuming) {
+                refuse(pending, shutting_down());
             }
         }
         let mut ending: Vec<_> = self.groups.keys().copied().collect();
@@ -419,38 +420,38 @@ impl Shard {
             self.close_if_unused(id);
         }
         debug_assert!(
-            self.triggers.is_empty() && self.groups.is_empty() && self.turns.taken() == 0
+            self.triggers.is_empty() && self.groups.is_empty() && self.scheduler.resolutions() == 0
         );
     }
 
-    /// Was something dropped of which the members of that group have yet to hear, with the next event?
+    /// True if subscribers of that group have yet to learn of a loss, with the next event.
     #[cfg(test)]
-    fn owes_news(&self, group: GroupId) -> bool {
-        self.groups.get(&self.group_now(group)).is_some_and(|group| group.owes_news())
+    fn has_unannounced_loss(&self, group: GroupId) -> bool {
+        self.groups.get(&self.group_now(group)).is_some_and(|group| group.has_unannounced_loss())
     }
 
-    /// The group in which they are now who joined that one.
+    /// Returns the group that the subscribers of `group` are in now.
     #[cfg(test)]
     fn group_now(&self, mut group: GroupId) -> GroupId {
-        while let Some(into) = self.merged.get(&group).map(Merged::into) {
+        while let Some(into) = self.merged.get(&group).map(MergedGroup::into) {
             group = into;
         }
         group
     }
 
-    /// The last delivery of a source that ended.
+    /// Ends a group after the last delivery of a source that ended.
     fn end_if_drained(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return };
-        let State::Ending(reason) = &trigger.state else { return };
+        let TriggerPhase::Ending(reason) = &trigger.phase else { return };
         // A group that waits for another source continues there, and a group that catches up has more to deliver.
-        if group.is_drained() && group.moving_to.is_none() && group.catching.is_none() {
+        if group.is_drained() && group.moving_to.is_none() && group.catch_up.is_none() {
             let reason = reason.clone();
             self.end_group(group_id, &reason);
         }
     }
 
-    /// Tells all members of a group why it is over.
+    /// Ends a group and sends the reason to all of its subscribers.
     fn end_group(&mut self, group_id: GroupId, reason: &EndReason) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let ended = group.end(reason, &mut self.outlets);
@@ -459,32 +460,31 @@ impl Shard {
     }
 
     fn remove_group(&mut self, group_id: GroupId) {
-        self.forget_resumed(group_id);
+        self.stop_catch_up(group_id);
         let Some(group) = self.groups.remove(&group_id) else { return };
-        debug_assert!(group.is_empty(), "members are told before their group goes");
-        self.turns.give_back(group.resolving());
+        debug_assert!(group.is_empty(), "subscribers get their end before their group is removed");
+        self.scheduler.release(group.resolving());
         let resolving = group.events_resolving();
         stats::subtract(&self.stats.resolving, resolving);
         stats::subtract(&self.stats.waiting, group.waiting());
         stats::add(&self.stats.dropped_group_left, resolving);
         stats::subtract(&self.stats.groups, 1);
-        // Its entry in the line is skipped when its turn comes, and swept out before such entries pile up.
-        if self.ready.len() > 2 * self.groups.len() + STALE_READY_MAX {
-            self.ready.retain(|id| self.groups.contains_key(id));
-        }
+        self.scheduler.sweep(&self.groups);
         if let Some(trigger) = self.triggers.get_mut(&group.trigger) {
             trigger.detach(group_id, &group.operation);
         }
         self.close_if_unused(group.trigger);
         if let Some(target) = group.moving_to {
-            self.forget_moving(group_id, target);
+            self.cancel_move(group_id, target);
         }
     }
 
-    /// A trigger without groups goes, and its stream with it; one that opens stays while somebody waits.
+    /// Removes a trigger without groups, and its stream; a trigger that is opening stays while subscribers or groups
+    /// wait for it.
     fn close_if_unused(&mut self, id: TriggerId) {
         let unused = self.triggers.get(&id).is_some_and(|trigger| {
-            let waits = matches!(&trigger.state, State::Opening(waiting) if !waiting.is_empty());
+            let waits =
+                matches!(&trigger.phase, TriggerPhase::Opening(waiting) if !waiting.is_empty());
             let is_idle = trigger.replay.as_ref().is_none_or(|it| it.is_idle());
             trigger.groups.is_empty() && !waits && is_idle
         });
@@ -497,8 +497,8 @@ impl Shard {
 
     fn remove_trigger(&mut self, id: TriggerId) {
         if let Some(trigger) = self.triggers.remove(&id) {
-            self.placed.swap_remove(&id);
-            // A trigger that ends has left the index, and a new one may have its place there.
+            self.positioned_triggers.swap_remove(&id);
+            // A trigger that ends has left the index, and a new one may be there.
             if self.by_source.get(&trigger.source) == Some(&id) {
                 self.by_source.remove(&trigger.source);
             }

@@ -9,50 +9,50 @@
 use events::{Position, SourceError, Start};
 use execute::{ErrorCode, GraphqlError};
 
-use super::errors::{refuse, source_error};
-use super::group::{catching, catching_mut};
-use super::side_reader::{Reader, earliest, is_before};
+use super::client_errors::{refuse, source_error};
+use super::group::{catch_up_mut, catch_up_of};
+use super::side_reader::{ReaderStream, earliest, is_before};
 use super::trigger::replay_of;
-use super::{Effect, Joining, Shard, TriggerId};
+use super::{Effect, PendingSubscriber, Shard, TriggerId};
 use crate::cursor::Resume;
 use crate::{EndReason, GroupId, stats};
 
-/// The number of attempts in a row at which the broker had deleted the first of the wanted events, after which all that
+/// The number of attempts in a row at which the broker had deleted the first of the wanted events. After them all that
 /// wait are refused: each attempt costs the broker a request.
-const GONE_MAX: u32 = 16;
+const DELETED_ATTEMPTS_MAX: u32 = 16;
 
 /// Returns the error for a subscriber with a time, while the reader serves subscribers with positions.
-fn other_reader() -> GraphqlError {
-    let message = "Others are being brought up to date on these topics; try again in a moment.";
+fn reader_busy() -> GraphqlError {
+    let message = "The events before that time cannot be read at present, because other subscribers of these topics are catching up; try again in a moment.";
     GraphqlError::new(ErrorCode::Overloaded, message)
 }
 
 impl Shard {
     /// Opens a side reader where all that need it can begin. A reader that is open begins again.
-    pub(super) fn read(&mut self, id: TriggerId, index: usize) {
+    pub(super) fn open_reader(&mut self, id: TriggerId, index: usize) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
         let Some(replay) = &mut trigger.replay else { return };
         let side = replay.side(index);
         if side.stream.as_ref().is_some_and(|reader| !reader.is_open) {
-            // Groups that it does not suit are looked after when it is open.
+            // Groups that need an earlier start are handled when it is open.
             return;
         }
         // Subscribers that wait for others to come are served along.
-        side.gathering = None;
-        side.waiting.retain(|joining| !joining.reply.is_closed());
+        side.reopening = None;
+        side.waiting.retain(|pending| !pending.reply.is_closed());
         if let Some(old) = side.stream.take() {
-            self.effects.push(Effect::CloseReader { trigger: id, pass: old.pass });
+            self.effects.push(Effect::CloseReader { trigger: id, stream_id: old.stream_id });
         }
-        let reading = side.reading.iter().filter_map(|id| catching(&self.groups, *id));
+        let reading = side.reading.iter().filter_map(|id| catch_up_of(&self.groups, *id));
         let mut positions = reading
             .clone()
             .map(|it| &it.position)
-            .chain(side.waiting.iter().filter_map(|joining| match &joining.resume {
+            .chain(side.waiting.iter().filter_map(|pending| match &pending.resume {
                 Some(Resume::After(position)) => Some(position),
                 _ => None,
             }))
             .peekable();
-        let since = |joining: &Joining| match joining.resume {
+        let since = |pending: &PendingSubscriber| match pending.resume {
             Some(Resume::Since { time, .. }) => Some(time),
             _ => None,
         };
@@ -63,33 +63,33 @@ impl Shard {
         };
         let Some(start) = start else { return self.close_if_unused(id) };
         if !matches!(start, Start::Since(_)) {
-            for joining in side.waiting.extract_if(.., |joining| since(joining).is_some()) {
-                refuse(joining, other_reader());
+            for pending in side.waiting.extract_if(.., |pending| since(pending).is_some()) {
+                refuse(pending, reader_busy());
             }
         }
         let position = match &start {
             Start::After(position) => position.clone(),
             _ => Position::default(),
         };
-        let pass = replay.next_pass;
-        replay.next_pass += 1;
+        let stream_id = replay.next_stream_id;
+        replay.next_stream_id += 1;
         let wanted = trigger.source.read_from(start.clone());
-        let reader = Reader { pass, start, is_open: false, position, is_paused: false };
+        let reader = ReaderStream { stream_id, start, is_open: false, position, is_paused: false };
         replay.side(index).stream = Some(reader);
         stats::add(&self.stats.side_readers, 1);
         let source = trigger.source.clone();
-        self.effects.push(Effect::OpenReader { trigger: id, pass, source, wanted });
+        self.effects.push(Effect::OpenReader { trigger: id, stream_id, source, wanted });
     }
 
     /// Handles the provider's response to [`Effect::OpenReader`]. False if the stream is no longer wanted.
-    pub(crate) fn reader_opened(
+    pub(crate) fn on_reader_opened(
         &mut self,
         id: TriggerId,
-        pass: u64,
+        stream_id: u64,
         result: Result<(), SourceError>,
     ) -> bool {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return false };
-        let Some(index) = replay.reader_of(pass) else { return false };
+        let Some(index) = replay.reader_of(stream_id) else { return false };
         let side = replay.side(index);
         let Some(reader) = &mut side.stream else { return false };
         reader.is_open = true;
@@ -97,60 +97,60 @@ impl Shard {
             Ok(()) if matches!(reader.start, Start::Since(_)) && !side.reading.is_empty() => {
                 // Groups fell out of the ring meanwhile. The events that they need may be older than that time.
                 side.gone = 0;
-                self.read(id, index);
+                self.open_reader(id, index);
                 return false;
             }
             Ok(()) => {
                 side.gone = 0;
-                self.serve_waiting(id, index);
+                self.serve_waiting_subscribers(id, index);
             }
             Err(SourceError::Gone { provider }) => {
-                self.gone(id, index, SourceError::Gone { provider });
+                self.on_reader_gone(id, index, SourceError::Gone { provider });
             }
-            Err(error) => self.reader_failed(id, index, &source_error(&error)),
+            Err(error) => self.on_reader_failed(id, index, &source_error(&error)),
         }
         self.close_reader_if_unused(id);
         // All subscribers that waited may have left.
         self.close_if_unused(id);
         let replay = replay_of(&mut self.triggers, id);
-        replay.is_some_and(|it| it.reader_of(pass).is_some())
+        replay.is_some_and(|it| it.reader_of(stream_id).is_some())
     }
 
     /// Serves the subscribers that waited for a reader, which has been opened. For those, and for groups, that it does
     /// not suit it begins again.
-    fn serve_waiting(&mut self, id: TriggerId, index: usize) {
+    fn serve_waiting_subscribers(&mut self, id: TriggerId, index: usize) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
-        for joining in std::mem::take(&mut replay.side(index).waiting) {
-            if self.is_served(id, &joining) {
-                self.resume(id, joining);
+        for pending in std::mem::take(&mut replay.side(index).waiting) {
+            if self.is_served_by_replay(id, &pending) {
+                self.add_to_trigger(id, pending);
             } else if let Some(replay) = replay_of(&mut self.triggers, id) {
-                replay.side(index).waiting.push(joining);
+                replay.side(index).waiting.push(pending);
             }
         }
-        if !self.reading_is_served(id, index) {
-            self.read(id, index);
+        if !self.serves_its_groups(id, index) {
+            self.open_reader(id, index);
         } else if let Some(replay) = replay_of(&mut self.triggers, id)
             && !replay.side(index).waiting.is_empty()
         {
-            self.gather(id);
+            self.schedule_reopen(id);
         }
     }
 
     /// True if the ring or the shared reader has everything for a subscriber that waits.
-    fn is_served(&mut self, id: TriggerId, joining: &Joining) -> bool {
+    fn is_served_by_replay(&mut self, id: TriggerId, pending: &PendingSubscriber) -> bool {
         let replay = replay_of(&mut self.triggers, id);
-        let (Some(replay), Some(resume)) = (replay, &joining.resume) else { return false };
+        let (Some(replay), Some(resume)) = (replay, &pending.resume) else { return false };
         replay.shared_reader_serves(resume)
             || matches!(resume, Resume::After(position) if replay.ring_serves(position))
     }
 
     /// True if a reader that has been opened suits its groups. Groups that fell out of the ring while it was opened may
     /// be further back.
-    fn reading_is_served(&mut self, id: TriggerId, index: usize) -> bool {
+    fn serves_its_groups(&mut self, id: TriggerId, index: usize) -> bool {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return true };
         let side = replay.side(index);
         let Some(reader) = &side.stream else { return side.reading.is_empty() };
-        side.reading.iter().filter_map(|id| catching(&self.groups, *id)).all(|it| {
+        side.reading.iter().filter_map(|id| catch_up_of(&self.groups, *id)).all(|it| {
             matches!(reader.start, Start::Since(_) | Start::All)
                 || is_before(&reader.position, &it.position)
         })
@@ -159,7 +159,7 @@ impl Shard {
     /// Handles that the broker has deleted events that the earliest group or subscriber of a reader needs. A group that
     /// was live continues with the oldest stored event; another one ends, and a subscriber is refused. The others get
     /// another attempt.
-    fn gone(&mut self, id: TriggerId, index: usize, error: SourceError) {
+    fn on_reader_gone(&mut self, id: TriggerId, index: usize, error: SourceError) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(index);
         side.stream = None;
@@ -167,25 +167,25 @@ impl Shard {
         let age = |position: &Position| -> u128 {
             position.marks().iter().map(|mark| u128::from(mark.offset)).sum()
         };
-        let of_joining = |joining: &Joining| match &joining.resume {
+        let age_of_pending = |pending: &PendingSubscriber| match &pending.resume {
             Some(Resume::After(position)) => age(position),
             Some(Resume::Since { .. }) | None => 0,
         };
-        let of_group = |id: GroupId| catching(&self.groups, id).map(|it| age(&it.position));
-        let ages = side.waiting.iter().map(of_joining);
-        let earliest = ages.chain(side.reading.iter().filter_map(|id| of_group(*id))).min();
-        let limit = if side.gone >= GONE_MAX { Some(u128::MAX) } else { earliest };
-        let is_gone = |age: u128| limit.is_some_and(|limit| age <= limit);
+        let age_of_group = |id: GroupId| catch_up_of(&self.groups, id).map(|it| age(&it.position));
+        let ages = side.waiting.iter().map(age_of_pending);
+        let earliest = ages.chain(side.reading.iter().filter_map(|id| age_of_group(*id))).min();
+        let limit = if side.gone >= DELETED_ATTEMPTS_MAX { Some(u128::MAX) } else { earliest };
+        let is_deleted = |age: u128| limit.is_some_and(|limit| age <= limit);
         let reading = side.reading.iter().copied();
-        let gone: Vec<_> = reading.filter(|id| of_group(*id).is_some_and(is_gone)).collect();
+        let gone: Vec<_> = reading.filter(|id| age_of_group(*id).is_some_and(is_deleted)).collect();
         let error = source_error(&error);
-        for joining in side.waiting.extract_if(.., |joining| is_gone(of_joining(joining))) {
+        for pending in side.waiting.extract_if(.., |pending| is_deleted(age_of_pending(pending))) {
             stats::add(&self.stats.cursors_expired, 1);
-            refuse(joining, error.clone());
+            refuse(pending, error.clone());
         }
         for group_id in gone {
-            match catching_mut(&mut self.groups, group_id) {
-                Some(catching) if catching.was_live => catching.from_oldest = true,
+            match catch_up_mut(&mut self.groups, group_id) {
+                Some(catch_up) if catch_up.was_live => catch_up.from_oldest = true,
                 _ => {
                     stats::add(&self.stats.cursors_expired, 1);
                     self.end_group(group_id, &EndReason::Error(Box::new(error.clone())));
@@ -197,32 +197,32 @@ impl Shard {
         if side.waiting.is_empty() && side.reading.is_empty() {
             self.close_if_unused(id);
         } else {
-            self.read(id, index);
+            self.open_reader(id, index);
         }
     }
 
     /// Handles that a reader cannot be opened, or has ended. Subscribers and groups that need it get the error; groups
     /// that were live wait until it can be opened.
-    pub(super) fn reader_failed(&mut self, id: TriggerId, index: usize, error: &GraphqlError) {
+    pub(super) fn on_reader_failed(&mut self, id: TriggerId, index: usize, error: &GraphqlError) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(index);
         if let Some(reader) = side.stream.take() {
-            self.effects.push(Effect::CloseReader { trigger: id, pass: reader.pass });
+            self.effects.push(Effect::CloseReader { trigger: id, stream_id: reader.stream_id });
         }
-        for joining in std::mem::take(&mut side.waiting) {
-            refuse(joining, error.clone());
+        for pending in std::mem::take(&mut side.waiting) {
+            refuse(pending, error.clone());
         }
         let reading: Vec<_> = side.reading.iter().copied().collect();
         let mut stays = false;
         for group_id in reading {
-            if catching(&self.groups, group_id).is_some_and(|it| it.was_live) {
+            if catch_up_of(&self.groups, group_id).is_some_and(|it| it.was_live) {
                 stays = true;
             } else {
                 self.end_group(group_id, &EndReason::Error(Box::new(error.clone())));
             }
         }
         if stays {
-            self.retry_reader(id, index);
+            self.schedule_reader_retry(id, index);
         }
         self.close_if_unused(id);
     }
@@ -234,7 +234,7 @@ impl Shard {
             if !side.is_needed()
                 && let Some(reader) = side.stream.take()
             {
-                self.effects.push(Effect::CloseReader { trigger: id, pass: reader.pass });
+                self.effects.push(Effect::CloseReader { trigger: id, stream_id: reader.stream_id });
             }
         }
     }

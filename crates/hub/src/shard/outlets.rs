@@ -1,5 +1,5 @@
-//! The outlets that a shard speaks to, numbered, and how many members of which group sit behind each. Who they are
-//! stands in the lists of the outlets and nowhere else: a million members cost the hub a few counters.
+//! The outlets of a shard, numbered, and the number of subscribers of each group behind each outlet. Only the outlets
+//! have lists of subscribers: a million subscribers cost the hub a few counters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use indexmap::IndexMap;
 
 use crate::{GroupId, Outlet, OutletCommand};
 
-/// An outlet, numbered by its shard. A number is used again when nobody sits behind its outlet any more.
+/// The number of an outlet within its shard. A number is reused when its outlet has no subscribers left.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct OutletId(u32);
 
-/// See the module.
+/// The outlets of a shard.
 #[derive(Default)]
 pub(super) struct Outlets {
     slots: Vec<Slot>,
     free: Vec<OutletId>,
-    /// By the address of the outlet, which its slot keeps alive.
+    /// The outlets by address, which stays valid because the slot holds the outlet.
     by_address: HashMap<usize, OutletId, foldhash::fast::RandomState>,
 }
 
@@ -28,7 +28,7 @@ struct Slot {
 }
 
 impl Outlets {
-    /// One member more behind `outlet`.
+    /// Adds a subscriber behind `outlet`.
     pub(super) fn enter(&mut self, outlet: Arc<dyn Outlet>) -> OutletId {
         let address = Arc::as_ptr(&outlet).cast::<()>().addr();
         let id = *self.by_address.entry(address).or_insert_with(|| {
@@ -44,10 +44,10 @@ impl Outlets {
         id
     }
 
-    /// So many members fewer.
+    /// Removes subscribers of an outlet.
     pub(super) fn leave(&mut self, id: OutletId, members: u64) {
         let slot = &mut self.slots[id.0 as usize];
-        debug_assert!(slot.members >= members, "who leaves was there");
+        debug_assert!(slot.members >= members, "a subscriber that leaves was added before");
         slot.members = slot.members.saturating_sub(members);
         if slot.members == 0
             && let Some(outlet) = slot.outlet.take()
@@ -65,8 +65,8 @@ impl Outlets {
         }
     }
 
-    /// Do the members of that group keep up?
-    pub(super) fn have_room(&self, group: GroupId, members: &Members) -> bool {
+    /// True if all subscribers of that group have room for more.
+    pub(super) fn have_room(&self, group: GroupId, members: &SubscriberCounts) -> bool {
         members.by_outlet().all(|(id, _)| {
             let outlet = self.slots.get(id.0 as usize).and_then(|slot| slot.outlet.as_ref());
             outlet.is_none_or(|outlet| outlet.has_room(group))
@@ -74,7 +74,7 @@ impl Outlets {
     }
 
     /// True if no outlet of the group would drop another result of it, see [`Outlet::accepts_result`].
-    pub(super) fn accept_result(&self, group: GroupId, members: &Members) -> bool {
+    pub(super) fn accept_result(&self, group: GroupId, members: &SubscriberCounts) -> bool {
         members.by_outlet().all(|(id, _)| {
             let outlet = self.slots.get(id.0 as usize).and_then(|slot| slot.outlet.as_ref());
             outlet.is_none_or(|outlet| outlet.accepts_result(group))
@@ -87,21 +87,21 @@ impl Outlets {
     }
 }
 
-/// The members of one group, by outlet. Most groups sit behind one.
+/// The numbers of subscribers of one group by outlet. Most groups have one outlet.
 #[derive(Default)]
-pub(super) enum Members {
+pub(super) enum SubscriberCounts {
     #[default]
     None,
     One(OutletId, u64),
     Many(Box<IndexMap<OutletId, u64, foldhash::fast::RandomState>>),
 }
 
-impl Members {
+impl SubscriberCounts {
     pub(super) fn add(&mut self, outlet: OutletId) {
         self.add_many(outlet, 1);
     }
 
-    /// So many behind one outlet.
+    /// Adds subscribers behind one outlet.
     pub(super) fn add_many(&mut self, outlet: OutletId, more: u64) {
         match self {
             _ if more == 0 => {}
@@ -115,7 +115,7 @@ impl Members {
         }
     }
 
-    /// False: nobody of the group is there.
+    /// Removes a subscriber behind an outlet. Returns false if there is none.
     pub(super) fn remove(&mut self, outlet: OutletId) -> bool {
         match self {
             Self::One(known, count) if *known == outlet => {
@@ -144,12 +144,12 @@ impl Members {
         matches!(self, Self::None)
     }
 
-    /// How many in all.
+    /// Returns the number of all subscribers.
     pub(super) fn count(&self) -> u64 {
         self.by_outlet().map(|(_, count)| count).sum()
     }
 
-    /// How many behind each outlet.
+    /// Returns the number of subscribers behind each outlet.
     pub(super) fn by_outlet(&self) -> impl ExactSizeIterator<Item = (OutletId, u64)> {
         let entry = |index: usize| match self {
             Self::One(outlet, count) => Some((*outlet, *count)),
@@ -161,10 +161,10 @@ impl Members {
             Self::One(..) => 1,
             Self::Many(all) => all.len(),
         };
-        // `length` entries are there.
+        // The index is below the length, so the entry exists.
         (0..length).map(move |index| entry(index).unwrap_or((OutletId(u32::MAX), 0)))
     }
 }
 
-// Of each group there is one; with a filter or a partition for each user that is one for each subscriber.
-const _: () = assert!(size_of::<Members>() <= 24);
+// There is one for each group; with a filter or a partition per user that is one for each subscriber.
+const _: () = assert!(size_of::<SubscriberCounts>() <= 24);

@@ -1,131 +1,132 @@
-//! Positions for subscribers that get no events. A filter may pass one event of a million. A subscriber that comes
-//! again with the cursor of that event would have all the others read again for nothing. So from time to time the
-//! members of each group are told the position of its trigger, as a cursor without a payload.
+//! Positions for subscribers that get no events. A filter may pass one event of a million. A subscriber that resumes
+//! from the cursor of that event would read all the others again in vain. So the subscribers of each group regularly
+//! get the position of its trigger, as a cursor without a payload.
 //!
-//! A group is told when it is done with all events up to that position: they were delivered, kept back by its filter,
-//! or announced as lost. A group with events that wait or are being resolved is told with their payloads, and so is one
+//! A group gets the position when it is done with all events up to it: they were delivered, filtered out, or announced
+//! as lost. A group with events that wait or are being resolved gets its position with their payloads, and so does one
 //! that catches up. A group with an unannounced loss waits until an event has announced it, since a cursor beyond the
 //! loss would hide it.
 //!
-//! Events cost nothing for it: positions have versions, and a group knows which one its members were given last. It is
-//! done in rounds, of a few groups at a time ([`Shard::tell_positions`]). A trigger without news costs a round one
-//! look.
+//! Events have no cost for it: positions have versions, and a group knows the version that its subscribers got last.
+//! Positions are sent in rounds, a few groups at a time ([`Shard::send_positions`]). A trigger without a new position
+//! costs a round one check.
 
+use bindings::IndexWalk;
 use bytes::Bytes;
 
 use super::group::Group;
-use super::{Shard, State, TriggerId};
+use super::{Shard, TriggerId, TriggerPhase};
 use crate::GroupId;
 use crate::cursor::Scope;
-use crate::filter::index::Left;
-use crate::settings::LOOKS_PER_TURN;
+use crate::settings::VISITS_PER_STEP;
 
-/// How far a round is.
-pub(super) struct Round {
-    /// So many triggers have yet to be looked at.
+/// The progress of a round.
+pub(super) struct PositionRound {
+    /// The number of triggers that the round has yet to visit.
     triggers: usize,
-    /// The one whose groups are being looked at.
-    trigger: Option<(TriggerId, Left)>,
-    printed: Option<Printed>,
+    /// The trigger that is visited, and the progress among its groups.
+    trigger: Option<(TriggerId, IndexWalk)>,
+    printed: Option<PrintedCursor>,
 }
 
-/// The latest cursor: nearly all groups of a trigger have the same.
-struct Printed {
+/// The latest printed cursor: nearly all groups of a trigger have the same.
+struct PrintedCursor {
     of: (TriggerId, u64, Scope),
     cursor: Option<Bytes>,
 }
 
 impl Group {
-    /// Is there nothing between it and the position of its trigger?
-    fn is_even(&self) -> bool {
-        // One that waits for another source comes again to that.
+    /// True if the group has had everything up to the position of its trigger.
+    fn is_at_trigger_position(&self) -> bool {
+        // A group that waits for another source resumes from that.
         self.is_drained()
-            && !self.owes_news()
-            && self.catching.is_none()
+            && !self.has_unannounced_loss()
+            && self.catch_up.is_none()
             && self.moving_to.is_none()
     }
 }
 
 impl Shard {
-    /// Might anybody have to be told where they are?
+    /// True if there are triggers with positions that cursors carry.
     pub(crate) fn has_positions(&self) -> bool {
-        !self.placed.is_empty()
+        !self.positioned_triggers.is_empty()
     }
 
-    /// About how many calls of [`Shard::tell_positions`] a round takes.
-    pub(crate) fn turns_of_round(&self) -> usize {
-        (self.placed.len() + self.groups.len()) / LOOKS_PER_TURN + 1
+    /// Returns the approximate number of calls of [`Shard::send_positions`] in a round.
+    pub(crate) fn round_steps(&self) -> usize {
+        (self.positioned_triggers.len() + self.groups.len()) / VISITS_PER_STEP + 1
     }
 
-    /// Goes on with a round, or begins one, and looks at some groups. False: it is over.
-    pub(crate) fn tell_positions(&mut self) -> bool {
-        let triggers = self.placed.len();
-        let begin = || Round { triggers, trigger: None, printed: None };
+    /// Continues a round, or begins one, and visits some groups. Returns false when the round is over.
+    pub(crate) fn send_positions(&mut self) -> bool {
+        let triggers = self.positioned_triggers.len();
+        let begin = || PositionRound { triggers, trigger: None, printed: None };
         let mut round = self.round.take().unwrap_or_else(begin);
-        for _ in 0..LOOKS_PER_TURN {
+        for _ in 0..VISITS_PER_STEP {
             let group = round.trigger.as_mut().and_then(|(id, left)| {
                 let trigger = self.triggers.get(id)?;
                 trigger.groups.walk(left)
             });
             if let Some(group) = group {
-                self.tell(group, &mut round.printed);
+                self.send_position(group, &mut round.printed);
                 continue;
             }
-            // As with groups, from the last one on: none is passed over because another one goes.
-            let Some(index) = round.triggers.min(self.placed.len()).checked_sub(1) else {
+            // As with groups, from the last one on: none is skipped because another one is removed.
+            let Some(index) = round.triggers.min(self.positioned_triggers.len()).checked_sub(1)
+            else {
                 return false;
             };
             round.triggers = index;
-            let id = self.placed.get_index(index).copied();
-            round.trigger = id.and_then(|id| Some((id, self.groups_to_look_at(id)?)));
+            let id = self.positioned_triggers.get_index(index).copied();
+            round.trigger = id.and_then(|id| Some((id, self.start_group_walk(id)?)));
         }
         self.round = Some(round);
         true
     }
 
-    /// All groups of a trigger, unless there is nothing to tell to any of them.
-    fn groups_to_look_at(&mut self, id: TriggerId) -> Option<Left> {
+    /// Returns a walk over all groups of a trigger. `None` if no group needs a position.
+    fn start_group_walk(&mut self, id: TriggerId) -> Option<IndexWalk> {
         let trigger = self.triggers.get_mut(&id)?;
-        let is_live = matches!(trigger.state, State::Live);
+        let is_live = matches!(trigger.phase, TriggerPhase::Live);
         let replay = trigger.replay.as_mut().filter(|_| is_live)?;
-        replay.begin_look().then(|| trigger.groups.all())
+        replay.take_position_update().then(|| trigger.groups.all())
     }
 
-    /// Tells the members of a group where they are, if they do not know and it can be told.
-    fn tell(&mut self, id: GroupId, printed: &mut Option<Printed>) {
+    /// Sends its position to a group, if its subscribers do not have it and the group is at the position.
+    fn send_position(&mut self, id: GroupId, printed: &mut Option<PrintedCursor>) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
         let (Some(replay), Some(cursors), Some(scope)) = (replay, &self.cursors, group.scope)
         else {
             return;
         };
-        if group.told == replay.version {
+        if group.sent_version == replay.version {
             return;
         }
-        if !group.is_even() {
-            return replay.look_again();
+        if !group.is_at_trigger_position() {
+            return replay.schedule_position_update();
         }
         let of = (group.trigger, replay.version, scope);
         let printed = match printed.take() {
             Some(known) if known.of == of => printed.insert(known),
             _ => {
                 let cursor = replay.cursor(cursors, scope).map(Bytes::from);
-                printed.insert(Printed { of, cursor })
+                printed.insert(PrintedCursor { of, cursor })
             }
         };
-        group.told = replay.version;
+        group.sent_version = replay.version;
         if let Some(cursor) = &printed.cursor {
-            group.tell(cursor, &self.outlets, &self.stats);
+            group.send_position(cursor, &self.outlets, &self.stats);
         }
     }
 
-    /// Somebody in that group may not have its latest cursor.
-    pub(super) fn look_again(&mut self, id: GroupId) {
+    /// Records that a subscriber of that group may not have the latest cursor.
+    pub(super) fn schedule_position_update(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        group.told = 0;
+        group.sent_version = 0;
         let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
         if let Some(replay) = replay {
-            replay.look_again();
+            replay.schedule_position_update();
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Subscribers without events are told where they are, played by hand.
+//! Tests of positions for subscribers without events, with a scripted shard.
 
 use std::sync::Arc;
 
+use bindings::Filter;
 use events::{Event, Position, SourceMessage, StreamEnd};
 
-use super::resume_tests::{Play, joined, mark, position};
-use super::scripted::Stage;
-use super::{GRAPH, Reading, TriggerId};
+use super::resumption_tests::{Play, joined, mark, position};
+use super::scripted_stage::Stage;
+use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Resume, Scope};
-use crate::settings::LOOKS_PER_TURN;
-use crate::{Filter, HubSettings, LiveOperation, Member};
+use crate::settings::VISITS_PER_STEP;
+use crate::{HubSettings, LiveOperation, Member};
 
-/// What somebody hears.
+/// A result or position that a subscriber received.
 #[derive(Clone, PartialEq, Debug)]
 enum Heard {
-    /// An event of that number, and what was lost before it.
+    /// An event with that number, and the number of lost events before it.
     Event(u64, u64),
-    /// It is there.
+    /// The position of that offset.
     At(Position),
     Else(String),
 }
@@ -39,21 +40,21 @@ impl Play {
         }
     }
 
-    /// An operation that wants even numbers only; under another number a group of its own.
+    /// Returns an operation with a filter for even numbers; each number has a group of its own.
     fn even(&self, operation: u128) -> LiveOperation {
         let filter = Some(Arc::new(Filter::one_of("odd", &[0])));
         LiveOperation { filter, ..self.stage.operation("topic", operation, 0) }
     }
 
-    /// An operation that no event is for.
+    /// Returns an operation with a filter that no event passes.
     fn nothing(&self, operation: u128) -> LiveOperation {
         let filter = Some(Arc::new(Filter::one_of("odd", &[7])));
         LiveOperation { filter, ..self.stage.operation("topic", operation, 0) }
     }
 
-    /// All are told who have to be.
+    /// Runs a whole round of positions.
     fn round(&mut self) {
-        while self.stage.shard.tell_positions() {}
+        while self.stage.shard.send_positions() {}
         self.stage.take_effects();
     }
 
@@ -63,7 +64,7 @@ impl Play {
         self.cursors.decode(cursor, scope).expect("it is ours")
     }
 
-    /// What somebody has heard since it joined.
+    /// Returns the results and positions that a subscriber received.
     fn hears(&self, member: Member) -> Vec<Heard> {
         let operation = self.stage.operation("topic", 0, 0);
         let hear = |text: String| {
@@ -89,18 +90,18 @@ impl Play {
 }
 
 #[test]
-fn who_gets_nothing_is_told_where_it_is_once_and_who_got_everything_is_not() {
+fn only_subscribers_without_events_get_a_position_and_get_it_once() {
     let mut play = Play::new(10);
     let (trigger, all, _all) = play.live(0);
-    let (none, answer) = play.come_for(play.nothing(2), None);
-    let _none = joined(answer);
+    let (none, reply) = play.come_for(play.nothing(2), None);
+    let _none = joined(reply);
     play.publish(trigger, 1..=4);
     play.stage.resolve_all();
     play.round();
     assert_eq!(play.hears(none), [at(4)]);
     assert_eq!(play.hears(all), (1..=4).map(|it| Heard::Event(it, 0)).collect::<Vec<_>>());
     play.round();
-    assert_eq!(play.hears(none), [at(4)], "nothing is new");
+    assert_eq!(play.hears(none), [at(4)], "the position is not sent again");
     play.publish(trigger, [5]);
     play.stage.resolve_all();
     play.round();
@@ -111,25 +112,25 @@ fn who_gets_nothing_is_told_where_it_is_once_and_who_got_everything_is_not() {
 }
 
 #[test]
-fn what_is_under_way_is_not_passed_over() {
+fn a_position_waits_for_events_in_flight() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (even, answer) = play.come_for(play.even(2), None);
-    let _even = joined(answer);
+    let (even, reply) = play.come_for(play.even(2), None);
+    let _even = joined(reply);
     play.publish(trigger, 1..=3);
     play.round();
     assert_eq!(play.hears(even), [], "2 has yet to come");
     play.stage.resolve_all();
     play.round();
-    assert_eq!(play.hears(even), [Heard::Event(2, 0), at(3)], "looked at again without an event");
+    assert_eq!(play.hears(even), [Heard::Event(2, 0), at(3)], "visited again without an event");
     play.publish(trigger, [4]);
     play.stage.resolve_all();
     play.round();
-    assert_eq!(play.hears(even)[2..], [Heard::Event(4, 0)], "its cursor says it all");
+    assert_eq!(play.hears(even)[2..], [Heard::Event(4, 0)], "its cursor has the position");
 }
 
 #[test]
-fn a_loss_is_told_before_a_position_beyond_it() {
+fn a_loss_is_announced_before_a_position_beyond_it() {
     let settings = HubSettings {
         group_in_flight: 1,
         group_waiting: 0,
@@ -138,8 +139,8 @@ fn a_loss_is_told_before_a_position_beyond_it() {
     };
     let mut play = Play::with(settings);
     let (trigger, _, _all) = play.live(0);
-    let (even, answer) = play.come_for(play.even(2), None);
-    let _even = joined(answer);
+    let (even, reply) = play.come_for(play.even(2), None);
+    let _even = joined(reply);
     play.publish(trigger, [2, 4]);
     play.stage.resolve_all();
     play.round();
@@ -149,7 +150,7 @@ fn a_loss_is_told_before_a_position_beyond_it() {
     play.publish(trigger, [7]);
     play.round();
     assert_eq!(play.hears(even), [Heard::Event(2, 0), Heard::Event(6, 1), at(7)]);
-    // The source may have lost something.
+    // The source may have lost events.
     play.stage.message(trigger, SourceMessage::Gap);
     play.publish(trigger, [9]);
     play.round();
@@ -161,11 +162,11 @@ fn a_loss_is_told_before_a_position_beyond_it() {
 }
 
 #[test]
-fn an_outlet_that_drops_something_drops_what_would_hide_it() {
+fn an_outlet_with_losses_drops_positions_that_would_hide_them() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (even, answer) = play.come_for(play.even(2), None);
-    let _even = joined(answer);
+    let (even, reply) = play.come_for(play.even(2), None);
+    let _even = joined(reply);
     play.outlet.turn();
     play.publish(trigger, [2, 3]);
     play.stage.resolve_all();
@@ -179,13 +180,13 @@ fn an_outlet_that_drops_something_drops_what_would_hide_it() {
 }
 
 #[test]
-fn who_comes_has_a_cursor_before_its_first_event() {
+fn a_new_subscriber_gets_a_cursor_before_its_first_event() {
     let mut play = Play::new(10);
     let (_, first, _first) = play.live(7);
     play.round();
     assert_eq!(play.hears(first), [at(7)]);
-    let (second, answer) = play.come_for(play.stage.operation("topic", 1, 0), None);
-    let _second = joined(answer);
+    let (second, reply) = play.come_for(play.stage.operation("topic", 1, 0), None);
+    let _second = joined(reply);
     assert_eq!(play.groups(), 1);
     play.round();
     play.round();
@@ -193,12 +194,12 @@ fn who_comes_has_a_cursor_before_its_first_event() {
 }
 
 #[test]
-fn who_comes_again_from_there_has_nothing_read_again() {
+fn a_subscriber_that_resumes_from_a_position_needs_no_reader() {
     let mut play = Play::new(2);
     let (trigger, _, _all) = play.live(0);
-    let (none, answer) = play.come_for(play.nothing(2), None);
-    let gone = joined(answer);
-    // The ring reaches back two events.
+    let (none, reply) = play.come_for(play.nothing(2), None);
+    let gone = joined(reply);
+    // The ring holds two events.
     play.publish(trigger, 1..=9);
     play.stage.resolve_all();
     play.round();
@@ -208,27 +209,27 @@ fn who_comes_again_from_there_has_nothing_read_again() {
     play.publish(trigger, [10]);
     play.stage.resolve_all();
     let (again, resume) = (play.nothing(2), play.resume_of(&cursor, &play.nothing(2)));
-    let (again, answer) = play.come_for(again, Some(resume));
-    let _again = joined(answer);
+    let (again, reply) = play.come_for(again, Some(resume));
+    let _again = joined(reply);
     assert!(play.stage.readers_opening.is_empty());
     assert_eq!((play.count(|it| &it.resumed_from_ring), play.count(|it| &it.replayed)), (1, 0));
     play.round();
     play.round();
     assert_eq!(play.hears(again), [at(10)]);
-    // From the very place where the trigger is, nothing is told.
+    // A subscriber at the trigger's position gets no position.
     let (operation, resume) = (play.nothing(3), Resume::After(position(&[(0, 10)])));
-    let (same, answer) = play.come_for(operation, Some(resume));
-    let _same = joined(answer);
+    let (same, reply) = play.come_for(operation, Some(resume));
+    let _same = joined(reply);
     play.round();
     assert_eq!(play.hears(same), []);
 }
 
 #[test]
-fn a_lane_that_was_read_on_without_events_is_a_place_to_come_again_from() {
+fn a_subscriber_can_resume_from_a_lane_position_without_an_event() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (none, answer) = play.come_for(play.nothing(2), None);
-    let _none = joined(answer);
+    let (none, reply) = play.come_for(play.nothing(2), None);
+    let _none = joined(reply);
     play.publish(trigger, [3]);
     play.stage.message(trigger, SourceMessage::Passed(mark(0, 8)));
     play.stage.resolve_all();
@@ -237,28 +238,28 @@ fn a_lane_that_was_read_on_without_events_is_a_place_to_come_again_from() {
     play.publish(trigger, [12]);
     play.stage.resolve_all();
     let operation = play.stage.operation("topic", 3, 0);
-    let (again, answer) = play.come_for(operation, Some(Resume::After(position(&[(0, 8)]))));
-    let _again = joined(answer);
+    let (again, reply) = play.come_for(operation, Some(Resume::After(position(&[(0, 8)]))));
+    let _again = joined(reply);
     play.stage.resolve_all();
-    assert!(play.stage.readers_opening.is_empty(), "the ring has it");
+    assert!(play.stage.readers_opening.is_empty(), "the ring serves it");
     assert_eq!(play.hears(again), [Heard::Event(12, 0)]);
 }
 
 #[test]
-fn whoever_is_on_the_way_is_told_by_what_it_is_given() {
+fn a_group_that_catches_up_gets_its_position_with_its_events() {
     let mut play = Play::new(1);
     let (trigger, _, _all) = play.live(0);
     play.publish(trigger, 1..=5);
     play.stage.resolve_all();
-    let (even, answer) = play.come_for(play.even(2), Some(Resume::After(position(&[(0, 1)]))));
-    let (_, pass, _) = play.stage.open_reader(Ok(()));
-    let _even = joined(answer);
-    assert_eq!(play.stage.read(trigger, pass, event(2)), Reading::On);
+    let (even, reply) = play.come_for(play.even(2), Some(Resume::After(position(&[(0, 1)]))));
+    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let _even = joined(reply);
+    assert_eq!(play.stage.read(trigger, stream_id, event(2)), ReaderStep::Continue);
     play.stage.resolve_all();
     play.round();
     assert_eq!(play.hears(even), [Heard::Event(2, 0)]);
     for offset in [3, 4] {
-        play.stage.read(trigger, pass, event(offset));
+        play.stage.read(trigger, stream_id, event(offset));
     }
     play.round();
     play.stage.resolve_all();
@@ -267,17 +268,17 @@ fn whoever_is_on_the_way_is_told_by_what_it_is_given() {
 }
 
 #[test]
-fn two_groups_that_become_one_are_told_what_one_of_them_does_not_know() {
+fn merged_groups_get_the_position_that_one_of_them_lacks() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (one, answer) = play.come_for(play.nothing(2), None);
-    let _one = joined(answer);
+    let (one, reply) = play.come_for(play.nothing(2), None);
+    let _one = joined(reply);
     play.publish(trigger, 1..=3);
     play.stage.resolve_all();
     play.round();
     let resume = Resume::After(position(&[(0, 1)]));
-    let (two, answer) = play.come_for(play.nothing(2), Some(resume));
-    let _two = joined(answer);
+    let (two, reply) = play.come_for(play.nothing(2), Some(resume));
+    let _two = joined(reply);
     assert_eq!(play.groups(), 2, "all, and these two");
     play.round();
     assert_eq!((play.hears(one), play.hears(two)), (vec![at(3), at(3)], vec![at(3)]));
@@ -303,7 +304,7 @@ fn cursors_of_another_scope_are_followed_by_new_ones() {
 }
 
 #[test]
-fn who_changes_over_to_another_source_is_told_of_the_change_first() {
+fn a_group_that_moves_to_another_source_announces_a_gap_before_a_position() {
     let mut play = Play::new(10);
     let (trigger, first, _first) = play.live(0);
     play.publish(trigger, [1]);
@@ -318,15 +319,15 @@ fn who_changes_over_to_another_source_is_told_of_the_change_first() {
     play.stage.message(target, SourceMessage::Passed(mark(0, 40)));
     play.round();
     let heard = play.hears(first);
-    assert_eq!(heard, [Heard::Event(1, 0), Heard::Event(2, 0)], "a gap is to be announced");
+    assert_eq!(heard, [Heard::Event(1, 0), Heard::Event(2, 0)], "the gap is not announced yet");
 }
 
 #[test]
-fn a_source_that_ends_tells_nobody_where_it_was() {
+fn a_source_that_ended_sends_no_position() {
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
-    let (even, answer) = play.come_for(play.even(2), None);
-    let _even = joined(answer);
+    let (even, reply) = play.come_for(play.even(2), None);
+    let _even = joined(reply);
     play.publish(trigger, [2, 3]);
     play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
     play.round();
@@ -334,24 +335,24 @@ fn a_source_that_ends_tells_nobody_where_it_was() {
     play.round();
     let end = Else("end: PROVIDER_UNAVAILABLE".into());
     assert_eq!(play.hears(even), [Heard::Event(2, 0), end]);
-    assert!(!play.stage.shard.has_positions(), "and is forgotten");
+    assert!(!play.stage.shard.has_positions(), "its trigger is removed");
 }
 
 #[test]
-fn without_cursors_nobody_is_told_anything() {
+fn without_cursors_no_positions_are_sent() {
     let mut stage = Stage::new(HubSettings::default());
     let outlet = Arc::default();
-    let answer = stage.subscribe(&outlet, super::scripted::member(1), "topic", 1, 0);
+    let reply = stage.subscribe(&outlet, super::scripted_stage::member(1), "topic", 1, 0);
     let trigger = stage.open();
-    let _held = joined(answer);
+    let _held = joined(reply);
     stage.message(trigger, event(1));
     stage.resolve_all();
-    assert!(!stage.shard.has_positions() && !stage.shard.tell_positions());
-    assert_eq!(outlet.heard(super::scripted::member(1)).len(), 2);
+    assert!(!stage.shard.has_positions() && !stage.shard.send_positions());
+    assert_eq!(outlet.heard(super::scripted_stage::member(1)).len(), 2);
 }
 
 #[test]
-fn a_round_takes_many_groups_bit_by_bit_and_meets_each_whoever_goes_meanwhile() {
+fn a_round_visits_every_group_in_small_steps_while_others_leave() {
     const GROUPS: u128 = 2000;
     let mut play = Play::new(10);
     let (trigger, _, _all) = play.live(0);
@@ -361,17 +362,17 @@ fn a_round_takes_many_groups_bit_by_bit_and_meets_each_whoever_goes_meanwhile() 
                 0 => play.stage.operation("topic", 10 + number, 0),
                 _ => play.nothing(10 + number),
             };
-            let (member, answer) = play.come_for(operation, None);
-            (member, joined(answer))
+            let (member, reply) = play.come_for(operation, None);
+            (member, joined(reply))
         })
         .collect();
     play.stage.message(trigger, SourceMessage::Passed(mark(0, 1)));
-    let (mut staying, mut turns) = (Vec::new(), 0);
+    let (mut staying, mut steps) = (Vec::new(), 0);
     let mut comers = comers.into_iter();
-    while play.stage.shard.tell_positions() {
-        turns += 1;
-        assert!(play.count(|it| &it.positions) <= turns * LOOKS_PER_TURN as u64);
-        // From all over the list.
+    while play.stage.shard.send_positions() {
+        steps += 1;
+        assert!(play.count(|it| &it.positions) <= steps * VISITS_PER_STEP as u64);
+        // Groups from all over the list are removed.
         for (number, (member, subscription)) in comers.by_ref().take(100).enumerate() {
             match number % 2 {
                 0 => play.stage.leave(subscription),
@@ -380,9 +381,9 @@ fn a_round_takes_many_groups_bit_by_bit_and_meets_each_whoever_goes_meanwhile() 
         }
     }
     staying.extend(comers);
-    assert!(turns as usize >= GROUPS as usize / LOOKS_PER_TURN, "{turns}");
-    assert!(play.stage.shard.turns_of_round() >= GROUPS as usize / 2 / LOOKS_PER_TURN);
+    assert!(steps as usize >= GROUPS as usize / VISITS_PER_STEP, "{steps}");
+    assert!(play.stage.shard.round_steps() >= GROUPS as usize / 2 / VISITS_PER_STEP);
     assert!(staying.iter().all(|(member, _)| play.hears(*member) == [at(1)]));
-    // A round of which nothing is new looks at the trigger alone.
-    assert!(!play.stage.shard.tell_positions());
+    // A round without a new position visits the trigger alone.
+    assert!(!play.stage.shard.send_positions());
 }

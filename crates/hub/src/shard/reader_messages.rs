@@ -1,83 +1,83 @@
-//! Messages of side readers. Their events go to the groups that they serve, and the marks with which they begin a lane
-//! tell which events the broker has deleted.
+//! Messages of side readers. Their events go to the groups that they serve, and the first mark of a lane shows which
+//! events the broker has deleted.
 
 use std::sync::Arc;
 
+use bindings::FilteredEvent;
 use events::{Event, Mark, SourceError, SourceMessage, Start, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::catch_up::READ_AHEAD;
-use super::errors::{source_end, source_error};
-use super::group::{Mode, Offered, catching};
+use super::client_errors::{source_end, source_error};
+use super::group::{CatchUpSource, OfferedEvent, catch_up_of};
 use super::source_messages::without_payload;
 use super::trigger::replay_of;
 use super::{Effect, Shard, TriggerId};
-use crate::cursor::Place;
-use crate::filter::FilteredEvent;
+use crate::cursor::EventCursor;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
 /// The next step of the task that reads a side reader's stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reading {
+pub(crate) enum ReaderStep {
     /// It reads the next message.
-    On,
-    /// It reads no message until [`Effect::ReadOn`].
+    Continue,
+    /// It reads no message until [`Effect::ResumeReader`].
     Pause,
     /// It drops the stream.
-    Over,
+    Close,
 }
 
 impl Shard {
     /// Handles a message of a side reader's stream. `None` if the stream was dropped without an end.
-    pub(crate) fn reader_message(
+    pub(crate) fn on_reader_message(
         &mut self,
         id: TriggerId,
-        pass: u64,
+        stream_id: u64,
         message: Option<SourceMessage>,
-    ) -> Reading {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return Reading::Over };
-        let Some(index) = replay.reader_of(pass) else { return Reading::Over };
-        let Some(reader) = &mut replay.side(index).stream else { return Reading::Over };
+    ) -> ReaderStep {
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
+        let Some(index) = replay.reader_of(stream_id) else { return ReaderStep::Close };
+        let Some(reader) = &mut replay.side(index).stream else { return ReaderStep::Close };
         let (event, mark) = match message {
             Some(SourceMessage::Event(event)) => match event.mark {
                 Some(mark) => (Some(event), mark),
                 None => {
-                    let message = "The broker does not say where its events stand.";
+                    let message = "The broker does not report the positions of its events.";
                     let error = GraphqlError::new(ErrorCode::ProviderUnavailable, message);
-                    self.reader_failed(id, index, &error);
-                    return Reading::Over;
+                    self.on_reader_failed(id, index, &error);
+                    return ReaderStep::Close;
                 }
             },
             Some(SourceMessage::Passed(mark)) => (None, mark),
             Some(SourceMessage::Gap) => {
                 // Nothing is lost: a new stream reads the missing events again.
-                self.read(id, index);
-                return Reading::Over;
+                self.open_reader(id, index);
+                return ReaderStep::Close;
             }
             Some(SourceMessage::End(end)) => {
                 let end = source_end(self.provider_of(id), &end);
-                self.reader_failed(id, index, &end);
-                return Reading::Over;
+                self.on_reader_failed(id, index, &end);
+                return ReaderStep::Close;
             }
             None => {
                 let end = source_end(self.provider_of(id), &StreamEnd::Closed);
-                self.reader_failed(id, index, &end);
-                return Reading::Over;
+                self.on_reader_failed(id, index, &end);
+                return ReaderStep::Close;
             }
         };
         let is_known = reader.position.lane(mark.lane).is_some();
         reader.position.advance(mark);
-        let begins_lane = event.is_none() && !is_known;
+        let is_lane_start = event.is_none() && !is_known;
         match reader.start {
-            Start::Since(_) if begins_lane => self.expire_those_before(id, index, mark),
-            Start::All if begins_lane => {
+            Start::Since(_) if is_lane_start => self.end_groups_before(id, index, mark),
+            Start::All if is_lane_start => {
                 self.announce_deleted(id, index, mark);
-                self.expire_those_before(id, index, mark);
+                self.end_groups_before(id, index, mark);
             }
-            Start::All if event.is_some() => self.oldest_is_known(id, index),
+            Start::All if event.is_some() => self.on_oldest_known(id, index),
             _ => {}
         }
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return Reading::Over };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
         let reading: Vec<_> = replay.side(index).reading.iter().copied().collect();
         // The payload of an event that is too large is not delivered, so its memory is freed.
         let bytes = event.as_ref().map(|event| event.payload.len());
@@ -88,32 +88,37 @@ impl Shard {
         });
         let values = event.as_ref().and_then(FilteredEvent::read);
         for group in reading {
-            self.read_by(group, mark, event.as_ref().zip(Some(too_large)), values.as_ref());
+            self.offer_to_reading_group(
+                group,
+                mark,
+                event.as_ref().zip(Some(too_large)),
+                values.as_ref(),
+            );
         }
         self.close_reader_if_unused(id);
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return Reading::Over };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
         let side = replay.side(index);
-        match side.stream.as_mut().filter(|it| it.pass == pass) {
-            None => Reading::Over,
+        match side.stream.as_mut().filter(|it| it.stream_id == stream_id) {
+            None => ReaderStep::Close,
             Some(reader) if side.full > 0 => {
                 reader.is_paused = true;
                 if side.is_stalled() {
                     self.watch_stalled_reader(id, index);
                 }
-                Reading::Pause
+                ReaderStep::Pause
             }
-            Some(_) => Reading::On,
+            Some(_) => ReaderStep::Continue,
         }
     }
 
     /// Ends the groups with a position in a lane before `begin`, since the broker has deleted the events between the
     /// two. The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were
     /// live announce a gap instead, see [`Shard::announce_deleted`].
-    fn expire_those_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
+    fn end_groups_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let is_before = |group: &GroupId| {
-            let catching = catching(&self.groups, *group).filter(|it| !it.was_live);
-            let reached = catching.and_then(|it| it.position.lane(begin.lane));
+            let catch_up = catch_up_of(&self.groups, *group).filter(|it| !it.was_live);
+            let reached = catch_up.and_then(|it| it.position.lane(begin.lane));
             reached.is_some_and(|reached| reached < begin)
         };
         let reading = replay.side(index).reading.iter().copied();
@@ -132,7 +137,7 @@ impl Shard {
 
     /// Advances a group to `mark`, which its side reader has reached, and offers it the event that is there. Without an
     /// event, the broker had nothing for the trigger's topics up to the mark.
-    fn read_by(
+    fn offer_to_reading_group(
         &mut self,
         group_id: GroupId,
         mark: Mark,
@@ -141,46 +146,45 @@ impl Shard {
     ) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let id = group.trigger;
-        let Some(catching) = group.catching.as_deref_mut() else { return };
-        let is_new = catching.position.advance(mark);
-        let position = catching.position.clone();
+        let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
+        let is_new = catch_up.position.advance(mark);
+        let position = catch_up.position.clone();
         let filter = group.operation.filter.as_deref();
         let passes = || filter.is_none_or(|filter| values.is_some_and(|it| filter.passes(it)));
         if let Some((event, too_large)) = event.filter(|_| is_new && passes()) {
-            let place = Place::new(0, mark, position.clone(), event.published);
-            let place = Some(Arc::new(place));
+            let cursor = EventCursor::new(0, mark, position.clone(), event.published);
+            let cursor = Some(Arc::new(cursor));
             let event = TriggerEvent { event: Arc::clone(event), too_large, sharing: None };
             let is_stored = self.settings.catch_up;
-            group.offer(Offered { event, number: 0, place, is_stored });
+            group.offer(OfferedEvent { event, number: 0, cursor, is_stored });
             stats::add(&self.stats.replayed, 1);
             stats::add(&self.stats.waiting, 1);
-            while self.start(group_id) {}
-            self.queue_if_ready(group_id);
+            self.scheduler.start_all(group, &mut self.effects);
         }
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let has_room = group.may_be_given(&self.outlets);
+        let has_room = group.has_room_for_more(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
-        let Some(catching) = group.catching.as_deref_mut() else { return };
-        let reader = catching.reader;
+        let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
+        let reader = catch_up.reader;
         if replay.ring_covers(&position) {
-            catching.mode = Mode::Ring { next: replay.ring_start() };
+            catch_up.source = CatchUpSource::Ring { next: replay.ring_start() };
             replay.side(reader).reading.swap_remove(&group_id);
-            if std::mem::take(&mut catching.is_full) {
-                self.fewer_full(id, reader);
+            if std::mem::take(&mut catch_up.is_full) {
+                self.decrement_full(id, reader);
             }
-            self.feed(group_id);
-        } else if is_crowded && !catching.is_full {
-            catching.is_full = true;
+            self.feed_from_ring(group_id);
+        } else if is_crowded && !catch_up.is_full {
+            catch_up.is_full = true;
             replay.side(reader).full += 1;
             if !has_room {
-                self.hold(group_id);
+                self.backpressure.wait_for_subscribers(group);
             }
         }
     }
 
     /// Counts one group less without room for more. When all groups of a paused reader have room, it reads on.
-    pub(super) fn fewer_full(&mut self, id: TriggerId, reader: usize) {
+    pub(super) fn decrement_full(&mut self, id: TriggerId, reader: usize) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(reader);
         side.full -= 1;
@@ -188,7 +192,7 @@ impl Shard {
             && let Some(reader) = side.stream.as_mut().filter(|it| it.is_paused)
         {
             reader.is_paused = false;
-            self.effects.push(Effect::ReadOn { trigger: id, pass: reader.pass });
+            self.effects.push(Effect::ResumeReader { trigger: id, stream_id: reader.stream_id });
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The replay state of a trigger with a source that can be read again: its position, its latest events in a ring, the
-//! groups that catch up, and the side readers that serve them. Data only: [`super::resume`], [`super::catch_up`] and
+//! groups that catch up, and the side readers that serve them. Data only: [`super::resumption`], [`super::catch_up`] and
 //! [`super::fall_behind`] act on it.
 
 use std::collections::{HashMap, VecDeque};
@@ -9,50 +9,51 @@ use std::time::SystemTime;
 use events::{Mark, Position};
 use indexmap::IndexSet;
 
-use super::Joining;
-use super::ring::{Kept, Ring, RingRoom};
+use super::PendingSubscriber;
+use super::ring::{Ring, RingEntry, RingRoom};
 use super::side_reader::{SHARED, SideReader};
-use crate::cursor::{Cursors, Place, Resume, Scope};
-use crate::operation::ByKey;
+use crate::cursor::{Cursors, EventCursor, Resume, Scope};
+use crate::operation::OperationByKey;
 use crate::{GroupId, HubSettings, TriggerEvent};
 
-/// Positions that were told to members without an event, kept so that the ring serves those who come again with one: a
-/// lane that was read on without an event stands at a mark that the ring does not have.
-const TOLD_MAX: usize = 4;
+/// The number of positions without an event that are kept after they were sent, so that the ring serves subscribers
+/// that resume from one: a lane that was read on without an event is at a mark that the ring does not have.
+const SENT_POSITIONS_MAX: usize = 4;
 
-/// See the module.
+/// The replay state of a trigger.
 pub(super) struct Replay {
-    /// How far the trigger's stream was read.
+    /// The position up to which the trigger's stream was read.
     pub(super) position: Position,
-    /// Counts how often that has changed.
+    /// The number of changes of `position`.
     pub(super) version: u64,
-    /// The latest event that it has a position of, and when that was published.
+    /// The mark of the latest event with a position, and the time at which it was published.
     latest: Option<(Mark, Option<SystemTime>)>,
-    /// The latest that members were told, see [`TOLD_MAX`].
-    told: VecDeque<Position>,
-    /// Up to which version all groups were looked at, for their members to be told.
-    looked_at: u64,
-    /// Some of them may have to be looked at again though that has not changed.
-    has_untold: bool,
-    /// Where each lane stood when it was first heard of.
+    /// The latest positions that were sent to subscribers, see [`SENT_POSITIONS_MAX`].
+    sent_positions: VecDeque<Position>,
+    /// The version of the position up to which a round has visited all groups.
+    visited_version: u64,
+    /// True if some group may need the position though its version has not changed.
+    needs_visit: bool,
+    /// The mark of each lane when the lane first appeared.
     begin: Position,
-    /// A lane has appeared, and what it held before may have been lost in a gap: nobody knew of it then.
-    has_hole: bool,
+    /// True if a lane has appeared, and its earlier events may have been lost in a gap, in which the lane was unknown.
+    has_lane_hole: bool,
     pub(super) ring: Ring,
-    /// Number of the next event.
+    /// The number of the next event.
     pub(super) next_number: u64,
     /// The groups that catch up: they get no live events yet.
-    pub(super) catching: IndexSet<GroupId, foldhash::fast::RandomState>,
+    pub(super) catching_up: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// The groups among them that were given all of the ring and are further than the trigger in some lane.
     pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// The groups that were given nothing yet, by operation and cursor: an equal subscriber joins them.
-    pub(super) unserved: HashMap<(ByKey, Resume), GroupId, foldhash::fast::RandomState>,
+    pub(super) catch_up_by_key:
+        HashMap<(OperationByKey, Resume), GroupId, foldhash::fast::RandomState>,
     /// The side readers, made as they are needed. [`SHARED`] serves groups that came with a cursor,
-    /// [`FALLEN`](super::side_reader::FALLEN) those that have fallen behind, and the others those that are slow. Groups
+    /// [`FALLEN_BEHIND`](super::side_reader::FALLEN) those that have fallen behind, and the others those that are slow. Groups
     /// that no side reader serves are served from the ring.
     pub(super) readers: Vec<SideReader>,
     /// The number of the next stream of a side reader.
-    pub(super) next_pass: u64,
+    pub(super) next_stream_id: u64,
 }
 
 impl Replay {
@@ -61,18 +62,19 @@ impl Replay {
             position: Position::default(),
             version: 0,
             latest: None,
-            told: VecDeque::new(),
-            looked_at: 0,
-            has_untold: false,
+
+            sent_positions: VecDeque::new(),
+            visited_version: 0,
+            needs_visit: false,
             begin: Position::default(),
-            has_hole: false,
+            has_lane_hole: false,
             ring: Ring::new(settings, room),
             next_number: 1,
-            catching: IndexSet::default(),
+            catching_up: IndexSet::default(),
             ahead: IndexSet::default(),
-            unserved: HashMap::default(),
+            catch_up_by_key: HashMap::default(),
             readers: Vec::new(),
-            next_pass: 0,
+            next_stream_id: 0,
         }
     }
 
@@ -90,79 +92,84 @@ impl Replay {
     }
 
     /// Takes the subscribers that wait for a side reader.
-    pub(super) fn take_waiting(&mut self) -> Vec<Joining> {
+    pub(super) fn take_waiting(&mut self) -> Vec<PendingSubscriber> {
         self.readers.iter_mut().flat_map(|it| std::mem::take(&mut it.waiting)).collect()
     }
 
     /// Returns the number of the side reader with that stream.
-    pub(super) fn reader_of(&self, pass: u64) -> Option<usize> {
-        let is_it = |side: &SideReader| side.stream.as_ref().is_some_and(|it| it.pass == pass);
+    pub(super) fn reader_of(&self, stream_id: u64) -> Option<usize> {
+        let is_it =
+            |side: &SideReader| side.stream.as_ref().is_some_and(|it| it.stream_id == stream_id);
         self.readers.iter().position(is_it)
     }
 
     /// Removes a group from those that are found by their cursor.
-    pub(super) fn forget_unserved(&mut self, group: GroupId, key: Option<&(ByKey, Resume)>) {
+    pub(super) fn remove_catch_up_key(
+        &mut self,
+        group: GroupId,
+        key: Option<&(OperationByKey, Resume)>,
+    ) {
         if let Some(key) = key
-            && self.unserved.get(key) == Some(&group)
+            && self.catch_up_by_key.get(key) == Some(&group)
         {
-            self.unserved.remove(key);
+            self.catch_up_by_key.remove(key);
         }
     }
 
     /// True if no group catches up, and no subscriber waits to.
     pub(super) fn is_idle(&self) -> bool {
-        self.catching.is_empty() && self.readers.iter().all(|it| it.waiting.is_empty())
+        self.catching_up.is_empty() && self.readers.iter().all(|it| it.waiting.is_empty())
     }
 
-    /// An event of the trigger, whose numbers grow. `None`: it came before.
+    /// Records an event of the trigger; event numbers grow. `None` if the event is a repetition.
     pub(super) fn event(
         &mut self,
         event: &TriggerEvent,
         number: u64,
         mark: Mark,
         published: Option<SystemTime>,
-    ) -> Option<Arc<Place>> {
+    ) -> Option<Arc<EventCursor>> {
         let is_known = self.position.lane(mark.lane).is_some();
         if !self.position.advance(mark) {
             return None;
         }
         if !is_known {
-            // As the ring sees it: a lane that appears held nothing before.
+            // As in the ring: a lane that appears held nothing before.
             self.begin.advance(Mark { lane: mark.lane, ..Mark::default() });
-            self.has_hole |= !self.ring.knows_lanes();
+            self.has_lane_hole |= !self.ring.knows_lanes();
         }
         self.next_number = number + 1;
         self.version += 1;
         self.latest = Some((mark, published));
-        let place = Place::new(number, mark, self.position.clone(), published);
-        let place = Arc::new(place.of_version(self.version));
-        // What its groups share ends with them.
+        let cursor = EventCursor::new(number, mark, self.position.clone(), published);
+        let cursor = Arc::new(cursor.of_version(self.version));
+        // The shared state is dropped when its groups are done.
         let event = TriggerEvent { sharing: None, ..event.clone() };
-        self.ring.push(Kept { event, place: Arc::clone(&place) });
-        Some(place)
+        self.ring.push(RingEntry { event, cursor: Arc::clone(&cursor) });
+        Some(cursor)
     }
 
-    /// `position`, and the lanes that it did not know yet, as they were when they were first heard of.
+    /// Returns `position` with the lanes that it did not know yet, at the marks where they appeared.
     pub(super) fn with_lanes_since(&self, position: &Position) -> Position {
         let since = self.begin.marks().iter().map(|mark| position.lane(mark.lane).unwrap_or(*mark));
         since.collect()
     }
 
-    /// A lane was read up to there.
+    /// Records that a lane was read up to `mark`.
     pub(super) fn passed(&mut self, mark: Mark) {
         if self.position.lane(mark.lane).is_none() {
             self.begin.advance(mark);
-            self.has_hole |= !self.ring.knows_lanes();
+            self.has_lane_hole |= !self.ring.knows_lanes();
         }
         if self.position.advance(mark) {
             self.version += 1;
         }
-        self.ring.begin_lane(mark);
+        self.ring.add_lane(mark);
     }
 
     /// Handles a gap: events may be missing behind those that the ring has.
     pub(super) fn gap(&mut self) {
-        self.ring.break_off();
+        self.ring.clear_after_gap();
     }
 
     /// True if the ring has every event behind that position. False while a lane that was read before a gap has had no
@@ -174,17 +181,18 @@ impl Replay {
     /// Takes the note that a lane has appeared after a gap, so that subscribers with a position from before the gap may
     /// have missed its first events. The caller announces it to all live groups, since positions do not show which of
     /// them are concerned.
-    pub(super) fn take_hole(&mut self) -> bool {
-        std::mem::take(&mut self.has_hole)
+    pub(super) fn take_lane_hole(&mut self) -> bool {
+        std::mem::take(&mut self.has_lane_hole)
     }
 
     /// True if the ring can serve a subscriber that comes with that position.
     pub(super) fn ring_serves(&self, position: &Position) -> bool {
-        let is_told = |mark: &Mark| self.told.iter().any(|it| it.lane(mark.lane) == Some(*mark));
+        let is_sent =
+            |mark: &Mark| self.sent_positions.iter().any(|it| it.lane(mark.lane) == Some(*mark));
         let is_seen = |mark: &Mark| {
             self.position.lane(mark.lane) == Some(*mark)
                 || self.ring.has_seen(*mark)
-                || is_told(mark)
+                || is_sent(mark)
         };
         self.ring_covers(position) && position.marks().iter().all(is_seen)
     }
@@ -201,25 +209,25 @@ impl Replay {
             return None;
         }
         let (mark, published) = self.latest.unwrap_or_default();
-        if self.told.back() != Some(&self.position) {
-            if self.told.len() == TOLD_MAX {
-                self.told.pop_front();
+        if self.sent_positions.back() != Some(&self.position) {
+            if self.sent_positions.len() == SENT_POSITIONS_MAX {
+                self.sent_positions.pop_front();
             }
-            self.told.push_back(self.position.clone());
+            self.sent_positions.push_back(self.position.clone());
         }
         cursors.encode(scope, &self.position, mark, published)
     }
 
-    /// Some group has to be looked at for its members to be told where they are.
-    pub(super) fn look_again(&mut self) {
-        self.has_untold = true;
+    /// Schedules a visit of the groups, because the subscribers of one may need the position.
+    pub(super) fn schedule_position_update(&mut self) {
+        self.needs_visit = true;
     }
 
-    /// May the members of some group have to be told where they are? To be asked before all of them are looked at.
-    pub(super) fn begin_look(&mut self) -> bool {
-        let has_changed = self.looked_at != self.version;
-        self.looked_at = self.version;
-        std::mem::take(&mut self.has_untold) || has_changed
+    /// True if the subscribers of some group may need the position. Must be called before all groups are visited.
+    pub(super) fn take_position_update(&mut self) -> bool {
+        let has_changed = self.visited_version != self.version;
+        self.visited_version = self.version;
+        std::mem::take(&mut self.needs_visit) || has_changed
     }
 
     /// The number of the oldest event in the ring, or of the next event if the ring is empty.
@@ -254,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_serves_whoever_stands_at_its_base_or_further_in_every_lane() {
+    fn the_ring_serves_positions_at_or_behind_its_base_in_every_lane() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(3, &room);
         replay.passed(mark(0, 10));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use events::{Mark, Position};
 
-use crate::cursor::Place;
+use crate::cursor::EventCursor;
 use crate::{HubSettings, TriggerEvent};
 
 /// The memory that the rings of all triggers may use.
@@ -40,20 +40,20 @@ impl RingRoom {
 }
 
 /// An event that is kept.
-pub(super) struct Kept {
+pub(super) struct RingEntry {
     pub(super) event: TriggerEvent,
-    pub(super) place: Arc<Place>,
+    pub(super) cursor: Arc<EventCursor>,
 }
 
-impl Kept {
+impl RingEntry {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.event.event.payload.len() + self.place.bytes()
+        size_of::<Self>() + self.event.event.payload.len() + self.cursor.bytes()
     }
 }
 
 /// The latest events of a trigger.
 pub(super) struct Ring {
-    kept: VecDeque<Kept>,
+    entry: VecDeque<RingEntry>,
     bytes: usize,
     /// The position behind which every event is kept, in the lanes that it has.
     base: Position,
@@ -73,7 +73,7 @@ impl Drop for Ring {
 impl Ring {
     pub(super) fn new(settings: &HubSettings, room: Arc<RingRoom>) -> Self {
         Self {
-            kept: VecDeque::new(),
+            entry: VecDeque::new(),
             bytes: 0,
             base: Position::default(),
             knows_lanes: true,
@@ -84,14 +84,14 @@ impl Ring {
     }
 
     /// Drops all events, because some may be missing behind them.
-    pub(super) fn break_off(&mut self) {
+    pub(super) fn clear_after_gap(&mut self) {
         while self.drop_oldest() {}
         self.base = Position::default();
         self.knows_lanes = false;
     }
 
-    pub(super) fn push(&mut self, kept: Kept) {
-        let mark = kept.place.mark;
+    pub(super) fn push(&mut self, entry: RingEntry) {
+        let mark = entry.cursor.mark;
         if self.base.lane(mark.lane).is_none() {
             if !self.knows_lanes {
                 // Earlier events of the lane are unknown.
@@ -101,8 +101,8 @@ impl Ring {
             }
             self.base.advance(Mark { lane: mark.lane, ..Mark::default() });
         }
-        let bytes = kept.bytes();
-        while (self.kept.len() >= self.events_max || self.bytes + bytes > self.bytes_max)
+        let bytes = entry.bytes();
+        while (self.entry.len() >= self.events_max || self.bytes + bytes > self.bytes_max)
             && self.drop_oldest()
         {}
         let has_room = self.events_max > 0 && bytes <= self.bytes_max;
@@ -115,7 +115,7 @@ impl Ring {
         }
         if has_room {
             self.bytes += bytes;
-            self.kept.push_back(kept);
+            self.entry.push_back(entry);
         } else {
             self.base.advance(mark);
         }
@@ -123,10 +123,10 @@ impl Ring {
 
     /// Drops the oldest event. False if there is none.
     fn drop_oldest(&mut self) -> bool {
-        let Some(oldest) = self.kept.pop_front() else { return false };
+        let Some(oldest) = self.entry.pop_front() else { return false };
         self.bytes -= oldest.bytes();
         self.room.give_back(oldest.bytes());
-        self.base.advance(oldest.place.mark);
+        self.base.advance(oldest.cursor.mark);
         true
     }
 
@@ -136,7 +136,7 @@ impl Ring {
     }
 
     /// Begins a lane that the ring does not know at `mark`.
-    pub(super) fn begin_lane(&mut self, mark: Mark) {
+    pub(super) fn add_lane(&mut self, mark: Mark) {
         if self.base.lane(mark.lane).is_none() {
             self.base.advance(mark);
         }
@@ -149,12 +149,12 @@ impl Ring {
 
     /// The number of the oldest kept event.
     pub(super) fn first_number(&self) -> Option<u64> {
-        self.kept.front().map(|kept| kept.place.number)
+        self.entry.front().map(|entry| entry.cursor.number)
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.kept.len()
+        self.entry.len()
     }
 
     /// True if every event behind that position is kept. The position and the ring must know the same lanes.
@@ -169,12 +169,12 @@ impl Ring {
     /// the same lane, which only the provider can tell.
     pub(super) fn has_seen(&self, mark: Mark) -> bool {
         self.base.lane(mark.lane) == Some(mark)
-            || self.kept.iter().rev().any(|kept| kept.place.mark == mark)
+            || self.entry.iter().rev().any(|entry| entry.cursor.mark == mark)
     }
 
     /// Returns the oldest kept event with that number or a later one.
-    pub(super) fn from(&self, number: u64) -> Option<&Kept> {
-        let at = self.kept.partition_point(|kept| kept.place.number < number);
-        self.kept.get(at)
+    pub(super) fn first_from(&self, number: u64) -> Option<&RingEntry> {
+        let at = self.entry.partition_point(|entry| entry.cursor.number < number);
+        self.entry.get(at)
     }
 }

@@ -4,7 +4,7 @@
 use events::{Position, Start};
 use indexmap::IndexSet;
 
-use super::Joining;
+use super::PendingSubscriber;
 use crate::GroupId;
 use crate::cursor::Resume;
 
@@ -13,7 +13,7 @@ pub(super) const SHARED: usize = 0;
 
 /// The side reader of groups that have fallen behind. They have one of their own, because each subscriber that comes
 /// with a cursor may make the shared reader begin again further back.
-pub(super) const FALLEN: usize = 1;
+pub(super) const FALLEN_BEHIND: usize = 1;
 
 /// The first of the side readers of slow groups, for which other groups would have to wait.
 pub(super) const FIRST_SLOW: usize = 2;
@@ -21,23 +21,23 @@ pub(super) const FIRST_SLOW: usize = 2;
 /// The maximum number of side readers of one trigger. Each is a consumer at the broker.
 pub(super) const SIDE_READERS_MAX: usize = 5;
 
-/// A place for a stream beside the trigger's, and the groups that it serves.
+/// A side reader of a trigger: its stream, and the groups that it serves.
 #[derive(Default)]
 pub(super) struct SideReader {
     /// The stream. `None` if it is not needed, or could not be opened and will be tried again.
-    pub(super) stream: Option<Reader>,
+    pub(super) stream: Option<ReaderStream>,
     /// The groups that it serves.
     pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// The number of groups in `reading` that have no room for more.
     pub(super) full: usize,
-    /// Subscribers with a cursor that wait until the stream is open at a position that suits them. Only the shared
-    /// reader has any.
-    pub(super) waiting: Vec<Joining>,
+    /// Subscribers with a cursor that wait until the stream is open at a position that includes their events. Only the
+    /// shared reader has any.
+    pub(super) waiting: Vec<PendingSubscriber>,
     /// Set while those subscribers wait for others to come, before the stream begins again for all of them.
-    pub(super) gathering: Option<Gathering>,
+    pub(super) reopening: Option<ReopenDelay>,
     /// The number of attempts in a row at which the broker had deleted the first of the wanted events.
     pub(super) gone: u32,
-    /// The number of looks at which the stream was paused for some of its groups while others had room.
+    /// The number of polls at which the stream was paused for some of its groups while others had room.
     pub(super) stalled: u32,
     /// True if it is in the shard's list of readers that may be stalled.
     pub(super) is_watched: bool,
@@ -54,7 +54,7 @@ impl SideReader {
 
     /// True if a group, or a subscriber that waits for no other, needs the stream.
     pub(super) fn is_needed(&self) -> bool {
-        !self.reading.is_empty() || (!self.waiting.is_empty() && self.gathering.is_none())
+        !self.reading.is_empty() || (!self.waiting.is_empty() && self.reopening.is_none())
     }
 
     /// True if the stream is open and brings everything that `resume` asks for.
@@ -63,19 +63,19 @@ impl SideReader {
     }
 }
 
-/// The time for which subscribers have waited for others to come, counted in looks.
+/// The time for which subscribers have waited for others to come, counted in polls.
 #[derive(Default)]
-pub(super) struct Gathering {
-    /// The number of looks since the first subscriber came.
-    pub(super) looks: u32,
-    /// The number of looks since the latest subscriber came.
-    pub(super) quiet: u32,
+pub(super) struct ReopenDelay {
+    /// The number of polls since the first subscriber came.
+    pub(super) polls: u32,
+    /// The number of polls since the latest subscriber came.
+    pub(super) quiet_polls: u32,
 }
 
 /// A stream that reads older events.
-pub(super) struct Reader {
+pub(super) struct ReaderStream {
     /// The number that tells this stream from earlier ones of its trigger.
-    pub(super) pass: u64,
+    pub(super) stream_id: u64,
     /// The place where it was asked to begin.
     pub(super) start: Start,
     /// True if the provider has opened it.
@@ -86,7 +86,7 @@ pub(super) struct Reader {
     pub(super) is_paused: bool,
 }
 
-impl Reader {
+impl ReaderStream {
     /// True if it is open and brings everything that `resume` asks for.
     fn serves(&self, resume: &Resume) -> bool {
         self.is_open
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_begins_where_the_earliest_of_all_stands_in_each_lane() {
+    fn a_reader_begins_at_the_earliest_mark_of_all_groups_in_each_lane() {
         let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
         let position = |marks: &[(u32, u64)]| -> Position {
             marks.iter().map(|&(lane, offset)| Mark { lane, offset, part: 0 }).collect()

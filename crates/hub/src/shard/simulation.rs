@@ -1,30 +1,30 @@
-//! Everything in random order, from a seed: subscribers come and go, sources open, fail, lose and end,
-//! resolutions are done in any order, outlets are full, graphs are replaced: operations go on, move to other topics
-//! or are no longer valid. After each step the promises hold:
+//! Simulation of a shard in random order, from a seed: subscribers come and go, sources open, fail, lose events and
+//! end, resolutions end in any order, outlets are full, and graphs are replaced: operations stay, move to other topics
+//! or are no longer valid. After each step these guarantees hold:
 //!
-//! - `Join` first, one end, nothing after it ([`ScriptedOutlet`] panics otherwise);
-//! - order: what a member hears and what it is told it lost leave no hole among the events that its filter lets through,
-//!   and repeat nothing, unless a
-//!   gap was announced, which a change of topic does;
-//! - some events are resolved in batches, and nobody can tell;
-//! - who wants the current state gets it before all events, once, and loses none of them by it;
-//! - a reload ends what is not valid any more, and nothing else;
-//! - a trigger is open exactly while somebody needs it; nothing leaks.
+//! - `Join` comes first, then everything else, then one end ([`ScriptedOutlet`] panics otherwise);
+//! - order: the events that a subscriber gets and its announced losses leave no hole among the events that its filter
+//!   passes, and repeat nothing, unless a gap was announced; a change of topic announces one;
+//! - some events are resolved in batches, which makes no difference;
+//! - a subscriber that wants the current state gets it before all events, once, and loses no event by it;
+//! - a reload ends operations that are no longer valid, and nothing else;
+//! - a trigger is open exactly while it is needed; nothing leaks.
 //!
-//! Coming again with cursors is played in [`super::resume_simulation`].
+//! Subscribers with cursors are simulated in [`super::resumption_simulation`].
 //!
-//! A failing seed is printed; `STARLING_SEED` plays just that one, `STARLING_SEEDS` so many from 0.
+//! A failing seed is printed; `STARLING_SEED` runs one seed, `STARLING_SEEDS` that many from 0.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bindings::Filter;
 use events::{SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
-use super::scripted::{Answer, STATE, ScriptedOutlet, Stage};
-use super::{Outcome, TriggerId};
-use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
+use super::scripted_stage::{STATE, ScriptedOutlet, Stage, SubscribeReply};
+use super::{ResolutionOutcome, TriggerId};
+use crate::{GroupId, HubSettings, LiveOperation, Member, Subscription};
 
 const SEEDS: u64 = 100;
 const STEPS: u32 = 300;
@@ -34,15 +34,15 @@ const TOPICS: u64 = 3;
 /// The operation with a filter.
 const FILTERED: u128 = 3;
 
-/// The operation whose events are resolved one by one.
-const ALONE: u128 = 0;
+/// The operation that resolves events one by one.
+const UNBATCHED: u128 = 0;
 
 /// The operation that gets the current state first.
 const WITH_STATE: u128 = 2;
 
 const STATE_PAYLOAD: &str = r#"{"data":"state""#;
 
-/// Events are numbered from this times their topic.
+/// The first event number of a topic is this times the topic.
 const TOPIC: u64 = 1_000_000;
 
 /// xorshift64*: small, and the same on every machine.
@@ -61,20 +61,20 @@ impl Random {
     }
 }
 
-struct Subscriber {
+struct SimulatedSubscriber {
     outlet: usize,
     member: Member,
     topic: u64,
-    /// Number of the first event after it joined, by trigger.
+    /// The number of the last event before it was added.
     from: Option<u64>,
-    answer: Option<Answer>,
+    reply: Option<SubscribeReply>,
     subscription: Option<Subscription>,
     is_refused: bool,
-    /// It wants even numbers only.
+    /// True if it has a filter for even numbers.
     is_filtered: bool,
-    /// A graph came on which its operation is not valid.
+    /// True if its operation was not valid on a later graph.
     may_be_reloaded: bool,
-    /// A graph came on which its operation listens to another topic, or perhaps the same.
+    /// True if its operation may listen to another topic on a later graph.
     may_have_moved: bool,
 }
 
@@ -82,10 +82,10 @@ struct Simulation {
     random: Random,
     stage: Stage,
     outlets: Vec<Arc<ScriptedOutlet>>,
-    subscribers: Vec<Subscriber>,
-    /// Triggers whose source lives, with their topic.
+    subscribers: Vec<SimulatedSubscriber>,
+    /// The triggers with a live source, and their topics.
     live: Vec<(TriggerId, u64)>,
-    /// Events published so far, by topic; the payload is the number.
+    /// The number of published events by topic; the payload is the number.
     published: HashMap<u64, u64>,
     generation: u64,
 }
@@ -120,14 +120,14 @@ impl Simulation {
             34..60 => self.event(),
             60..63 => self.gap(),
             63..92 => self.resolve(),
-            92..94 => self.give_up(),
-            94..96 => self.outlet_turns(),
+            92..94 => self.cancel_subscribe(),
+            94..96 => self.toggle_outlet(),
             96 => self.source_ends(),
             97..99 => self.reload(),
-            _ => self.break_off(),
+            _ => self.fail_resolution(),
         }
-        self.hear_answers();
-        self.stage.hear_of_leaving();
+        self.receive_replies();
+        self.stage.process_leaves();
         self.forget_closed();
         self.check();
     }
@@ -136,16 +136,16 @@ impl Simulation {
         let outlet = self.random.below(OUTLETS) as usize;
         let (topic, operation) = (self.random.below(TOPICS), self.random.below(4));
         let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
-        // Some are still on their way with the graph that was just replaced.
+        // Some still arrive with the graph that was just replaced.
         let generation = self.generation.saturating_sub(self.random.below(10) / 9);
         let wanted = self.operation(&topic.to_string(), operation.into(), generation);
-        let answer = self.stage.subscribe_to(&self.outlets[outlet], member, wanted);
-        self.subscribers.push(Subscriber {
+        let reply = self.stage.subscribe_to(&self.outlets[outlet], member, wanted);
+        self.subscribers.push(SimulatedSubscriber {
             outlet,
             member,
             topic,
             from: None,
-            answer: Some(answer),
+            reply: Some(reply),
             subscription: None,
             is_refused: false,
             is_filtered: u128::from(operation) == FILTERED,
@@ -160,26 +160,26 @@ impl Simulation {
         if id == WITH_STATE {
             operation = Stage::with_state(operation);
         }
-        if id == ALONE { operation } else { Stage::with_batches(operation) }
+        if id == UNBATCHED { operation } else { Stage::with_batches(operation) }
     }
 
-    fn hear_answers(&mut self) {
+    fn receive_replies(&mut self) {
         for subscriber in &mut self.subscribers {
-            let Some(answer) = &mut subscriber.answer else { continue };
-            match answer.try_recv() {
+            let Some(reply) = &mut subscriber.reply else { continue };
+            match reply.try_recv() {
                 Ok(Ok(subscription)) => {
                     subscriber.subscription = Some(subscription);
                     subscriber.from =
                         Some(self.published.get(&subscriber.topic).copied().unwrap_or(0));
-                    subscriber.answer = None;
+                    subscriber.reply = None;
                 }
                 Ok(Err(_)) => {
                     subscriber.is_refused = true;
-                    subscriber.answer = None;
+                    subscriber.reply = None;
                 }
                 Err(tokio::sync::oneshot::error::TryRecvError::Empty) => {}
                 Err(tokio::sync::oneshot::error::TryRecvError::Closed) => {
-                    panic!("every caller gets an answer");
+                    panic!("every caller gets a reply");
                 }
             }
         }
@@ -196,10 +196,10 @@ impl Simulation {
         }
     }
 
-    /// A caller who waits goes away.
-    fn give_up(&mut self) {
-        if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.answer.is_some()) {
-            subscriber.answer = None;
+    /// Drops the request of a caller that waits.
+    fn cancel_subscribe(&mut self) {
+        if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.reply.is_some()) {
+            subscriber.reply = None;
             subscriber.is_refused = true;
         }
     }
@@ -216,7 +216,7 @@ impl Simulation {
         self.stage.shard.triggers[&trigger].source.topics()[0].parse().unwrap()
     }
 
-    fn outlet_turns(&mut self) {
+    fn toggle_outlet(&mut self) {
         self.outlets[self.random.below(OUTLETS) as usize].turn();
     }
 
@@ -240,7 +240,7 @@ impl Simulation {
 
     fn gap(&mut self) {
         if let Some(&(trigger, topic)) = self.live.first() {
-            // Some events never reach us.
+            // Some events never reach the shard.
             *self.published.entry(topic).or_default() += self.random.below(3);
             for (trigger, _) in self.live.iter().filter(|it| it.1 == topic && it.0 != trigger) {
                 self.stage.message(*trigger, SourceMessage::Gap);
@@ -261,11 +261,11 @@ impl Simulation {
         }
     }
 
-    /// A resolution breaks off; its payload is an error.
-    fn break_off(&mut self) {
+    /// Fails a resolution; its payload is an error.
+    fn fail_resolution(&mut self) {
         if !self.stage.resolutions.is_empty() {
             let broken = self.stage.resolutions.remove(0);
-            self.stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
+            self.stage.shard.on_resolved(broken.group, broken.ticket, ResolutionOutcome::BrokeOff);
             self.stage.take_effects();
         }
     }
@@ -278,17 +278,17 @@ impl Simulation {
         }
     }
 
-    /// Most operations are as valid as before, some move to another topic, some end; some are not renewed in time and
-    /// get their turn later.
+    /// Replaces the graph. Most operations stay valid, some move to another topic, some end; some have no renewal in
+    /// time and get it later.
     fn reload(&mut self) {
         self.generation += 1;
         let mut old = self.stage.shard.operations_before(self.generation);
-        // Somebody may come and go between the look and the change.
+        // A subscriber may come or leave between the query for operations and the update.
         if self.random.below(2) == 0 {
             self.subscribe();
         }
         while !old.is_empty() {
-            self.hear_answers();
+            self.receive_replies();
             let mut renewals = Vec::new();
             let mut skipped = 0;
             for (group, operation) in old {
@@ -316,11 +316,11 @@ impl Simulation {
                 renewals.push((group, renewed));
             }
             old = self.stage.advance(self.generation, renewals);
-            assert!(old.len() <= skipped + 1, "only who was left out is left");
+            assert!(old.len() <= skipped + 1, "only skipped groups are left");
         }
     }
 
-    fn members_of(&mut self, group: GroupId) -> impl Iterator<Item = &mut Subscriber> {
+    fn members_of(&mut self, group: GroupId) -> impl Iterator<Item = &mut SimulatedSubscriber> {
         let shard = &self.stage.shard;
         let is_in = move |it: &Subscription| shard.group_now(it.group()) == group;
         let subscribers = self.subscribers.iter_mut();
@@ -335,20 +335,20 @@ impl Simulation {
     fn check(&self) {
         let shard = &self.stage.shard;
         let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
-        assert_eq!(running, shard.turns.taken());
+        assert_eq!(running, shard.scheduler.resolutions());
         assert_eq!(running, self.stage.resolutions.len());
         let events: usize = self.stage.resolutions.iter().map(|it| 1 + it.others.len()).sum();
         let counted = self.stage.stats.resolving.load(Relaxed);
         assert_eq!(events as u64, counted);
-        assert!(shard.turns.taken() <= shard.settings.resolutions_in_flight);
+        assert!(shard.scheduler.resolutions() <= shard.settings.resolutions_in_flight);
         let in_triggers: usize = shard.triggers.values().map(|it| it.groups.len()).sum();
         assert_eq!(in_triggers, shard.groups.len());
         for (id, group) in &shard.groups {
-            assert!(!group.is_empty(), "a group has members");
+            assert!(!group.is_empty(), "a group has subscribers");
             assert!(shard.triggers[&group.trigger].groups.contains(*id));
             if let Some(target) = &group.moving_to {
-                let super::State::Opening(waiting) = &shard.triggers[target].state else {
-                    panic!("who waits for a source moves when it is open")
+                let super::TriggerPhase::Opening(waiting) = &shard.triggers[target].phase else {
+                    panic!("a group that waits for a source moves when it is open")
                 };
                 assert_eq!(waiting.moving.iter().filter(|(it, _)| it == id).count(), 1);
             }
@@ -358,27 +358,40 @@ impl Simulation {
             let most = shard.settings.group_in_flight;
             assert!(group.resolving() <= most);
             assert!(view.in_flight <= (most * shard.settings.batch_events.max(1)) as u64);
-            assert!(shard.ready.len() <= 2 * shard.groups.len() + super::STALE_READY_MAX + 1);
+            assert!(
+                shard.scheduler.queued()
+                    <= 2 * shard.groups.len() + super::scheduler::STALE_READY_MAX + 1
+            );
             let could_start = group.can_start(shard.settings.group_in_flight);
-            assert!(!could_start || group.is_queued, "who waits is in line");
-            assert!(!could_start || !shard.turns.may_take(), "nobody waits in vain");
+            assert!(!could_start || group.is_queued, "a group that can start is queued");
+            assert!(
+                !could_start || !shard.scheduler.has_permit(),
+                "no group waits while a permit is free"
+            );
         }
         for (id, trigger) in &shard.triggers {
-            let ends = matches!(trigger.state, super::State::Ending(_));
+            let ends = matches!(trigger.phase, super::TriggerPhase::Ending(_));
             for (key, group) in &trigger.by_key {
-                assert!(trigger.groups.contains(*group), "who is found is there");
+                assert!(
+                    trigger.groups.contains(*group),
+                    "a group that is found belongs to the trigger"
+                );
                 assert_eq!(shard.groups[group].operation.group, key.0.group);
             }
             let has_state = |id: &GroupId| shard.groups[id].state_after.is_some();
-            assert!(trigger.fresh.values().all(has_state), "nobody waits for what was told");
-            assert!(trigger.twins.iter().all(|it| trigger.groups.contains(*it)));
+            assert!(
+                trigger.joinable_for_state.values().all(has_state),
+                "only groups with an undelivered state are joined for it"
+            );
+            assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
             let found = shard.by_source.get(&trigger.source) == Some(id);
-            assert!(ends != found, "who comes finds a source that lives, and no other");
+            assert!(ends != found, "only a trigger with a live source is found");
             let drained = |id: GroupId| {
                 shard.groups.get(&id).is_some_and(|it| it.is_drained() && it.moving_to.is_none())
             };
             assert!(!ends || !trigger.groups.iter().any(drained), "the last delivery ends a group");
-            let waits = matches!(&trigger.state, super::State::Opening(it) if !it.is_empty());
+            let waits =
+                matches!(&trigger.phase, super::TriggerPhase::Opening(it) if !it.is_empty());
             assert!(waits || !trigger.groups.is_empty(), "a trigger is needed");
         }
         for subscriber in &self.subscribers {
@@ -386,14 +399,14 @@ impl Simulation {
         }
     }
 
-    /// No hole and no repetition in what one member heard.
-    fn check_heard(&self, subscriber: &Subscriber) {
+    /// Checks that a subscriber received no hole and no repetition.
+    fn check_heard(&self, subscriber: &SimulatedSubscriber) {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
         if let Some(end) = heard.iter().find(|it| *it == "end: GRAPH_RELOADED") {
             assert!(subscriber.may_be_reloaded, "{end} of a valid operation: {heard:?}");
         }
         if subscriber.is_refused {
-            assert!(heard.is_empty(), "who is refused hears nothing: {heard:?}");
+            assert!(heard.is_empty(), "a refused subscriber receives nothing: {heard:?}");
         }
         let states = heard.iter().enumerate().filter(|(_, it)| it.starts_with(STATE_PAYLOAD));
         let states: Vec<_> = states.map(|(at, _)| at).collect();
@@ -402,7 +415,7 @@ impl Simulation {
         let mut may_skip = false;
         for payload in &heard {
             let Some((_, rest)) = payload.split_once("\"number\":") else {
-                // An error payload takes the place of an event whose number it does not tell.
+                // An error payload replaces an event, and does not show its number.
                 may_skip |= payload.starts_with("{\"errors\"");
                 continue;
             };
@@ -414,13 +427,13 @@ impl Simulation {
             });
             may_skip |= payload.contains("\"gap\":true");
             let (topic, number) = (number / TOPIC, number % TOPIC);
-            // Of every other event the half.
+            // A filtered subscriber gets every second event.
             let count = |number: u64| if subscriber.is_filtered { number / 2 } else { number };
             assert!(!subscriber.is_filtered || number.is_multiple_of(2), "filtered: {heard:?}");
             let number = count(number);
             let expected = match latest {
                 Some((before, latest)) if before == topic => latest + 1 + lost,
-                // Events that were under way when it joined may reach it too.
+                // Events that were in flight when it was added may reach it too.
                 None if topic == subscriber.topic => {
                     number.min(subscriber.from.map_or(number, count) + 1 + lost)
                 }
@@ -429,7 +442,7 @@ impl Simulation {
                     number
                 }
             };
-            // Some of what was lost may have been of a topic that it has come back from.
+            // Some lost events may be of another topic, which it has left again.
             let least = match latest {
                 Some((_, latest)) if subscriber.may_have_moved => latest + 1,
                 _ => expected,
@@ -442,13 +455,13 @@ impl Simulation {
         }
     }
 
-    /// Everybody leaves, and nothing stays.
+    /// Removes all subscribers and checks that nothing is left.
     fn finish(mut self) {
         for subscriber in &mut self.subscribers {
-            subscriber.answer = None;
+            subscriber.reply = None;
             subscriber.subscription = None;
         }
-        self.stage.hear_of_leaving();
+        self.stage.process_leaves();
         while !self.stage.opening.is_empty() {
             self.stage.open();
         }
@@ -456,15 +469,15 @@ impl Simulation {
         assert!(shard.triggers.is_empty() && shard.by_source.is_empty(), "triggers leaked");
         assert!(shard.groups.is_empty(), "groups leaked");
         assert!(shard.outlets.is_empty(), "outlets leaked");
-        assert_eq!(shard.turns.taken(), 0);
+        assert_eq!(shard.scheduler.resolutions(), 0);
         for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }
         let stats = &self.stage.stats;
-        let seats = stats.subscribers.load(Relaxed) + stats.joining.load(Relaxed);
-        assert_eq!(seats, 0, "seats leaked");
+        let slots = stats.subscribers.load(Relaxed) + stats.joining.load(Relaxed);
+        assert_eq!(slots, 0, "slots leaked");
         for outlet in &self.outlets {
-            assert!(outlet.is_empty(), "members leaked");
+            assert!(outlet.is_empty(), "subscribers leaked");
         }
         for subscriber in &self.subscribers {
             let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
@@ -477,7 +490,7 @@ impl Simulation {
 }
 
 #[test]
-fn promises_hold_in_any_order_of_things() {
+fn guarantees_hold_in_any_order_of_events() {
     let batches = AtomicU64::new(0);
     for_seeds(|seed| {
         let mut simulation = Simulation::new(seed);
@@ -489,7 +502,7 @@ fn promises_hold_in_any_order_of_things() {
     assert!(is_one || batches.into_inner() > 0, "some events were resolved together");
 }
 
-/// Plays all seeds that are wanted, and names one that fails.
+/// Runs all requested seeds, and reports one that fails.
 pub(super) fn for_seeds(play: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let number = |name: &str| -> Option<u64> {
         std::env::var(name).ok().map(|text| text.parse().expect("a number"))

@@ -1,53 +1,53 @@
-//! Messages of a trigger's stream. Events are offered to the groups that they concern, gaps are announced, and the end
-//! of the source ends its groups.
+//! Messages of a trigger's stream. Events are offered to the groups with matching filters, gaps are announced, and the
+//! end of the source ends its groups.
 
 use std::sync::Arc;
 
+use bindings::FilteredEvent;
 use bytes::Bytes;
 use events::{Event, SourceMessage, StreamEnd};
 use execute::{EventMemo, Sharing};
 
-use super::errors::source_end;
-use super::group::Offered;
+use super::client_errors::source_end;
+use super::group::OfferedEvent;
 use super::replay::Replay;
 use super::trigger::replay_of;
-use super::{Shard, State, TriggerId};
-use crate::filter::FilteredEvent;
+use super::{Shard, TriggerId, TriggerPhase};
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
 impl Shard {
     /// Handles a message of a trigger's stream. `None` if the stream was dropped without an end. Returns the number of
     /// groups that an event was offered to.
-    pub(crate) fn source_message(
+    pub(crate) fn on_source_message(
         &mut self,
         id: TriggerId,
         message: Option<SourceMessage>,
     ) -> usize {
         match message {
-            Some(SourceMessage::Event(event)) => return self.event(id, event),
+            Some(SourceMessage::Event(event)) => return self.on_event(id, event),
             Some(SourceMessage::Passed(mark)) => {
                 if let Some(replay) = replay_of(&mut self.triggers, id) {
                     replay.passed(mark);
-                    self.tell_hole(id);
-                    self.feed_those_ahead(id);
+                    self.announce_lane_hole(id);
+                    self.feed_groups_ahead(id);
                 }
             }
-            Some(SourceMessage::Gap) => self.gap(id),
-            Some(SourceMessage::End(end)) => self.source_ended(id, &end),
-            None => self.source_ended(id, &StreamEnd::Closed),
+            Some(SourceMessage::Gap) => self.on_gap(id),
+            Some(SourceMessage::End(end)) => self.on_source_ended(id, &end),
+            None => self.on_source_ended(id, &StreamEnd::Closed),
         }
         0
     }
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
-    fn event(&mut self, id: TriggerId, mut event: Arc<Event>) -> usize {
+    fn on_event(&mut self, id: TriggerId, mut event: Arc<Event>) -> usize {
         let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
-        if matches!(trigger.state, State::Ending(_)) {
+        if matches!(trigger.phase, TriggerPhase::Ending(_)) {
             return 0;
         }
         trigger.events += 1;
         stats::add(&self.stats.events, 1);
-        // A single group fetches nothing twice.
+        // A single group shares its fetches with no other.
         let sharing = (trigger.groups.len() > 1).then(|| {
             let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
             Arc::new(Sharing { event, ..Sharing::default() })
@@ -61,18 +61,19 @@ impl Shard {
         }
         let (mark, published, number) = (event.mark, event.published, trigger.events);
         let event = TriggerEvent { event, too_large, sharing };
-        let place = match (&mut trigger.replay, mark) {
+        let cursor = match (&mut trigger.replay, mark) {
             (Some(replay), Some(mark)) => match replay.event(&event, number, mark, published) {
-                // The provider has connected again, and began a little earlier.
+                // A repetition: the provider has reconnected, and began a little earlier.
                 None => return 0,
-                place => place,
+                cursor => cursor,
             },
             _ => None,
         };
-        self.tell_hole(id);
-        let concerned = self.concerned(id, &event);
-        let is_stored = place.is_some() && self.settings.catch_up;
-        let offered = || Offered { event: event.clone(), number, place: place.clone(), is_stored };
+        self.announce_lane_hole(id);
+        let concerned = self.matching_groups(id, &event);
+        let is_stored = cursor.is_some() && self.settings.catch_up;
+        let offered =
+            || OfferedEvent { event: event.clone(), number, cursor: cursor.clone(), is_stored };
         let mut index = 0;
         while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
             self.offer(group, offered());
@@ -82,14 +83,14 @@ impl Shard {
             self.offer(group, offered());
         }
         self.detach_groups_behind();
-        if place.is_some() {
-            self.feed_those_ahead(id);
+        if cursor.is_some() {
+            self.feed_groups_ahead(id);
         }
         index + concerned.len()
     }
 
     /// Returns the groups with a filter that an event passes.
-    fn concerned(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
+    fn matching_groups(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
         let Some(trigger) = self.triggers.get(&id).filter(|it| it.groups.filtered() > 0) else {
             return Vec::new();
         };
@@ -107,33 +108,30 @@ impl Shard {
         concerned
     }
 
-    fn offer(&mut self, group_id: GroupId, offered: Offered) {
+    fn offer(&mut self, group_id: GroupId, offered: OfferedEvent) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let may_catch_up = offered.is_stored;
         group.offer(offered);
         stats::add(&self.stats.waiting, 1);
-        while self.start(group_id) {}
-        self.queue_if_ready(group_id);
-        if let Some(group) = self.groups.get_mut(&group_id) {
-            if may_catch_up {
-                if group.is_behind(self.settings.group_waiting) {
-                    self.behind.push(group_id);
-                }
-                return;
+        self.scheduler.start_all(group, &mut self.effects);
+        if may_catch_up {
+            if group.is_behind(self.settings.group_waiting) {
+                self.behind.push(group_id);
             }
-            let dropped = group.trim(self.settings.group_waiting);
-            stats::add(&self.stats.dropped_group_behind, dropped);
-            stats::subtract(&self.stats.waiting, dropped);
+            return;
         }
+        let dropped = group.trim(self.settings.group_waiting);
+        stats::add(&self.stats.dropped_group_behind, dropped);
+        stats::subtract(&self.stats.waiting, dropped);
     }
 
-    fn gap(&mut self, id: TriggerId) {
+    fn on_gap(&mut self, id: TriggerId) {
         if !self.triggers.contains_key(&id) {
             return;
         }
         stats::add(&self.stats.gaps, 1);
         self.gap_for_live_groups(id);
-        self.gap_for_those_on_the_way(id);
+        self.gap_for_catch_up_groups(id);
     }
 
     fn gap_for_live_groups(&mut self, id: TriggerId) {
@@ -146,16 +144,16 @@ impl Shard {
     }
 
     /// Announces a gap to live groups if the first events of a lane that has just appeared may have been lost.
-    fn tell_hole(&mut self, id: TriggerId) {
-        if replay_of(&mut self.triggers, id).is_some_and(Replay::take_hole) {
+    fn announce_lane_hole(&mut self, id: TriggerId) {
+        if replay_of(&mut self.triggers, id).is_some_and(Replay::take_lane_hole) {
             self.gap_for_live_groups(id);
         }
     }
 
     /// Handles the end of a trigger's source. Events that came before are still resolved and delivered.
-    fn source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
+    fn on_source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        if matches!(trigger.state, State::Ending(_)) {
+        if matches!(trigger.phase, TriggerPhase::Ending(_)) {
             return;
         }
         let provider = trigger.source.provider().name();
@@ -164,10 +162,10 @@ impl Shard {
             StreamEnd::Complete => EndReason::Complete,
             end => EndReason::Error(Box::new(source_end(provider, end))),
         };
-        trigger.state = State::Ending(reason);
+        trigger.phase = TriggerPhase::Ending(reason);
         let groups: Vec<_> = trigger.groups.iter().collect();
         self.by_source.remove(&trigger.source);
-        self.end_those_on_the_way(id);
+        self.end_catch_up_groups(id);
         for group in groups {
             self.end_if_drained(group);
         }

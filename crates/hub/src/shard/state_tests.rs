@@ -1,12 +1,12 @@
-//! The current state before the events, played by hand.
+//! Tests of the current state before the events, with a scripted shard.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use events::{Event, Mark, Position, SourceMessage, StreamEnd};
 
-use super::scripted::{Answer, ScriptedOutlet, Stage, member};
-use super::{GRAPH, Outcome, TriggerId};
+use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
+use super::{GRAPH, ResolutionOutcome, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
 use crate::{HubSettings, Member, Subscription};
 
@@ -23,24 +23,24 @@ impl Play {
         Self { stage: Stage::new(settings), outlet: Arc::default(), comers: 0 }
     }
 
-    /// Somebody wants the state of `topic` and what follows.
-    fn come(&mut self) -> (Member, Answer) {
+    /// Adds a subscriber that gets the state of `topic` and the following events.
+    fn come(&mut self) -> (Member, SubscribeReply) {
         self.come_with(None)
     }
 
-    fn come_with(&mut self, resume: Option<Resume>) -> (Member, Answer) {
+    fn come_with(&mut self, resume: Option<Resume>) -> (Member, SubscribeReply) {
         self.comers += 1;
         let member = member(self.comers);
         let operation = Stage::with_state(self.stage.operation("topic", 1, 0));
         (member, self.stage.resume(&self.outlet, member, operation, resume))
     }
 
-    /// The first one, who has got the state.
+    /// Adds the first subscriber and delivers its state.
     fn live(&mut self) -> (TriggerId, Member, Subscription) {
-        let (member, answer) = self.come();
+        let (member, reply) = self.come();
         let trigger = self.stage.open();
         self.stage.resolve_all();
-        (trigger, member, joined(answer))
+        (trigger, member, joined(reply))
     }
 
     fn heard(&self, member: Member) -> Vec<String> {
@@ -52,8 +52,8 @@ impl Play {
     }
 }
 
-fn joined(mut answer: Answer) -> Subscription {
-    answer.try_recv().expect("an answer").expect("joined")
+fn joined(mut reply: SubscribeReply) -> Subscription {
+    reply.try_recv().expect("an answer").expect("joined")
 }
 
 fn data(event: &str) -> String {
@@ -63,28 +63,28 @@ fn data(event: &str) -> String {
 #[test]
 fn the_state_comes_first_and_every_event_since_the_source_was_open_follows() {
     let mut play = Play::new(HubSettings::default());
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     assert!(
         play.stage.resolutions.is_empty(),
-        "the source is opened before the state is asked for"
+        "the source is opened before the state is requested"
     );
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     for event in ["1", "2"] {
         play.stage.event(trigger, event);
     }
-    // The events are resolved beside it, and sooner.
+    // The events are resolved at the same time, and earlier.
     play.stage.resolve(2);
     play.stage.resolve(1);
     assert!(play.heard(one).is_empty());
     play.stage.resolve(0);
     assert_eq!(play.heard(one), [STATE.into(), data("1"), data("2")]);
     assert_eq!(play.stage.stats.states.load(Relaxed), 1);
-    assert_eq!(play.stage.stats.resolutions.load(Relaxed), 2, "a state is no event");
+    assert_eq!(play.stage.stats.resolutions.load(Relaxed), 2, "a state is not an event");
 }
 
 #[test]
-fn those_who_come_together_share_one_state_and_late_ones_get_a_newer_one() {
+fn concurrent_subscribers_share_one_state_and_later_ones_get_a_newer_one() {
     let mut play = Play::new(HubSettings::default());
     let (one, first) = play.come();
     let (two, second) = play.come();
@@ -94,14 +94,14 @@ fn those_who_come_together_share_one_state_and_late_ones_get_a_newer_one() {
     play.stage.resolve_all();
     let (four, fourth) = play.come();
     let _held = [first, second, third, fourth].map(joined);
-    assert_eq!(play.stage.resolutions.len(), 1, "what was asked for before may be older");
+    assert_eq!(play.stage.resolutions.len(), 1, "an earlier state may be older");
     assert_eq!(play.stage.stats.states_shared.load(Relaxed), 2);
     play.stage.event(trigger, "1");
     play.stage.resolve_all();
     for member in [one, two, three, four] {
         assert_eq!(play.heard(member), [STATE.into(), data("1")]);
     }
-    assert_eq!(play.groups(), 1, "they are one group in the end");
+    assert_eq!(play.groups(), 1, "the groups are merged in the end");
     play.stage.event(trigger, "2");
     assert_eq!(play.stage.resolutions.len(), 1, "resolved once for all");
     play.stage.resolve_all();
@@ -109,14 +109,14 @@ fn those_who_come_together_share_one_state_and_late_ones_get_a_newer_one() {
 }
 
 #[test]
-fn a_group_that_owes_events_is_not_mixed_up_with_one_that_has_had_them() {
+fn a_group_with_undelivered_events_is_not_merged_with_one_that_has_delivered_them() {
     let mut play = Play::new(HubSettings::default());
     let (trigger, one, _one) = play.live();
     play.stage.event(trigger, "1");
     let (two, second) = play.come();
     let _two = joined(second);
     play.stage.event(trigger, "2");
-    // Of the first group 1 and 2 are under way, of the second the state and 2.
+    // Events 1 and 2 of the first group are in flight, and the state and 2 of the second.
     play.stage.resolve(1);
     assert_eq!(play.heard(two), [STATE]);
     assert_eq!(play.groups(), 2);
@@ -129,11 +129,11 @@ fn a_group_that_owes_events_is_not_mixed_up_with_one_that_has_had_them() {
 }
 
 #[test]
-fn without_a_state_to_tell_the_events_begin_at_once() {
+fn without_a_state_to_deliver_the_events_begin_at_once() {
     let mut play = Play::new(HubSettings::default());
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     play.stage.event(trigger, "1");
     play.stage.resolve_to_nothing(0);
     play.stage.resolve_all();
@@ -141,13 +141,13 @@ fn without_a_state_to_tell_the_events_begin_at_once() {
 }
 
 #[test]
-fn a_state_that_breaks_off_is_an_error_payload_and_the_stream_goes_on() {
+fn a_failed_state_is_an_error_payload_and_the_stream_continues() {
     let mut play = Play::new(HubSettings::default());
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     let broken = play.stage.resolutions.remove(0);
-    play.stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
+    play.stage.shard.on_resolved(broken.group, broken.ticket, ResolutionOutcome::BrokeOff);
     play.stage.take_effects();
     play.stage.event(trigger, "1");
     play.stage.resolve_all();
@@ -165,7 +165,7 @@ fn events_that_do_not_fit_behind_a_slow_state_are_announced_and_the_state_stays(
     };
     let mut play = Play::new(settings);
     let (trigger, _, first) = play.live();
-    // The only turn is taken, so that the state of the other group waits as well.
+    // The only permit is taken, so the state of the other group waits too.
     play.stage.event(trigger, "0");
     let operation = Stage::with_state(play.stage.operation("topic", 2, 0));
     let two = member(100);
@@ -182,9 +182,9 @@ fn events_that_do_not_fit_behind_a_slow_state_are_announced_and_the_state_stays(
 #[test]
 fn a_source_that_ends_meanwhile_ends_the_subscription_after_the_state() {
     let mut play = Play::new(HubSettings::default());
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     let trigger = play.stage.open();
-    let _one = joined(answer);
+    let _one = joined(reply);
     play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
     play.stage.resolve_all();
     assert_eq!(play.heard(one), [STATE, "end: PROVIDER_UNAVAILABLE"]);
@@ -192,15 +192,15 @@ fn a_source_that_ends_meanwhile_ends_the_subscription_after_the_state() {
 }
 
 #[test]
-fn nobody_waits_for_the_state_of_those_who_have_gone() {
+fn the_state_of_subscribers_that_have_left_is_not_shared() {
     let mut play = Play::new(HubSettings::default());
-    let (_, answer) = play.come();
+    let (_, reply) = play.come();
     play.stage.open();
-    play.stage.leave(joined(answer));
+    play.stage.leave(joined(reply));
     assert!(play.stage.resolutions.is_empty() && play.stage.shard.groups.is_empty());
-    let (two, answer) = play.come();
+    let (two, reply) = play.come();
     play.stage.open();
-    let _two = joined(answer);
+    let _two = joined(reply);
     play.stage.resolve_all();
     assert_eq!(play.heard(two), [STATE]);
 }
@@ -210,7 +210,7 @@ fn mark(lane: u32, offset: u64) -> Mark {
 }
 
 #[test]
-fn the_state_carries_the_position_from_before_it_and_who_comes_with_that_gets_no_state() {
+fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_no_state() {
     let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
     let cursors = Arc::new(cursors);
     let stage = Stage::with_cursors(HubSettings::default(), Some(Arc::clone(&cursors)));
@@ -219,10 +219,10 @@ fn the_state_carries_the_position_from_before_it_and_who_comes_with_that_gets_no
         let payload = format!("\"{lane}.{offset}\"");
         SourceMessage::Event(Event::new("topic", payload).at(mark(lane, offset)).into())
     };
-    let (one, answer) = play.come();
+    let (one, reply) = play.come();
     let trigger = play.stage.open();
-    let _one = joined(answer);
-    // Where the lanes stand is told after the state was asked for; the second lane is empty.
+    let _one = joined(reply);
+    // The marks of the lanes come after the state was requested; the second lane is empty.
     play.stage.message(trigger, SourceMessage::Passed(mark(0, 7)));
     play.stage.message(trigger, event(0, 8));
     play.stage.message(trigger, event(1, 1));
@@ -238,8 +238,8 @@ fn the_state_carries_the_position_from_before_it_and_who_comes_with_that_gets_no
     let before: Position = [mark(0, 7), mark(1, 0)].into_iter().collect();
     assert_eq!(cursor(&heard[0]), Resume::After(before));
 
-    let (two, answer) = play.come_with(Some(cursor(&heard[0])));
-    let _two = joined(answer);
+    let (two, reply) = play.come_with(Some(cursor(&heard[0])));
+    let _two = joined(reply);
     play.stage.resolve_all();
     let numbers = |heard: Vec<String>| -> Vec<String> {
         heard.iter().map(|it| it.split(',').next().unwrap().to_owned()).collect()
@@ -247,9 +247,9 @@ fn the_state_carries_the_position_from_before_it_and_who_comes_with_that_gets_no
     assert_eq!(numbers(play.heard(two)), [r#"{"data":"0.8""#, r#"{"data":"1.1""#]);
     assert_eq!(play.groups(), 1);
 
-    // Whoever comes later has the position of then.
-    let (three, answer) = play.come();
-    let _three = joined(answer);
+    // A later subscriber has the position of its own time.
+    let (three, reply) = play.come();
+    let _three = joined(reply);
     play.stage.message(trigger, event(0, 9));
     play.stage.resolve_all();
     let now: Position = [mark(0, 8), mark(1, 1)].into_iter().collect();

@@ -4,77 +4,81 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bindings::Source;
 use events::{EventStream, SourceError, SourceMessage, Wanted};
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Effect, Joining, Outcome, OutletId, Reading, Shard, TriggerId, Work};
+use super::{
+    Effect, OutletId, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard,
+    TriggerId,
+};
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
-use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source};
+use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve};
 
-/// How long a provider may take to open a stream. Providers that wait for their broker give up sooner.
+/// The maximum time for opening a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at members that do not keep up with catching up: about the time in which a socket passes
-/// some of 64 KiB to a network.
-const HELD_PAUSE: Duration = Duration::from_millis(5);
+/// The interval between two polls of subscribers that do not keep up with catching up: about the time in which a socket
+/// passes some of 64 KiB to a network.
+const BACKPRESSURE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The pause between two looks at subscribers that wait for others to come, and at side readers.
-const GATHER_PAUSE: Duration = Duration::from_millis(25);
+/// The interval between two polls of subscribers that wait for others to come, and of side readers.
+const READER_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// The divisor of the interval in which all subscribers are told their positions: clients may respond, and the clients
-/// of a hundred thousand groups must not do so at the same moment.
-const TOLD_PART: u32 = 4;
+/// The part of the interval in which all subscribers get their positions: clients may respond, and the clients of a
+/// hundred thousand groups must not do so at the same moment.
+const ROUND_PART: u32 = 4;
 
-/// What the hub asks of a shard.
+/// A command of the hub to a shard.
 pub(crate) enum Command {
-    Subscribe(Box<Joining>),
+    Subscribe(Box<PendingSubscriber>),
     OperationsBefore { generation: u64, reply: oneshot::Sender<Operations> },
     Advance { generation: u64, renewals: Vec<Renewal>, reply: oneshot::Sender<Operations> },
     ShutDown { done: oneshot::Sender<()> },
     Topology { reply: oneshot::Sender<Vec<TriggerView>> },
 }
 
-/// Groups and what they run on.
+/// Groups and their operations.
 pub(crate) type Operations = Vec<(GroupId, Arc<LiveOperation>)>;
 
-/// Somebody who left.
+/// A subscriber that left.
 pub(crate) type Leave = (GroupId, OutletId, Member);
 
-/// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded
-/// by the number of subscribers, each of whom leaves once.
+/// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded by the
+/// number of subscribers, each of which leaves once.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaver(mpsc::UnboundedSender<Leave>);
+pub(crate) struct LeaveSender(mpsc::UnboundedSender<Leave>);
 
-impl Leaver {
+impl LeaveSender {
     pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<Leave>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
     }
 
     pub(crate) fn leave(&self, leave: Leave) {
-        // A shard that is gone has ended everybody already.
+        // A stopped shard has ended all subscribers already.
         let _ = self.0.send(leave);
     }
 }
 
-/// Whose stream it is: a trigger's, or that of a pass of its side reader.
+/// The owner of a stream: a trigger, or a side reader of it with the number of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum StreamOf {
+enum StreamOwner {
     Trigger(TriggerId),
     Reader(TriggerId, u64),
 }
 
-type Opening = Abortable<BoxFuture<'static, (StreamOf, Result<EventStream, SourceError>)>>;
+type Opening = Abortable<BoxFuture<'static, (StreamOwner, Result<EventStream, SourceError>)>>;
 type Messages = Abortable<BoxFuture<'static, Received>>;
-type Resolving = Abortable<BoxFuture<'static, (GroupId, u64, Outcome)>>;
+type Resolving = Abortable<BoxFuture<'static, (GroupId, u64, ResolutionOutcome)>>;
 
-/// What came from a stream. No messages: it was dropped without a word.
+/// Messages from a stream. If there are none, the stream was dropped without an end.
 struct Received {
-    of: StreamOf,
+    of: StreamOwner,
     stream: EventStream,
     messages: VecDeque<SourceMessage>,
 }
@@ -88,24 +92,24 @@ pub(crate) struct ShardTask {
     opening: FuturesUnordered<Opening>,
     messages: FuturesUnordered<Messages>,
     resolving: FuturesUnordered<Resolving>,
-    /// Ends what goes on for a stream: opening it, or waiting for its next message.
-    aborts: HashMap<StreamOf, AbortHandle>,
-    /// Streams of readers that are not read for a while, and what was taken out of them already.
-    paused: HashMap<StreamOf, (EventStream, VecDeque<SourceMessage>)>,
-    /// When to look after groups whose members do not keep up.
-    look_after_held: Option<tokio::time::Instant>,
-    /// When to look after those who come again and wait for others.
-    look_after_gathered: Option<tokio::time::Instant>,
-    telling: Telling,
+    /// Aborts the pending work for a stream: opening it, or waiting for its next message.
+    aborts: HashMap<StreamOwner, AbortHandle>,
+    /// Paused streams of side readers, and the messages that were already taken out of them.
+    paused: HashMap<StreamOwner, (EventStream, VecDeque<SourceMessage>)>,
+    /// The time of the next poll of groups with subscribers that do not keep up.
+    poll_backpressured: Option<tokio::time::Instant>,
+    /// The time of the next poll of side readers and of subscribers that wait for others.
+    poll_readers: Option<tokio::time::Instant>,
+    position_schedule: PositionSchedule,
 }
 
-/// When subscribers are told where they are.
-struct Telling {
-    /// From the begin of one round to that of the next.
+/// The schedule of the rounds that send positions.
+struct PositionSchedule {
+    /// The time from the start of one round to the start of the next.
     interval: Option<Duration>,
-    /// When to begin a round, or go on with it. `None`: nobody might have to be told.
+    /// The time to begin a round, or to continue it. `None` if no group may need a position.
     next: Option<tokio::time::Instant>,
-    /// When the one that goes on began.
+    /// The start of the round in progress.
     began: Option<tokio::time::Instant>,
 }
 
@@ -119,7 +123,11 @@ impl ShardTask {
         position_interval: Option<Duration>,
     ) -> Self {
         Self {
-            telling: Telling { interval: position_interval, next: None, began: None },
+            position_schedule: PositionSchedule {
+                interval: position_interval,
+                next: None,
+                began: None,
+            },
             shard,
             stats,
             cores,
@@ -130,26 +138,26 @@ impl ShardTask {
             resolving: FuturesUnordered::new(),
             aborts: HashMap::new(),
             paused: HashMap::new(),
-            look_after_held: None,
-            look_after_gathered: None,
+            poll_backpressured: None,
+            poll_readers: None,
         }
     }
 
-    /// Until the hub is dropped; then everything ends.
+    /// Runs until the hub is dropped; then everything ends.
     pub(crate) async fn run(mut self) {
         loop {
-            let (held, gathered) = (self.look_after_held, self.look_after_gathered);
-            let tell = self.telling.next;
+            let (held, readers) = (self.poll_backpressured, self.poll_readers);
+            let send_at = self.position_schedule.next;
             tokio::select! {
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
                     None => break,
                 },
                 Some((group, outlet, member)) = self.leaves.recv() => {
-                    self.shard.leave(group, outlet, member);
+                    self.shard.remove_subscriber(group, outlet, member);
                     for _ in 1..MESSAGES_PER_TURN {
                         let Ok((group, outlet, member)) = self.leaves.try_recv() else { break };
-                        self.shard.leave(group, outlet, member);
+                        self.shard.remove_subscriber(group, outlet, member);
                     }
                 }
                 Some(opened) = self.opening.next() => {
@@ -164,44 +172,50 @@ impl ShardTask {
                 }
                 Some(resolved) = self.resolving.next() => {
                     if let Ok((group, ticket, outcome)) = resolved {
-                        self.shard.resolved(group, ticket, outcome);
+                        self.shard.on_resolved(group, ticket, outcome);
                     }
                 }
                 () = sleep_until(held) => {
-                    self.look_after_held = None;
-                    self.shard.look_after_held();
+                    self.poll_backpressured = None;
+                    self.shard.poll_backpressured();
                 }
-                () = sleep_until(gathered) => {
-                    self.look_after_gathered = None;
-                    self.shard.look_after_gathered();
+                () = sleep_until(readers) => {
+                    self.poll_readers = None;
+                    self.shard.poll_readers();
                 }
-                () = sleep_until(tell) => self.tell_positions(),
+                () = sleep_until(send_at) => self.send_positions(),
             }
-            if self.telling.next.is_none() && self.shard.has_positions() {
+            if self.position_schedule.next.is_none() && self.shard.has_positions() {
                 let now = tokio::time::Instant::now();
-                self.telling.next = self.telling.interval.map(|interval| now + interval);
+                self.position_schedule.next =
+                    self.position_schedule.interval.map(|interval| now + interval);
             }
-            if self.shard.is_gathering() && self.look_after_gathered.is_none() {
-                self.look_after_gathered = Some(tokio::time::Instant::now() + GATHER_PAUSE);
+            if self.shard.has_readers_to_poll() && self.poll_readers.is_none() {
+                self.poll_readers = Some(tokio::time::Instant::now() + READER_POLL_INTERVAL);
             }
-            if self.shard.is_holding() && self.look_after_held.is_none() {
-                self.look_after_held = Some(tokio::time::Instant::now() + HELD_PAUSE);
+            if self.shard.has_backpressured() && self.poll_backpressured.is_none() {
+                self.poll_backpressured =
+                    Some(tokio::time::Instant::now() + BACKPRESSURE_POLL_INTERVAL);
             }
             self.perform();
-            // Left-over messages are always ready; others on this thread must get their turn too.
+            // Left-over messages are always ready, so other tasks of this thread need a chance to run.
             tokio::task::coop::consume_budget().await;
         }
         self.shard.shut_down();
     }
 
-    /// Goes on with a round, or begins one.
-    fn tell_positions(&mut self) {
-        let Telling { interval: Some(interval), began, next } = &mut self.telling else { return };
+    /// Continues a round of positions, or begins one.
+    fn send_positions(&mut self) {
+        let PositionSchedule { interval: Some(interval), began, next } =
+            &mut self.position_schedule
+        else {
+            return;
+        };
         let now = tokio::time::Instant::now();
         let round_began = *began.get_or_insert(now);
-        *next = if self.shard.tell_positions() {
-            let turns = u32::try_from(self.shard.turns_of_round()).unwrap_or(u32::MAX);
-            Some(now + *interval / TOLD_PART / turns)
+        *next = if self.shard.send_positions() {
+            let permits = u32::try_from(self.shard.round_steps()).unwrap_or(u32::MAX);
+            Some(now + *interval / ROUND_PART / permits)
         } else {
             *began = None;
             self.shard.has_positions().then(|| round_began + *interval)
@@ -210,7 +224,7 @@ impl ShardTask {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Subscribe(joining) => self.shard.subscribe(*joining),
+            Command::Subscribe(pending) => self.shard.subscribe(*pending),
             Command::OperationsBefore { generation, reply } => {
                 let _ = reply.send(self.shard.operations_before(generation));
             }
@@ -227,25 +241,27 @@ impl ShardTask {
         }
     }
 
-    fn opened(&mut self, of: StreamOf, result: Result<EventStream, SourceError>) {
+    fn opened(&mut self, of: StreamOwner, result: Result<EventStream, SourceError>) {
         self.aborts.remove(&of);
         let (stream, result) = match result {
             Ok(stream) => (Some(stream), Ok(())),
             Err(error) => (None, Err(error)),
         };
         let wanted = match of {
-            StreamOf::Trigger(trigger) => self.shard.opened(trigger, result),
-            StreamOf::Reader(trigger, pass) => self.shard.reader_opened(trigger, pass, result),
+            StreamOwner::Trigger(trigger) => self.shard.on_opened(trigger, result),
+            StreamOwner::Reader(trigger, stream_id) => {
+                self.shard.on_reader_opened(trigger, stream_id, result)
+            }
         };
         if let Some(stream) = stream.filter(|_| wanted) {
             self.listen(of, stream, VecDeque::new());
         }
     }
 
-    /// Waits for the next messages of a stream. Those left over from last time come first.
+    /// Waits for the next messages of a stream. Left-over messages are handled first.
     fn listen(
         &mut self,
-        of: StreamOf,
+        of: StreamOwner,
         mut stream: EventStream,
         mut messages: VecDeque<SourceMessage>,
     ) {
@@ -266,9 +282,9 @@ impl ShardTask {
         let Received { of, stream, messages } = received;
         self.aborts.remove(&of);
         match of {
-            StreamOf::Trigger(trigger) => self.received_by_trigger(trigger, stream, messages),
-            StreamOf::Reader(trigger, pass) => {
-                self.received_by_reader(trigger, pass, stream, messages);
+            StreamOwner::Trigger(trigger) => self.received_by_trigger(trigger, stream, messages),
+            StreamOwner::Reader(trigger, stream_id) => {
+                self.received_by_reader(trigger, stream_id, stream, messages);
             }
         }
     }
@@ -280,7 +296,7 @@ impl ShardTask {
         mut messages: VecDeque<SourceMessage>,
     ) {
         if messages.is_empty() {
-            self.shard.source_message(trigger, None);
+            self.shard.on_source_message(trigger, None);
             return;
         }
         let mut offers = 0;
@@ -288,37 +304,37 @@ impl ShardTask {
             && let Some(message) = messages.pop_front()
         {
             let is_last = matches!(message, SourceMessage::End(_));
-            offers += self.shard.source_message(trigger, Some(message)).max(1);
+            offers += self.shard.on_source_message(trigger, Some(message)).max(1);
             if is_last {
                 return;
             }
         }
-        self.listen(StreamOf::Trigger(trigger), stream, messages);
+        self.listen(StreamOwner::Trigger(trigger), stream, messages);
     }
 
-    /// Whatever is not read further is dropped with its stream.
+    /// Handles messages of a side reader. Messages after its end are dropped with the stream.
     fn received_by_reader(
         &mut self,
         trigger: TriggerId,
-        pass: u64,
+        stream_id: u64,
         stream: EventStream,
         mut messages: VecDeque<SourceMessage>,
     ) {
         if messages.is_empty() {
-            self.shard.reader_message(trigger, pass, None);
+            self.shard.on_reader_message(trigger, stream_id, None);
             return;
         }
         while let Some(message) = messages.pop_front() {
-            match self.shard.reader_message(trigger, pass, Some(message)) {
-                Reading::On => {}
-                Reading::Over => return,
-                Reading::Pause => {
-                    self.paused.insert(StreamOf::Reader(trigger, pass), (stream, messages));
+            match self.shard.on_reader_message(trigger, stream_id, Some(message)) {
+                ReaderStep::Continue => {}
+                ReaderStep::Close => return,
+                ReaderStep::Pause => {
+                    self.paused.insert(StreamOwner::Reader(trigger, stream_id), (stream, messages));
                     return;
                 }
             }
         }
-        self.listen(StreamOf::Reader(trigger, pass), stream, messages);
+        self.listen(StreamOwner::Reader(trigger, stream_id), stream, messages);
     }
 
     fn perform(&mut self) {
@@ -326,37 +342,37 @@ impl ShardTask {
             match effect {
                 Effect::Open { trigger, source } => {
                     let wanted = source.wanted().clone();
-                    self.open(StreamOf::Trigger(trigger), source, wanted);
+                    self.open(StreamOwner::Trigger(trigger), source, wanted);
                 }
-                Effect::Close { trigger } => self.close(StreamOf::Trigger(trigger)),
-                Effect::OpenReader { trigger, pass, source, wanted } => {
-                    self.open(StreamOf::Reader(trigger, pass), source, wanted);
+                Effect::Close { trigger } => self.close(StreamOwner::Trigger(trigger)),
+                Effect::OpenReader { trigger, stream_id, source, wanted } => {
+                    self.open(StreamOwner::Reader(trigger, stream_id), source, wanted);
                 }
-                Effect::ReadOn { trigger, pass } => {
-                    let of = StreamOf::Reader(trigger, pass);
+                Effect::ResumeReader { trigger, stream_id } => {
+                    let of = StreamOwner::Reader(trigger, stream_id);
                     if let Some((stream, messages)) = self.paused.remove(&of) {
                         self.listen(of, stream, messages);
                     }
                 }
-                Effect::CloseReader { trigger, pass } => {
-                    self.close(StreamOf::Reader(trigger, pass));
+                Effect::CloseReader { trigger, stream_id } => {
+                    self.close(StreamOwner::Reader(trigger, stream_id));
                 }
                 Effect::Resolve { group, ticket, work, resolve, abort } => {
-                    let answer = place(&*self.cores, work, resolve);
-                    self.await_answer(group, ticket, answer, abort);
+                    let response = spawn_resolution(&*self.cores, work, resolve);
+                    self.await_outcome(group, ticket, response, abort);
                 }
             }
         }
     }
 
-    fn close(&mut self, of: StreamOf) {
+    fn close(&mut self, of: StreamOwner) {
         self.paused.remove(&of);
         if let Some(abort) = self.aborts.remove(&of) {
             abort.abort();
         }
     }
 
-    fn open(&mut self, of: StreamOf, source: Source, wanted: Wanted) {
+    fn open(&mut self, of: StreamOwner, source: Source, wanted: Wanted) {
         let (handle, registration) = AbortHandle::new_pair();
         self.aborts.insert(of, handle);
         let open: BoxFuture<'static, _> = Box::pin(async move {
@@ -366,7 +382,7 @@ impl ShardTask {
                 Ok(result) => result,
                 Err(_) => Err(SourceError::Unavailable {
                     provider: provider.name().into(),
-                    reason: format!("no answer within {OPEN_TIMEOUT:?}"),
+                    reason: format!("no response within {OPEN_TIMEOUT:?}"),
                 }),
             };
             (of, result)
@@ -374,24 +390,24 @@ impl ShardTask {
         self.opening.push(Abortable::new(open, registration));
     }
 
-    fn await_answer(
+    fn await_outcome(
         &mut self,
         group: GroupId,
         ticket: u64,
-        answer: oneshot::Receiver<Outcome>,
+        response: oneshot::Receiver<ResolutionOutcome>,
         abort: AbortRegistration,
     ) {
         let (began, stats) = (Instant::now(), Arc::clone(&self.stats));
-        let answered: BoxFuture<'static, _> = Box::pin(async move {
-            let outcome = answer.await.unwrap_or(Outcome::BrokeOff);
+        let outcome_received: BoxFuture<'static, _> = Box::pin(async move {
+            let outcome = response.await.unwrap_or(ResolutionOutcome::BrokeOff);
             stats.resolve_durations.add(began.elapsed());
             (group, ticket, outcome)
         });
-        self.resolving.push(Abortable::new(answered, abort));
+        self.resolving.push(Abortable::new(outcome_received, abort));
     }
 }
 
-/// For ever without an instant.
+/// Sleeps until `instant`, or for ever without one.
 async fn sleep_until(instant: Option<tokio::time::Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
@@ -399,19 +415,28 @@ async fn sleep_until(instant: Option<tokio::time::Instant>) {
     }
 }
 
-/// Resolves on a core. When nobody waits for the answer any more, the resolution is dropped there.
-fn place(cores: &dyn Cores, work: Work, resolve: Arc<dyn Resolve>) -> oneshot::Receiver<Outcome> {
-    let (mut sender, answer) = oneshot::channel();
+/// Schedules a resolution on a core. The resolution is dropped there when its result is no longer needed.
+fn spawn_resolution(
+    cores: &dyn Cores,
+    work: ResolutionWork,
+    resolve: Arc<dyn Resolve>,
+) -> oneshot::Receiver<ResolutionOutcome> {
+    let (mut sender, response) = oneshot::channel();
     cores.run(Box::new(move || {
         Box::pin(async move {
             let outcome = {
                 let resolving = async {
                     match work {
-                        Work::Event(event) => Outcome::Payload(resolve.resolve(event).await),
-                        Work::Batch(events) => Outcome::Batch(resolve.resolve_batch(events).await),
-                        Work::State => {
-                            resolve.state().await.map_or(Outcome::Nothing, Outcome::Payload)
+                        ResolutionWork::Event(event) => {
+                            ResolutionOutcome::Payload(resolve.resolve(event).await)
                         }
+                        ResolutionWork::Batch(events) => {
+                            ResolutionOutcome::Batch(resolve.resolve_batch(events).await)
+                        }
+                        ResolutionWork::State => resolve
+                            .state()
+                            .await
+                            .map_or(ResolutionOutcome::Nothing, ResolutionOutcome::Payload),
                     }
                 };
                 tokio::select! {
@@ -419,9 +444,9 @@ fn place(cores: &dyn Cores, work: Work, resolve: Arc<dyn Resolve>) -> oneshot::R
                     () = sender.closed() => return,
                 }
             };
-            // Fails only if it is no longer wanted.
+            // Fails only if the result is no longer needed.
             let _ = sender.send(outcome);
         })
     }));
-    answer
+    response
 }

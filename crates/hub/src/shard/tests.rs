@@ -1,32 +1,33 @@
-//! What a shard promises, one behaviour each. The random order of everything is in [`super::simulation`].
+//! Tests of the behaviour of a shard. Random orders of events are tested in [`super::simulation`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bindings::Filter;
 use events::{SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
-use super::scripted::{Answer, ScriptedOutlet, Stage, member};
-use super::{Outcome, Shard, TriggerId};
-use crate::{Filter, HubSettings, Subscription};
+use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
+use super::{ResolutionOutcome, Shard, TriggerId};
+use crate::{HubSettings, Subscription};
 
 fn stage() -> (Stage, Arc<ScriptedOutlet>) {
     (Stage::new(HubSettings::default()), Arc::default())
 }
 
-fn joined(mut answer: Answer) -> Subscription {
-    answer.try_recv().expect("the answer is there").expect("it is a subscription")
+fn joined(mut reply: SubscribeReply) -> Subscription {
+    reply.try_recv().expect("the answer is there").expect("it is a subscription")
 }
 
-fn refused(mut answer: Answer) -> GraphqlError {
-    answer.try_recv().expect("the answer is there").expect_err("it is an error")
+fn refused(mut reply: SubscribeReply) -> GraphqlError {
+    reply.try_recv().expect("the answer is there").expect_err("it is an error")
 }
 
-/// A live trigger with one subscriber, number 1, of operation 1.
+/// Makes a live trigger with one subscriber, number 1, of operation 1.
 fn live(stage: &mut Stage, outlet: &Arc<ScriptedOutlet>) -> (TriggerId, Subscription) {
-    let answer = stage.subscribe(outlet, member(1), "a", 1, 1);
+    let reply = stage.subscribe(outlet, member(1), "a", 1, 1);
     let trigger = stage.open();
-    (trigger, joined(answer))
+    (trigger, joined(reply))
 }
 
 fn is_empty(shard: &Shard) -> bool {
@@ -34,18 +35,18 @@ fn is_empty(shard: &Shard) -> bool {
         && shard.outlets.is_empty()
         && shard.by_source.is_empty()
         && shard.groups.is_empty()
-        && shard.turns.taken() == 0
+        && shard.scheduler.resolutions() == 0
 }
 
 #[test]
-fn a_subscriber_joins_hears_events_and_ends_once() {
+fn a_subscriber_joins_gets_events_and_ends_once() {
     let (mut stage, outlet) = stage();
-    let mut answer = stage.subscribe(&outlet, member(1), "a", 1, 1);
-    assert!(answer.try_recv().is_err(), "the answer waits for the source");
+    let mut reply = stage.subscribe(&outlet, member(1), "a", 1, 1);
+    assert!(reply.try_recv().is_err(), "the reply waits for the source");
     assert_eq!(outlet.heard(member(1)), Vec::<String>::new());
 
     let trigger = stage.open();
-    let subscription = joined(answer);
+    let subscription = joined(reply);
     stage.event(trigger, "1");
     stage.resolve_all();
     stage.event(trigger, "2");
@@ -58,7 +59,7 @@ fn a_subscriber_joins_hears_events_and_ends_once() {
 }
 
 #[test]
-fn equal_groups_share_one_resolution_and_each_outlet_hears_of_it_once() {
+fn equal_groups_share_one_resolution_and_each_outlet_gets_it_once() {
     let (mut stage, first) = stage();
     let second = Arc::<ScriptedOutlet>::default();
     let (trigger, _one) = live(&mut stage, &first);
@@ -94,7 +95,7 @@ fn operation_variables_and_partition_all_keep_groups_apart() {
 }
 
 #[test]
-fn events_are_released_in_order_whatever_is_done_first() {
+fn events_are_released_in_order_whatever_ends_first() {
     let (mut stage, outlet) = stage();
     let (trigger, _subscription) = live(&mut stage, &outlet);
     for event in ["1", "2", "3"] {
@@ -109,7 +110,7 @@ fn events_are_released_in_order_whatever_is_done_first() {
 }
 
 #[test]
-fn a_group_that_is_behind_drops_its_oldest_and_says_how_many_while_others_go_on() {
+fn a_slow_group_drops_its_oldest_events_and_announces_how_many_while_others_continue() {
     let settings = HubSettings { group_in_flight: 1, group_waiting: 2, ..HubSettings::default() };
     let mut stage = Stage::new(settings);
     let outlet = Arc::<ScriptedOutlet>::default();
@@ -133,48 +134,48 @@ fn a_group_that_is_behind_drops_its_oldest_and_says_how_many_while_others_go_on(
     assert_eq!(stage.stats.dropped_group_behind.load(Relaxed), 2);
 }
 
-/// A live trigger with one subscriber, whose operation takes batches.
+/// Makes a live trigger with one subscriber and an operation that takes batches.
 fn live_with_batches(
     settings: HubSettings,
 ) -> (Stage, Arc<ScriptedOutlet>, TriggerId, Subscription) {
     let (mut stage, outlet) = (Stage::new(settings), Arc::default());
     let operation = Stage::with_batches(stage.operation("a", 1, 1));
-    let answer = stage.subscribe_to(&outlet, member(1), operation);
+    let reply = stage.subscribe_to(&outlet, member(1), operation);
     let trigger = stage.open();
-    (stage, outlet, trigger, joined(answer))
+    (stage, outlet, trigger, joined(reply))
 }
 
-/// By resolution: how many events.
+/// Returns the number of events of each resolution.
 fn batches(stage: &Stage) -> Vec<usize> {
     stage.resolutions.iter().map(|it| 1 + it.others.len()).collect()
 }
 
 #[test]
-fn what_waits_is_resolved_as_one_batch_and_released_in_order() {
+fn waiting_events_are_resolved_as_one_batch_and_released_in_order() {
     let settings = HubSettings { group_in_flight: 2, batch_events: 3, ..HubSettings::default() };
     let (mut stage, outlet, trigger, _subscription) = live_with_batches(settings);
     for event in 1..=7 {
         stage.event(trigger, &event.to_string());
     }
-    assert_eq!(batches(&stage), [1, 1], "who finds room waits for nobody");
+    assert_eq!(batches(&stage), [1, 1], "an event with room in flight does not wait");
     stage.resolve(1);
     assert_eq!(batches(&stage), [1], "it counts until it is released");
     stage.resolve(0);
     assert_eq!(batches(&stage), [3, 2]);
     assert_eq!(stage.shard.topology()[0].groups[0].in_flight, 5);
     stage.resolve(1);
-    assert_eq!(outlet.heard(member(1)).len(), 3, "not before what came first");
+    assert_eq!(outlet.heard(member(1)).len(), 3, "earlier events come first");
     stage.resolve(0);
     let expected: Vec<_> = (1..=7).map(|event| format!("{{\"data\":{event}}}")).collect();
     assert_eq!(outlet.heard(member(1))[1..], expected);
     let stats = [&stage.stats.resolutions, &stage.stats.batches, &stage.stats.batched_events];
     assert_eq!(stats.map(|it| it.load(Relaxed)), [7, 2, 5]);
     stage.event(trigger, "8");
-    assert_eq!(batches(&stage), [1], "after quiet as ever");
+    assert_eq!(batches(&stage), [1], "no batch after a pause");
 }
 
 #[test]
-fn what_was_dropped_is_told_with_the_event_behind_it_also_in_a_batch() {
+fn dropped_events_are_announced_with_the_next_event_also_in_a_batch() {
     let settings = HubSettings { group_in_flight: 1, group_waiting: 3, ..HubSettings::default() };
     let (mut stage, outlet, trigger, _subscription) = live_with_batches(settings);
     for event in ["1", "2", "3", "4"] {
@@ -209,18 +210,18 @@ fn a_batch_is_bounded_in_bytes_of_events_and_of_payloads() {
 }
 
 #[test]
-fn a_batch_that_breaks_off_is_an_error_for_each_of_its_events() {
+fn a_failed_batch_is_an_error_for_each_of_its_events() {
     let settings = HubSettings { group_in_flight: 1, ..HubSettings::default() };
     let (mut stage, outlet, trigger, subscription) = live_with_batches(settings);
     for event in ["1", "2", "3"] {
         stage.event(trigger, event);
     }
     stage.resolve(0);
-    // One with too few payloads would be a defect too.
-    for outcome in [Outcome::BrokeOff, Outcome::Batch(Vec::new())] {
+    // A batch with too few payloads is a defect too.
+    for outcome in [ResolutionOutcome::BrokeOff, ResolutionOutcome::Batch(Vec::new())] {
         let broken = stage.resolutions.remove(0);
         assert_eq!(broken.others.len(), 1);
-        stage.shard.resolved(broken.group, broken.ticket, outcome);
+        stage.shard.on_resolved(broken.group, broken.ticket, outcome);
         stage.take_effects();
         for event in ["4", "5", "6"] {
             stage.event(trigger, event);
@@ -232,7 +233,7 @@ fn a_batch_that_breaks_off_is_an_error_for_each_of_its_events() {
     assert_eq!(errors(&outlet.heard(member(1))), 4);
     assert_eq!(stage.stats.resolutions_failed.load(Relaxed), 2);
     stage.leave(subscription);
-    assert!(is_empty(&stage.shard), "a batch that nobody waits for gives its turn back");
+    assert!(is_empty(&stage.shard), "an unneeded batch releases its permit");
     assert_eq!(stage.stats.resolving.load(Relaxed), 0);
 }
 
@@ -275,7 +276,7 @@ fn resolutions_in_flight_are_bounded_and_groups_take_turns() {
 }
 
 #[test]
-fn a_source_that_ends_delivers_what_it_sent_and_then_ends_everybody() {
+fn a_source_that_ends_delivers_its_events_and_then_ends_its_subscribers() {
     let (mut stage, outlet) = stage();
     let (trigger, subscription) = live(&mut stage, &outlet);
     let _idle = joined(stage.subscribe(&outlet, member(2), "a", 2, 1));
@@ -300,16 +301,16 @@ fn a_source_that_ends_delivers_what_it_sent_and_then_ends_everybody() {
 }
 
 #[test]
-fn a_provider_that_is_away_is_named_to_everybody_who_waits_and_asked_again_later() {
+fn an_unavailable_provider_refuses_all_that_wait_and_is_tried_again_later() {
     let (mut stage, outlet) = stage();
-    let answers = [1, 2].map(|number| stage.subscribe(&outlet, member(number), "a", 1, 1));
+    let replies = [1, 2].map(|number| stage.subscribe(&outlet, member(number), "a", 1, 1));
     assert_eq!(stage.opening.len(), 1);
     stage.refuse_to_open(SourceError::Unavailable {
         provider: "nats/default".into(),
         reason: "10.0.0.7 refused the connection".into(),
     });
-    for answer in answers {
-        let error = refused(answer);
+    for reply in replies {
+        let error = refused(reply);
         assert_eq!(error.code, ErrorCode::ProviderUnavailable);
         assert_eq!(
             error.message,
@@ -320,13 +321,13 @@ fn a_provider_that_is_away_is_named_to_everybody_who_waits_and_asked_again_later
     assert!(is_empty(&stage.shard));
     assert_eq!(stage.stats.subscribers.load(Relaxed), 0);
 
-    let answer = stage.subscribe(&outlet, member(3), "a", 1, 1);
+    let reply = stage.subscribe(&outlet, member(3), "a", 1, 1);
     stage.open();
-    joined(answer);
+    joined(reply);
 }
 
 #[test]
-fn callers_who_give_up_while_the_source_opens_leave_nothing_behind() {
+fn callers_that_cancel_while_the_source_opens_leave_nothing_behind() {
     let (mut stage, outlet) = stage();
     drop(stage.subscribe(&outlet, member(1), "a", 1, 1));
     let trigger = stage.open();
@@ -337,13 +338,13 @@ fn callers_who_give_up_while_the_source_opens_leave_nothing_behind() {
 }
 
 #[test]
-fn who_gives_up_and_comes_again_while_the_source_opens_gets_that_stream_and_misses_nothing() {
+fn a_caller_that_cancels_and_returns_while_the_source_opens_gets_that_stream() {
     let (mut stage, outlet) = stage();
     drop(stage.subscribe(&outlet, member(1), "a", 1, 1));
-    let answer = stage.subscribe(&outlet, member(2), "a", 1, 1);
+    let reply = stage.subscribe(&outlet, member(2), "a", 1, 1);
     assert_eq!(stage.opening.len(), 1, "asked for once, though two have subscribed");
     let trigger = stage.open();
-    let subscription = joined(answer);
+    let subscription = joined(reply);
     stage.event(trigger, "1");
     stage.resolve_all();
     assert_eq!(outlet.heard(member(2)), ["join", r#"{"data":1}"#]);
@@ -354,7 +355,7 @@ fn who_gives_up_and_comes_again_while_the_source_opens_gets_that_stream_and_miss
 }
 
 #[test]
-fn a_reload_changes_operations_between_two_events_and_nobody_notices() {
+fn a_reload_replaces_operations_between_two_events_unnoticed() {
     let (mut stage, outlet) = stage();
     let (trigger, one) = live(&mut stage, &outlet);
     stage.event(trigger, "1");
@@ -363,20 +364,20 @@ fn a_reload_changes_operations_between_two_events_and_nobody_notices() {
     assert_eq!((group, old.generation), (one.group(), 1));
     assert!(stage.advance(2, vec![(group, Ok(stage.operation("a", 7, 2)))]).is_empty());
     stage.event(trigger, "3");
-    // The order of what was begun on the old graph and on the new one is kept.
+    // Resolutions that began on the old graph and on the new one keep their order.
     stage.resolve(2);
     stage.resolve(1);
     stage.resolve(0);
     let events = [r#"{"data":1}"#, r#"{"data":2}"#, r#"{"data":3}"#];
     assert_eq!(outlet.heard(member(1)), [&["join"][..], &events].concat());
     let two = joined(stage.subscribe(&outlet, member(2), "a", 7, 2));
-    assert_eq!(two.group(), one.group(), "who comes with the new graph joins them");
+    assert_eq!(two.group(), one.group(), "subscribers of the new graph join the group");
     assert_eq!(stage.stats.spliced.load(Relaxed), 1);
     assert_eq!((stage.shard.triggers.len(), stage.closed.len()), (1, 0));
 }
 
 #[test]
-fn what_is_not_valid_on_the_new_graph_ends_and_nothing_else() {
+fn only_operations_that_are_invalid_on_the_new_graph_end() {
     let (mut stage, outlet) = stage();
     let (trigger, gone) = live(&mut stage, &outlet);
     let stays = joined(stage.subscribe(&outlet, member(2), "a", 2, 1));
@@ -390,17 +391,17 @@ fn what_is_not_valid_on_the_new_graph_ends_and_nothing_else() {
     assert!(stage.advance(2, renewals).is_empty());
     assert_eq!(outlet.heard(member(1)), ["join", "end: GRAPH_RELOADED"]);
     assert_eq!(refused(waiting).code, ErrorCode::GraphReloaded);
-    assert!(stage.opening.is_empty(), "nobody waits for b any more");
+    assert!(stage.opening.is_empty(), "no subscriber waits for b any more");
     stage.resolve_all();
     assert_eq!(outlet.heard(member(2)), ["join", r#"{"data":1}"#]);
     stage.leave(gone);
     assert_eq!(outlet.heard(member(1)), ["join", "end: GRAPH_RELOADED"]);
     let late = refused(stage.subscribe(&outlet, member(4), "a", 1, 1));
-    assert_eq!(late.code, ErrorCode::GraphReloaded, "it tries again on the new graph");
+    assert_eq!(late.code, ErrorCode::GraphReloaded, "the server tries again on the new graph");
 }
 
 #[test]
-fn a_group_without_a_renewal_goes_on_and_is_named() {
+fn a_group_without_a_renewal_continues_and_is_returned() {
     let (mut stage, outlet) = stage();
     let (trigger, one) = live(&mut stage, &outlet);
     let left = stage.advance(2, Vec::new());
@@ -431,9 +432,9 @@ fn a_group_whose_topic_changes_stays_on_the_old_one_until_the_new_one_is_open() 
         ["join", r#"{"data":1}"#, r#"{"data":2}"#, gap, r#"{"data":4}"#]
     );
     let two = joined(stage.subscribe(&outlet, member(2), "b", 1, 2));
-    assert_ne!(two.group(), one.group(), "it moved with events of the old topic on their way");
+    assert_ne!(two.group(), one.group(), "it moved with events of the old topic in flight");
     drop((one, two));
-    stage.hear_of_leaving();
+    stage.process_leaves();
     assert!(is_empty(&stage.shard));
 }
 
@@ -449,7 +450,7 @@ fn a_group_whose_new_topic_cannot_be_opened_ends_with_the_reason() {
 }
 
 #[test]
-fn a_group_that_leaves_or_is_called_back_on_its_way_leaves_no_trigger_behind() {
+fn a_group_that_ends_or_stays_while_it_waits_to_move_leaves_no_trigger_behind() {
     let (mut stage, outlet) = stage();
     let (old, one) = live(&mut stage, &outlet);
     stage.advance(2, vec![(one.group(), Ok(stage.operation("b", 1, 2)))]);
@@ -458,7 +459,7 @@ fn a_group_that_leaves_or_is_called_back_on_its_way_leaves_no_trigger_behind() {
     stage.advance(3, vec![(one.group(), Ok(stage.operation("a", 1, 3)))]);
     assert_eq!((&stage.opening[..], &stage.closed[..]), (&[][..], &[on_the_way][..]));
     stage.advance(4, vec![(one.group(), Ok(stage.operation("b", 1, 4)))]);
-    // Its source ends meanwhile, which is nothing to it.
+    // Its source ends meanwhile, which does not concern the group.
     stage.message(old, SourceMessage::End(StreamEnd::Closed));
     assert_eq!(outlet.heard(member(1)), ["join"]);
     stage.leave(one);
@@ -480,12 +481,12 @@ fn groups_that_become_equal_stay_apart_and_the_first_is_joined() {
         assert_eq!(outlet.heard(member(number)), ["join", r#"{"data":1}"#]);
     }
     drop((one, two, three));
-    stage.hear_of_leaving();
+    stage.process_leaves();
     assert!(is_empty(&stage.shard));
 }
 
 #[test]
-fn groups_that_go_while_they_stand_in_line_do_not_pile_up_there() {
+fn removed_groups_do_not_pile_up_in_the_queue() {
     let settings = HubSettings { resolutions_in_flight: 1, ..HubSettings::default() };
     let mut stage = Stage::new(settings);
     let outlet = Arc::<ScriptedOutlet>::default();
@@ -496,11 +497,11 @@ fn groups_that_go_while_they_stand_in_line_do_not_pile_up_there() {
         stage.event(trigger, "2");
         stage.leave(subscription);
     }
-    assert!(stage.shard.ready.len() < 100, "{}", stage.shard.ready.len());
+    assert!(stage.shard.scheduler.queued() < 100, "{}", stage.shard.scheduler.queued());
 }
 
 #[test]
-fn after_shutting_down_everybody_has_ended_and_nobody_gets_in() {
+fn a_shutdown_ends_all_subscribers_and_refuses_later_ones() {
     let (mut stage, outlet) = stage();
     let (trigger, _subscription) = live(&mut stage, &outlet);
     let waiting = stage.subscribe(&outlet, member(2), "b", 1, 1);
@@ -517,12 +518,12 @@ fn after_shutting_down_everybody_has_ended_and_nobody_gets_in() {
 }
 
 #[test]
-fn a_resolution_that_breaks_off_is_an_error_payload_and_the_subscription_lives_on() {
+fn a_failed_resolution_is_an_error_payload_and_the_subscription_continues() {
     let (mut stage, outlet) = stage();
     let (trigger, _subscription) = live(&mut stage, &outlet);
     stage.event(trigger, "1");
     let broken = stage.resolutions.remove(0);
-    stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
+    stage.shard.on_resolved(broken.group, broken.ticket, ResolutionOutcome::BrokeOff);
     stage.take_effects();
     stage.event(trigger, "2");
     stage.resolve_all();
@@ -566,18 +567,18 @@ fn the_topology_shows_triggers_groups_and_counts() {
 }
 
 #[test]
-fn a_hundred_thousand_groups_that_wait_for_an_id_each_cost_an_event_one_look() {
+fn an_event_costs_one_lookup_among_a_hundred_thousand_groups_with_an_id_each() {
     const GROUPS: u64 = 100_000;
     let (mut stage, outlet) = stage();
     let mut held = Vec::new();
     for number in 0..GROUPS {
         let mut operation = stage.operation("a", number.into(), 1);
         operation.filter = Some(Arc::new(Filter::one_of("id", &[number])));
-        let answer = stage.subscribe_to(&outlet, member(number), operation);
+        let reply = stage.subscribe_to(&outlet, member(number), operation);
         if number == 0 {
             stage.open();
         }
-        held.push(joined(answer));
+        held.push(joined(reply));
     }
     let trigger = *stage.shard.triggers.keys().next().unwrap();
     for id in [7, 99_999, GROUPS] {
@@ -599,6 +600,6 @@ fn a_hundred_thousand_groups_that_wait_for_an_id_each_cost_an_event_one_look() {
     stage.resolve_all();
     assert_eq!(outlet.heard(member(8)), ["join", r#"{"data":{"id":9}}"#]);
     drop(held);
-    stage.hear_of_leaving();
+    stage.process_leaves();
     assert!(is_empty(&stage.shard));
 }

@@ -1,15 +1,15 @@
-//! A trigger: one source, and the groups that its events are for.
+//! A trigger: one source, and the groups that get its events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bindings::{FilterIndex, Source};
 use indexmap::IndexSet;
 
 use super::replay::Replay;
-use super::{Joining, TriggerId};
-use crate::filter::index::GroupIndex;
-use crate::operation::ByKey;
-use crate::{EndReason, GroupId, LiveOperation, Source};
+use super::{PendingSubscriber, TriggerId};
+use crate::operation::OperationByKey;
+use crate::{EndReason, GroupId, LiveOperation};
 
 /// The triggers of a shard, boxed because up to half of the places in a table that doubles are empty.
 pub(super) type Triggers = HashMap<TriggerId, Box<Trigger>, foldhash::fast::RandomState>;
@@ -19,59 +19,68 @@ pub(super) fn replay_of(triggers: &mut Triggers, id: TriggerId) -> Option<&mut R
     triggers.get_mut(&id)?.replay.as_deref_mut()
 }
 
-/// See the module.
+/// One source and its groups.
 pub(super) struct Trigger {
     pub(super) source: Source,
-    pub(super) groups: GroupIndex,
-    /// Those that can be joined: all but a few that became equal to another one when a graph was replaced, or came
-    /// from another trigger and still have events of that.
-    pub(super) by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Groups that begin with a state which is being resolved: equal subscribers get it with them.
-    pub(super) fresh: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Live groups with an equal group in `by_key`: the two are merged when they have delivered the same events.
-    pub(super) twins: IndexSet<GroupId, foldhash::fast::RandomState>,
+    pub(super) groups: FilterIndex<GroupId>,
+    /// The groups that new subscribers join: all but a few that became equal to another one when a graph was replaced,
+    /// or came from another trigger and still have events of that.
+    pub(super) by_key: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
+    /// The groups that begin with a state that is being resolved: equal subscribers join them and get the state too.
+    pub(super) joinable_for_state: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
+    /// The live groups with an equal group in `by_key`: the two are merged when they have delivered the same events.
+    pub(super) merge_candidates: IndexSet<GroupId, foldhash::fast::RandomState>,
     pub(super) events: u64,
-    pub(super) state: State,
+    pub(super) phase: TriggerPhase,
     /// Set if the source can be read again, and payloads carry cursors or groups may fall behind.
     pub(super) replay: Option<Box<Replay>>,
 }
 
-/// How far a trigger is.
-pub(super) enum State {
-    /// These wait for the stream.
-    Opening(Waiting),
+/// The phase of a trigger.
+pub(super) enum TriggerPhase {
+    /// The stream is being opened for these subscribers and groups.
+    Opening(PendingOpen),
     Live,
     /// No event follows; groups end for this reason when they are drained.
     Ending(EndReason),
 }
 
-/// Who waits for a stream.
+/// The subscribers and groups that wait for a stream.
 #[derive(Default)]
-pub(super) struct Waiting {
-    pub(super) joining: Vec<Joining>,
-    /// Groups of other triggers, and what they run on once they are here.
+pub(super) struct PendingOpen {
+    pub(super) pending: Vec<PendingSubscriber>,
+    /// Groups of other triggers that move here, and their new operations.
     pub(super) moving: Vec<(GroupId, Arc<LiveOperation>)>,
 }
 
-impl Waiting {
+impl PendingOpen {
     pub(super) fn is_empty(&self) -> bool {
-        self.joining.is_empty() && self.moving.is_empty()
+        self.pending.is_empty() && self.moving.is_empty()
     }
 }
 
 impl Trigger {
-    pub(super) fn new(source: Source, state: State, replay: Option<Box<Replay>>) -> Self {
-        let (groups, by_key) = (GroupIndex::default(), HashMap::default());
-        let (fresh, twins) = (HashMap::default(), IndexSet::default());
-        Self { source, groups, by_key, fresh, twins, events: 0, state, replay }
+    pub(super) fn new(source: Source, phase: TriggerPhase, replay: Option<Box<Replay>>) -> Self {
+        let (groups, by_key) = (FilterIndex::default(), HashMap::default());
+        let (joinable_for_state, merge_candidates) = (HashMap::default(), IndexSet::default());
+        Self {
+            source,
+            groups,
+            by_key,
+            joinable_for_state,
+            merge_candidates,
+            events: 0,
+            phase,
+            replay,
+        }
     }
 
-    /// Number of the next event.
+    /// Returns the number of the next event.
     pub(super) fn next_number(&self) -> u64 {
         self.events + 1
     }
 
-    /// A group is of this trigger from now on. One that may be joined is found, unless an equal one is there.
+    /// Adds a group to the trigger. A group that may be joined is found by its key, unless an equal one is there.
     pub(super) fn attach(
         &mut self,
         id: GroupId,
@@ -80,7 +89,7 @@ impl Trigger {
     ) {
         self.groups.insert(id, operation.filter.as_deref());
         if may_be_joined {
-            self.by_key.entry(ByKey(Arc::clone(operation))).or_insert(id);
+            self.by_key.entry(OperationByKey(Arc::clone(operation))).or_insert(id);
         }
     }
 
@@ -93,14 +102,14 @@ impl Trigger {
         self.hide(id, operation);
     }
 
-    /// Nobody gets the state of that group any more.
-    pub(super) fn forget_fresh(&mut self, id: GroupId, operation: &LiveOperation) {
-        if self.fresh.get(&operation.group) == Some(&id) {
-            self.fresh.remove(&operation.group);
+    /// Stops equal subscribers from joining that group for its state.
+    pub(super) fn remove_joinable_for_state(&mut self, id: GroupId, operation: &LiveOperation) {
+        if self.joinable_for_state.get(&operation.group) == Some(&id) {
+            self.joinable_for_state.remove(&operation.group);
         }
     }
 
-    /// Nobody joins that group any more.
+    /// Stops subscribers from joining that group.
     pub(super) fn hide(&mut self, id: GroupId, operation: &LiveOperation) {
         if self.is_found(id, operation) {
             self.by_key.remove(&operation.group);

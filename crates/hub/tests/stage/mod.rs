@@ -1,4 +1,4 @@
-//! What surrounds a hub in these tests: a core, and an outlet that tells the test everything.
+//! The environment of a hub in these tests: a core, and an outlet that passes all commands to the test.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -9,10 +9,10 @@ use hub::{Cores, Cursors, EndReason, Hub, HubSettings, Job, Outlet, OutletComman
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-/// No step of these tests takes longer, also on a busy machine.
+/// The maximum time of a step of these tests, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One core: whoever has the receiver starts the jobs beside itself.
+/// One core: the owner of the receiver runs the jobs.
 pub(crate) struct OneCore(mpsc::UnboundedSender<Job>);
 
 impl OneCore {
@@ -28,7 +28,7 @@ impl Cores for OneCore {
     }
 }
 
-/// Plays `test` with a hub and one core on this thread.
+/// Runs `test` with a hub and one core on this thread.
 pub(crate) async fn with_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     test: impl FnOnce(Arc<Hub>) -> F,
@@ -36,7 +36,7 @@ pub(crate) async fn with_hub<F: Future<Output = ()>>(
     play(settings, None, test).await;
 }
 
-/// The same where payloads have cursors, also those of the memory provider.
+/// Does the same with cursors in payloads, also for the memory provider.
 pub(crate) async fn with_hub_and_cursors<F: Future<Output = ()>>(
     settings: HubSettings,
     test: impl FnOnce(Arc<Hub>) -> F,
@@ -61,7 +61,7 @@ async fn play<F: Future<Output = ()>>(
     local.run_until(tokio::time::timeout(PATIENCE * 2, test(hub))).await.expect("in time");
 }
 
-/// An outlet that hands every command on.
+/// An outlet that passes every command on.
 pub(crate) struct Told(mpsc::UnboundedSender<OutletCommand>);
 
 impl Outlet for Told {
@@ -70,7 +70,7 @@ impl Outlet for Told {
     }
 }
 
-/// The outlet, and what it was told.
+/// An outlet, and the commands that it received.
 pub(crate) struct Listener {
     pub(crate) outlet: Arc<Told>,
     pub(crate) told: mpsc::UnboundedReceiver<OutletCommand>,
@@ -82,10 +82,10 @@ impl Listener {
         Self { outlet: Arc::new(Told(sender)), told }
     }
 
-    /// What comes next: `join`, a payload's text, or `end: why`.
+    /// Returns the next command: `join`, a payload's text, or `end: reason`.
     pub(crate) async fn next(&mut self) -> String {
         let command = tokio::time::timeout(PATIENCE, self.told.recv()).await;
-        match command.expect("the outlet is told in time").expect("the hub holds the outlet") {
+        match command.expect("the command arrives in time").expect("the hub holds the outlet") {
             OutletCommand::Join { .. } => "join".into(),
             OutletCommand::Deliver { payload, .. } => {
                 String::from_utf8(payload.bytes.to_vec()).expect("payloads are text")

@@ -1,0 +1,32 @@
+//! Bindings of root fields to topics: the directives of event subgraphs, compiled when a graph is loaded.
+//!
+//! [`Bindings`] reads the directives of a supergraph. For a subscription it renders the [`Source`] that the hub listens
+//! to, the [`Filter`] that selects its events and the [`PayloadMapping`] that turns an event into the value of the root
+//! field, and it checks `authorize`. [`EventPublisher`] sends the messages of fields that publish events or send
+//! requests.
+//!
+//! Invariant: this crate knows nothing of subscribers and streams. It compiles, renders and evaluates; the crate `hub`
+//! opens the sources and delivers their events.
+
+mod authorization;
+mod bindings;
+mod directive;
+mod expression;
+mod filter;
+mod instant;
+mod message;
+mod payload_mapping;
+mod publisher;
+mod source;
+mod start;
+mod template;
+mod topics;
+mod trace_context;
+
+pub use bindings::{BindingError, Bindings, BoundTopic};
+pub use filter::index::{FilterIndex, IndexWalk};
+pub use filter::{Filter, FilteredEvent};
+pub use payload_mapping::PayloadMapping;
+pub use publisher::EventPublisher;
+pub use source::Source;
+pub use trace_context::with_event_trace_context;

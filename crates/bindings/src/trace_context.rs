@@ -1,0 +1,101 @@
+//! W3C trace context (`traceparent`, `tracestate`): it is copied from a request to the message that it publishes, and
+//! from an event to the requests that it causes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use events::{Event, Headers};
+use execute::ForwardedHeaders;
+use http::{HeaderName, HeaderValue};
+
+/// The headers, and the maximum size of each in bytes: `traceparent` has 55 in its first version, and routers forward
+/// `tracestate` up to 512 (W3C Trace Context, sections 3.2 and 3.3).
+const NAMES: [(&str, usize); 2] = [("traceparent", 128), ("tracestate", 512)];
+
+/// Returns the trace context of a request as headers of a message.
+pub(crate) fn read_request_context(headers: &[(HeaderName, HeaderValue)]) -> Headers {
+    let found = NAMES.iter().filter_map(|&(name, most)| {
+        let (_, value) = headers.iter().find(|(known, _)| known.as_str() == name)?;
+        let bytes = value.as_bytes();
+        (bytes.len() <= most).then(|| (name.into(), Bytes::copy_from_slice(bytes)))
+    });
+    found.collect()
+}
+
+/// Returns `headers` with the trace context of `event`, or unchanged if the event has none.
+pub fn with_event_trace_context(
+    event: &Event,
+    headers: &Arc<ForwardedHeaders>,
+) -> Arc<ForwardedHeaders> {
+    let Some(sent) = &event.headers else { return Arc::clone(headers) };
+    let context: Vec<_> = NAMES
+        .iter()
+        .filter_map(|&(name, most)| {
+            let (_, value) = sent.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+            let value = Some(value).filter(|value| value.len() <= most)?;
+            let value = HeaderValue::from_bytes(value).ok()?;
+            Some((HeaderName::from_static(name), value))
+        })
+        .collect();
+    // `tracestate` without `traceparent` has no meaning.
+    if context.first().is_none_or(|(name, _)| name.as_str() != "traceparent") {
+        return Arc::clone(headers);
+    }
+    let mut changed = ForwardedHeaders::clone(headers);
+    let lists = changed.by_subgraph.iter_mut().map(|(_, list)| list);
+    for list in std::iter::once(&mut changed.all).chain(lists) {
+        list.retain(|(name, _)| NAMES.iter().all(|(known, _)| name.as_str() != *known));
+        list.extend(context.iter().cloned());
+        // Requests are compared by the order of their headers too.
+        list.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    }
+    Arc::new(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn header(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
+        (HeaderName::from_static(name), HeaderValue::from_static(value))
+    }
+
+    fn event(headers: &[(&str, &'static str)]) -> Event {
+        let headers = headers.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+        Event { headers: Some(Arc::new(headers)), ..Event::new("t", "{}") }
+    }
+
+    #[test]
+    fn only_the_trace_context_of_a_request_is_copied() {
+        let headers = [
+            header("authorization", "secret"),
+            header("traceparent", PARENT),
+            header("tracestate", "a=1"),
+        ];
+        let given: Headers =
+            vec![("traceparent".into(), PARENT.into()), ("tracestate".into(), "a=1".into())];
+        assert_eq!(read_request_context(&headers), given);
+        assert_eq!(read_request_context(&headers[..1]), Headers::new());
+    }
+
+    #[test]
+    fn the_trace_context_of_an_event_is_sent_to_every_subgraph() {
+        let own = vec![header("traceparent", "00-old"), header("x-tenant", "7")];
+        let headers = Arc::new(ForwardedHeaders {
+            all: vec![header("authorization", "a")],
+            by_subgraph: vec![(graph::SubgraphId(1), own)],
+        });
+        let changed =
+            with_event_trace_context(&event(&[("Traceparent", PARENT), ("x", "y")]), &headers);
+        assert_eq!(changed.all, [header("authorization", "a"), header("traceparent", PARENT)]);
+        let own = [header("traceparent", PARENT), header("x-tenant", "7")];
+        assert_eq!(changed.by_subgraph, [(graph::SubgraphId(1), own.to_vec())]);
+        for without in
+            [event(&[("tracestate", "a=1")]), event(&[("traceparent", "\n")]), Event::new("t", "")]
+        {
+            assert!(Arc::ptr_eq(&with_event_trace_context(&without, &headers), &headers));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Errors that subscribers get from a shard.
+
+use events::{SourceError, StreamEnd};
+use execute::{ErrorCode, GraphqlError};
+
+use super::PendingSubscriber;
+
+/// Refuses a subscriber, and releases its slot.
+pub(super) fn refuse(pending: PendingSubscriber, error: GraphqlError) {
+    let PendingSubscriber { reply, slot, .. } = pending;
+    drop(slot);
+    // The caller may be gone, then the error is dropped.
+    let _ = reply.send(Err(error));
+}
+
+pub(crate) fn shutting_down() -> GraphqlError {
+    GraphqlError::new(
+        ErrorCode::ShuttingDown,
+        "The server is shutting down; subscribe again in a moment.",
+    )
+}
+
+/// Returns the error that clients get if a source cannot be opened. The log has the details.
+pub(super) fn source_error(error: &SourceError) -> GraphqlError {
+    match error {
+        SourceError::Unavailable { provider, .. } => GraphqlError::new(
+            ErrorCode::ProviderUnavailable,
+            format!("The event provider {provider} is not connected at present; try again later."),
+        ),
+        SourceError::InvalidTopic { provider, .. } => GraphqlError::new(
+            ErrorCode::ProviderUnavailable,
+            format!(
+                "The event provider {provider} does not accept the topic of this subscription."
+            ),
+        ),
+        SourceError::Refused { provider, .. } => GraphqlError::new(
+            ErrorCode::ProviderUnavailable,
+            format!("The event provider {provider} refuses this subscription."),
+        ),
+        SourceError::Gone { provider } => GraphqlError::new(
+            ErrorCode::CursorExpired,
+            format!(
+                "The event provider {provider} no longer stores the events that follow that cursor."
+            ),
+        ),
+    }
+}
+
+/// Returns the error that clients get if a source ends.
+pub(super) fn source_end(provider: &str, end: &StreamEnd) -> GraphqlError {
+    let message = match end {
+        StreamEnd::Closed => format!("The event provider {provider} was closed."),
+        StreamEnd::Complete => format!("The events of {provider} are complete."),
+        StreamEnd::Refused(_) => {
+            format!("The event provider {provider} refuses the topic of this subscription.")
+        }
+        StreamEnd::Gone(_) => {
+            let message = format!("The stream of this subscription at {provider} was deleted.");
+            return GraphqlError::new(ErrorCode::SourceGone, message);
+        }
+    };
+    GraphqlError::new(ErrorCode::ProviderUnavailable, message)
+}
