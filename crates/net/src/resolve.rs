@@ -1,5 +1,5 @@
-//! Names to addresses: the system's resolver, asked off the core threads, with a short memory that
-//! all cores share.
+//! Name resolution by the system's resolver, away from the worker threads, with a short-lived cache that all workers
+//! share.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,28 +11,28 @@ use tokio::time::Instant;
 
 use crate::ConnectError;
 
-/// How long an answer counts. The system's resolver does not tell the time to live of its records;
-/// this is the shortest that is in use, so that nobody is sent to a server that left long ago.
+/// The time for which a result is used. The system's resolver does not report the time to live of its records; this is
+/// the shortest one in common use, so that no request goes to a server that was removed long ago.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long a failure counts. Long enough for a burst of connections not to ask for each.
+/// The time for which a failure is used: long enough that a burst of connections causes one lookup.
 const FAILED: Duration = Duration::from_secs(1);
 
-/// How long old addresses stand in while the resolver fails.
+/// The time for which old addresses are used while the resolver fails.
 const STALE_MAX: Duration = Duration::from_secs(300);
 
-/// Names remembered. A graph has some hundred subgraphs; each takes a few hundred bytes here.
+/// The maximum number of cached names. A graph has some hundred subgraphs; each name takes a few hundred bytes.
 const NAMES_MAX: usize = 1024;
 
-/// Addresses kept of one name.
+/// The maximum number of addresses that are kept for a name.
 const ADDRESSES_MAX: usize = 64;
 
 static MEMORY: LazyLock<Memory> = LazyLock::new(Memory::default);
 
-/// The addresses of `host`, in the order in which the system prefers them.
+/// Returns the addresses of `host` in the system's order of preference.
 ///
 /// # Errors
-/// [`ConnectError::Resolve`] where there are none.
+/// [`ConnectError::Resolve`] if there are none.
 pub(crate) async fn addresses_of(host: &str) -> Result<Arc<[IpAddr]>, ConnectError> {
     if let Ok(ip) = host.parse() {
         return Ok(Arc::new([ip]));
@@ -43,7 +43,7 @@ pub(crate) async fn addresses_of(host: &str) -> Result<Arc<[IpAddr]>, ConnectErr
     MEMORY.recall(host, lookup).await
 }
 
-/// What is known of each name. Who asks for a name first looks it up, everyone else waits for that.
+/// The cache. The first caller that needs a name looks it up; other callers wait for that lookup.
 #[derive(Default)]
 struct Memory(Mutex<HashMap<Box<str>, Slot>>);
 
@@ -106,7 +106,7 @@ impl Memory {
             return Arc::clone(slot);
         }
         if names.len() >= NAMES_MAX {
-            // Those that nobody asks about now. What they knew is a question away.
+            // Drops the names that no caller is using. Their addresses can be looked up again.
             names.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         let slot = Slot::default();
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A resolver that counts its questions.
+    /// A resolver that counts its lookups.
     struct Resolver {
         memory: Memory,
         answer: Cell<Option<u8>>,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_at_the_same_time_or_soon_after_shares_one_answer() {
+    async fn concurrent_and_closely_following_callers_share_one_lookup() {
         let resolver = Resolver::new();
         let (one, two) = tokio::join!(resolver.ask(), resolver.ask());
         assert_eq!((one, two, resolver.asked.get()), (local(1), local(1), 1));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_addresses_stand_in_while_the_resolver_fails_but_not_for_ever() {
+    async fn old_addresses_are_used_while_the_resolver_fails_but_not_for_ever() {
         let resolver = Resolver::new();
         resolver.ask().await;
         resolver.answer.set(None);

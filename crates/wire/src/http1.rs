@@ -1,5 +1,5 @@
-//! The body of an HTTP/1.1 response that lasts: the rest of a connection behind a response head, which will never
-//! carry another response. Its framing (RFC 9112, sections 6.3 and 7.1) around whatever the body is.
+//! The body of a streamed HTTP/1.1 response: the rest of a connection behind a response head, on which no other
+//! response follows. This module frames the body (RFC 9112, sections 6.3 and 7.1), whatever its contents.
 
 use std::convert::Infallible;
 use std::time::Instant;
@@ -10,28 +10,28 @@ use crate::multipart::{PAYLOAD_TAIL, POSITION_TAIL, RESULT_TAIL};
 use crate::sse::NEXT_SUFFIX;
 use crate::{Chunks, Machine};
 
-/// What a client may still send behind its request before it is cut off. The response head says `connection: close`,
-/// so nothing of it is ever answered.
+/// The number of bytes that a client may send behind its request before it is disconnected. The response head says
+/// `connection: close`, so the router responds to none of them.
 const IGNORED_BYTES_MAX: u32 = 64 << 10;
 
 /// The last chunk, without trailers.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// What a lasting response says, without its framing.
+/// The contents of a streamed response, without framing.
 pub trait Body {
-    /// The next bytes to write.
+    /// Returns the next bytes to write.
     fn poll_transmit(&mut self, now: Instant) -> Option<Chunks>;
-    /// When [`Body::handle_timeout`] wants to be called.
+    /// Returns the time at which [`Body::handle_timeout`] must be called.
     fn poll_timeout(&self) -> Option<Instant>;
-    /// Does what is due at `now`; nothing when called early.
+    /// Does what is due at `now`. An early call does nothing.
     fn handle_timeout(&mut self, now: Instant);
-    /// A part was written beside the body.
+    /// Notes that a part was written beside the body.
     fn sent(&mut self, now: Instant);
-    /// Whether the body ends once everything is written.
+    /// True if the body ends once everything is written.
     fn is_finished(&self) -> bool;
 }
 
-/// How the client finds the end of the body.
+/// The way in which the client finds the end of the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
     /// `transfer-encoding: chunked`: HTTP/1.1.
@@ -40,7 +40,7 @@ pub enum Framing {
     UntilClose,
 }
 
-/// Tails of results and positions, and how they end a chunk.
+/// The tails of results and positions, each with the bytes that end its chunk.
 const TAILS: [(&[u8], &[u8]); 5] = [
     (b"", b"\r\n"),
     (NEXT_SUFFIX, b"\n\n\r\n"),
@@ -50,7 +50,7 @@ const TAILS: [(&[u8], &[u8]); 5] = [
 ];
 
 impl Framing {
-    /// What stands before `len` bytes of body.
+    /// Appends the text before `len` bytes of body.
     pub fn append_head(self, len: usize, out: &mut Vec<u8>) {
         if self == Framing::Chunked {
             let digits = usize::BITS.div_ceil(4) - len.leading_zeros() / 4;
@@ -61,7 +61,7 @@ impl Framing {
         }
     }
 
-    /// `tail` and what stands behind it, where that is known ahead.
+    /// Returns `tail` with the bytes that end its chunk, if `tail` is one of the known constants.
     pub fn tail(self, tail: &'static [u8]) -> Option<&'static [u8]> {
         match self {
             Framing::UntilClose => Some(tail),
@@ -71,7 +71,7 @@ impl Framing {
         }
     }
 
-    /// One run of the body; the shared part is not copied.
+    /// Frames one run of the body without copying its shared part.
     fn frame(self, chunks: Chunks) -> Chunks {
         let mut head = Vec::with_capacity(chunks.head.len() + 10);
         self.append_head(chunks.len(), &mut head);
@@ -87,21 +87,21 @@ impl Framing {
     }
 }
 
-/// A connection whose response head has been written, from there to its end.
+/// A connection from the end of the response head to its own end.
 pub struct ResponseBody<B> {
     framing: Framing,
     state: State,
     ignored: u32,
-    /// What it says, for its commands.
+    /// The contents of the response, for their commands.
     pub body: B,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// The last chunk has been given.
+    /// The last chunk was returned by `poll_transmit`.
     Ended,
-    /// The client has gone.
+    /// The client has disconnected.
     Gone,
 }
 
@@ -111,14 +111,14 @@ impl<B: Body> ResponseBody<B> {
         Self { framing, state: State::Open, ignored: 0, body }
     }
 
-    /// How its bytes are framed.
+    /// Returns the framing of the body.
     pub fn framing(&self) -> Framing {
         self.framing
     }
 }
 
 impl<B: Body> Machine for ResponseBody<B> {
-    /// A client has nothing more to say.
+    /// There are no events: input of the client has no meaning here.
     type Event = Infallible;
 
     fn receive(&mut self, _: Instant, bytes: &[u8]) {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_chunks_and_the_end_is_the_last_one() {
+    fn events_are_chunks_and_the_last_chunk_ends_the_body() {
         let now = Instant::now();
         let sse = Sse::new(&sse::Config::default(), now);
         let mut machine = ResponseBody::new(Framing::Chunked, sse);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn without_chunks_the_end_of_the_connection_is_the_end() {
+    fn without_chunks_the_end_of_the_connection_ends_the_body() {
         let now = Instant::now();
         let sse = Sse::new(&sse::Config::default(), now);
         let mut machine = ResponseBody::new(Framing::UntilClose, sse);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_still_sends_is_ignored_but_not_for_ever() {
+    fn input_of_the_client_is_ignored_up_to_a_bound() {
         let now = Instant::now();
         let sse = Sse::new(&sse::Config::default(), now);
         let mut machine = ResponseBody::new(Framing::Chunked, sse);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn no_result_of_any_kind_is_copied_to_be_framed() {
+    fn results_of_every_format_are_framed_without_copying() {
         for (tail, framed) in TAILS {
             assert_eq!([tail, b"\r\n"].concat(), framed);
         }

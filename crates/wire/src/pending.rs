@@ -1,4 +1,4 @@
-//! The output and events of a machine that wait to be taken: a structure of one pointer, without memory of its own
+//! The outputs and events of a machine that wait to be polled: a structure of one pointer that holds no heap memory
 //! while it is empty. A machine has one for all state that is nearly always empty.
 
 use std::collections::VecDeque;
@@ -7,13 +7,13 @@ use crate::Chunks;
 use crate::connection::Output;
 use crate::websocket::CloseCode;
 
-/// A value that is there only while it differs from its default.
+/// A value that is allocated only while it differs from its default.
 #[derive(Debug)]
 pub(crate) struct Seldom<T>(Option<Box<T>>);
 
-/// What [`Seldom`] keeps.
+/// The contents of a [`Seldom`].
 pub(crate) trait Idle: Default {
-    /// Whether it need not be kept.
+    /// True if the value need not be kept.
     fn is_idle(&self) -> bool;
 }
 
@@ -24,17 +24,17 @@ impl<T> Default for Seldom<T> {
 }
 
 impl<T: Idle> Seldom<T> {
-    /// Whatever is there, to look at.
+    /// Returns the value if it is allocated.
     pub(crate) fn get(&self) -> Option<&T> {
         self.0.as_deref()
     }
 
-    /// To add something.
+    /// Returns the value to add something, allocated if necessary.
     pub(crate) fn fill(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
 
-    /// Takes something out; with the last thing the memory goes.
+    /// Removes something from the value. The memory is freed when the value becomes idle.
     pub(crate) fn take<R>(&mut self, take: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         let kept = self.0.as_mut()?;
         let taken = take(kept);
@@ -45,8 +45,8 @@ impl<T: Idle> Seldom<T> {
     }
 }
 
-/// A protocol's events for the layer above and its outputs for the WebSocket below, each in order. Of the answers to
-/// pings only the last is kept: a peer that floods pings gets one pong per read.
+/// A protocol's events for the layer above and its outputs for the WebSocket below, each in order. Only the response to
+/// the last ping is kept: a peer that floods pings gets one pong per read.
 #[derive(Debug)]
 pub(crate) struct Pending<E>(Seldom<Queues<E>>);
 
@@ -88,7 +88,7 @@ impl<E> Pending<E> {
         self.0.take(|queues| queues.events.pop_front())
     }
 
-    /// Takes back an event that nobody has heard yet. Whether there was one.
+    /// Removes an event that was not polled yet. Returns whether there was one.
     pub(crate) fn take_back(&mut self, is_it: impl Fn(&E) -> bool) -> bool {
         let taken = self.0.take(|queues| {
             let at = queues.events.iter().position(is_it)?;
@@ -112,7 +112,7 @@ impl<E> Pending<E> {
         self.0.fill().pong = Some(pong);
     }
 
-    /// Nothing may be added for the WebSocket after this.
+    /// Queues a close. The caller must not add outputs for the WebSocket after it.
     pub(crate) fn close(&mut self, code: CloseCode, reason: Box<str>) {
         self.0.fill().outputs.push_back(Output::Close(code, reason));
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out_in_order_and_nothing_is_kept() {
+    fn events_and_outputs_keep_their_order_and_leave_no_memory_behind() {
         let mut pending = Pending::default();
         for round in 0..3 {
             (0..5).for_each(|item| pending.event((round, item)));

@@ -1,5 +1,5 @@
-//! The results of one operation as an HTTP response body, in whichever form the client accepts: the verbs
-//! that [`Sse`] and [`Multipart`] share.
+//! The results of one operation as an HTTP response body, in the format that the client accepts: the methods that
+//! [`Sse`] and [`Multipart`] share.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::http1::Body;
 use crate::multipart::{self, Form, Multipart};
 use crate::sse::{self, EventId, Sse};
 
-/// How results are written.
+/// The format in which results are streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `text/event-stream`, distinct connections mode.
@@ -20,8 +20,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// One result, a JSON object: shared by all who get it in this form, made once and cloned. `cursor` is what the
-    /// client may come again with, where the form has a place for it beside the result.
+    /// Returns one result, a JSON object, in this format. A broadcast makes it once; its clones share it. `cursor` is
+    /// the position at which the client may resume. It is included if the format has room for it beside a result.
     pub fn next(self, payload: Bytes, cursor: Option<&str>) -> Chunks {
         match self {
             Kind::EventStream => sse::next_event(payload, cursor.and_then(EventId::new)),
@@ -29,8 +29,8 @@ impl Kind {
         }
     }
 
-    /// Where the client is, without a result: the cursor, base64url text, is shared by all who get it. `None`: the form
-    /// has no place for it.
+    /// Returns the client's position without a result. The cursor, base64url text, is shared by all recipients. `None`
+    /// if the format has no room for it.
     pub fn position(self, cursor: Bytes) -> Option<Chunks> {
         match self {
             Kind::EventStream => Some(sse::position(cursor)),
@@ -39,11 +39,11 @@ impl Kind {
     }
 }
 
-/// See the module.
+/// A response body of results, in either format.
 pub enum ResultStream {
     /// Server-sent events.
     EventStream(Sse),
-    /// Parts.
+    /// `multipart/mixed`.
     Multipart(Multipart),
 }
 
@@ -59,8 +59,7 @@ macro_rules! each {
 }
 
 impl ResultStream {
-    /// Begins a response body. `heartbeat` is how long nothing may be sent before a sign of life is; `None`
-    /// gives none.
+    /// Begins a response body. `heartbeat` is the idle time after which a heartbeat is sent; `None` sends none.
     pub fn new(kind: Kind, heartbeat: Option<Duration>, now: Instant) -> ResultStream {
         match kind {
             Kind::EventStream => {
@@ -70,7 +69,7 @@ impl ResultStream {
         }
     }
 
-    /// How results are written.
+    /// Returns the format in which results are streamed.
     pub fn kind(&self) -> Kind {
         match self {
             ResultStream::EventStream(_) => Kind::EventStream,
@@ -86,20 +85,19 @@ impl ResultStream {
         }
     }
 
-    /// Queues where the client is, see [`Kind::position`]. Dropped after the end.
+    /// Queues the client's position, see [`Kind::position`]. Dropped after the end.
     pub fn position(&mut self, cursor: Bytes) {
         each!(self, stream => stream.position(cursor));
     }
 
-    /// Queues the end of an operation that could not run, or not go on. `answer` is a JSON object with
-    /// `errors`.
-    pub fn fail(&mut self, answer: Bytes) {
+    /// Queues the end of an operation that failed. `response` is a JSON object with `errors`.
+    pub fn fail(&mut self, response: Bytes) {
         match self {
             ResultStream::EventStream(sse) => {
-                sse.next(answer, None);
+                sse.next(response, None);
                 sse.complete();
             }
-            ResultStream::Multipart(multipart) => multipart.fail(&answer),
+            ResultStream::Multipart(multipart) => multipart.fail(&response),
         }
     }
 
@@ -108,27 +106,27 @@ impl ResultStream {
         each!(self, stream => stream.complete());
     }
 
-    /// The next bytes to write.
+    /// Returns the next bytes to write.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         each!(self, stream => stream.poll_transmit(now))
     }
 
-    /// Says that the caller wrote a result by itself, see [`Kind::next`].
+    /// Notes that the caller wrote a result beside the machine, see [`Kind::next`].
     pub fn sent(&mut self, now: Instant) {
         each!(self, stream => stream.sent(now));
     }
 
-    /// When a sign of life is due; a caller may keep its timer and call early.
+    /// Returns the time at which a heartbeat is due; a caller may keep its timer and call early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         each!(self, stream => stream.poll_timeout())
     }
 
-    /// Gives a sign of life when one is due.
+    /// Sends a heartbeat if one is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         each!(self, stream => stream.handle_timeout(now));
     }
 
-    /// Whether the body ends once everything is written.
+    /// True if the body ends once everything is written.
     pub fn is_finished(&self) -> bool {
         each!(self, stream => stream.is_finished())
     }

@@ -1,8 +1,8 @@
-//! GraphQL over server-sent events (PROTOCOL.md of the npm package graphql-sse): one HTTP response is
-//! one operation in distinct connections mode, and carries several in single connection mode.
+//! GraphQL over server-sent events (PROTOCOL.md of the npm package graphql-sse): one HTTP response carries one
+//! operation in distinct connections mode, and several in single connection mode.
 //!
-//! [`Sse`] is the server's side of a response body, [`Decoder`] the client's. Status, headers and
-//! the request belong to the HTTP server; the content type is [`CONTENT_TYPE`].
+//! [`Sse`] is the server's side of a response body, [`Decoder`] the client's. Status, headers and the request belong to
+//! the HTTP server; the content type is [`CONTENT_TYPE`].
 
 mod decoder;
 mod encoder;
