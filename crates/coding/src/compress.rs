@@ -7,7 +7,7 @@ use brotli::enc::BrotliEncoderParams;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-use crate::Coding;
+use crate::coding::Coding;
 
 // Levels: the bytes that the next level saves must be worth its time. The measurements are for a response of 87 kB, by
 // `cargo bench -p coding`.

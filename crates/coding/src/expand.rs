@@ -4,7 +4,7 @@ use std::io::Read;
 
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
-use crate::Coding;
+use crate::coding::Coding;
 
 /// The reason that a body was not expanded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

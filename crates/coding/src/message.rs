@@ -7,7 +7,8 @@ use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use crate::{Coding, ExpandError};
+use crate::coding::Coding;
+use crate::expand::ExpandError;
 
 /// The bytes that end a flush to a byte boundary: the sender removes them and the receiver appends them (RFC 7692,
 /// sections 7.2.1 and 7.2.2).

@@ -1,6 +1,6 @@
 //! Negotiation of a content coding by `accept-encoding` (RFC 9110, section 12.5.3).
 
-use crate::Coding;
+use crate::coding::Coding;
 
 /// The codings that a client accepts for a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

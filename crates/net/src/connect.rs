@@ -9,35 +9,15 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
+use crate::error::ConnectError;
 use crate::race::{interleaved, race};
-use crate::{Stream, TlsClient, resolve};
+use crate::resolve;
+use crate::stream::Stream;
+use crate::tls::TlsClient;
 
 /// The idle time after which a connection is probed, and the interval of further probes. Without probes a connection to
 /// a peer that has vanished would stay open for hours.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// The reason that there is no connection. Its text names no host and no address: clients may see it.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The host name has no address.
-    #[error("the host name cannot be resolved")]
-    Resolve,
-    /// All addresses refused or failed; the kind is that of the last error.
-    #[error("{}", describe(*.0))]
-    Refused(io::ErrorKind),
-    /// The connection was not made in time.
-    #[error("no connection within {0:?}")]
-    Timeout(Duration),
-    /// The TLS handshake failed.
-    #[error("TLS: {0}")]
-    Tls(&'static str),
-}
-
-fn describe(kind: io::ErrorKind) -> String {
-    // `io::ErrorKind` has short texts of its own: "connection refused", "host unreachable".
-    kind.to_string()
-}
 
 /// Connects to `host` (a name or an IP address, IPv6 with or without brackets), over TLS if `tls` is given. Several
 /// addresses are tried as RFC 8305 says ("happy eyeballs"): each gets a head start over the next. `timeout` covers name

@@ -6,6 +6,7 @@
 
 mod connect;
 mod crypto;
+mod error;
 mod pem;
 mod race;
 mod resolve;
@@ -14,9 +15,10 @@ mod tls;
 mod tls_server;
 mod tls_session;
 
+pub use connect::connect;
 #[cfg(unix)]
 pub use connect::connect_unix;
-pub use connect::{ConnectError, connect};
+pub use error::ConnectError;
 pub use pem::read_pem_file;
 pub use stream::{Stream, Unread};
 pub use tls::{Identity, Roots, TlsClient, TlsError};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::ConnectError;
+use crate::error::ConnectError;
 
 /// The head start of an address over the next one: the value that RFC 8305, section 5 recommends.
 const HEAD_START: Duration = Duration::from_millis(250);

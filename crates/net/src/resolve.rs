@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ConnectError;
+use crate::error::ConnectError;
 
 /// The time for which a result is used. The system's resolver does not report the time to live of its records; this is
 /// the shortest one in common use, so that no request goes to a server that was removed long ago.

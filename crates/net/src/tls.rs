@@ -10,8 +10,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::crypto::crypto_provider;
+use crate::error::ConnectError;
 use crate::pem::{parse_authorities, parse_certificates, parse_key};
-use crate::{ConnectError, Stream, TlsClientSession};
+use crate::stream::Stream;
+use crate::tls_session::TlsClientSession;
 
 /// The reason that TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::websocket::{self, CloseCode, Closed, Contents, LargeMessage, ReadMessage, WebSocket};
+use crate::websocket::{
+    CloseCode, Closed, Contents, LargeMessage, ReadMessage, WebSocket, WebSocketConfig,
+    WebSocketEvent,
+};
 use crate::{Chunks, Machine};
 
 /// A protocol of text messages on an open WebSocket, in one role.
@@ -30,12 +33,12 @@ pub trait Protocol {
     fn poll_timeout(&self) -> Option<Instant>;
     /// Does what is due at `now`. An early call does nothing.
     fn handle_timeout(&mut self, now: Instant);
-    /// True once the peer may send large messages, see [`websocket::ClientBounds`].
+    /// True once the peer may send large messages, see [`ClientBounds`](crate::websocket::ClientBounds).
     fn is_acknowledged(&self) -> bool {
         true
     }
     /// Takes a message that another thread must read. Without effect by default: a protocol used with
-    /// [`websocket::ClientBounds`] implements [`ReadApart`].
+    /// [`ClientBounds`](crate::websocket::ClientBounds) implements [`ReadApart`].
     fn receive_large(&mut self, message: LargeMessage) {
         drop(message);
     }
@@ -76,13 +79,13 @@ pub struct Connection<P> {
 
 impl<P: Protocol> Connection<P> {
     /// Returns the server's side of an upgraded connection.
-    pub fn server(config: Arc<websocket::Config>, protocol: P, now: Instant) -> Connection<P> {
+    pub fn server(config: Arc<WebSocketConfig>, protocol: P, now: Instant) -> Connection<P> {
         Connection { websocket: WebSocket::server(config, now), protocol }
     }
 
     /// Returns the client's side; see [`WebSocket::client`] for `mask_seed`.
     pub fn client(
-        config: Arc<websocket::Config>,
+        config: Arc<WebSocketConfig>,
         protocol: P,
         now: Instant,
         mask_seed: u64,
@@ -176,10 +179,10 @@ impl<P: Protocol> Connection<P> {
     fn carry(&mut self, now: Instant) {
         while let Some(event) = self.websocket.poll_event() {
             match event {
-                websocket::Event::Text(text) => self.protocol.receive_text(text),
-                websocket::Event::Binary(bytes) => self.protocol.receive_binary(bytes),
-                websocket::Event::Large(message) => self.protocol.receive_large(message),
-                websocket::Event::Closed(closed) => self.protocol.ended(closed),
+                WebSocketEvent::Text(text) => self.protocol.receive_text(text),
+                WebSocketEvent::Binary(bytes) => self.protocol.receive_binary(bytes),
+                WebSocketEvent::Large(message) => self.protocol.receive_large(message),
+                WebSocketEvent::Closed(closed) => self.protocol.ended(closed),
             }
         }
         while let Some(output) = self.protocol.poll_output() {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::body::BodyMachine;
 use crate::multipart::{PAYLOAD_TAIL, POSITION_TAIL, RESULT_TAIL};
 use crate::sse::NEXT_SUFFIX;
 use crate::{Chunks, Machine};
@@ -16,20 +17,6 @@ const IGNORED_BYTES_MAX: u32 = 64 << 10;
 
 /// The last chunk, without trailers.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
-/// The contents of a streamed response, without framing.
-pub trait Body {
-    /// Returns the next bytes to write.
-    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks>;
-    /// Returns the time at which [`Body::handle_timeout`] must be called.
-    fn poll_timeout(&self) -> Option<Instant>;
-    /// Does what is due at `now`. An early call does nothing.
-    fn handle_timeout(&mut self, now: Instant);
-    /// Notes that a part was written beside the body.
-    fn sent(&mut self, now: Instant);
-    /// True if the body ends once everything is written.
-    fn is_finished(&self) -> bool;
-}
 
 /// The way in which the client finds the end of the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,16 +75,20 @@ impl Framing {
 }
 
 /// A connection from the end of the response head to its own end.
-pub struct ResponseBody<B> {
+pub struct FramedBody<B> {
     framing: Framing,
-    state: State,
+    state: BodyState,
     ignored: u32,
     /// The contents of the response, for their commands.
     pub body: B,
 }
 
+// Aliases for callers that still use the old names.
+#[doc(hidden)]
+pub use FramedBody as ResponseBody;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyState {
     Open,
     /// The last chunk was returned by `poll_transmit`.
     Ended,
@@ -105,10 +96,10 @@ enum State {
     Gone,
 }
 
-impl<B: Body> ResponseBody<B> {
+impl<B: BodyMachine> FramedBody<B> {
     /// Begins behind the response head.
     pub fn new(framing: Framing, body: B) -> Self {
-        Self { framing, state: State::Open, ignored: 0, body }
+        Self { framing, state: BodyState::Open, ignored: 0, body }
     }
 
     /// Returns the framing of the body.
@@ -117,19 +108,19 @@ impl<B: Body> ResponseBody<B> {
     }
 }
 
-impl<B: Body> Machine for ResponseBody<B> {
+impl<B: BodyMachine> Machine for FramedBody<B> {
     /// There are no events: input of the client has no meaning here.
     type Event = Infallible;
 
     fn receive(&mut self, _: Instant, bytes: &[u8]) {
         self.ignored = self.ignored.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         if self.ignored > IGNORED_BYTES_MAX {
-            self.state = State::Gone;
+            self.state = BodyState::Gone;
         }
     }
 
     fn receive_eof(&mut self, _: Instant) {
-        self.state = State::Gone;
+        self.state = BodyState::Gone;
     }
 
     fn poll_event(&mut self) -> Option<Infallible> {
@@ -137,7 +128,7 @@ impl<B: Body> Machine for ResponseBody<B> {
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        if self.state != State::Open {
+        if self.state != BodyState::Open {
             return None;
         }
         if let Some(chunks) = self.body.poll_transmit(now) {
@@ -146,7 +137,7 @@ impl<B: Body> Machine for ResponseBody<B> {
         if !self.body.is_finished() {
             return None;
         }
-        self.state = State::Ended;
+        self.state = BodyState::Ended;
         match self.framing {
             Framing::Chunked => Some(Chunks::whole(LAST_CHUNK)),
             Framing::UntilClose => None,
@@ -155,8 +146,8 @@ impl<B: Body> Machine for ResponseBody<B> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
-            State::Open => self.body.poll_timeout(),
-            State::Ended | State::Gone => None,
+            BodyState::Open => self.body.poll_timeout(),
+            BodyState::Ended | BodyState::Gone => None,
         }
     }
 
@@ -165,11 +156,11 @@ impl<B: Body> Machine for ResponseBody<B> {
     }
 
     fn is_open(&self) -> bool {
-        self.state == State::Open && !self.body.is_finished()
+        self.state == BodyState::Open && !self.body.is_finished()
     }
 
     fn is_closed(&self) -> bool {
-        self.state != State::Open
+        self.state != BodyState::Open
     }
 
     fn sent(&mut self, now: Instant) {
@@ -182,11 +173,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::multipart::Form;
-    use crate::result_stream::Kind;
+    use crate::multipart::MultipartForm;
+    use crate::result_stream::StreamFormat;
     use crate::sse::{self, Sse};
 
-    fn all(machine: &mut ResponseBody<Sse>, now: Instant) -> String {
+    fn all(machine: &mut FramedBody<Sse>, now: Instant) -> String {
         let mut out = Vec::new();
         while let Some(chunks) = machine.poll_transmit(now) {
             chunks.append_to(&mut out);
@@ -197,8 +188,8 @@ mod tests {
     #[test]
     fn events_are_chunks_and_the_last_chunk_ends_the_body() {
         let now = Instant::now();
-        let sse = Sse::new(&sse::Config::default(), now);
-        let mut machine = ResponseBody::new(Framing::Chunked, sse);
+        let sse = Sse::new(&sse::SseConfig::default(), now);
+        let mut machine = FramedBody::new(Framing::Chunked, sse);
         assert_eq!(all(&mut machine, now), "3\r\n:\n\n\r\n");
         machine.body.next(r#"{"data":{"a":1}}"#.into(), None);
         let event = "event: next\ndata: {\"data\":{\"a\":1}}\n\n";
@@ -215,8 +206,8 @@ mod tests {
     #[test]
     fn without_chunks_the_end_of_the_connection_ends_the_body() {
         let now = Instant::now();
-        let sse = Sse::new(&sse::Config::default(), now);
-        let mut machine = ResponseBody::new(Framing::UntilClose, sse);
+        let sse = Sse::new(&sse::SseConfig::default(), now);
+        let mut machine = FramedBody::new(Framing::UntilClose, sse);
         machine.body.complete();
         assert_eq!(all(&mut machine, now), ":\n\nevent: complete\ndata:\n\n");
         assert!(machine.is_closed());
@@ -225,8 +216,8 @@ mod tests {
     #[test]
     fn heartbeats_come_when_nothing_else_was_sent_also_beside_the_machine() {
         let now = Instant::now();
-        let sse = Sse::new(&sse::Config { heartbeat: Some(Duration::from_secs(10)) }, now);
-        let mut machine = ResponseBody::new(Framing::Chunked, sse);
+        let sse = Sse::new(&sse::SseConfig { heartbeat: Some(Duration::from_secs(10)) }, now);
+        let mut machine = FramedBody::new(Framing::Chunked, sse);
         all(&mut machine, now);
         let later = now + Duration::from_secs(7);
         machine.sent(later);
@@ -240,8 +231,8 @@ mod tests {
     #[test]
     fn input_of_the_client_is_ignored_up_to_a_bound() {
         let now = Instant::now();
-        let sse = Sse::new(&sse::Config::default(), now);
-        let mut machine = ResponseBody::new(Framing::Chunked, sse);
+        let sse = Sse::new(&sse::SseConfig::default(), now);
+        let mut machine = FramedBody::new(Framing::Chunked, sse);
         machine.receive(now, b"GET / HTTP/1.1\r\n\r\n");
         assert!(machine.is_open());
         machine.receive(now, &[b'x'; IGNORED_BYTES_MAX as usize]);
@@ -253,8 +244,9 @@ mod tests {
         for (tail, framed) in TAILS {
             assert_eq!([tail, b"\r\n"].concat(), framed);
         }
-        let forms = [Form::Subscription, Form::Incremental].map(Kind::Multipart);
-        for kind in [Kind::EventStream].iter().chain(&forms) {
+        let forms =
+            [MultipartForm::Subscription, MultipartForm::Incremental].map(StreamFormat::Multipart);
+        for kind in [StreamFormat::EventStream].iter().chain(&forms) {
             let result = kind.next(r#"{"data":null}"#.into(), None);
             assert!(Framing::Chunked.tail(result.tail).is_some(), "{kind:?}");
             let position = kind.position("c".into());

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::websocket::pop_or_release;
+use crate::seldom::pop_or_release;
 
 /// The contents of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum MultipartForm {
     /// `subscriptionSpec=1.0`, as Apollo's clients speak it: results in `payload`, `{}` as a heartbeat, errors of the
     /// transport beside a `payload` of null.
     Subscription,
@@ -21,12 +21,20 @@ pub enum Form {
     Incremental,
 }
 
-impl Form {
+// Aliases for callers that still use the old names.
+#[doc(hidden)]
+pub use MultipartForm as Form;
+
+impl MultipartForm {
     /// Returns the content type of the response.
     pub const fn content_type(self) -> &'static str {
         match self {
-            Form::Subscription => r#"multipart/mixed;boundary="graphql";subscriptionSpec="1.0""#,
-            Form::Incremental => r#"multipart/mixed;boundary="graphql";deferSpec=20220824"#,
+            MultipartForm::Subscription => {
+                r#"multipart/mixed;boundary="graphql";subscriptionSpec="1.0""#
+            }
+            MultipartForm::Incremental => {
+                r#"multipart/mixed;boundary="graphql";deferSpec=20220824"#
+            }
         }
     }
 }
@@ -50,27 +58,27 @@ const PADDING: &[u8] = b" ";
 
 /// Returns a part with a result, a JSON object. The payload is shared and not copied: a broadcast makes the part once
 /// and clones it.
-pub fn next_part(form: Form, payload: Bytes) -> Chunks {
+pub fn next_part(form: MultipartForm, payload: Bytes) -> Chunks {
     let (head, body, tail) = match form {
-        Form::Subscription => (PAYLOAD_HEAD, payload, PAYLOAD_TAIL),
+        MultipartForm::Subscription => (PAYLOAD_HEAD, payload, PAYLOAD_TAIL),
         // `hasNext` goes before the first member. An object without members, or with white space before them, is sent
         // unchanged: without the member, clients assume that more results follow.
-        Form::Incremental if payload.starts_with(b"{\"") => {
+        MultipartForm::Incremental if payload.starts_with(b"{\"") => {
             (RESULT_HEAD, payload.slice(1..), RESULT_TAIL)
         }
-        Form::Incremental => (PART, payload, RESULT_TAIL),
+        MultipartForm::Incremental => (PART, payload, RESULT_TAIL),
     };
     Chunks { head: Bytes::from_static(head), body, tail }
 }
 
-/// Returns a part that gives a position without a result: `cursor`, text that is valid in a header, shared and not
-/// copied. It is a header of the part, which clients ignore unless they know it (RFC 2046, section 5.1); the part
-/// itself is a heartbeat. `None` if the form has no part that could hold it.
-pub fn position_part(form: Form, cursor: Bytes) -> Option<Chunks> {
+/// Returns a part that gives a position without a result: `cursor`, text that is valid in a header, is shared and not
+/// copied. The cursor is a header of the part, which clients ignore unless they know it (RFC 2046, section 5.1); the
+/// part itself is a heartbeat. `None` if the form has no part that could hold it.
+pub fn position_part(form: MultipartForm, cursor: Bytes) -> Option<Chunks> {
     let head = Bytes::from_static(POSITION_HEAD);
     match form {
-        Form::Subscription => Some(Chunks { head, body: cursor, tail: POSITION_TAIL }),
-        Form::Incremental => None,
+        MultipartForm::Subscription => Some(Chunks { head, body: cursor, tail: POSITION_TAIL }),
+        MultipartForm::Incremental => None,
     }
 }
 
@@ -81,7 +89,7 @@ pub struct Multipart {
     outgoing: VecDeque<Chunks>,
     heartbeat: Option<Duration>,
     last_sent: Instant,
-    form: Form,
+    form: MultipartForm,
     is_completed: bool,
 }
 
@@ -89,13 +97,13 @@ const _: () = assert!(size_of::<Multipart>() <= 80);
 
 impl Multipart {
     /// Begins a response body. `heartbeat` is the idle time after which a heartbeat is sent.
-    pub fn new(form: Form, heartbeat: Option<Duration>, now: Instant) -> Multipart {
+    pub fn new(form: MultipartForm, heartbeat: Option<Duration>, now: Instant) -> Multipart {
         let outgoing = VecDeque::from([Chunks::whole(OPENING)]);
         Multipart { outgoing, heartbeat, last_sent: now, form, is_completed: false }
     }
 
     /// Returns the contents of the parts.
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> MultipartForm {
         self.form
     }
 
@@ -106,7 +114,7 @@ impl Multipart {
         }
     }
 
-    /// Queues where the client is, see [`position_part`]. Dropped after the end.
+    /// Queues the client's position, see [`position_part`]. Dropped after the end.
     pub fn position(&mut self, cursor: Bytes) {
         if !self.is_completed {
             self.outgoing.extend(position_part(self.form, cursor));
@@ -116,8 +124,8 @@ impl Multipart {
     /// Queues the end of an operation that failed. `response` is a JSON object with `errors`.
     pub fn fail(&mut self, response: &[u8]) {
         let head: &[u8] = match self.form {
-            Form::Subscription => b"{\"payload\":null,",
-            Form::Incremental => b"{\"hasNext\":false,",
+            MultipartForm::Subscription => b"{\"payload\":null,",
+            MultipartForm::Incremental => b"{\"hasNext\":false,",
         };
         let rest = response.strip_prefix(b"{").unwrap_or(response);
         self.end(&[PART, head, rest, OPENING, CLOSING]);
@@ -126,8 +134,10 @@ impl Multipart {
     /// Queues the end.
     pub fn complete(&mut self) {
         match self.form {
-            Form::Subscription => self.end(&[CLOSING]),
-            Form::Incremental => self.end(&[PART, b"{\"hasNext\":false}", OPENING, CLOSING]),
+            MultipartForm::Subscription => self.end(&[CLOSING]),
+            MultipartForm::Incremental => {
+                self.end(&[PART, b"{\"hasNext\":false}", OPENING, CLOSING])
+            }
         }
     }
 
@@ -163,8 +173,8 @@ impl Multipart {
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_some_and(|deadline| deadline <= now) && self.outgoing.is_empty() {
             self.outgoing.push_back(match self.form {
-                Form::Subscription => Chunks::whole([PART, b"{}", OPENING].concat()),
-                Form::Incremental => Chunks::whole(PADDING),
+                MultipartForm::Subscription => Chunks::whole([PART, b"{}", OPENING].concat()),
+                MultipartForm::Incremental => Chunks::whole(PADDING),
             });
         }
     }
@@ -202,7 +212,7 @@ mod tests {
     #[test]
     fn a_subscription_has_its_results_in_payload_and_ends_with_the_last_delimiter() {
         let now = Instant::now();
-        let mut multipart = Multipart::new(Form::Subscription, None, now);
+        let mut multipart = Multipart::new(MultipartForm::Subscription, None, now);
         multipart.next(r#"{"data":1}"#.into());
         multipart.next(r#"{"data":2}"#.into());
         multipart.complete();
@@ -216,7 +226,7 @@ mod tests {
     #[test]
     fn incremental_delivery_says_whether_more_follows() {
         let now = Instant::now();
-        let mut multipart = Multipart::new(Form::Incremental, None, now);
+        let mut multipart = Multipart::new(MultipartForm::Incremental, None, now);
         multipart.next(r#"{"data":1}"#.into());
         multipart.next("{}".into());
         multipart.complete();
@@ -228,8 +238,8 @@ mod tests {
     fn a_failure_is_the_last_part() {
         let now = Instant::now();
         for (form, expected) in [
-            (Form::Subscription, r#"{"payload":null,"errors":[{"message":"no"}]}"#),
-            (Form::Incremental, r#"{"hasNext":false,"errors":[{"message":"no"}]}"#),
+            (MultipartForm::Subscription, r#"{"payload":null,"errors":[{"message":"no"}]}"#),
+            (MultipartForm::Incremental, r#"{"hasNext":false,"errors":[{"message":"no"}]}"#),
         ] {
             let mut multipart = Multipart::new(form, None, now);
             multipart.fail(br#"{"errors":[{"message":"no"}]}"#);
@@ -243,10 +253,10 @@ mod tests {
         let now = Instant::now();
         for (form, expected) in [
             (
-                Form::Subscription,
+                MultipartForm::Subscription,
                 "\r\ncontent-type: application/json\r\ncursor: Abc-_9\r\n\r\n{}\r\n--graphql",
             ),
-            (Form::Incremental, ""),
+            (MultipartForm::Incremental, ""),
         ] {
             let mut multipart = Multipart::new(form, None, now);
             drain(&mut multipart, now);
@@ -258,14 +268,14 @@ mod tests {
             assert_eq!(drain(&mut multipart, now), "", "{form:?}");
         }
         let cursor = Bytes::from_static(b"Abc-_9");
-        let part = position_part(Form::Subscription, cursor.clone()).expect("it has one");
+        let part = position_part(MultipartForm::Subscription, cursor.clone()).expect("it has one");
         assert_eq!(part.body.as_ptr(), cursor.as_ptr());
     }
 
     #[test]
     fn a_part_ends_with_a_delimiter_and_shares_its_payload() {
         let payload = Bytes::from_static(br#"{"data":null}"#);
-        for form in [Form::Subscription, Form::Incremental] {
+        for form in [MultipartForm::Subscription, MultipartForm::Incremental] {
             let part = next_part(form, payload.clone());
             assert!(part.to_vec().ends_with(b"\r\n--graphql"));
             assert!(payload.as_ptr_range().contains(&part.body.as_ptr()));
@@ -276,7 +286,9 @@ mod tests {
     fn a_quiet_response_sends_heartbeats_that_are_not_results() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        for (form, sign) in [(Form::Subscription, vec!["{}"]), (Form::Incremental, vec![])] {
+        for (form, sign) in
+            [(MultipartForm::Subscription, vec!["{}"]), (MultipartForm::Incremental, vec![])]
+        {
             let mut multipart = Multipart::new(form, Some(Duration::from_secs(5)), start);
             let mut text = drain(&mut multipart, at(1));
             assert_eq!(text, "\r\n--graphql");

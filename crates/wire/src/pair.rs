@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Protocol};
 use crate::graphql_transport_ws as gtw;
-use crate::websocket;
+use crate::websocket::WebSocketConfig;
 
 /// The way in which the network cuts the bytes that one side writes into the pieces that the other side reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub struct Pair<C, S> {
 impl Pair<gtw::Client, gtw::GraphqlTransportWs> {
     /// Joins a graphql-transport-ws client and server with these settings.
     pub fn graphql_transport_ws(
-        websocket: websocket::Config,
-        protocol: gtw::Config,
+        websocket: WebSocketConfig,
+        protocol: gtw::ProtocolConfig,
         split: Split,
     ) -> Self {
         // The only way to a first `Instant`; all later ones are computed.

@@ -1,49 +1,12 @@
-//! The outputs and events of a machine that wait to be polled: a structure of one pointer that holds no heap memory
-//! while it is empty. A machine has one for all state that is nearly always empty.
+//! The events and outputs of a protocol machine that wait to be polled: a structure of one pointer that holds no heap
+//! memory while it is empty.
 
 use std::collections::VecDeque;
 
 use crate::Chunks;
 use crate::connection::Output;
+use crate::seldom::{Idle, Seldom};
 use crate::websocket::CloseCode;
-
-/// A value that is allocated only while it differs from its default.
-#[derive(Debug)]
-pub(crate) struct Seldom<T>(Option<Box<T>>);
-
-/// The contents of a [`Seldom`].
-pub(crate) trait Idle: Default {
-    /// True if the value need not be kept.
-    fn is_idle(&self) -> bool;
-}
-
-impl<T> Default for Seldom<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<T: Idle> Seldom<T> {
-    /// Returns the value if it is allocated.
-    pub(crate) fn get(&self) -> Option<&T> {
-        self.0.as_deref()
-    }
-
-    /// Returns the value to add something, allocated if necessary.
-    pub(crate) fn fill(&mut self) -> &mut T {
-        self.0.get_or_insert_default()
-    }
-
-    /// Removes something from the value. The memory is freed when the value becomes idle.
-    pub(crate) fn take<R>(&mut self, take: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
-        let kept = self.0.as_mut()?;
-        let taken = take(kept);
-        if kept.is_idle() {
-            self.0 = None;
-        }
-        taken
-    }
-}
 
 /// A protocol's events for the layer above and its outputs for the WebSocket below, each in order. Only the response to
 /// the last ping is kept: a peer that floods pings gets one pong per read.

@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::http1::Body;
-use crate::multipart::{self, Form, Multipart};
+use crate::body::BodyMachine;
+use crate::multipart::{self, Multipart, MultipartForm};
 use crate::sse::{self, EventId, Sse};
 
 /// The format in which results are streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StreamFormat {
     /// `text/event-stream`, distinct connections mode.
     EventStream,
     /// `multipart/mixed`.
-    Multipart(Form),
+    Multipart(MultipartForm),
 }
 
-impl Kind {
+impl StreamFormat {
     /// Returns one result, a JSON object, in this format. A broadcast makes it once; its clones share it. `cursor` is
     /// the position at which the client may resume. It is included if the format has room for it beside a result.
     pub fn next(self, payload: Bytes, cursor: Option<&str>) -> Chunks {
         match self {
-            Kind::EventStream => sse::next_event(payload, cursor.and_then(EventId::new)),
-            Kind::Multipart(form) => multipart::next_part(form, payload),
+            StreamFormat::EventStream => sse::next_event(payload, cursor.and_then(EventId::new)),
+            StreamFormat::Multipart(form) => multipart::next_part(form, payload),
         }
     }
 
@@ -33,11 +33,15 @@ impl Kind {
     /// if the format has no room for it.
     pub fn position(self, cursor: Bytes) -> Option<Chunks> {
         match self {
-            Kind::EventStream => Some(sse::position(cursor)),
-            Kind::Multipart(form) => multipart::position_part(form, cursor),
+            StreamFormat::EventStream => Some(sse::position(cursor)),
+            StreamFormat::Multipart(form) => multipart::position_part(form, cursor),
         }
     }
 }
+
+// Aliases for callers that still use the old names.
+#[doc(hidden)]
+pub use StreamFormat as Kind;
 
 /// A response body of results, in either format.
 pub enum ResultStream {
@@ -60,24 +64,32 @@ macro_rules! each {
 
 impl ResultStream {
     /// Begins a response body. `heartbeat` is the idle time after which a heartbeat is sent; `None` sends none.
-    pub fn new(kind: Kind, heartbeat: Option<Duration>, now: Instant) -> ResultStream {
+    pub fn new(kind: StreamFormat, heartbeat: Option<Duration>, now: Instant) -> ResultStream {
         match kind {
-            Kind::EventStream => {
-                ResultStream::EventStream(Sse::new(&sse::Config { heartbeat }, now))
+            StreamFormat::EventStream => {
+                ResultStream::EventStream(Sse::new(&sse::SseConfig { heartbeat }, now))
             }
-            Kind::Multipart(form) => ResultStream::Multipart(Multipart::new(form, heartbeat, now)),
+            StreamFormat::Multipart(form) => {
+                ResultStream::Multipart(Multipart::new(form, heartbeat, now))
+            }
         }
+    }
+
+    // Alias for callers that still use the old name.
+    #[doc(hidden)]
+    pub fn kind(&self) -> StreamFormat {
+        self.format()
     }
 
     /// Returns the format in which results are streamed.
-    pub fn kind(&self) -> Kind {
+    pub fn format(&self) -> StreamFormat {
         match self {
-            ResultStream::EventStream(_) => Kind::EventStream,
-            ResultStream::Multipart(multipart) => Kind::Multipart(multipart.form()),
+            ResultStream::EventStream(_) => StreamFormat::EventStream,
+            ResultStream::Multipart(multipart) => StreamFormat::Multipart(multipart.form()),
         }
     }
 
-    /// Queues a result, a JSON object; see [`Kind::next`]. Dropped after the end.
+    /// Queues a result, a JSON object; see [`StreamFormat::next`]. Dropped after the end.
     pub fn next(&mut self, payload: Bytes, cursor: Option<&str>) {
         match self {
             ResultStream::EventStream(sse) => sse.next(payload, cursor.and_then(EventId::new)),
@@ -85,7 +97,7 @@ impl ResultStream {
         }
     }
 
-    /// Queues the client's position, see [`Kind::position`]. Dropped after the end.
+    /// Queues the client's position, see [`StreamFormat::position`]. Dropped after the end.
     pub fn position(&mut self, cursor: Bytes) {
         each!(self, stream => stream.position(cursor));
     }
@@ -111,7 +123,7 @@ impl ResultStream {
         each!(self, stream => stream.poll_transmit(now))
     }
 
-    /// Notes that the caller wrote a result beside the machine, see [`Kind::next`].
+    /// Notes that the caller wrote a result beside the machine, see [`StreamFormat::next`].
     pub fn sent(&mut self, now: Instant) {
         each!(self, stream => stream.sent(now));
     }
@@ -132,7 +144,7 @@ impl ResultStream {
     }
 }
 
-impl Body for ResultStream {
+impl BodyMachine for ResultStream {
     fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         ResultStream::poll_transmit(self, now)
     }

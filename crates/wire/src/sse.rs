@@ -7,10 +7,16 @@
 mod decoder;
 mod encoder;
 
-pub use decoder::{Config as DecoderConfig, DecodeError, Decoder, Event, Message};
+pub use decoder::{DecodeError, Decoder, DecoderConfig, SseEvent, SseMessage};
 pub use encoder::{
-    Config, EventId, NEXT_PREFIX, NEXT_SUFFIX, Sse, complete_event, next_event, position,
+    EventId, NEXT_PREFIX, NEXT_SUFFIX, Sse, SseConfig, complete_event, next_event, position,
 };
 
 /// The content type of the response.
 pub const CONTENT_TYPE: &str = "text/event-stream";
+
+// Aliases for callers that still use the old names.
+#[doc(hidden)]
+pub use {
+    decoder::SseEvent as Event, decoder::SseMessage as Message, encoder::SseConfig as Config,
+};

@@ -7,15 +7,14 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::connection::{Connection, Output, Protocol, ReadApart};
-use crate::graphql_transport_ws::envelope::{
-    ClientMessage as TransportWsMessage, Invalid, append_operation_prefix, operation_prefix_len,
-};
 use crate::graphql_transport_ws::{
-    self, Config, Event, GraphqlTransportWs, NEXT, POSITION_TAIL, append_position_head,
-    append_result_head,
+    self, GraphqlTransportWs, POSITION_TAIL, append_position_head, append_result_head,
 };
-use crate::graphql_ws::messages::ClientMessage as WsMessage;
-use crate::graphql_ws::{self, DATA, GraphqlWs};
+use crate::graphql_ws::{self, GraphqlWs};
+use crate::messages::{
+    ClientMessage, Dialect, InvalidMessage, append_operation_prefix, operation_prefix_len,
+};
+use crate::server_state::{ProtocolConfig, ServerEvent};
 use crate::websocket::{CloseCode, Closed, LargeMessage, append_deflated_head};
 
 /// The names for [`crate::websocket::handshake::accept`]. If a client offers both, its order decides.
@@ -44,7 +43,7 @@ macro_rules! each {
 
 impl Subprotocol {
     /// Begins on a fresh WebSocket. Unless `negotiated` is one of [`SUPPORTED`], the socket is closed with 4406.
-    pub fn new(config: Arc<Config>, negotiated: Option<&str>, now: Instant) -> Subprotocol {
+    pub fn new(config: Arc<ProtocolConfig>, negotiated: Option<&str>, now: Instant) -> Subprotocol {
         match negotiated {
             Some(graphql_ws::SUBPROTOCOL) => {
                 Subprotocol::Ws(GraphqlWs::new(config, negotiated, now))
@@ -146,16 +145,20 @@ impl Subprotocol {
         Some(POSITION_TAIL)
     }
 
-    fn result_type(&self) -> &'static str {
+    fn dialect(&self) -> Dialect {
         match self {
-            Subprotocol::TransportWs(_) => NEXT,
-            Subprotocol::Ws(_) => DATA,
+            Subprotocol::TransportWs(_) => Dialect::TransportWs,
+            Subprotocol::Ws(_) => Dialect::Ws,
         }
+    }
+
+    fn result_type(&self) -> &'static str {
+        self.dialect().result()
     }
 }
 
 impl Protocol for Subprotocol {
-    type Event = Event;
+    type Event = ServerEvent;
 
     fn receive_text(&mut self, text: Bytes) {
         each!(self, machine => machine.receive_text(text));
@@ -169,7 +172,7 @@ impl Protocol for Subprotocol {
         each!(self, machine => machine.ended(closed));
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<ServerEvent> {
         each!(self, machine => machine.poll_event())
     }
 
@@ -195,33 +198,22 @@ impl Protocol for Subprotocol {
 }
 
 /// A client's message of either subprotocol after parsing.
-pub struct ParsedMessage(ParsedAs);
-
-enum ParsedAs {
-    TransportWs(Result<TransportWsMessage, Invalid>),
-    Ws(Result<WsMessage, Invalid>),
-}
+pub struct ParsedMessage(Result<ClientMessage, InvalidMessage>);
 
 impl ReadApart for Subprotocol {
     type Parsed = ParsedMessage;
 
     fn parser(&self) -> fn(Bytes) -> ParsedMessage {
-        match self {
-            Subprotocol::TransportWs(_) => {
-                |text| ParsedMessage(ParsedAs::TransportWs(TransportWsMessage::parse(text)))
+        match self.dialect() {
+            Dialect::TransportWs => {
+                |text| ParsedMessage(ClientMessage::parse(Dialect::TransportWs, text))
             }
-            Subprotocol::Ws(_) => |text| ParsedMessage(ParsedAs::Ws(WsMessage::parse(text))),
+            Dialect::Ws => |text| ParsedMessage(ClientMessage::parse(Dialect::Ws, text)),
         }
     }
 
     fn receive_parsed(&mut self, message: ParsedMessage) {
-        match (self, message.0) {
-            (Subprotocol::TransportWs(machine), ParsedAs::TransportWs(message)) => {
-                machine.receive_parsed(message);
-            }
-            (Subprotocol::Ws(machine), ParsedAs::Ws(message)) => machine.receive_parsed(message),
-            _ => debug_assert!(false, "the message was parsed by this connection's parser"),
-        }
+        each!(self, machine => machine.receive_parsed(message.0));
     }
 }
 

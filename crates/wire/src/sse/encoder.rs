@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::http1::Body;
-use crate::websocket::pop_or_release;
+use crate::body::BodyMachine;
+use crate::seldom::pop_or_release;
 
 /// The text before the payload of a `next` event.
 pub const NEXT_PREFIX: &[u8] = b"event: next\ndata: ";
@@ -95,15 +95,15 @@ fn complete_event_of(operation: &str) -> Chunks {
 
 /// Settings that many responses share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct SseConfig {
     /// The idle time after which a heartbeat is sent; `None` sends none.
     pub heartbeat: Option<Duration>,
 }
 
-impl Default for Config {
+impl Default for SseConfig {
     /// 12 s, as graphql-sse does: under the 15 s that the HTML standard names for old proxies.
-    fn default() -> Config {
-        Config { heartbeat: Some(Duration::from_secs(12)) }
+    fn default() -> SseConfig {
+        SseConfig { heartbeat: Some(Duration::from_secs(12)) }
     }
 }
 
@@ -121,7 +121,7 @@ const _: () = assert!(size_of::<Sse>() <= 80);
 
 impl Sse {
     /// Begins a response body.
-    pub fn new(config: &Config, now: Instant) -> Sse {
+    pub fn new(config: &SseConfig, now: Instant) -> Sse {
         let outgoing = VecDeque::from([Chunks::whole(HEARTBEAT)]);
         Sse { outgoing, heartbeat: config.heartbeat, last_sent: now, is_completed: false }
     }
@@ -201,7 +201,7 @@ impl Sse {
     }
 }
 
-impl Body for Sse {
+impl BodyMachine for Sse {
     fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         Sse::poll_transmit(self, now)
     }
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(text(&said), "id: k7\n\n");
         assert_eq!(said.body.as_ptr(), id.as_ptr());
         let now = Instant::now();
-        let mut sse = Sse::new(&Config { heartbeat: None }, now);
+        let mut sse = Sse::new(&SseConfig { heartbeat: None }, now);
         sse.position(id.clone());
         sse.complete();
         sse.position(id);
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn several_operations_on_one_stream_are_distinguished_by_their_ids() {
         let now = Instant::now();
-        let mut sse = Sse::new(&Config { heartbeat: None }, now);
+        let mut sse = Sse::new(&SseConfig { heartbeat: None }, now);
         sse.next_of("a\"1", Bytes::from_static(b"{\"data\":1}"));
         sse.complete_of("a\"1");
         sse.next_of("b", Bytes::from_static(b"{\"data\":2}"));
@@ -297,7 +297,7 @@ mod tests {
     fn a_quiet_response_sends_heartbeats_until_it_completes() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut sse = Sse::new(&Config::default(), at(0));
+        let mut sse = Sse::new(&SseConfig::default(), at(0));
         let drain = |sse: &mut Sse, now| {
             let mut out = String::new();
             while let Some(chunks) = sse.poll_transmit(now) {

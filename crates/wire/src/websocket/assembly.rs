@@ -1,4 +1,4 @@
-//! Frames to messages: fragments, control frames between them, unmasking, expanding, UTF-8, size
+//! The assembly of frames into messages: fragments, control frames between them, unmasking, expanding, UTF-8, size
 //! limits.
 //!
 //! An [`Assembly`] exists only while something is half received; an idle connection has none.
@@ -22,7 +22,7 @@ pub(super) enum Arrival {
 }
 
 impl Arrival {
-    /// Its bytes, after they are expanded. Nothing was expanded of a large one.
+    /// Returns the number of bytes after expansion; 0 for a large message, which is not expanded here.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Arrival::Text(bytes) | Arrival::Binary(bytes) => bytes.len(),
@@ -32,28 +32,28 @@ impl Arrival {
     }
 }
 
-/// What the connection demands of what arrives.
+/// The rules of a connection for incoming frames.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
-    /// Clients must mask, servers must not (RFC 6455 section 5.1).
+    /// True if frames must be masked: clients must mask, servers must not (RFC 6455, section 5.1).
     pub(super) expects_mask: bool,
     pub(super) message_bytes_max: usize,
-    /// permessage-deflate was negotiated.
+    /// True if permessage-deflate was negotiated.
     pub(super) deflates: bool,
-    /// We have sent a close frame: messages no longer matter, only the peer's close frame does.
+    /// True if this side has sent a close frame: messages are discarded, and only the peer's close frame is processed.
     pub(super) discards_messages: bool,
-    /// Bounds of what a client may cost; `None` on the client's side.
+    /// The bounds of the work that a client may cause; `None` on the client's side.
     pub(super) bounds: Option<ClientBounds>,
 }
 
-/// What has been received of frames and messages that are not complete.
+/// The received parts of frames and messages that are not complete.
 #[derive(Default)]
 pub(super) struct Assembly {
     header: [u8; HEADER_BYTES_MAX],
     header_len: u8,
     frame: Option<Frame>,
     control: Vec<u8>,
-    message: Option<Message>,
+    message: Option<PartialMessage>,
 }
 
 /// A frame whose header is complete.
@@ -65,27 +65,27 @@ struct Frame {
     payload_len: u64,
 }
 
-struct Message {
+struct PartialMessage {
     is_text: bool,
     is_compressed: bool,
     bytes: Vec<u8>,
-    /// How many of `bytes` are known to be whole UTF-8 characters; only kept for text.
+    /// The number of `bytes` that are known to be whole UTF-8 characters; kept for text only.
     valid_up_to: usize,
 }
 
 impl Assembly {
-    /// Whether nothing is half received, so that the assembly can be dropped.
+    /// True if nothing is half received, so that the assembly can be dropped.
     pub(super) fn is_idle(&self) -> bool {
         self.header_len == 0 && self.frame.is_none() && self.message.is_none()
     }
 
-    /// Whether no message has begun that waits for more frames.
+    /// True if no message has begun that needs more frames.
     pub(super) fn is_between_messages(&self) -> bool {
         self.message.is_none()
     }
 
-    /// Takes from the front of `input` up to the end of the next message or control frame; `None`
-    /// when all of the input is taken and there is none yet.
+    /// Takes bytes from the front of `input` up to the end of the next message or control frame; `None` if all of the
+    /// input is taken without reaching an end.
     pub(super) fn next(
         &mut self,
         input: &mut &[u8],
@@ -136,7 +136,7 @@ impl Assembly {
         self.header[held..held + take].copy_from_slice(&input[..take]);
         match IncomingHeader::parse(&self.header[..held + take])? {
             Some((header, taken)) => {
-                // The bytes held alone were no whole header, so at least one more was taken.
+                // The held bytes were not a whole header, so at least one more byte was taken.
                 *input = &input[taken - held..];
                 self.header_len = 0;
                 Ok(Some(header))
@@ -161,7 +161,7 @@ impl Assembly {
             _ => {}
         }
         if opcode.is_control() {
-            // A control frame cannot wait for another one: frames do not interleave.
+            // A control frame is complete before the next one begins: frames do not interleave.
             debug_assert!(self.control.is_empty() && payload_len <= CONTROL_BYTES_MAX);
         } else if !rules.discards_messages {
             match (opcode, &self.message) {
@@ -174,7 +174,8 @@ impl Assembly {
                 (Opcode::Text | Opcode::Binary, None) => {
                     let is_text = opcode == Opcode::Text;
                     let (bytes, valid_up_to) = (Vec::new(), 0);
-                    self.message = Some(Message { is_text, is_compressed, bytes, valid_up_to });
+                    self.message =
+                        Some(PartialMessage { is_text, is_compressed, bytes, valid_up_to });
                 }
                 _ => {}
             }
@@ -212,8 +213,8 @@ impl Assembly {
     }
 }
 
-impl Message {
-    /// Expands a whole message, unless that is work for another thread.
+impl PartialMessage {
+    /// Expands a whole message, unless another thread must do that.
     fn arrival(mut self, rules: Rules) -> Result<Arrival, Failure> {
         let limit = match rules.bounds {
             Some(bounds) if self.is_compressed => {
@@ -241,12 +242,12 @@ impl Message {
     }
 
     fn large(self, expanded_bytes_max: usize) -> LargeMessage {
-        let Message { is_text, is_compressed, bytes, valid_up_to: _ } = self;
+        let PartialMessage { is_text, is_compressed, bytes, valid_up_to: _ } = self;
         LargeMessage { bytes: bytes.into(), is_text, is_compressed, expanded_bytes_max }
     }
 
-    /// Fails as soon as the text received so far cannot become UTF-8 (RFC 6455 section 8.1). Each
-    /// byte is looked at once, but for the up to three of an unfinished character.
+    /// Fails as soon as the text received so far cannot become UTF-8 (RFC 6455, section 8.1). Each byte is checked
+    /// once, except for the up to three bytes of an unfinished character.
     fn check_utf8(&mut self, is_end: bool) -> Result<(), Failure> {
         if !self.is_text || self.is_compressed {
             return Ok(());
@@ -260,8 +261,8 @@ impl Message {
     }
 }
 
-/// Appends a piece of a frame and unmasks it. Memory follows the bytes that came, not the length
-/// that a header announced: at most twice what came, and never more than what is `missing`.
+/// Appends a piece of a frame and unmasks it. Memory follows the bytes that were received, not the length that a header
+/// announced: at most twice as much, and never more than `missing`.
 fn append(out: &mut Vec<u8>, piece: &[u8], missing: u64, mask: Option<[u8; 4]>, offset: u64) {
     let old_len = out.len();
     if out.capacity() - old_len < piece.len() {
