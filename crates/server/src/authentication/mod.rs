@@ -14,8 +14,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::config::{Config, Jwt, JwtHeader};
 use crate::diagnostic::Diagnostic;
-use crate::http::answer::{self, Answer};
-use crate::http::media::AnswerType;
+use crate::http::media::ResponseFormat;
+use crate::http::response::{self, Response};
 use crate::metrics::Metrics;
 pub(crate) use key_sets::{Followed, KeySets};
 
@@ -169,7 +169,7 @@ impl Refusal {
     }
 
     /// As an answer: 401, or 503 where that may change by itself.
-    pub(crate) fn answer(&self) -> Answer {
+    pub(crate) fn response(&self) -> Response {
         let (status, challenge) = match self {
             // RFC 6750, section 3.1: who has sent no token is told no error.
             Self::Missing => (StatusCode::UNAUTHORIZED, "Bearer".to_owned()),
@@ -186,14 +186,14 @@ impl Refusal {
             false => ErrorCode::Unauthenticated,
         };
         let error = GraphqlError::new(code, self.to_string());
-        let mut answer = answer::refused(status, &[error], AnswerType::Json);
-        let headers = answer.headers_mut();
+        let mut response = response::refused(status, &[error], ResponseFormat::Json);
+        let headers = response.headers_mut();
         if challenge.is_empty() {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         } else if let Ok(challenge) = HeaderValue::try_from(challenge) {
             headers.insert(WWW_AUTHENTICATE, challenge);
         }
-        answer
+        response
     }
 }
 
@@ -455,10 +455,10 @@ mod tests {
     #[test]
     fn a_refusal_challenges_the_client_and_tells_it_no_more_than_it_may_know() {
         let challenge = |refusal: Refusal| {
-            let answer = refusal.answer();
-            let challenge = answer.headers().get(WWW_AUTHENTICATE);
+            let response = refusal.response();
+            let challenge = response.headers().get(WWW_AUTHENTICATE);
             let challenge = challenge.map(|it| it.to_str().expect("text").to_owned());
-            (answer.status().as_u16(), challenge)
+            (response.status().as_u16(), challenge)
         };
         assert_eq!(challenge(Refusal::Missing), (401, Some("Bearer".to_owned())));
         let expired = "Bearer error=\"invalid_token\", error_description=\"the token has expired\"";

@@ -9,7 +9,7 @@ use http::{Request, Version};
 ///
 /// # Errors
 /// Says what is wrong: the request is to be answered with status 400 (RFC 9112, section 3.2).
-pub(crate) fn settle<B>(request: &mut Request<B>) -> Result<(), &'static str> {
+pub(crate) fn normalize_host<B>(request: &mut Request<B>) -> Result<(), &'static str> {
     let mut given = request.headers().get_all(HOST).iter();
     let host = given.next();
     if given.next().is_some() {
@@ -54,13 +54,13 @@ fn is_host(value: &HeaderValue) -> bool {
 mod tests {
     use super::*;
 
-    fn settled(version: Version, uri: &str, hosts: &[&str]) -> Result<String, &'static str> {
+    fn normalized(version: Version, uri: &str, hosts: &[&str]) -> Result<String, &'static str> {
         let mut builder = Request::builder().version(version).uri(uri);
         for host in hosts {
             builder = builder.header(HOST, *host);
         }
         let mut request = builder.body(()).expect("a request");
-        settle(&mut request)?;
+        normalize_host(&mut request)?;
         let host = request.headers().get(HOST).map(|it| it.to_str().expect("text").to_owned());
         Ok(host.unwrap_or_default())
     }
@@ -103,8 +103,8 @@ mod tests {
                 Err("the header `host` and `:authority` are not the same"),
             ),
         ] {
-            let settled = settled(version, uri, hosts);
-            assert_eq!(settled.as_deref(), expected.as_ref().map(|it| &**it), "{uri} {hosts:?}");
+            let host = normalized(version, uri, hosts);
+            assert_eq!(host.as_deref(), expected.as_ref().map(|it| &**it), "{uri} {hosts:?}");
         }
     }
 }

@@ -10,8 +10,8 @@ use http::{HeaderMap, StatusCode};
 use plan::OperationKind;
 use prepare::OperationRequest;
 
-use super::answer::{self, Answer};
-use super::media::AnswerType;
+use super::media::ResponseFormat;
+use super::response::{self, Response};
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::operation::{self, Ready};
@@ -19,51 +19,51 @@ use crate::router::Router;
 use crate::trace::RequestTrace;
 
 /// Runs a batch. The answer is always 200: what is wrong with one operation stands in its place, and the others run.
-pub(crate) async fn answer(
+pub(crate) async fn respond(
     router: &Arc<Router>,
     requests: &[OperationRequest],
     headers: &HeaderMap,
     from: (&Identity, ClientKey),
-    media: AnswerType,
-) -> Answer {
+    media: ResponseFormat,
+) -> Response {
     if media.stream().is_some() {
         let message = "a batch is answered by JSON: ask with `Accept: application/json`";
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
-        return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
+        return response::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
     router.metrics.batch(requests.len());
     let ready = join_all(requests.iter().map(|it| prepare(router, it, headers, from))).await;
-    let changes = |(ready, _): &Readied| ready.prepared.kind == OperationKind::Mutation;
+    let changes = |(ready, _): &PreparedOperation| ready.prepared.kind == OperationKind::Mutation;
     // Who writes a mutation and a query behind it means the query to see what the mutation did.
-    let answers = if ready.iter().flatten().any(changes) {
-        let mut answers = Vec::with_capacity(ready.len());
+    let responses = if ready.iter().flatten().any(changes) {
+        let mut responses = Vec::with_capacity(ready.len());
         for ready in ready {
-            answers.push(run(router, ready).await);
+            responses.push(run(router, ready).await);
         }
-        answers
+        responses
     } else {
         join_all(ready.into_iter().map(|ready| run(router, ready))).await
     };
     // Under `application/graphql-response+json` the body is one answer, and this is several.
-    answer::with_type(StatusCode::OK, AnswerType::Json.content_type(), array(&answers))
+    response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), array(&responses))
 }
 
 /// An operation that may run, with its trace if the client wants one.
-type Readied = (Ready, Option<RequestTrace>);
+type PreparedOperation = (Ready, Option<RequestTrace>);
 
 async fn prepare(
     router: &Router,
     request: &OperationRequest,
     headers: &HeaderMap,
     (identity, address): (&Identity, ClientKey),
-) -> Result<Readied, Vec<GraphqlError>> {
+) -> Result<PreparedOperation, Vec<GraphqlError>> {
     let trace = RequestTrace::wanted(&router.config, headers);
     let (client_headers, identity) = (OfMessage(headers), identity.clone());
     let ready = operation::prepare_for(router, request, client_headers, identity, address).await?;
     Ok((ready, trace))
 }
 
-async fn run(router: &Arc<Router>, ready: Result<Readied, Vec<GraphqlError>>) -> Bytes {
+async fn run(router: &Arc<Router>, ready: Result<PreparedOperation, Vec<GraphqlError>>) -> Bytes {
     let outcome = match ready {
         Ok((ready, mut trace)) => {
             if let Some(trace) = &mut trace {
@@ -77,17 +77,17 @@ async fn run(router: &Arc<Router>, ready: Result<Readied, Vec<GraphqlError>>) ->
 }
 
 /// The same error for each of `count` operations.
-pub(super) fn refused(count: usize, error: &GraphqlError) -> Answer {
-    let answer = execute::request_error(std::slice::from_ref(error)).bytes;
-    let answers = array(&vec![answer; count]);
-    answer::with_type(StatusCode::OK, AnswerType::Json.content_type(), answers)
+pub(super) fn refused(count: usize, error: &GraphqlError) -> Response {
+    let response = execute::request_error(std::slice::from_ref(error)).bytes;
+    let responses = array(&vec![response; count]);
+    response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), responses)
 }
 
-fn array(answers: &[Bytes]) -> Bytes {
-    let mut text = Vec::with_capacity(answers.iter().map(|it| it.len() + 1).sum::<usize>() + 1);
-    for (index, answer) in answers.iter().enumerate() {
+fn array(responses: &[Bytes]) -> Bytes {
+    let mut text = Vec::with_capacity(responses.iter().map(|it| it.len() + 1).sum::<usize>() + 1);
+    for (index, response) in responses.iter().enumerate() {
         text.push(if index == 0 { b'[' } else { b',' });
-        text.extend_from_slice(answer);
+        text.extend_from_slice(response);
     }
     text.push(b']');
     text.into()
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn answers_stand_in_an_array_in_their_order() {
-        let answers = [Bytes::from_static(b"{\"data\":1}"), Bytes::from_static(b"{\"data\":2}")];
-        assert_eq!(array(&answers), "[{\"data\":1},{\"data\":2}]");
-        assert_eq!(array(&answers[..1]), "[{\"data\":1}]");
+        let responses = [Bytes::from_static(b"{\"data\":1}"), Bytes::from_static(b"{\"data\":2}")];
+        assert_eq!(array(&responses), "[{\"data\":1},{\"data\":2}]");
+        assert_eq!(array(&responses[..1]), "[{\"data\":1}]");
     }
 }

@@ -85,7 +85,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_comes_times_out() {
         let (_held, pieces) = tokio::sync::mpsc::channel(1);
-        let body = super::super::answer::AnswerBody::Stream(pieces);
+        let body = super::super::response::ResponseBody::Stream(pieces);
         assert!(matches!(read(body, 10, TIME).await, Err(BodyError::TooSlow)));
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use execute::ClientKey;
 use tokio::sync::Notify;
 
-use super::answer::AnswerBody;
+use super::response::ResponseBody;
 use crate::byte_budget::{ByteAccount, CHARGED_BYTES_MIN};
 use crate::connections::ConnectionPermit;
 use crate::live::kept_operations::KeptTotal;
@@ -31,25 +31,25 @@ pub(crate) struct ClientConnection {
     account: Arc<ByteAccount>,
     /// Requests that began in this turn of the event loop.
     begun: Cell<u32>,
-    places: Arc<Places>,
+    slots: Arc<RequestSlots>,
     /// The bytes that live subscriptions on all of its streams keep.
     kept: Arc<KeptTotal>,
 }
 
-/// The places of one connection for requests that are served at the same time.
+/// The slots of one connection for requests that are served at the same time.
 #[derive(Debug, Default)]
-struct Places {
+struct RequestSlots {
     /// The number of requests that are served or have a response that has not been read.
     taken: AtomicU32,
     /// The number of responses that were read to their end.
     read: AtomicU32,
     /// Notified when a request ends.
-    ended: Notify,
+    freed: Notify,
 }
 
 /// A request that is served, until its response has been read or is given up.
 #[derive(Debug)]
-pub(crate) struct InFlight(Arc<Places>);
+pub(crate) struct InFlight(Arc<RequestSlots>);
 
 impl InFlight {
     /// Notes that the client has read the response.
@@ -62,7 +62,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::SeqCst);
         // There is room for one more, or for two if the response was read: all that wait look.
-        self.0.ended.notify_waiters();
+        self.0.freed.notify_waiters();
     }
 }
 
@@ -75,13 +75,7 @@ impl ClientConnection {
     }
 
     fn of(client: ClientKey, account: Arc<ByteAccount>) -> Self {
-        Self {
-            client,
-            account,
-            begun: Cell::new(0),
-            places: Arc::default(),
-            kept: KeptTotal::new(),
-        }
+        Self { client, account, begun: Cell::new(0), slots: Arc::default(), kept: KeptTotal::new() }
     }
 
     /// The client by its address.
@@ -117,17 +111,17 @@ impl ClientConnection {
     }
 
     /// Waits until one more request of a connection of HTTP/2 may be served beside the others.
-    async fn join(&self) -> InFlight {
-        let places = &self.places;
+    async fn acquire_slot(&self) -> InFlight {
+        let slots = &self.slots;
         loop {
-            let mut ended = std::pin::pin!(places.ended.notified());
+            let mut ended = std::pin::pin!(slots.freed.notified());
             // Responses are freed on other threads, too: registered before the look, nothing is missed.
             ended.as_mut().enable();
-            let read = places.read.load(Ordering::SeqCst);
-            // Only this thread takes places.
-            if places.taken.load(Ordering::SeqCst) < read.saturating_add(UNPROVEN_REQUESTS_MAX) {
-                places.taken.fetch_add(1, Ordering::SeqCst);
-                return InFlight(Arc::clone(places));
+            let read = slots.read.load(Ordering::SeqCst);
+            // Only this thread takes slots.
+            if slots.taken.load(Ordering::SeqCst) < read.saturating_add(UNPROVEN_REQUESTS_MAX) {
+                slots.taken.fetch_add(1, Ordering::SeqCst);
+                return InFlight(Arc::clone(slots));
             }
             ended.await;
         }
@@ -136,10 +130,10 @@ impl ClientConnection {
     /// As [`ClientConnection::charge`], for a body over HTTP/2: the request keeps its place until the body has been
     /// sent. The HTTP library takes the first piece of a body whether the client has room for it or not, so taking it
     /// does not show that the client reads.
-    pub(crate) fn charge_in_flight(&self, body: AnswerBody, in_flight: InFlight) -> AnswerBody {
+    pub(crate) fn charge_in_flight(&self, body: ResponseBody, in_flight: InFlight) -> ResponseBody {
         match self.charge(body) {
-            AnswerBody::Whole(body) if body.len() >= CHARGED_BYTES_MIN => {
-                AnswerBody::Whole(Bytes::from_owner(SentBody { body, in_flight }))
+            ResponseBody::Whole(body) if body.len() >= CHARGED_BYTES_MIN => {
+                ResponseBody::Whole(Bytes::from_owner(SentBody { body, in_flight }))
             }
             body => {
                 // Small, or a stream of events that stays for long.
@@ -150,9 +144,9 @@ impl ClientConnection {
     }
 
     /// A body that counts for the connection until it has been sent.
-    pub(crate) fn charge(&self, body: AnswerBody) -> AnswerBody {
+    pub(crate) fn charge(&self, body: ResponseBody) -> ResponseBody {
         match body {
-            AnswerBody::Whole(bytes) => AnswerBody::Whole(self.account.charged(bytes)),
+            ResponseBody::Whole(bytes) => ResponseBody::Whole(self.account.charged(bytes)),
             body => body,
         }
     }
@@ -207,7 +201,7 @@ impl ClientRequest {
     /// control of the connection, the requests that are served could wait for.
     pub(crate) async fn begin_work(&self) {
         if self.is_multiplexed {
-            let place = self.connection.join().await;
+            let place = self.connection.acquire_slot().await;
             self.in_flight.replace(Some(place));
         }
     }
@@ -243,20 +237,20 @@ mod tests {
     fn a_client_gets_more_requests_at_the_same_time_for_each_response_that_it_reads() {
         let connection = connection();
         let mut served: Vec<InFlight> =
-            (0..UNPROVEN_REQUESTS_MAX).filter_map(|_| polled(connection.join())).collect();
+            (0..UNPROVEN_REQUESTS_MAX).filter_map(|_| polled(connection.acquire_slot())).collect();
         assert_eq!(served.len() as u32, UNPROVEN_REQUESTS_MAX);
-        assert!(polled(connection.join()).is_none());
+        assert!(polled(connection.acquire_slot()).is_none());
         // Given up: its place is free, and no other is added.
         served.pop();
-        served.extend(polled(connection.join()));
-        assert!(polled(connection.join()).is_none());
+        served.extend(polled(connection.acquire_slot()));
+        assert!(polled(connection.acquire_slot()).is_none());
         let first = served.pop().expect("some are served");
         first.note_read();
         drop(first);
-        served.extend(polled(connection.join()));
-        served.extend(polled(connection.join()));
+        served.extend(polled(connection.acquire_slot()));
+        served.extend(polled(connection.acquire_slot()));
         assert_eq!(served.len() as u32, UNPROVEN_REQUESTS_MAX + 1);
-        assert!(polled(connection.join()).is_none());
+        assert!(polled(connection.acquire_slot()).is_none());
     }
 
     #[tokio::test]
@@ -273,7 +267,7 @@ mod tests {
     #[test]
     fn while_too_much_is_unread_nothing_begins() {
         let connection = connection();
-        let body = connection.charge(AnswerBody::Whole(vec![0; 2 << 10].into()));
+        let body = connection.charge(ResponseBody::Whole(vec![0; 2 << 10].into()));
         assert!(polled(connection.admit()).is_none());
         drop(body);
         assert!(polled(connection.admit()).is_some());

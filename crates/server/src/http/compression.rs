@@ -12,7 +12,7 @@ use http::header::{
 };
 use tokio::sync::Semaphore;
 
-use super::answer::{Answer, AnswerBody};
+use super::response::{Response, ResponseBody};
 use crate::config::Compression;
 use crate::offload::{INLINE_BYTES_MAX, NotDone, Offload};
 
@@ -53,16 +53,16 @@ impl Compressor {
     }
 
     /// Compresses `answer` if its client wants that and it is worth it.
-    pub(crate) async fn compress(&self, wanted: Preference, answer: &mut Answer) {
-        let AnswerBody::Whole(body) = answer.body() else { return };
+    pub(crate) async fn compress(&self, wanted: Preference, response: &mut Response) {
+        let ResponseBody::Whole(body) = response.body() else { return };
         if !self.settings.enabled
             || body.len() < self.settings.min_size
-            || !is_fit(answer.headers())
+            || !is_fit(response.headers())
         {
             return;
         }
         let body = body.clone();
-        answer.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
+        response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
         let Some(coding) = wanted.coding else { return };
         let length = body.len();
         let compressed = if length < BLOCKING_BYTES_MIN {
@@ -84,8 +84,8 @@ impl Compressor {
         let Some(compressed) = compressed else { return };
         self.before.fetch_add(length as u64, Ordering::Relaxed);
         self.after.fetch_add(compressed.len() as u64, Ordering::Relaxed);
-        *answer.body_mut() = AnswerBody::Whole(compressed.into());
-        answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        *response.body_mut() = ResponseBody::Whole(compressed.into());
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     }
 
     /// Bytes of answers before they were compressed, bytes after, and answers left as they were for want of a CPU.
@@ -205,7 +205,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::http::answer;
+    use crate::http::response;
     use http::StatusCode;
 
     const JSON: &str = "application/json; charset=utf-8";
@@ -218,18 +218,18 @@ mod tests {
     async fn compressed(
         compressor: &Compressor,
         accepted: &'static str,
-        mut answer: Answer,
+        mut response: Response,
     ) -> (Option<HeaderValue>, usize, Option<HeaderValue>) {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
-        compressor.compress(compressor.wanted(&headers), &mut answer).await;
-        let AnswerBody::Whole(body) = answer.body() else { panic!("a stream") };
-        let header = |name| answer.headers().get(name).cloned();
+        compressor.compress(compressor.wanted(&headers), &mut response).await;
+        let ResponseBody::Whole(body) = response.body() else { panic!("a stream") };
+        let header = |name| response.headers().get(name).cloned();
         (header(CONTENT_ENCODING), body.len(), header(VARY))
     }
 
-    fn body(length: usize) -> Answer {
-        answer::with_type(StatusCode::OK, JSON, vec![b'a'; length].into())
+    fn body(length: usize) -> Response {
+        response::with_type(StatusCode::OK, JSON, vec![b'a'; length].into())
     }
 
     #[tokio::test]
@@ -254,9 +254,9 @@ mod tests {
             .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
         let mut done = body(100);
         done.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
-        let image = answer::with_type(StatusCode::OK, "image/png", vec![b'a'; 100].into());
-        for answer in [fixed, image] {
-            assert_eq!(compressed(&compressor, "gzip", answer).await, (None, 100, None));
+        let image = response::with_type(StatusCode::OK, "image/png", vec![b'a'; 100].into());
+        for response in [fixed, image] {
+            assert_eq!(compressed(&compressor, "gzip", response).await, (None, 100, None));
         }
         let br = Some(HeaderValue::from_static("br"));
         assert_eq!(compressed(&compressor, "gzip", done).await, (br, 100, None));

@@ -11,7 +11,7 @@ use http::{Request, Version};
 /// # Errors
 /// Says what is wrong: the request is to be answered with status 400, and its connection closed (RFC 9112,
 /// section 6.1).
-pub(crate) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
+pub(crate) fn check_framing<B>(request: &Request<B>) -> Result<(), &'static str> {
     if request.version() >= Version::HTTP_2 {
         // There it is a malformed request, which the library resets.
         return Ok(());
@@ -45,7 +45,7 @@ mod tests {
                 builder = builder.header(TRANSFER_ENCODING, *coding);
             }
             let request = builder.body(()).expect("a request");
-            assert_eq!(check(&request).is_ok(), is_fine, "{codings:?}");
+            assert_eq!(check_framing(&request).is_ok(), is_fine, "{codings:?}");
         }
     }
 }

@@ -23,13 +23,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
-use super::answer::{self, Answer, AnswerBody};
 use super::client_connection::{ClientConnection, ClientRequest, InFlight};
-use super::media::AnswerType;
+use super::media::ResponseFormat;
 use super::paced_body::PacedBody;
-use super::patient::is_stall;
 use super::pipeline;
+use super::response::{self, Response, ResponseBody};
 use super::stream::ClientStream;
+use super::write_timeout::is_stall;
 use crate::connections::ConnectionPermit;
 use crate::cores;
 use crate::metrics::TimeoutPhase;
@@ -59,7 +59,7 @@ const PIECE_BYTES: usize = 16 << 10;
 pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &ConnectionPermit) {
     let mut shutdown = router.shutdown.clone();
     let http = &router.config.http;
-    let streams = Streams(Rc::new(State {
+    let streams = Streams(Rc::new(StreamsState {
         router: Arc::clone(&router),
         open: Cell::new(0),
         idle_since: Cell::new(Instant::now()),
@@ -71,10 +71,10 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
     let service = service_fn(|request| {
         let (router, client) = (Arc::clone(&router), Rc::clone(&client));
         async move {
-            let whose = ClientRequest::multiplexed(&client);
-            let answer = handle(&router, &whose, request).await;
-            let in_flight = whose.take_in_flight();
-            Ok::<_, Infallible>(answer.map(|body| StreamBody::new(body, &client, in_flight)))
+            let client_request = ClientRequest::multiplexed(&client);
+            let response = handle(&router, &client_request, request).await;
+            let in_flight = client_request.take_in_flight();
+            Ok::<_, Infallible>(response.map(|body| StreamBody::new(body, &client, in_flight)))
         }
     });
     let header_bytes = u32::try_from(http.max_header_size).unwrap_or(u32::MAX);
@@ -136,15 +136,15 @@ async fn handle(
     router: &Arc<Router>,
     client: &ClientRequest,
     request: Request<Incoming>,
-) -> Answer {
+) -> Response {
     let max = usize::from(router.config.http.max_headers);
     if request.headers().len() > max {
         let message = format!("the request has more than {max} headers (`http.max_headers`)");
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        let answer = answer::refused(status, &[error], AnswerType::Json);
+        let response = response::refused(status, &[error], ResponseFormat::Json);
         router.metrics.answer(status);
-        return answer;
+        return response;
     }
     client.connection().begin_turn();
     pipeline::handle(router, client, request).await
@@ -152,9 +152,9 @@ async fn handle(
 
 /// The streams of one connection; spawns them.
 #[derive(Clone)]
-struct Streams(Rc<State>);
+struct Streams(Rc<StreamsState>);
 
-struct State {
+struct StreamsState {
     router: Arc<Router>,
     open: Cell<usize>,
     idle_since: Cell<Instant>,
@@ -164,13 +164,13 @@ struct State {
     abused: Notify,
 }
 
-impl State {
+impl StreamsState {
     /// Since when nothing has happened; now, while something does.
     fn idle_since(&self) -> Instant {
         if self.open.get() > 0 { Instant::now() } else { self.idle_since.get() }
     }
 
-    fn ended(&self, exchange: &Exchange) {
+    fn ended(&self, exchange: &StreamProgress) {
         self.open.set(self.open.get().saturating_sub(1));
         self.idle_since.set(Instant::now());
         let count = if exchange.answered.get() { &self.answered } else { &self.cancelled };
@@ -191,7 +191,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Streams {
 
 /// One stream: what its task and the body of its answer tell each other.
 #[derive(Default)]
-struct Exchange {
+struct StreamProgress {
     answered: Cell<bool>,
     /// Since when a piece of the answer has waited for being taken.
     waiting_since: Cell<Option<Instant>>,
@@ -199,14 +199,14 @@ struct Exchange {
 
 thread_local! {
     /// The stream that is being polled: an answer finds out which one it belongs to.
-    static CURRENT: RefCell<Option<Rc<Exchange>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<StreamProgress>>> = const { RefCell::new(None) };
 }
 
 /// Runs a stream to its end, or until nothing of its answer has been taken for too long.
-async fn watch<F: Future>(state: Rc<State>, stream: F) {
+async fn watch<F: Future>(state: Rc<StreamsState>, stream: F) {
     // One connection can carry as much as a hundred.
     let _occupied = cores::occupy();
-    let exchange = Rc::new(Exchange::default());
+    let exchange = Rc::new(StreamProgress::default());
     let stall_time_max = state.router.config.http.stall_timeout;
     {
         let mut stream = std::pin::pin!(stream);
@@ -240,11 +240,11 @@ async fn watch<F: Future>(state: Rc<State>, stream: F) {
 /// The body of an answer, in pieces, and the times at which they go.
 struct StreamBody {
     body: PacedBody,
-    exchange: Option<Rc<Exchange>>,
+    exchange: Option<Rc<StreamProgress>>,
 }
 
 impl StreamBody {
-    fn new(body: AnswerBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
+    fn new(body: ResponseBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
         let exchange = CURRENT.with_borrow(Clone::clone);
         if let Some(exchange) = &exchange {
             exchange.answered.set(true);

@@ -3,12 +3,12 @@
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use wire::multipart::Form;
-use wire::result_stream::Kind;
+use wire::multipart::MultipartForm;
+use wire::result_stream::StreamFormat;
 
 /// How an answer is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AnswerType {
+pub(crate) enum ResponseFormat {
     /// `application/graphql-response+json`: the HTTP status tells whether the request was fine.
     GraphqlResponse,
     /// `application/json`: 200 for every well-formed request, for clients of old.
@@ -16,10 +16,13 @@ pub(crate) enum AnswerType {
     /// `text/event-stream`: GraphQL over SSE, distinct connections mode.
     EventStream,
     /// `multipart/mixed`: each result a part.
-    Multipart(Form),
+    Multipart(MultipartForm),
 }
 
-impl AnswerType {
+// Alias for callers that still use the old name.
+pub(crate) use ResponseFormat as AnswerType;
+
+impl ResponseFormat {
     /// The `content-type` to send.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
@@ -31,19 +34,19 @@ impl AnswerType {
     }
 
     /// The type of a stream.
-    pub(crate) fn of(kind: Kind) -> Self {
+    pub(crate) fn of(kind: StreamFormat) -> Self {
         match kind {
-            Kind::EventStream => Self::EventStream,
-            Kind::Multipart(form) => Self::Multipart(form),
+            StreamFormat::EventStream => Self::EventStream,
+            StreamFormat::Multipart(form) => Self::Multipart(form),
         }
     }
 
     /// How results are streamed, if this is a stream.
-    pub(crate) fn stream(self) -> Option<Kind> {
+    pub(crate) fn stream(self) -> Option<StreamFormat> {
         match self {
             Self::GraphqlResponse | Self::Json => None,
-            Self::EventStream => Some(Kind::EventStream),
-            Self::Multipart(form) => Some(Kind::Multipart(form)),
+            Self::EventStream => Some(StreamFormat::EventStream),
+            Self::Multipart(form) => Some(StreamFormat::Multipart(form)),
         }
     }
 
@@ -55,36 +58,36 @@ impl AnswerType {
 
 /// What a client accepts, best first, for each of the two things that an operation can be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedFormats {
     /// For a query or mutation. A stream only where the client prefers server-sent events, or takes nothing else.
-    pub(crate) result: AnswerType,
+    pub(crate) result: ResponseFormat,
     /// For a subscription, which other types cannot answer. `None`: nothing acceptable is a stream.
-    pub(crate) stream: Option<Kind>,
+    pub(crate) stream: Option<StreamFormat>,
 }
 
 /// The best answer type by the client's `accept` headers; `None`: nothing we have is acceptable.
 ///
 /// No header at all means `application/json`, which every client of the old days understands. So do
 /// wildcards: a browser or `curl` sends them without a thought about GraphQL. Streams are for those who ask.
-pub(crate) fn negotiate(headers: &HeaderMap) -> Option<Accepted> {
+pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AcceptedFormats> {
     let mut values = headers.get_all(ACCEPT).iter();
     match (values.next().map(HeaderValue::as_bytes), values.next()) {
         // What most clients send is not worth taking apart.
         (None | Some(b"application/json" | b"*/*"), None) => {
-            return Some(Accepted { result: AnswerType::Json, stream: None });
+            return Some(AcceptedFormats { result: ResponseFormat::Json, stream: None });
         }
         (Some(b"application/graphql-response+json"), None) => {
-            return Some(Accepted { result: AnswerType::GraphqlResponse, stream: None });
+            return Some(AcceptedFormats { result: ResponseFormat::GraphqlResponse, stream: None });
         }
         _ => {}
     }
     let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let ranges: Vec<Range<'_>> =
-        ranges.flat_map(|value| value.split(',')).take(RANGES_MAX).map(Range::parse).collect();
+    let ranges: Vec<MediaRange<'_>> =
+        ranges.flat_map(|value| value.split(',')).take(RANGES_MAX).map(MediaRange::parse).collect();
     let candidates = [
-        (AnswerType::Json, &["application/json", "application/*", "*/*"][..]),
+        (ResponseFormat::Json, &["application/json", "application/*", "*/*"][..]),
         (
-            AnswerType::GraphqlResponse,
+            ResponseFormat::GraphqlResponse,
             &["application/graphql-response+json", "application/*", "*/*"],
         ),
     ];
@@ -95,7 +98,7 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<Accepted> {
     };
     let mut best = None;
     let mut result = None;
-    for (answer, names) in candidates {
+    for (format, names) in candidates {
         // The most specific range that matches decides, also when it says no.
         let Some((at, range)) = names.iter().find_map(|name| {
             ranges.iter().enumerate().find(|(_, range)| range.media.eq_ignore_ascii_case(name))
@@ -104,7 +107,7 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<Accepted> {
         };
         if is_better(best, range.quality, at) {
             best = Some((range.quality, at));
-            result = Some(answer);
+            result = Some(format);
         }
     }
     let mut best_stream = None;
@@ -116,36 +119,36 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<Accepted> {
             stream = Some(kind);
         }
         // Whoever puts parts first means streams by it. An event stream is an answer to anything.
-        if kind == Kind::EventStream && is_better(best, range.quality, at) {
+        if kind == StreamFormat::EventStream && is_better(best, range.quality, at) {
             best = Some((range.quality, at));
-            result = Some(AnswerType::EventStream);
+            result = Some(ResponseFormat::EventStream);
         }
     }
-    let result = result.or(stream.map(AnswerType::of))?;
-    Some(Accepted { result, stream })
+    let result = result.or(stream.map(ResponseFormat::of))?;
+    Some(AcceptedFormats { result, stream })
 }
 
 /// More media ranges than any client has; what follows is ignored.
 const RANGES_MAX: usize = 64;
 
 /// One element of `accept`.
-struct Range<'a> {
+struct MediaRange<'a> {
     media: &'a str,
     /// In thousandths. 0: not acceptable, such as another charset than ours.
     quality: u16,
     /// The stream that it asks for.
-    stream: Option<Kind>,
+    stream: Option<StreamFormat>,
 }
 
-impl<'a> Range<'a> {
+impl<'a> MediaRange<'a> {
     fn parse(text: &'a str) -> Self {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
         let is_multipart = media.eq_ignore_ascii_case("multipart/mixed");
         let is_event_stream = media.eq_ignore_ascii_case("text/event-stream");
-        let mut stream = is_event_stream.then_some(Kind::EventStream);
+        let mut stream = is_event_stream.then_some(StreamFormat::EventStream);
         if is_multipart {
-            stream = Some(Kind::Multipart(Form::Incremental));
+            stream = Some(StreamFormat::Multipart(MultipartForm::Incremental));
         }
         let mut range = Self { media, quality: 1000, stream };
         let mut charset_known = true;
@@ -159,7 +162,8 @@ impl<'a> Range<'a> {
             } else if is_multipart && name.eq_ignore_ascii_case("subscriptionSpec") {
                 // There is no other version yet.
                 let is_known = matches!(value, "1.0" | "1");
-                range.stream = is_known.then_some(Kind::Multipart(Form::Subscription));
+                range.stream =
+                    is_known.then_some(StreamFormat::Multipart(MultipartForm::Subscription));
             }
         }
         if !charset_known {
@@ -201,22 +205,22 @@ fn thousandths(value: &str) -> u16 {
 mod tests {
     use super::*;
 
-    fn accepted(value: &'static str) -> Option<Accepted> {
+    fn accepted(value: &'static str) -> Option<AcceptedFormats> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(value));
         negotiate(&headers)
     }
 
-    fn accepts(value: &'static str) -> Option<AnswerType> {
+    fn accepts(value: &'static str) -> Option<ResponseFormat> {
         accepted(value).map(|it| it.result)
     }
 
     #[test]
     fn a_subscription_gets_the_best_stream_and_a_query_no_parts_unless_there_is_nothing_else() {
-        use AnswerType::{EventStream, GraphqlResponse, Json, Multipart};
-        let events = Some(Kind::EventStream);
-        let parts = Some(Kind::Multipart(Form::Incremental));
-        let apollo = Some(Kind::Multipart(Form::Subscription));
+        use ResponseFormat::{EventStream, GraphqlResponse, Json, Multipart};
+        let events = Some(StreamFormat::EventStream);
+        let parts = Some(StreamFormat::Multipart(MultipartForm::Incremental));
+        let apollo = Some(StreamFormat::Multipart(MultipartForm::Subscription));
         for (accept, result, stream) in [
             // What @apollo/client, urql, Relay and graphql-sse send.
             (
@@ -233,8 +237,12 @@ mod tests {
                 events,
             ),
             ("text/event-stream", EventStream, events),
-            ("multipart/mixed; subscriptionSpec=\"1.0\"", Multipart(Form::Subscription), apollo),
-            ("multipart/mixed", Multipart(Form::Incremental), parts),
+            (
+                "multipart/mixed; subscriptionSpec=\"1.0\"",
+                Multipart(MultipartForm::Subscription),
+                apollo,
+            ),
+            ("multipart/mixed", Multipart(MultipartForm::Incremental), parts),
             (
                 "multipart/mixed, text/event-stream;q=0.5, application/json;q=0.1",
                 EventStream,
@@ -244,14 +252,14 @@ mod tests {
             ("multipart/mixed;subscriptionSpec=2.0, application/json", Json, None),
             ("*/*", Json, None),
         ] {
-            assert_eq!(accepted(accept), Some(Accepted { result, stream }), "{accept}");
+            assert_eq!(accepted(accept), Some(AcceptedFormats { result, stream }), "{accept}");
         }
         assert_eq!(accepted("multipart/mixed;subscriptionSpec=2.0"), None);
     }
 
     #[test]
     fn the_best_acceptable_type_is_chosen() {
-        use AnswerType::{EventStream, GraphqlResponse, Json};
+        use ResponseFormat::{EventStream, GraphqlResponse, Json};
         for (accept, expected) in [
             ("application/graphql-response+json", Some(GraphqlResponse)),
             (

@@ -11,10 +11,10 @@ use crate::request_extensions::{PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_que
 
 /// A request that is not a well-formed GraphQL request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Malformed {
+pub(crate) enum RequestError {
     /// The reason, as the client gets it.
     #[error("{0}")]
-    Request(String),
+    Malformed(String),
     /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by
     /// hash; clients send the text when they learn this.
     #[error("{PERSISTED_QUERY_NOT_SUPPORTED}")]
@@ -31,7 +31,7 @@ thread_local! {
 
 /// What a body asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Requested {
+pub(crate) enum ParsedRequest {
     /// One operation.
     One(OperationRequest),
     /// Several, as an array.
@@ -43,12 +43,12 @@ pub(crate) enum Requested {
 ///
 /// Variables and extensions are read over and stay slices of the body: which of them the operation declares is not
 /// known yet.
-pub(crate) fn from_json(body: &Bytes, batch_max: usize) -> Result<Requested, Malformed> {
+pub(crate) fn parse_body(body: &Bytes, batch_max: usize) -> Result<ParsedRequest, RequestError> {
     match body.trim_ascii_start().first() {
-        Some(b'[') => batch(body, batch_max).map(Requested::Batch),
-        _ => operation(body).map(Requested::One).map_err(|error| match error {
-            NotAnOperation::Invalid(error) => invalid(&error),
-            NotAnOperation::NotAnObject => Malformed::Request(
+        Some(b'[') => parse_batch(body, batch_max).map(ParsedRequest::Batch),
+        _ => parse_operation(body).map(ParsedRequest::One).map_err(|error| match error {
+            NotAnOperation::Invalid(error) => invalid_json(&error),
+            NotAnOperation::NotAnObject => RequestError::Malformed(
                 "the request body must be a JSON object with the member `query`".to_owned(),
             ),
             NotAnOperation::Member(malformed) => malformed,
@@ -56,13 +56,14 @@ pub(crate) fn from_json(body: &Bytes, batch_max: usize) -> Result<Requested, Mal
     }
 }
 
-fn invalid(error: &astjson::ParseError) -> Malformed {
-    Malformed::Request(format!("the request body is not valid JSON: {error}"))
+fn invalid_json(error: &astjson::ParseError) -> RequestError {
+    RequestError::Malformed(format!("the request body is not valid JSON: {error}"))
 }
 
-fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malformed> {
-    let refuse =
-        |reason: String| Err(Malformed::Request(format!("the request body is an array: {reason}")));
+fn parse_batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, RequestError> {
+    let refuse = |reason: String| {
+        Err(RequestError::Malformed(format!("the request body is an array: {reason}")))
+    };
     if batch_max == 0 {
         return refuse(
             "batches of operations are turned off (`http.batching`), send one object with `query`"
@@ -76,7 +77,7 @@ fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malfor
             elements.push(element);
         }
     });
-    read.map_err(|error| invalid(&error))?;
+    read.map_err(|error| invalid_json(&error))?;
     if count == 0 {
         return refuse("it has no operation in it".to_owned());
     }
@@ -87,18 +88,18 @@ fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malfor
         ));
     }
     let operations = elements.iter().enumerate().map(|(index, element)| {
-        operation(element).map_err(|error| {
+        parse_operation(element).map_err(|error| {
             let reason = match error {
-                NotAnOperation::Invalid(error) => invalid(&error).to_string(),
+                NotAnOperation::Invalid(error) => invalid_json(&error).to_string(),
                 NotAnOperation::NotAnObject => {
                     "it must be a JSON object with the member `query`".to_owned()
                 }
-                NotAnOperation::Member(Malformed::PersistedQuery { .. }) => {
-                    return Malformed::PersistedQuery { batch: Some(count) };
+                NotAnOperation::Member(RequestError::PersistedQuery { .. }) => {
+                    return RequestError::PersistedQuery { batch: Some(count) };
                 }
-                NotAnOperation::Member(Malformed::Request(reason)) => reason,
+                NotAnOperation::Member(RequestError::Malformed(reason)) => reason,
             };
-            Malformed::Request(format!("operation {index} of the batch: {reason}"))
+            RequestError::Malformed(format!("operation {index} of the batch: {reason}"))
         })
     });
     operations.collect()
@@ -111,10 +112,10 @@ enum NotAnOperation {
     /// It is something else than an object.
     NotAnObject,
     /// A member is missing, or not what it must be.
-    Member(Malformed),
+    Member(RequestError),
 }
 
-fn operation(text: &Bytes) -> Result<OperationRequest, NotAnOperation> {
+fn parse_operation(text: &Bytes) -> Result<OperationRequest, NotAnOperation> {
     let mut members: [Option<Bytes>; PARAMETERS.len()] = Default::default();
     let kind = astjson::outline_members(text, |key, value| {
         // Of several members with one key, the last counts.
@@ -134,23 +135,23 @@ fn operation_of(
     operation_name: Option<Bytes>,
     variables: Option<Bytes>,
     extensions: Option<Bytes>,
-) -> Result<OperationRequest, Malformed> {
-    let extensions = object("extensions", extensions)?;
+) -> Result<OperationRequest, RequestError> {
+    let extensions = object_member("extensions", extensions)?;
     Ok(OperationRequest {
-        query: match string("query", query)? {
+        query: match string_member("query", query)? {
             Some(query) => query.into_string().into(),
             None if has_persisted_query(&extensions) => {
-                return Err(Malformed::PersistedQuery { batch: None });
+                return Err(RequestError::PersistedQuery { batch: None });
             }
             None => {
-                return Err(Malformed::Request(
+                return Err(RequestError::Malformed(
                     "the request has no `query`: it must be a string with a GraphQL document"
                         .to_owned(),
                 ));
             }
         },
-        operation_name: string("operationName", operation_name)?,
-        variables: object("variables", variables)?,
+        operation_name: string_member("operationName", operation_name)?,
+        variables: object_member("variables", variables)?,
         extensions,
     })
 }
@@ -159,7 +160,7 @@ fn operation_of(
 const PARAMETERS: [&str; 4] = ["query", "operationName", "variables", "extensions"];
 
 /// Reads the parameters of a URL: `?query=…&variables=…`.
-pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Malformed> {
+pub(crate) fn parse_query_string(parameters: &str) -> Result<OperationRequest, RequestError> {
     let mut request = OperationRequest::default();
     let mut query = None;
     let mut seen = Vec::new();
@@ -167,7 +168,7 @@ pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Ma
         if let Some(known) = PARAMETERS.into_iter().find(|known| *known == name) {
             // Which of two counts is a matter of taste, and whoever checked the URL before us may have another.
             if seen.contains(&known) {
-                return Err(Malformed::Request(format!(
+                return Err(RequestError::Malformed(format!(
                     "the URL has the parameter `{known}` twice"
                 )));
             }
@@ -176,28 +177,28 @@ pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Ma
         match &*name {
             "query" => query = Some(value.into_owned()),
             "operationName" if !value.is_empty() => request.operation_name = Some(value.into()),
-            "variables" => request.variables = json_object("variables", &value)?,
-            "extensions" => request.extensions = json_object("extensions", &value)?,
+            "variables" => request.variables = object_parameter("variables", &value)?,
+            "extensions" => request.extensions = object_parameter("extensions", &value)?,
             _ => {}
         }
     }
     request.query = match query {
         Some(query) => query.into(),
         None if has_persisted_query(&request.extensions) => {
-            return Err(Malformed::PersistedQuery { batch: None });
+            return Err(RequestError::PersistedQuery { batch: None });
         }
         None => {
             let reason = "the URL has no parameter `query` with a GraphQL document";
-            return Err(Malformed::Request(reason.to_owned()));
+            return Err(RequestError::Malformed(reason.to_owned()));
         }
     };
     Ok(request)
 }
 
 /// The string that a member is, or nothing where it is null or absent.
-fn string(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, Malformed> {
+fn string_member(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, RequestError> {
     let Some(value) = value.filter(|value| **value != *b"null") else { return Ok(None) };
-    let not_a_string = || Malformed::Request(format!("`{name}` must be a string"));
+    let not_a_string = || RequestError::Malformed(format!("`{name}` must be a string"));
     if value.first() != Some(&b'"') {
         return Err(not_a_string());
     }
@@ -210,29 +211,29 @@ fn string(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, Malforme
 }
 
 /// The text of the object that a member is, or nothing where it is null or absent.
-fn object(name: &str, value: Option<Bytes>) -> Result<Bytes, Malformed> {
+fn object_member(name: &str, value: Option<Bytes>) -> Result<Bytes, RequestError> {
     match value {
         None => Ok(Bytes::new()),
         Some(value) => match value.first() {
             Some(b'n') => Ok(Bytes::new()),
             Some(b'{') => Ok(value),
-            _ => Err(Malformed::Request(format!("`{name}` must be a JSON object"))),
+            _ => Err(RequestError::Malformed(format!("`{name}` must be a JSON object"))),
         },
     }
 }
 
-fn json_object(name: &str, text: &str) -> Result<Bytes, Malformed> {
+fn object_parameter(name: &str, text: &str) -> Result<Bytes, RequestError> {
     if text.is_empty() {
         return Ok(Bytes::new());
     }
     let text = Bytes::copy_from_slice(text.as_bytes());
     let kind = astjson::outline_members(&text, |_, _| {}).map_err(|error| {
-        Malformed::Request(format!("parameter `{name}` is not valid JSON: {error}"))
+        RequestError::Malformed(format!("parameter `{name}` is not valid JSON: {error}"))
     })?;
     match kind {
         Kind::Null => Ok(Bytes::new()),
         Kind::Object => Ok(text),
-        _ => Err(Malformed::Request(format!("parameter `{name}` must be a JSON object"))),
+        _ => Err(RequestError::Malformed(format!("parameter `{name}` must be a JSON object"))),
     }
 }
 
@@ -245,8 +246,8 @@ mod tests {
         let body =
             br#"{"query":"{ a }","operationName":null,"variables":{"x":[1.0]},"extensions":null}"#;
         assert_eq!(
-            from_json(&Bytes::from_static(body), 0),
-            Ok(Requested::One(OperationRequest {
+            parse_body(&Bytes::from_static(body), 0),
+            Ok(ParsedRequest::One(OperationRequest {
                 query: Bytes::from_static(b"{ a }"),
                 operation_name: None,
                 variables: Bytes::from_static(br#"{"x":[1.0]}"#),
@@ -267,8 +268,8 @@ mod tests {
             (r#"{"query":"{a}","variables":[]}"#, "`variables` must be a JSON object"),
             (r#"{"query":"{a}","extensions":"x"}"#, "`extensions` must be a JSON object"),
         ] {
-            let Err(Malformed::Request(message)) =
-                from_json(&Bytes::from_static(body.as_bytes()), 0)
+            let Err(RequestError::Malformed(message)) =
+                parse_body(&Bytes::from_static(body.as_bytes()), 0)
             else {
                 panic!("{body} was accepted");
             };
@@ -278,14 +279,14 @@ mod tests {
 
     #[test]
     fn a_batch_is_an_array_of_some_operations_and_not_too_many() {
-        let batch = |body: &'static str| from_json(&Bytes::from_static(body.as_bytes()), 2);
+        let batch = |body: &'static str| parse_body(&Bytes::from_static(body.as_bytes()), 2);
         let query = |text: &'static str| OperationRequest {
             query: Bytes::from_static(text.as_bytes()),
             ..OperationRequest::default()
         };
         assert_eq!(
             batch(r#"[{"query":"{ a }"},{"query":"{ b }"}]"#),
-            Ok(Requested::Batch(vec![query("{ a }"), query("{ b }")]))
+            Ok(ParsedRequest::Batch(vec![query("{ a }"), query("{ b }")]))
         );
         for (body, expected) in [
             ("[]", "it has no operation in it"),
@@ -294,7 +295,7 @@ mod tests {
             (r#"[{}]"#, "operation 0 of the batch: the request has no `query`"),
             (r#"[[{"query":"{ a }"}]]"#, "operation 0 of the batch: it must be a JSON object"),
         ] {
-            let Err(Malformed::Request(message)) = batch(body) else {
+            let Err(RequestError::Malformed(message)) = batch(body) else {
                 panic!("{body} was accepted")
             };
             assert!(message.contains(expected), "{body}: {message}");
@@ -304,21 +305,21 @@ mod tests {
     #[test]
     fn a_hash_in_place_of_a_text_is_told_from_a_request_without_one() {
         let body = r#"{"operationName":"A","extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}}"#;
-        let read = |body: &str, batch_max| from_json(&Bytes::from(body.to_owned()), batch_max);
-        assert_eq!(read(body, 0), Err(Malformed::PersistedQuery { batch: None }));
+        let read = |body: &str, batch_max| parse_body(&Bytes::from(body.to_owned()), batch_max);
+        assert_eq!(read(body, 0), Err(RequestError::PersistedQuery { batch: None }));
         let batch = format!("[{{\"query\":\"{{ a }}\"}},{body}]");
-        assert_eq!(read(&batch, 9), Err(Malformed::PersistedQuery { batch: Some(2) }));
+        assert_eq!(read(&batch, 9), Err(RequestError::PersistedQuery { batch: Some(2) }));
         let by_get = "extensions=%7B%22persistedQuery%22%3A%7B%7D%7D";
-        assert_eq!(from_query_string(by_get), Err(Malformed::PersistedQuery { batch: None }));
+        assert_eq!(parse_query_string(by_get), Err(RequestError::PersistedQuery { batch: None }));
         let with_text = r#"{"query":"{ a }","extensions":{"persistedQuery":{"version":1}}}"#;
         assert!(read(with_text, 0).is_ok());
-        assert!(matches!(read(r#"{"extensions":{}}"#, 0), Err(Malformed::Request(_))));
+        assert!(matches!(read(r#"{"extensions":{}}"#, 0), Err(RequestError::Malformed(_))));
     }
 
     #[test]
     fn url_parameters_are_decoded() {
         let request =
-            from_query_string("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
+            parse_query_string("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
         assert_eq!(
             request,
             Ok(OperationRequest {
@@ -327,9 +328,9 @@ mod tests {
                 ..OperationRequest::default()
             })
         );
-        assert!(from_query_string("").is_err());
-        assert!(from_query_string("query=%7Ba%7D&variables=7").is_err());
-        assert!(from_query_string("query=%7Ba%7D&cache=1&cache=2").is_ok());
-        assert!(from_query_string("query=%7Ba%7D&query=%7Bb%7D").is_err());
+        assert!(parse_query_string("").is_err());
+        assert!(parse_query_string("query=%7Ba%7D&variables=7").is_err());
+        assert!(parse_query_string("query=%7Ba%7D&cache=1&cache=2").is_ok());
+        assert!(parse_query_string("query=%7Ba%7D&query=%7Bb%7D").is_err());
     }
 }

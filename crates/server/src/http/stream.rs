@@ -12,7 +12,7 @@ use net::TlsSession;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::patient::Patient;
+use super::write_timeout::WriteTimeout;
 
 /// A connection of a client.
 #[derive(Debug)]
@@ -25,11 +25,11 @@ pub(crate) struct ClientStream {
 #[derive(Debug)]
 pub(crate) enum Carrier {
     /// TCP as it is.
-    Tcp(Patient<TcpStream>),
+    Tcp(WriteTimeout<TcpStream>),
     /// TLS over TCP. Boxed: its state is some hundred times larger than a socket.
-    Tls(Box<TlsServerStream<Patient<TcpStream>>>),
+    Tls(Box<TlsServerStream<WriteTimeout<TcpStream>>>),
     /// A Unix domain socket.
-    Unix(Patient<UnixStream>),
+    Unix(WriteTimeout<UnixStream>),
 }
 
 /// What a client speaks.
@@ -87,7 +87,7 @@ impl ClientStream {
     ///
     /// # Errors
     /// If the connection breaks.
-    pub(crate) async fn protocol(&mut self) -> io::Result<Option<Protocol>> {
+    pub(crate) async fn detect_protocol(&mut self) -> io::Result<Option<Protocol>> {
         if let Carrier::Tls(stream) = &self.carrier {
             match net::negotiated_protocol(stream) {
                 Some(ALPN_HTTP2) => return Ok(Some(Protocol::Http2)),
@@ -99,7 +99,7 @@ impl ClientStream {
         loop {
             let known = usize::from(self.early.to);
             if self.early.bytes[..known] != PREFACE[..known] {
-                let is_other = is_no_request(&self.early.bytes[..known]);
+                let is_other = is_another_protocol(&self.early.bytes[..known]);
                 return Ok(Some(if is_other { Protocol::Other } else { Protocol::Http1 }));
             }
             if known == PREFACE.len() {
@@ -116,7 +116,7 @@ impl ClientStream {
 
 /// Has a line begun whose second word is no request target (RFC 9112, section 3.2)? Then it is not a bad request
 /// of HTTP/1.1, which would be answered, but another protocol. What cannot be told from so few bytes is none.
-fn is_no_request(first: &[u8]) -> bool {
+fn is_another_protocol(first: &[u8]) -> bool {
     let mut words = first.split(u8::is_ascii_whitespace);
     let (Some(method), Some(target), Some(_)) = (words.next(), words.next(), words.next()) else {
         return false;
@@ -232,10 +232,10 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
 
-    async fn told(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
+    async fn detect(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
         let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
-        let patience = Duration::from_secs(60);
-        let mut stream = ClientStream::new(Carrier::Unix(Patient::new(ours, patience)));
+        let stall_time_max = Duration::from_secs(60);
+        let mut stream = ClientStream::new(Carrier::Unix(WriteTimeout::new(ours, stall_time_max)));
         let talking = async {
             for part in parts {
                 theirs.write_all(part).await.expect("room");
@@ -244,7 +244,7 @@ mod tests {
             drop(theirs);
         };
         let listening = async {
-            let protocol = stream.protocol().await.expect("no error");
+            let protocol = stream.detect_protocol().await.expect("no error");
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).await.expect("no error");
             (protocol, rest)
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_protocol_is_told_from_the_first_bytes_and_none_of_them_is_lost() {
+    async fn the_protocol_is_other_from_the_first_bytes_and_none_of_them_is_lost() {
         for (parts, protocol) in [
             (&[&PREFACE[..], b"rest"][..], Some(Protocol::Http2)),
             (&[&PREFACE[..1], &PREFACE[1..20], &PREFACE[20..]], Some(Protocol::Http2)),
@@ -263,12 +263,12 @@ mod tests {
             (&[b"PRI"], Some(Protocol::Http1)),
             (&[], None),
         ] {
-            assert_eq!(told(parts).await, (protocol, parts.concat()));
+            assert_eq!(detect(parts).await, (protocol, parts.concat()));
         }
     }
 
     #[tokio::test]
-    async fn who_begins_like_neither_protocol_is_told_from_who_sends_a_bad_request() {
+    async fn who_begins_like_neither_protocol_is_other_from_who_sends_a_bad_request() {
         let cases: [(&[u8], bool); 11] = [
             (b"INVALID CONNECTION PREFACE\r\n\r\n", true),
             (b"SSH 2 0\r\n", true),
@@ -283,8 +283,8 @@ mod tests {
             (b"GET  HTTP/1.1\r\n\r\n", false),
         ];
         for (sent, is_another) in cases {
-            let is_told = told(&[sent]).await.0 == Some(Protocol::Other);
-            assert_eq!(is_told, is_another, "{}", sent.escape_ascii());
+            let is_other = detect(&[sent]).await.0 == Some(Protocol::Other);
+            assert_eq!(is_other, is_another, "{}", sent.escape_ascii());
         }
     }
 }

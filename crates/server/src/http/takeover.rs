@@ -10,7 +10,7 @@ use crate::connections::ConnectionPermit;
 
 /// A connection that has left HTTP.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct TakenOver {
     /// The stream, on which the last head of HTTP has been written.
     pub(crate) stream: ClientStream,
     /// The bytes that the client sent behind its request.
@@ -19,17 +19,22 @@ pub(crate) struct Left {
     pub(crate) permit: ConnectionPermit,
 }
 
+// Alias for callers that still use the old name.
+pub(crate) use TakenOver as Left;
+
 /// The work that serves a connection after the last head of HTTP has been written on it.
-pub(crate) struct Takeover(Box<dyn FnOnce(Left) -> LocalFuture<'static, ()> + Send>);
+pub(crate) struct Takeover(Box<dyn FnOnce(TakenOver) -> LocalFuture<'static, ()> + Send>);
 
 impl Takeover {
     /// `run` gets the connection and returns when it has ended or is served elsewhere.
-    pub(crate) fn new(run: impl FnOnce(Left) -> LocalFuture<'static, ()> + Send + 'static) -> Self {
+    pub(crate) fn new(
+        run: impl FnOnce(TakenOver) -> LocalFuture<'static, ()> + Send + 'static,
+    ) -> Self {
         Self(Box::new(run))
     }
 
     /// Hands the connection over.
-    pub(super) async fn run(self, left: Left) {
+    pub(super) async fn run(self, left: TakenOver) {
         (self.0)(left).await;
     }
 }

@@ -95,9 +95,9 @@ fn a_compressed_request_that_is_a_bomb_or_broken_or_unknown_is_refused() {
         gzip: 400 []
         {"errors":[{"message":"the request body: it is not valid gzip: unexpected end of file","extensions":{"code":"BAD_REQUEST"}}]}
         compress: 415 [zstd, br, gzip, deflate]
-        {"errors":[{"message":"the request body is compressed in a way that is not known here: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the compression of the request body is not supported: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
         gzip, gzip: 415 [zstd, br, gzip, deflate]
-        {"errors":[{"message":"the request body is compressed in a way that is not known here: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the compression of the request body is not supported: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
     "#]].assert_eq(&outcomes);
 }
 

@@ -7,28 +7,28 @@ use std::task::{Context, Poll};
 use astjson::{Document, PathSegment};
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError, Payload};
+use http::StatusCode;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
-use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use super::cache_control;
-use super::media::AnswerType;
+use super::media::ResponseFormat;
 use super::takeover::Takeover;
 use crate::refusal;
 
 /// The body of every answer.
 #[derive(Debug)]
-pub(crate) enum AnswerBody {
+pub(crate) enum ResponseBody {
     /// All of it.
     Whole(Bytes),
     /// Pieces as they come; the sender's end is the body's end.
     Stream(mpsc::Receiver<Bytes>),
     /// None by HTTP: once the head is written the connection is something else. HTTP/1.1 only.
-    Leaving(Takeover),
+    Takeover(Takeover),
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -42,7 +42,7 @@ impl Body for AnswerBody {
             Self::Stream(pieces) => {
                 pieces.poll_recv(context).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
             }
-            Self::Leaving(_) => Poll::Ready(None),
+            Self::Takeover(_) => Poll::Ready(None),
         }
     }
 
@@ -50,7 +50,7 @@ impl Body for AnswerBody {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Stream(_) => false,
-            Self::Leaving(_) => true,
+            Self::Takeover(_) => true,
         }
     }
 
@@ -58,26 +58,37 @@ impl Body for AnswerBody {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Stream(_) => SizeHint::default(),
-            Self::Leaving(_) => SizeHint::with_exact(0),
+            Self::Takeover(_) => SizeHint::with_exact(0),
         }
     }
 }
 
+// Aliases for callers that still use the old names.
+pub(crate) use {Response as Answer, ResponseBody as AnswerBody};
+
+impl ResponseBody {
+    // Alias for callers that still use the old name.
+    #[allow(non_snake_case, reason = "an alias of a variant")]
+    pub(crate) fn Leaving(takeover: Takeover) -> Self {
+        Self::Takeover(takeover)
+    }
+}
+
 /// An answer to a client.
-pub(crate) type Answer = Response<AnswerBody>;
+pub(crate) type Response = http::Response<ResponseBody>;
 
 /// A payload. A request error under `application/graphql-response+json` has a status of its own.
-pub(crate) fn payload(payload: Payload, media: AnswerType) -> Answer {
+pub(crate) fn payload(payload: Payload, media: ResponseFormat) -> Response {
     let is_refused = payload.errors > 0 && is_refused(&payload.bytes);
-    let mut answer = with_type(StatusCode::OK, media.content_type(), payload.bytes);
+    let mut response = with_type(StatusCode::OK, media.content_type(), payload.bytes);
     if is_refused {
-        *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     }
     for (name, value) in payload.headers.iter().flat_map(|it| it.iter()) {
-        answer.headers_mut().append(name.clone(), value.clone());
+        response.headers_mut().append(name.clone(), value.clone());
     }
-    answer
+    response
 }
 
 /// True if a response has nothing but refusals: a queue for a subgraph was full (`OVERLOADED`), and no root field has a
@@ -124,17 +135,17 @@ fn all_have_code(errors: &Bytes, code: &str) -> bool {
 /// no GraphQL request at all, which callers say by `malformed` (GraphQL over HTTP, section 6.4.1).
 pub(crate) fn request_errors(
     errors: &[GraphqlError],
-    media: AnswerType,
+    media: ResponseFormat,
     malformed: bool,
-) -> Answer {
+) -> Response {
     if is_overloaded(errors) {
         return overloaded(errors, media);
     }
     let status = match (media, errors.first()) {
-        (AnswerType::Json, Some(error)) if is_about_the_sender(error) => {
+        (ResponseFormat::Json, Some(error)) if is_about_the_sender(error) => {
             refusal::status(error.code)
         }
-        (AnswerType::Json, _) if !malformed => StatusCode::OK,
+        (ResponseFormat::Json, _) if !malformed => StatusCode::OK,
         (_, Some(error)) => refusal::status(error.code),
         (_, None) => StatusCode::INTERNAL_SERVER_ERROR,
     };
@@ -148,10 +159,10 @@ pub(crate) fn is_overloaded(errors: &[GraphqlError]) -> bool {
 
 /// A refusal for want of room: status 503 with `retry-after`, whatever the media type, because proxies and clients that
 /// retry look at the status.
-pub(crate) fn overloaded(errors: &[GraphqlError], media: AnswerType) -> Answer {
-    let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, errors, media);
-    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
-    answer
+pub(crate) fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Response {
+    let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, errors, media);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    response
 }
 
 /// How many seconds a client should wait after a refusal for want of room: queues are emptied within one.
@@ -163,71 +174,70 @@ fn is_about_the_sender(error: &GraphqlError) -> bool {
 }
 
 /// Request errors with a status that the HTTP layer chose.
-pub(crate) fn refused(status: StatusCode, errors: &[GraphqlError], media: AnswerType) -> Answer {
+pub(crate) fn refused(
+    status: StatusCode,
+    errors: &[GraphqlError],
+    media: ResponseFormat,
+) -> Response {
     // Before a stream begins an error is a plain document.
     with_type(status, media.whole().content_type(), execute::request_error(errors).bytes)
 }
 
 /// 405 with the methods that are allowed.
-pub(crate) fn method_not_allowed(allowed: &'static str, error: &GraphqlError) -> Answer {
+pub(crate) fn method_not_allowed(allowed: &'static str, error: &GraphqlError) -> Response {
     let errors = std::slice::from_ref(error);
-    let mut answer = refused(StatusCode::METHOD_NOT_ALLOWED, errors, AnswerType::Json);
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-    answer
+    let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, errors, ResponseFormat::Json);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
 }
 
 /// A mutation that did not come by POST.
-pub(crate) fn mutation_by_get() -> Answer {
+pub(crate) fn mutation_by_get() -> Response {
     let message =
         "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";
     method_not_allowed("POST", &GraphqlError::new(ErrorCode::BadRequest, message))
 }
 
 /// What may be asked, for whoever asks that.
-pub(crate) fn options(allowed: &'static str) -> Answer {
-    let mut answer = empty(StatusCode::NO_CONTENT);
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-    answer
+pub(crate) fn options(allowed: &'static str) -> Response {
+    let mut response = empty(StatusCode::NO_CONTENT);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
 }
 
 /// Answers of the endpoint are for the one who asked, and differ by `accept`. Event streams say more about
 /// caching themselves. A rule for headers of subgraphs may allow caches to store what is not personal.
-pub(crate) fn keep_out_of_caches(answer: &mut Answer, is_personal: bool) {
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+pub(crate) fn keep_out_of_caches(response: &mut Response, is_personal: bool) {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
-    let headers = answer.headers_mut();
+    let headers = response.headers_mut();
     cache_control::restrict(headers, is_personal);
     headers.append(VARY, HeaderValue::from_static("accept"));
 }
 
 /// Text for people.
-pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response {
     with_type(status, "text/plain; charset=utf-8", text.into())
 }
 
 /// No body.
-pub(crate) fn empty(status: StatusCode) -> Answer {
-    let mut answer = Response::new(AnswerBody::Whole(Bytes::new()));
-    *answer.status_mut() = status;
-    answer
+pub(crate) fn empty(status: StatusCode) -> Response {
+    let mut response = http::Response::new(ResponseBody::Whole(Bytes::new()));
+    *response.status_mut() = status;
+    response
 }
 
 /// Any body.
-pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
-    let mut answer = Response::new(AnswerBody::Whole(body));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    answer
+pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Response {
+    let mut response = http::Response::new(ResponseBody::Whole(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
 }
 
 /// The methods of the endpoint, for `allow`. PUT and DELETE belong to streams that carry several operations.
 pub(crate) const ENDPOINT_METHODS: &str = "GET, POST, PUT, DELETE, OPTIONS";
-
-/// Is this a method of the endpoint?
-pub(crate) fn is_endpoint_method(method: &Method) -> bool {
-    [Method::GET, Method::POST].contains(method)
-}
 
 #[cfg(test)]
 mod tests {

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use prepare::OperationRequest;
 
-use super::request::Requested;
+use super::request::ParsedRequest;
 
-/// Places of the table. A body has one; who comes later takes it. At most 64 × 2 × [`BODY_BYTES_MAX`] = 2 MiB
+/// Places of the cache. A body has one; who comes later takes it. At most 64 × 2 × [`BODY_BYTES_MAX`] = 2 MiB
 /// a core.
-const PLACES: usize = 64;
+const ENTRIES: usize = 64;
 
 /// Longer bodies are read each time. Documents that clients send are mostly under 4 KiB.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -24,50 +24,50 @@ const BODY_BYTES_MAX: usize = 16 << 10;
 /// that never come again (every one with other variables) push nothing out.
 const CANDIDATES: usize = 512;
 
-struct Known {
+struct CachedRequest {
     hash: u64,
     body: Box<[u8]>,
     request: OperationRequest,
 }
 
-struct Table {
+struct RequestCache {
     hasher: RandomState,
-    known: Vec<Option<Known>>,
+    entries: Vec<Option<CachedRequest>>,
     candidates: Vec<u64>,
 }
 
 thread_local! {
-    static TABLE: RefCell<Table> = RefCell::new(Table {
+    static CACHE: RefCell<RequestCache> = RefCell::new(RequestCache {
         hasher: RandomState::default(),
-        known: std::iter::repeat_with(|| None).take(PLACES).collect(),
+        entries: std::iter::repeat_with(|| None).take(ENTRIES).collect(),
         candidates: vec![0; CANDIDATES],
     });
 }
 
 /// What `body` says: known, or read by `read` and, if it is one operation, kept from the second time on.
-pub(crate) fn recall<E>(
+pub(crate) fn find_or_parse<E>(
     body: Bytes,
-    read: impl FnOnce(Bytes) -> Result<Requested, E>,
-) -> Result<Requested, E> {
+    parse: impl FnOnce(Bytes) -> Result<ParsedRequest, E>,
+) -> Result<ParsedRequest, E> {
     if body.len() > BODY_BYTES_MAX {
-        return read(body);
+        return parse(body);
     }
-    TABLE.with_borrow_mut(|table| {
-        let hash = table.hasher.hash_one(&*body);
-        let place = &mut table.known[hash as usize % PLACES];
-        if let Some(known) = place
+    CACHE.with_borrow_mut(|cache| {
+        let hash = cache.hasher.hash_one(&*body);
+        let entry = &mut cache.entries[hash as usize % ENTRIES];
+        if let Some(known) = entry
             && known.hash == hash
             && *known.body == *body
         {
-            return Ok(Requested::One(known.request.clone()));
+            return Ok(ParsedRequest::One(known.request.clone()));
         }
-        let candidate = &mut table.candidates[(hash >> 32) as usize % CANDIDATES];
+        let candidate = &mut cache.candidates[(hash >> 32) as usize % CANDIDATES];
         if std::mem::replace(candidate, hash) != hash {
-            return read(body);
+            return parse(body);
         }
-        let request = match read(body.clone())? {
-            Requested::One(request) => request,
-            batch @ Requested::Batch(_) => return Ok(batch),
+        let request = match parse(body.clone())? {
+            ParsedRequest::One(request) => request,
+            batch @ ParsedRequest::Batch(_) => return Ok(batch),
         };
         // Texts of its own: slices would keep the buffer of a connection.
         let own = |text: &Bytes| Bytes::copy_from_slice(text);
@@ -77,8 +77,8 @@ pub(crate) fn recall<E>(
             variables: own(&request.variables),
             extensions: own(&request.extensions),
         };
-        *place = Some(Known { hash, body: (&*body).into(), request: request.clone() });
-        Ok(Requested::One(request))
+        *entry = Some(CachedRequest { hash, body: (&*body).into(), request: request.clone() });
+        Ok(ParsedRequest::One(request))
     })
 }
 
@@ -88,15 +88,15 @@ mod tests {
 
     use super::*;
 
-    fn one(query: Bytes) -> Requested {
-        Requested::One(OperationRequest { query, ..OperationRequest::default() })
+    fn one(query: Bytes) -> ParsedRequest {
+        ParsedRequest::One(OperationRequest { query, ..OperationRequest::default() })
     }
 
     #[test]
     fn a_body_is_read_twice_and_then_known() {
         let times = Cell::new(0);
         let ask = |body: &'static str| {
-            recall(Bytes::from_static(body.as_bytes()), |body| {
+            find_or_parse(Bytes::from_static(body.as_bytes()), |body| {
                 times.set(times.get() + 1);
                 Ok::<_, ()>(one(body))
             })
@@ -110,8 +110,8 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_known() {
         for _ in 0..4 {
-            let answer = recall(Bytes::from_static(b"["), |_| Err("no"));
-            assert_eq!(answer, Err("no"));
+            let response = find_or_parse(Bytes::from_static(b"["), |_| Err("no"));
+            assert_eq!(response, Err("no"));
         }
     }
 
@@ -120,8 +120,8 @@ mod tests {
         for round in 0..3 {
             for number in 0..2_000 {
                 let body = Bytes::from(format!("{{\"query\":\"{number}\"}}"));
-                let answer = recall(body.clone(), |query| Ok::<_, ()>(one(query)));
-                assert_eq!(answer, Ok(one(body)), "{round}");
+                let response = find_or_parse(body.clone(), |query| Ok::<_, ()>(one(query)));
+                assert_eq!(response, Ok(one(body)), "{round}");
             }
         }
     }

@@ -9,63 +9,62 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
-use http::Response;
 use http::header::DATE;
 use http::response::Parts;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::answer::{Answer, AnswerBody};
+use super::response::{Response, ResponseBody};
 use super::stream::ClientStream;
 use super::takeover::Takeover;
 
 /// What the service of a connection and who drives it tell each other. Clones are one.
 #[derive(Clone, Default)]
-pub(super) struct Departure(Rc<State>);
+pub(super) struct Handover(Rc<HandoverState>);
 
 #[derive(Default)]
-struct State {
-    answer: RefCell<Option<(Parts, Takeover)>>,
+struct HandoverState {
+    response: RefCell<Option<(Parts, Takeover)>>,
     /// Bytes may wait in the library, or in what carries the connection.
     is_writing: Cell<bool>,
 }
 
-impl Departure {
+impl Handover {
     /// The answer, unless the connection is to leave with it. Then there is never one.
-    pub(super) async fn unless_leaving(&self, answer: Answer) -> Answer {
-        match answer.into_parts() {
-            (head, AnswerBody::Leaving(takeover)) => {
-                *self.0.answer.borrow_mut() = Some((head, takeover));
+    pub(super) async fn intercept(&self, response: Response) -> Response {
+        match response.into_parts() {
+            (head, ResponseBody::Takeover(takeover)) => {
+                *self.0.response.borrow_mut() = Some((head, takeover));
                 std::future::pending().await
             }
-            (head, body) => Response::from_parts(head, body),
+            (head, body) => http::Response::from_parts(head, body),
         }
     }
 
     /// Is the connection to leave, and has all gone that was written before?
-    pub(super) fn is_due(&self) -> bool {
-        !self.0.is_writing.get() && self.0.answer.borrow().is_some()
+    pub(super) fn is_ready(&self) -> bool {
+        !self.0.is_writing.get() && self.0.response.borrow().is_some()
     }
 
     /// Takes the last head of the connection and its takeover.
     pub(super) fn take(&self) -> Option<(Parts, Takeover)> {
-        self.0.answer.borrow_mut().take()
+        self.0.response.borrow_mut().take()
     }
 }
 
 /// The stream of a connection that may leave. The library flushes it only when it has handed over everything, and it
 /// tries to after each step.
-pub(super) struct Watched {
+pub(super) struct FlushTrackedStream {
     pub(super) stream: ClientStream,
-    pub(super) departure: Departure,
+    pub(super) handover: Handover,
 }
 
-impl Watched {
+impl FlushTrackedStream {
     fn stream(self: Pin<&mut Self>) -> Pin<&mut ClientStream> {
         Pin::new(&mut self.get_mut().stream)
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for FlushTrackedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -75,13 +74,13 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for FlushTrackedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.departure.0.is_writing.set(true);
+        self.handover.0.is_writing.set(true);
         self.stream().poll_write(context, bytes)
     }
 
@@ -90,7 +89,7 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.departure.0.is_writing.set(true);
+        self.handover.0.is_writing.set(true);
         self.stream().poll_write_vectored(context, parts)
     }
 
@@ -100,7 +99,7 @@ impl AsyncWrite for Watched {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.as_mut().stream().poll_flush(context);
-        self.departure.0.is_writing.set(flushed.is_pending());
+        self.handover.0.is_writing.set(flushed.is_pending());
         flushed
     }
 
@@ -140,12 +139,12 @@ mod tests {
 
     #[test]
     fn a_head_is_written_with_its_date() {
-        let mut answer = Response::new(());
-        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        answer.headers_mut().append(SET_COOKIE, HeaderValue::from_static("a=1"));
-        answer.headers_mut().append(SET_COOKIE, HeaderValue::from_static("b=2"));
-        let text = head_text(&answer.into_parts().0, SystemTime::UNIX_EPOCH);
+        let mut response = http::Response::new(());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        response.headers_mut().append(SET_COOKIE, HeaderValue::from_static("a=1"));
+        response.headers_mut().append(SET_COOKIE, HeaderValue::from_static("b=2"));
+        let text = head_text(&response.into_parts().0, SystemTime::UNIX_EPOCH);
         assert_eq!(
             String::from_utf8(text).unwrap(),
             "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nset-cookie: a=1\r\n\
