@@ -1,5 +1,5 @@
-//! Several operations in one request: a JSON array of requests, answered by a JSON array of answers in the same
-//! order. Not part of any specification; clients such as Apollo's `BatchHttpLink` send it.
+//! Batches: several operations in one request. A JSON array of requests gets a JSON array of responses in the same
+//! order. No specification defines them; clients such as Apollo's `BatchHttpLink` send them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::operation::{self, Ready};
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
-/// Runs a batch. The answer is always 200: what is wrong with one operation stands in its place, and the others run.
+/// Runs a batch. The status is always 200: an operation that fails has its errors at its place, and the others run.
 pub(crate) async fn respond(
     router: &Arc<Router>,
     requests: &[OperationRequest],
@@ -27,14 +27,14 @@ pub(crate) async fn respond(
     media: ResponseFormat,
 ) -> Response {
     if media.stream().is_some() {
-        let message = "a batch is answered by JSON: ask with `Accept: application/json`";
+        let message = "the response to a batch is JSON: ask with `Accept: application/json`";
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return response::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
     router.metrics.batch(requests.len());
     let ready = join_all(requests.iter().map(|it| prepare(router, it, headers, from))).await;
     let changes = |(ready, _): &PreparedOperation| ready.prepared.kind == OperationKind::Mutation;
-    // Who writes a mutation and a query behind it means the query to see what the mutation did.
+    // A client that puts a query behind a mutation expects the query to see the effect of the mutation.
     let responses = if ready.iter().flatten().any(changes) {
         let mut responses = Vec::with_capacity(ready.len());
         for ready in ready {
@@ -44,11 +44,11 @@ pub(crate) async fn respond(
     } else {
         join_all(ready.into_iter().map(|ready| run(router, ready))).await
     };
-    // Under `application/graphql-response+json` the body is one answer, and this is several.
+    // Under `application/graphql-response+json` the body is one response, so a batch cannot have that type.
     response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), array(&responses))
 }
 
-/// An operation that may run, with its trace if the client wants one.
+/// An operation that is ready to run, with its trace if the client requested one.
 type PreparedOperation = (Ready, Option<RequestTrace>);
 
 async fn prepare(
@@ -76,7 +76,7 @@ async fn run(router: &Arc<Router>, ready: Result<PreparedOperation, Vec<GraphqlE
     outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)
 }
 
-/// The same error for each of `count` operations.
+/// Returns a batch response with the same error for each of `count` operations.
 pub(super) fn refused(count: usize, error: &GraphqlError) -> Response {
     let response = execute::request_error(std::slice::from_ref(error)).bytes;
     let responses = array(&vec![response; count]);

@@ -1,5 +1,5 @@
-//! One connection from its first byte to its last: the TLS handshake, which protocol it speaks, HTTP/1.1.
-//! HTTP/2 goes on in [`super::http2`].
+//! One connection from its first byte to its last: the TLS handshake, the detection of the protocol, and HTTP/1.1.
+//! HTTP/2 continues in [`super::http2`].
 
 use std::convert::Infallible;
 use std::io;
@@ -30,29 +30,29 @@ use crate::connections::ConnectionPermit;
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 
-/// How long a client may take for its TLS handshake: a few round trips, some of them lost.
+/// The time that a client may take for its TLS handshake: a few round trips, some of them lost.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long, and for how many bytes, somebody is listened to who speaks another protocol: until their side is
-/// closed too, but not to a stranger who goes on talking.
+/// The time for which input is read from a client that speaks another protocol, until it closes its side too. The time
+/// and [`CLOSE_BYTES_MAX`] bound a client that does not stop sending.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 const CLOSE_BYTES_MAX: u64 = 64 * 1024;
 
-/// The size of the pieces in which a response goes to the HTTP library. Each costs a system call, so responses of usual
-/// size are one piece.
+/// The size of the pieces in which a response is passed to the HTTP library. Each costs a system call, so responses of
+/// usual size are one piece.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// A connection as it comes from a listener; it belongs to no runtime yet.
+/// A connection as a listener accepts it; it belongs to no runtime yet.
 #[derive(Debug)]
 pub(crate) enum AcceptedSocket {
-    /// TCP, and what to shake hands with.
+    /// A TCP connection, and the certificates if the listener uses TLS.
     Tcp(std::net::TcpStream, Option<Arc<TlsServer>>),
-    /// A Unix domain socket.
+    /// A connection to a Unix domain socket.
     Unix(std::os::unix::net::UnixStream),
 }
 
 impl AcceptedSocket {
-    /// Where its client is.
+    /// Returns the address of the client.
     pub(super) fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(socket, _) => socket.peer_addr().ok().map(|address| address.ip()),
@@ -61,12 +61,12 @@ impl AcceptedSocket {
     }
 }
 
-/// Serves a connection to its end, or until it leaves HTTP.
+/// Serves a connection to its end, or until it is taken over.
 pub(super) async fn serve(router: Arc<Router>, accepted: AcceptedSocket, permit: ConnectionPermit) {
     let mut shutdown = router.shutdown.clone();
     let begun = tokio::select! {
         begun = establish(&router, accepted) => begun,
-        // Nothing has been asked yet.
+        // No request has been received yet.
         _ = shutdown.wait_for(|stop| *stop) => return,
     };
     match begun {
@@ -78,19 +78,19 @@ pub(super) async fn serve(router: Arc<Router>, accepted: AcceptedSocket, permit:
     }
 }
 
-/// Ends a connection in order: were it closed while something waits to be read, the system would reset it, and the
-/// client could not tell that from a network that fails.
+/// Closes a connection in order. If it were closed while input waits to be read, the system would reset it, and the
+/// client could not distinguish that from a failing network.
 async fn close_gracefully(mut stream: ClientStream) {
     tracing::debug!("a client speaks neither HTTP/1.1 nor HTTP/2");
     let rest = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut (&mut stream).take(CLOSE_BYTES_MAX), &mut tokio::io::sink()).await
     };
-    // Whatever goes wrong now, the connection is over.
+    // The connection is over, whatever fails now.
     let _ = tokio::time::timeout(CLOSE_TIME_MAX, rest).await;
 }
 
-/// Everything before the first request. `None`: the client has left, or takes too long.
+/// Does everything before the first request. `None`: the client has disconnected, or takes too long.
 async fn establish(
     router: &Router,
     accepted: AcceptedSocket,
@@ -103,7 +103,7 @@ async fn establish(
         }
         AcceptedSocket::Tcp(socket, tls) => {
             let socket = TcpStream::from_std(socket)?;
-            // Best effort: without these a connection is slower, or its loss is noticed later.
+            // Best effort: without these options a connection is slower, or its loss is noticed later.
             let _ = socket.set_nodelay(true);
             let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(http.stall_timeout));
             let socket = WriteTimeout::new(socket, http.stall_timeout);
@@ -157,7 +157,7 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
         .header_read_timeout(http.header_timeout)
         .max_headers(usize::from(http.max_headers))
         .max_buf_size(http.max_header_size)
-        // A client that closes its side has gone, and nobody wants its answer any more.
+        // A client that closes its side has disconnected and does not read its response.
         .half_close(false)
         .serve_connection(TokioIo::new(tracked), service);
     let mut is_draining = false;
@@ -170,7 +170,7 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
         tokio::select! {
             ended = step => break ended,
             _ = shutdown.wait_for(|stop| *stop), if !is_draining => {
-                // Ends when the request that runs has its answer.
+                // Ends when the request in progress has its response.
                 Pin::new(&mut connection).graceful_shutdown();
                 is_draining = true;
             }
@@ -199,7 +199,7 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
     }
 }
 
-/// Writes the last head of a connection, and lets it go on as what follows it.
+/// Writes the last HTTP head of a connection, and passes the connection to its takeover.
 async fn hand_over(router: &Router, mut left: TakenOver, head: &Parts, takeover: Takeover) {
     let head = handover::head_text(head, SystemTime::now());
     let written = async {
@@ -212,7 +212,7 @@ async fn hand_over(router: &Router, mut left: TakenOver, head: &Parts, takeover:
             if error.kind() == io::ErrorKind::TimedOut {
                 router.metrics.timeout(TimeoutPhase::stall);
             }
-            tracing::debug!(%error, "a client left before its stream began");
+            tracing::debug!(%error, "a client disconnected before its stream began");
         }
     }
 }

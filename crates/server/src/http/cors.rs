@@ -1,5 +1,5 @@
-//! Cross-origin resource sharing (Fetch standard, section 3.2): which pages of other origins may use
-//! the endpoint. Off unless `cors.origins` names some.
+//! Cross-origin resource sharing (Fetch standard, section 3.2): the pages of other origins that may use the endpoint.
+//! All cross-origin checks are in this module. No origin is allowed unless `cors.origins` lists it.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use super::response::{self, Response};
 use crate::config::Cors;
 use crate::log_limit::LogLimit;
 
-/// How long a browser may remember a preflight, in seconds: two hours, the most that browsers keep.
+/// The time for which a browser may remember a preflight, in seconds: two hours, the most that browsers keep.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("7200");
 
 /// Returns the response to a preflight request with these headers; [`apply`] completes it.
@@ -67,7 +67,7 @@ fn allows_any(cors: &Cors) -> bool {
 /// The entry of `cors.origins` for all origins.
 const ANY: &str = "*";
 
-/// Longer origins are cut in logs.
+/// The length of an origin in a log line; longer ones are cut.
 const ORIGIN_CHARS_LOGGED: usize = 200;
 
 /// Writes a log line about a page that may not use the endpoint.
@@ -86,7 +86,7 @@ fn log_refusal(request: &'static str, origin: Option<&HeaderValue>) {
 
 fn remove(response: &mut Response, origin: Option<&HeaderValue>) {
     let headers = response.headers_mut();
-    // Every answer to a preflight has this one.
+    // Every response to a preflight has this header.
     if headers.remove(ACCESS_CONTROL_ALLOW_METHODS).is_some() {
         log_refusal("preflight", origin);
         headers.remove(ACCESS_CONTROL_ALLOW_HEADERS);
@@ -158,11 +158,11 @@ fn has_ambient_credentials(headers: &HeaderMap) -> bool {
 }
 
 /// True if a GET request with these headers is allowed. Pages of other origins can send it without a preflight, by an
-/// image or an `EventSource`, with the cookies of their reader. They could not read the response, but the operation would
-/// run, or a stream stay open. (POST is safe: its content type needs a preflight.)
+/// image or an `EventSource`, with the cookies of their reader. They could not read the response, but the operation
+/// would run, or a stream stay open. (POST is safe: its content type needs a preflight.)
 ///
-/// Browsers name the origin of a request in `Origin`, or where they leave that out in `Sec-Fetch-Site` (Fetch Metadata).
-/// Following a link is allowed: the response goes to the reader and not to the page with the link.
+/// Browsers name the origin of a request in `Origin`, or where they leave that out in `Sec-Fetch-Site` (Fetch
+/// Metadata). Following a link is allowed: the response goes to the reader and not to the page with the link.
 fn may_get(cors: &Cors, headers: &HeaderMap) -> bool {
     let is = |name, value: &[u8]| headers.get(name).is_some_and(|it: &HeaderValue| it == value);
     let is_allowed = if headers.contains_key(ORIGIN) {

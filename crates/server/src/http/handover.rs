@@ -1,6 +1,6 @@
-//! How a connection leaves HTTP/1.1: its last answer is a head, and what follows is not HTTP any more, or a body
-//! without end. The HTTP library never sees such an answer. It is stopped while it waits for one, when everything that
-//! it wrote before has gone; the head is written here.
+//! The handover of a connection that leaves HTTP/1.1: its last response is a head, followed by another protocol or by a
+//! body without end. The HTTP library never sees such a response. It is stopped while it waits for one and has written
+//! all of its earlier data; the head is written here.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,19 +17,20 @@ use super::response::{Response, ResponseBody};
 use super::stream::ClientStream;
 use super::takeover::Takeover;
 
-/// What the service of a connection and who drives it tell each other. Clones are one.
+/// The state that the service of a connection and the task that drives the connection share. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Handover(Rc<HandoverState>);
 
 #[derive(Default)]
 struct HandoverState {
     response: RefCell<Option<(Parts, Takeover)>>,
-    /// Bytes may wait in the library, or in what carries the connection.
+    /// True if bytes may wait in the library, or in the carrier of the connection.
     is_writing: Cell<bool>,
 }
 
 impl Handover {
-    /// The answer, unless the connection is to leave with it. Then there is never one.
+    /// Returns the response, unless it hands the connection over: then the method stores the response and never
+    /// returns.
     pub(super) async fn intercept(&self, response: Response) -> Response {
         match response.into_parts() {
             (head, ResponseBody::Takeover(takeover)) => {
@@ -40,19 +41,19 @@ impl Handover {
         }
     }
 
-    /// Is the connection to leave, and has all gone that was written before?
+    /// True if the connection is to be handed over and all earlier data was written.
     pub(super) fn is_ready(&self) -> bool {
         !self.0.is_writing.get() && self.0.response.borrow().is_some()
     }
 
-    /// Takes the last head of the connection and its takeover.
+    /// Returns the last head of the connection and its takeover.
     pub(super) fn take(&self) -> Option<(Parts, Takeover)> {
         self.0.response.borrow_mut().take()
     }
 }
 
-/// The stream of a connection that may leave. The library flushes it only when it has handed over everything, and it
-/// tries to after each step.
+/// The stream of a connection that may be handed over. The library flushes it after each step, but successfully only
+/// when it has written everything.
 pub(super) struct FlushTrackedStream {
     pub(super) stream: ClientStream,
     pub(super) handover: Handover,
@@ -108,7 +109,7 @@ impl AsyncWrite for FlushTrackedStream {
     }
 }
 
-/// A response head as HTTP/1.1 writes it (RFC 9112, sections 3 and 4).
+/// Returns a response head in the form of HTTP/1.1 (RFC 9112, sections 3 and 4).
 pub(super) fn head_text(head: &Parts, now: SystemTime) -> Vec<u8> {
     let status = head.status;
     let mut text = b"HTTP/1.1 ".to_vec();
@@ -116,7 +117,7 @@ pub(super) fn head_text(head: &Parts, now: SystemTime) -> Vec<u8> {
     text.push(b' ');
     text.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
     text.extend_from_slice(b"\r\n");
-    // The types of name and value let no line break in.
+    // The types of name and value exclude line breaks.
     for (name, value) in &head.headers {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             text.extend_from_slice(part);

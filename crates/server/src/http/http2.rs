@@ -1,9 +1,10 @@
-//! HTTP/2 on one connection (RFC 9113): its limits, when it is idle, and streams whose client takes nothing.
+//! HTTP/2 on one connection (RFC 9113): its limits, its idle timeout, and streams whose client reads nothing.
 //!
-//! The HTTP library bounds what it keeps of a connection, but lets a stream wait for ever: while one stream's window
-//! stays shut the socket goes on, so [`super::patient`] sees nothing. Each stream is therefore a task of its own that
-//! [`watch`] ends when nothing of its answer has been taken for too long, which resets the stream. The same place
-//! counts streams that clients open and cancel at once (CVE-2023-44487), and what a connection weighs on its core.
+//! The HTTP library bounds the data that it keeps for a connection, but lets a stream wait for ever: while the window
+//! of one stream is closed the socket works, so [`super::write_timeout`] notices nothing. Each stream is therefore a
+//! task of its own, which [`watch`] ends if the client has read nothing of its response for too long; this resets the
+//! stream. The module also counts streams that clients open and cancel at once (CVE-2023-44487), and the load of a
+//! connection on its worker.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -35,24 +36,26 @@ use crate::cores;
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 
-/// What a client may send ahead on one stream. A body at the default `limits.body` takes eight round trips.
+/// The number of bytes that a client may send ahead on one stream. A body at the default `limits.body` takes eight
+/// round trips.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
-/// What a client may send ahead on all streams together.
+/// The number of bytes that a client may send ahead on all streams together.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
-/// Streams that were reset before we saw them, and that may wait for being seen; beyond that the connection ends.
+/// The number of streams that were reset before the library returned them; with more, the connection ends.
 const RESET_STREAMS_WAITING_MAX: usize = 20;
 
-/// Errors of a client that we answer by a reset; beyond that the connection ends (CVE-2025-8671).
+/// The number of resets with which the router responds to errors of a client; with more, the connection ends
+/// (CVE-2025-8671).
 const ERROR_RESETS_MAX: usize = 256;
 
-/// Requests that a client may cancel before they are answered, unless it waits for as many others. A page that a
-/// reader leaves cancels some dozens.
+/// The number of requests that a client may cancel before their response, beyond the number of those that it lets
+/// finish. A page whose reader leaves cancels a few dozen.
 const CANCELLED_MAX: u64 = 200;
 
-/// An answer goes to the HTTP library in pieces of this size: it keeps what it has been given, window or not, and
-/// each piece that is taken is a sign of life. As large as a frame.
+/// The size of the pieces in which a response is passed to the HTTP library, the size of a frame. The library keeps the
+/// bytes that it has, whether the window is open or not, and each piece that it takes is a sign of life.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Serves HTTP/2 on `stream` to its end.
@@ -97,7 +100,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
         tokio::select! {
             result = connection.as_mut() => break result,
             _ = shutdown.wait_for(|stop| *stop), if !ending => {
-                // Ends when the streams that are open have their answers.
+                // Ends when the open streams have their responses.
                 connection.as_mut().graceful_shutdown();
                 ending = true;
             }
@@ -106,7 +109,8 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
                     continue;
                 }
                 if ending {
-                    // Answers of less than a piece that nobody takes: the HTTP library would wait for ever.
+                    // The remaining responses are shorter than a piece and not read: the HTTP library would wait for
+                    // ever.
                     router.metrics.timeout(TimeoutPhase::stall);
                     return;
                 }
@@ -119,7 +123,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
                 return;
             }
             () = streams.0.abused.notified() => {
-                tracing::debug!("a client opens streams only to cancel them; its connection is closed");
+                tracing::debug!("a connection is closed because its client opens streams only to cancel them");
                 return;
             }
         }
@@ -150,7 +154,7 @@ async fn handle(
     pipeline::handle(router, client, request).await
 }
 
-/// The streams of one connection; spawns them.
+/// The streams of one connection; spawns their tasks.
 #[derive(Clone)]
 struct Streams(Rc<StreamsState>);
 
@@ -160,20 +164,20 @@ struct StreamsState {
     idle_since: Cell<Instant>,
     answered: Cell<u64>,
     cancelled: Cell<u64>,
-    /// Rung when more has been cancelled than is believable.
+    /// Notified when the client has cancelled implausibly many requests.
     abused: Notify,
 }
 
 impl StreamsState {
-    /// Since when nothing has happened; now, while something does.
+    /// Returns the time since which no stream is open; now, while one is.
     fn idle_since(&self) -> Instant {
         if self.open.get() > 0 { Instant::now() } else { self.idle_since.get() }
     }
 
-    fn ended(&self, exchange: &StreamProgress) {
+    fn ended(&self, progress: &StreamProgress) {
         self.open.set(self.open.get().saturating_sub(1));
         self.idle_since.set(Instant::now());
-        let count = if exchange.answered.get() { &self.answered } else { &self.cancelled };
+        let count = if progress.answered.get() { &self.answered } else { &self.cancelled };
         count.set(count.get() + 1);
         if self.cancelled.get() > CANCELLED_MAX + self.answered.get() {
             self.abused.notify_one();
@@ -189,36 +193,36 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Streams {
     }
 }
 
-/// One stream: what its task and the body of its answer tell each other.
+/// The state that the task of a stream and the body of its response share.
 #[derive(Default)]
 struct StreamProgress {
     answered: Cell<bool>,
-    /// Since when a piece of the answer has waited for being taken.
+    /// The time since which a piece of the response waits to be taken.
     waiting_since: Cell<Option<Instant>>,
 }
 
 thread_local! {
-    /// The stream that is being polled: an answer finds out which one it belongs to.
+    /// The stream that is being polled, so that a response finds the stream to which it belongs.
     static CURRENT: RefCell<Option<Rc<StreamProgress>>> = const { RefCell::new(None) };
 }
 
-/// Runs a stream to its end, or until nothing of its answer has been taken for too long.
+/// Runs a stream to its end, or until nothing of its response has been taken for too long.
 async fn watch<F: Future>(state: Rc<StreamsState>, stream: F) {
-    // One connection can carry as much as a hundred.
+    // One connection can carry as much load as a hundred.
     let _occupied = cores::occupy();
-    let exchange = Rc::new(StreamProgress::default());
+    let progress = Rc::new(StreamProgress::default());
     let stall_time_max = state.router.config.http.stall_timeout;
     {
         let mut stream = std::pin::pin!(stream);
         let mut patience: Option<Pin<Box<Sleep>>> = None;
         std::future::poll_fn(|context| {
-            let outer = CURRENT.replace(Some(Rc::clone(&exchange)));
+            let outer = CURRENT.replace(Some(Rc::clone(&progress)));
             let polled = stream.as_mut().poll(context);
             CURRENT.set(outer);
             if polled.is_ready() {
                 return Poll::Ready(());
             }
-            let Some(since) = exchange.waiting_since.get() else {
+            let Some(since) = progress.waiting_since.get() else {
                 patience = None;
                 return Poll::Pending;
             };
@@ -232,29 +236,29 @@ async fn watch<F: Future>(state: Rc<StreamsState>, stream: F) {
             Poll::Ready(())
         })
         .await;
-        // Dropped before its end, the stream is reset.
+        // A stream that is dropped before its end is reset.
     }
-    state.ended(&exchange);
+    state.ended(&progress);
 }
 
-/// The body of an answer, in pieces, and the times at which they go.
+/// The body of a response in pieces, with the times at which they are taken.
 struct StreamBody {
     body: PacedBody,
-    exchange: Option<Rc<StreamProgress>>,
+    progress: Option<Rc<StreamProgress>>,
 }
 
 impl StreamBody {
     fn new(body: ResponseBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
-        let exchange = CURRENT.with_borrow(Clone::clone);
-        if let Some(exchange) = &exchange {
-            exchange.answered.set(true);
-            exchange.waiting_since.set(Some(Instant::now()));
+        let progress = CURRENT.with_borrow(Clone::clone);
+        if let Some(progress) = &progress {
+            progress.answered.set(true);
+            progress.waiting_since.set(Some(Instant::now()));
         }
         let body = match in_flight {
             Some(in_flight) => client.charge_in_flight(body, in_flight),
             None => client.charge(body),
         };
-        Self { body: PacedBody::new(body, client.account(), PIECE_BYTES), exchange }
+        Self { body: PacedBody::new(body, client.account(), PIECE_BYTES), progress }
     }
 }
 
@@ -268,10 +272,10 @@ impl Body for StreamBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.body).poll_frame(context);
-        if let Some(exchange) = &this.exchange {
-            // What is not there yet nobody can take.
+        if let Some(progress) = &this.progress {
+            // Only a piece that is ready can wait to be taken.
             let is_there = matches!(frame, Poll::Ready(Some(_)));
-            exchange.waiting_since.set(is_there.then(Instant::now));
+            progress.waiting_since.set(is_there.then(Instant::now));
         }
         frame
     }

@@ -1,4 +1,4 @@
-//! Accepting connections, and placing each on a core. What is said on them is for [`super::serve`].
+//! Listeners: they accept connections and assign each to a worker. [`super::connection`] serves the connection.
 
 use std::fmt;
 use std::io::Write as _;
@@ -20,20 +20,20 @@ use crate::descriptors::SpareDescriptor;
 use crate::log_limit::LogLimit;
 use crate::router::Router;
 
-/// How long to wait when the process or system has no descriptor left: accepting at once would spin.
+/// The pause after the process or the system ran out of descriptors: accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A place where clients connect, bound.
+/// A bound address at which clients connect.
 #[derive(Debug)]
 pub(crate) enum BoundListener {
-    /// TCP, and the certificates if it speaks TLS.
+    /// A TCP address, and the certificates if the listener uses TLS.
     Tcp(std::net::TcpListener, Option<Arc<TlsServer>>),
     /// A Unix domain socket.
     Unix(BoundSocket),
 }
 
 impl BoundListener {
-    /// The address, where it has one.
+    /// Returns the address, unless the listener is a Unix domain socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener, _) => listener.local_addr().ok(),
@@ -42,7 +42,7 @@ impl BoundListener {
     }
 }
 
-/// As the log names it.
+/// Writes the name of the listener in the log.
 impl fmt::Display for BoundListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -87,7 +87,7 @@ impl Listener {
     }
 }
 
-/// Accepts until shutdown and places each connection on the least loaded core.
+/// Accepts connections until shutdown and assigns each to the least loaded worker.
 pub(crate) async fn accept(router: Arc<Router>, bound: BoundListener) {
     let listener = match Listener::new(bound) {
         Ok(listener) => listener,
@@ -116,11 +116,11 @@ pub(crate) async fn accept(router: Arc<Router>, bound: BoundListener) {
                     tracing::warn!(
                         %error,
                         suppressed,
-                        "connections cannot be accepted; trying again and again"
+                        "connections cannot be accepted; the listener tries again"
                     );
                 }
                 if spare.free() {
-                    // One that waits already, if there is still one.
+                    // A connection that already waits, if there is still one.
                     if let Some(Ok(accepted)) = listener.accept().now_or_never() {
                         reject(accepted, NoRoom::Descriptors);
                     }
@@ -132,7 +132,7 @@ pub(crate) async fn accept(router: Arc<Router>, bound: BoundListener) {
     }
 }
 
-/// Errors that `accept` passes on from the connection and that say nothing of the listener (accept(2)).
+/// True for errors that `accept` passes on from the connection and that do not concern the listener (accept(2)).
 fn is_connection_error(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
@@ -152,10 +152,10 @@ fn assign_to_worker(router: &Arc<Router>, accepted: AcceptedSocket) {
     }));
 }
 
-/// For connections over a limit: the one answer for whatever they would have asked.
+/// Responds to a connection over a limit, whatever its request would have been.
 ///
-/// Written without waiting, for a client that does not take it must not cost more than one that was let in. For the
-/// same reason who would have to shake hands first (TLS) is not told.
+/// The response is written without waiting, because a client that does not read it must not cost more than an accepted
+/// one. For the same reason a client that would have to do a TLS handshake first gets no response.
 fn reject(accepted: AcceptedSocket, no_room: NoRoom) {
     let (status, message) = match no_room {
         NoRoom::All => (
@@ -182,7 +182,7 @@ fn reject(accepted: AcceptedSocket, no_room: NoRoom) {
     )
     .into_bytes();
     response.extend_from_slice(&body);
-    // The buffer of a fresh socket has room for it; if not, nobody is told.
+    // The buffer of a fresh socket has room for the response; if not, the client gets none.
     match accepted {
         AcceptedSocket::Tcp(mut socket, None) => {
             let _ = socket.write_all(&response);

@@ -1,21 +1,21 @@
-//! Media types: what the client accepts, what it sent
-//! (GraphQL over HTTP, sections 4 and 6.3; RFC 9110, section 12.5.1).
+//! Media types: the response formats that a client accepts, and the type of a request body (GraphQL over HTTP,
+//! sections 4 and 6.3; RFC 9110, section 12.5.1).
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use wire::multipart::MultipartForm;
 use wire::result_stream::StreamFormat;
 
-/// How an answer is written.
+/// The format of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ResponseFormat {
-    /// `application/graphql-response+json`: the HTTP status tells whether the request was fine.
+    /// `application/graphql-response+json`: the HTTP status reports whether the request was valid.
     GraphqlResponse,
-    /// `application/json`: 200 for every well-formed request, for clients of old.
+    /// `application/json`: status 200 for every well-formed request, for older clients.
     Json,
     /// `text/event-stream`: GraphQL over SSE, distinct connections mode.
     EventStream,
-    /// `multipart/mixed`: each result a part.
+    /// `multipart/mixed`: each result is a part.
     Multipart(MultipartForm),
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum ResponseFormat {
 pub(crate) use ResponseFormat as AnswerType;
 
 impl ResponseFormat {
-    /// The `content-type` to send.
+    /// Returns the value of `content-type`.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::GraphqlResponse => "application/graphql-response+json; charset=utf-8",
@@ -33,7 +33,7 @@ impl ResponseFormat {
         }
     }
 
-    /// The type of a stream.
+    /// Returns the format of a stream.
     pub(crate) fn of(kind: StreamFormat) -> Self {
         match kind {
             StreamFormat::EventStream => Self::EventStream,
@@ -41,7 +41,7 @@ impl ResponseFormat {
         }
     }
 
-    /// How results are streamed, if this is a stream.
+    /// Returns the stream of results that this format is, if it is one.
     pub(crate) fn stream(self) -> Option<StreamFormat> {
         match self {
             Self::GraphqlResponse | Self::Json => None,
@@ -50,29 +50,31 @@ impl ResponseFormat {
         }
     }
 
-    /// For what is a plain document in any case, such as an error before a stream begins.
+    /// Returns the format for a single document, such as an error before a stream begins.
     pub(crate) fn whole(self) -> Self {
         if self.stream().is_some() { Self::Json } else { self }
     }
 }
 
-/// What a client accepts, best first, for each of the two things that an operation can be.
+/// The formats that a client prefers, for each kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AcceptedFormats {
-    /// For a query or mutation. A stream only where the client prefers server-sent events, or takes nothing else.
+    /// The format for a query or mutation. It is a stream only if the client prefers server-sent events, or accepts
+    /// nothing else.
     pub(crate) result: ResponseFormat,
-    /// For a subscription, which other types cannot answer. `None`: nothing acceptable is a stream.
+    /// The stream for a subscription, which other formats cannot carry; `None` if the client accepts no stream.
     pub(crate) stream: Option<StreamFormat>,
 }
 
-/// The best answer type by the client's `accept` headers; `None`: nothing we have is acceptable.
+/// Returns the best formats according to the client's `accept` headers; `None` if the client accepts none of the
+/// router's.
 ///
-/// No header at all means `application/json`, which every client of the old days understands. So do
-/// wildcards: a browser or `curl` sends them without a thought about GraphQL. Streams are for those who ask.
+/// Without the header the format is `application/json`, which every older client understands. The same holds for
+/// wildcards, which browsers and `curl` send without GraphQL in mind. Streams are only for clients that request them.
 pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AcceptedFormats> {
     let mut values = headers.get_all(ACCEPT).iter();
     match (values.next().map(HeaderValue::as_bytes), values.next()) {
-        // What most clients send is not worth taking apart.
+        // The headers that most clients send need no parsing.
         (None | Some(b"application/json" | b"*/*"), None) => {
             return Some(AcceptedFormats { result: ResponseFormat::Json, stream: None });
         }
@@ -91,7 +93,7 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AcceptedFormats> {
             &["application/graphql-response+json", "application/*", "*/*"],
         ),
     ];
-    // The first of equals wins: that is the order of the client's preference.
+    // The first of equal ranges wins, because it states the client's preference.
     let is_better = |best: Option<(u16, usize)>, quality, at| {
         quality > 0
             && best.is_none_or(|(most, before)| quality > most || quality == most && at < before)
@@ -99,7 +101,7 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AcceptedFormats> {
     let mut best = None;
     let mut result = None;
     for (format, names) in candidates {
-        // The most specific range that matches decides, also when it says no.
+        // The most specific matching range decides, also when it excludes the type.
         let Some((at, range)) = names.iter().find_map(|name| {
             ranges.iter().enumerate().find(|(_, range)| range.media.eq_ignore_ascii_case(name))
         }) else {
@@ -118,7 +120,8 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AcceptedFormats> {
             best_stream = Some((range.quality, at));
             stream = Some(kind);
         }
-        // Whoever puts parts first means streams by it. An event stream is an answer to anything.
+        // A client that lists `multipart/mixed` first wants it for streams only. An event stream can carry the result
+        // of any operation.
         if kind == StreamFormat::EventStream && is_better(best, range.quality, at) {
             best = Some((range.quality, at));
             result = Some(ResponseFormat::EventStream);
@@ -128,15 +131,15 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AcceptedFormats> {
     Some(AcceptedFormats { result, stream })
 }
 
-/// More media ranges than any client has; what follows is ignored.
+/// The maximum number of media ranges that are read, more than any client sends; further ones are ignored.
 const RANGES_MAX: usize = 64;
 
 /// One element of `accept`.
 struct MediaRange<'a> {
     media: &'a str,
-    /// In thousandths. 0: not acceptable, such as another charset than ours.
+    /// The quality in thousandths. 0 means not acceptable, such as a charset other than UTF-8.
     quality: u16,
-    /// The stream that it asks for.
+    /// The stream that the range requests.
     stream: Option<StreamFormat>,
 }
 
@@ -173,7 +176,7 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Does the body claim to be JSON in UTF-8?
+/// True if the headers declare the body as JSON in UTF-8.
 pub(crate) fn is_json_body(headers: &HeaderMap) -> bool {
     let Some(Ok(value)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else {
         return false;
@@ -193,7 +196,7 @@ fn is_utf8(charset: &str) -> bool {
     charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8")
 }
 
-/// A quality value of RFC 9110, section 12.4.2, in thousandths; malformed ones count as 1.
+/// Returns a quality value of RFC 9110, section 12.4.2 in thousandths; a malformed one counts as 1.
 fn thousandths(value: &str) -> u16 {
     match value.parse::<f32>() {
         Ok(quality) if (0.0..=1.0).contains(&quality) => (quality * 1000.0) as u16,
@@ -222,7 +225,7 @@ mod tests {
         let parts = Some(StreamFormat::Multipart(MultipartForm::Incremental));
         let apollo = Some(StreamFormat::Multipart(MultipartForm::Subscription));
         for (accept, result, stream) in [
-            // What @apollo/client, urql, Relay and graphql-sse send.
+            // The values that @apollo/client, urql, Relay and graphql-sse send.
             (
                 "multipart/mixed;boundary=graphql;subscriptionSpec=1.0,application/json",
                 Json,

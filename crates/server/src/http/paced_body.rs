@@ -1,5 +1,5 @@
-//! A response body in pieces. The HTTP library takes a piece when the client has taken those before it, so each one
-//! shows that the client reads.
+//! A response body in pieces. The HTTP library takes a piece when the client has read the earlier ones, so each piece
+//! that is taken shows that the client reads.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::response::ResponseBody;
 use crate::byte_budget::ByteAccount;
 
-/// See the module.
+/// A response body that is passed to the HTTP library in pieces.
 #[derive(Debug)]
 pub(super) struct PacedBody {
     body: ResponseBody,
@@ -21,7 +21,8 @@ pub(super) struct PacedBody {
 }
 
 impl PacedBody {
-    /// Notes in `account`, to which the body is charged, that the client reads. No piece is larger than `piece_bytes`.
+    /// Returns a body that notes in `account`, to which it is charged, that the client reads. No piece is larger than
+    /// `piece_bytes`.
     pub(super) fn new(body: ResponseBody, account: &Arc<ByteAccount>, piece_bytes: usize) -> Self {
         Self { body, account: Arc::clone(account), piece_bytes }
     }

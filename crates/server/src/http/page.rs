@@ -1,4 +1,4 @@
-//! The page at the root, and 404 for everything that is nothing.
+//! The page at the endpoint's path and its files, and 404 for all other paths.
 
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use super::response::{self, Response};
 use crate::router::Router;
 
-/// Is a person with a browser at the endpoint, rather than a GraphQL client?
+/// True if a browser asks for the page, and not a GraphQL client for the endpoint.
 pub(crate) fn is_requested(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> bool {
     method == Method::GET
         && uri.query().is_none()
@@ -21,12 +21,12 @@ pub(crate) fn is_requested(method: &Method, uri: &http::Uri, headers: &HeaderMap
             .any(|accept| accept.split(',').any(|range| range.trim().starts_with("text/html")))
 }
 
-/// The page itself.
+/// Returns the page itself.
 pub(crate) fn index(router: &Router, headers: &HeaderMap) -> Response {
     serve(router, "/", headers).unwrap_or_else(|| not_found(router))
 }
 
-/// A file of the page, or 404.
+/// Returns a file of the page, or 404.
 pub(crate) fn asset<B>(router: &Router, request: &Request<B>) -> Response {
     let served = (request.method() == Method::GET || request.method() == Method::HEAD)
         .then(|| serve(router, request.uri().path(), request.headers()))

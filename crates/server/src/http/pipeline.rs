@@ -180,7 +180,8 @@ async fn run_operation(
     if let Some(trace) = &mut trace {
         trace.prepared();
     }
-    // Both are slices of the connection's read buffer: once they are dropped, the connection reads into the same memory.
+    // Both are slices of the connection's read buffer: once they are dropped, the connection reads into the same
+    // memory.
     drop((head, operation));
     match operation::run(router, ready, trace).await {
         Ok(payload) => response::payload(payload, media),

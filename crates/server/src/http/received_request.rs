@@ -69,8 +69,8 @@ where
     B::Error: std::error::Error,
 {
     if head.method == Method::GET {
-        // The body of a GET has no meaning but is a part of the request: it is read so that its defects are noticed, and
-        // because over HTTP/1.1 the next request follows it.
+        // The body of a GET has no meaning but is a part of the request: it is read so that its defects are noticed,
+        // and because over HTTP/1.1 the next request follows it.
         if !body.is_end_stream() {
             receive_body(router, head, body, media).await?;
         }
@@ -216,7 +216,8 @@ async fn expand_body(
             NotExpanded::TooDense(limit) => {
                 let mut response = too_large(limit, "body_expansion_ratio");
                 if head.version < Version::HTTP_2 {
-                    // Such a body is made to cost the router more than its client: each one costs the client a connection.
+                    // Such a body is made to cost the router more than its client: each one costs the client a
+                    // connection.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 response

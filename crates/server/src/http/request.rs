@@ -1,5 +1,4 @@
-//! A GraphQL request out of an HTTP request: JSON bodies and URL parameters
-//! (GraphQL over HTTP, section 5). Says what is wrong with the rest.
+//! Parsing a GraphQL request out of an HTTP request: JSON bodies and URL parameters (GraphQL over HTTP, section 5).
 
 use std::cell::RefCell;
 
@@ -9,40 +8,40 @@ use prepare::OperationRequest;
 
 use crate::request_extensions::{PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query};
 
-/// A request that is not a well-formed GraphQL request.
+/// The reason that a request is not a well-formed GraphQL request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    /// The reason, as the client gets it.
+    /// The reason in words, for the client.
     #[error("{0}")]
     Malformed(String),
     /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by
-    /// hash; clients send the text when they learn this.
+    /// hash; clients send the text when they get this error.
     #[error("{PERSISTED_QUERY_NOT_SUPPORTED}")]
     PersistedQuery {
-        /// How many operations the request has, if it is a batch.
+        /// The number of operations in the request, if it is a batch.
         batch: Option<usize>,
     },
 }
 
 thread_local! {
-    /// Keeps its memory between requests of this core.
+    /// The parser of this worker, which keeps its memory between requests.
     static DOCUMENT: RefCell<Document> = RefCell::new(Document::new());
 }
 
-/// What a body asks for.
+/// The operations of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ParsedRequest {
     /// One operation.
     One(OperationRequest),
-    /// Several, as an array.
+    /// Several operations, sent as an array.
     Batch(Vec<OperationRequest>),
 }
 
-/// Reads a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most
-/// `batch_max` such objects. 0: no array.
+/// Parses a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most `batch_max`
+/// such objects. With 0 an array is refused.
 ///
-/// Variables and extensions are read over and stay slices of the body: which of them the operation declares is not
-/// known yet.
+/// Variables and extensions are not parsed and stay slices of the body, because it is not known yet which of them the
+/// operation declares.
 pub(crate) fn parse_body(body: &Bytes, batch_max: usize) -> Result<ParsedRequest, RequestError> {
     match body.trim_ascii_start().first() {
         Some(b'[') => parse_batch(body, batch_max).map(ParsedRequest::Batch),
@@ -105,20 +104,20 @@ fn parse_batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, 
     operations.collect()
 }
 
-/// Why a JSON text is not an operation.
+/// The reason that a JSON text is not an operation.
 enum NotAnOperation {
-    /// It is not JSON.
+    /// The text is not JSON.
     Invalid(astjson::ParseError),
-    /// It is something else than an object.
+    /// The JSON is not an object.
     NotAnObject,
-    /// A member is missing, or not what it must be.
+    /// A member is missing or has the wrong type.
     Member(RequestError),
 }
 
 fn parse_operation(text: &Bytes) -> Result<OperationRequest, NotAnOperation> {
     let mut members: [Option<Bytes>; PARAMETERS.len()] = Default::default();
     let kind = astjson::outline_members(text, |key, value| {
-        // Of several members with one key, the last counts.
+        // Of several members with the same key, the last counts.
         if let Some(index) = PARAMETERS.iter().position(|known| *known == key) {
             members[index] = Some(value);
         }
@@ -156,17 +155,18 @@ fn operation_of(
     })
 }
 
-/// The parameters that mean something; others are for those on the way.
+/// The known parameters; others are for proxies.
 const PARAMETERS: [&str; 4] = ["query", "operationName", "variables", "extensions"];
 
-/// Reads the parameters of a URL: `?query=…&variables=…`.
+/// Parses the parameters of a URL: `?query=…&variables=…`.
 pub(crate) fn parse_query_string(parameters: &str) -> Result<OperationRequest, RequestError> {
     let mut request = OperationRequest::default();
     let mut query = None;
     let mut seen = Vec::new();
     for (name, value) in url::form_urlencoded::parse(parameters.as_bytes()) {
         if let Some(known) = PARAMETERS.into_iter().find(|known| *known == name) {
-            // Which of two counts is a matter of taste, and whoever checked the URL before us may have another.
+            // Readers differ in which of two equal parameters counts, so a proxy that checked the URL may have read the
+            // other one.
             if seen.contains(&known) {
                 return Err(RequestError::Malformed(format!(
                     "the URL has the parameter `{known}` twice"
@@ -195,7 +195,7 @@ pub(crate) fn parse_query_string(parameters: &str) -> Result<OperationRequest, R
     Ok(request)
 }
 
-/// The string that a member is, or nothing where it is null or absent.
+/// Returns the string in a member; `None` if the member is null or absent.
 fn string_member(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, RequestError> {
     let Some(value) = value.filter(|value| **value != *b"null") else { return Ok(None) };
     let not_a_string = || RequestError::Malformed(format!("`{name}` must be a string"));
@@ -204,13 +204,13 @@ fn string_member(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, R
     }
     DOCUMENT.with_borrow_mut(|document| {
         let text = document.parse(value).map(|value| document.as_str(value).map(Into::into));
-        // Lets go of the request's text.
+        // Releases the request's text.
         document.reset();
         text.ok().flatten().map(Some).ok_or_else(not_a_string)
     })
 }
 
-/// The text of the object that a member is, or nothing where it is null or absent.
+/// Returns the text of the object in a member; empty if the member is null or absent.
 fn object_member(name: &str, value: Option<Bytes>) -> Result<Bytes, RequestError> {
     match value {
         None => Ok(Bytes::new()),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_body_is_said() {
+    fn the_message_names_the_defect_of_a_body() {
         for (body, expected) in [
             ("{", "the request body is not valid JSON"),
             ("7", "the request body must be a JSON object"),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_in_place_of_a_text_is_told_from_a_request_without_one() {
+    fn a_hash_in_place_of_a_text_is_distinguished_from_a_request_without_either() {
         let body = r#"{"operationName":"A","extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}}"#;
         let read = |body: &str, batch_max| parse_body(&Bytes::from(body.to_owned()), batch_max);
         assert_eq!(read(body, 0), Err(RequestError::PersistedQuery { batch: None }));

@@ -1,8 +1,8 @@
-//! Request bodies that come again and again, byte for byte: most clients send the same text for the same
-//! operation, and reading JSON with an escaped document in it costs more than comparing it.
+//! A cache of parsed request bodies, compared byte for byte. Most clients send the same text for the same operation,
+//! and parsing JSON with an escaped document in it costs more than comparing it.
 //!
-//! One small table per core, without locks. It holds what reading yields and nothing of the graph, so a reload
-//! does not concern it.
+//! Each worker has one small cache without locks. It holds the result of parsing and nothing of the graph, so it
+//! survives a reload.
 
 use std::cell::RefCell;
 use std::hash::BuildHasher;
@@ -13,15 +13,15 @@ use prepare::OperationRequest;
 
 use super::request::ParsedRequest;
 
-/// Places of the cache. A body has one; who comes later takes it. At most 64 × 2 × [`BODY_BYTES_MAX`] = 2 MiB
-/// a core.
+/// The number of entries. A body has one possible place and replaces the entry there. At most 64 × 2 ×
+/// [`BODY_BYTES_MAX`] = 2 MiB for each worker.
 const ENTRIES: usize = 64;
 
-/// Longer bodies are read each time. Documents that clients send are mostly under 4 KiB.
+/// The maximum size of a cached body; longer ones are parsed each time. Documents of clients are mostly under 4 KiB.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
-/// Places for hashes of bodies that came once. A body is kept when it comes the second time, so that bodies
-/// that never come again (every one with other variables) push nothing out.
+/// The number of hashes of bodies that were received once. A body is cached when it is received for the second time, so
+/// that bodies that are never repeated (because their variables differ) displace nothing.
 const CANDIDATES: usize = 512;
 
 struct CachedRequest {
@@ -44,7 +44,8 @@ thread_local! {
     });
 }
 
-/// What `body` says: known, or read by `read` and, if it is one operation, kept from the second time on.
+/// Returns the parsed `body`, from the cache or by `parse`. A body with one operation is cached when it is received for
+/// the second time.
 pub(crate) fn find_or_parse<E>(
     body: Bytes,
     parse: impl FnOnce(Bytes) -> Result<ParsedRequest, E>,
@@ -69,7 +70,7 @@ pub(crate) fn find_or_parse<E>(
             ParsedRequest::One(request) => request,
             batch @ ParsedRequest::Batch(_) => return Ok(batch),
         };
-        // Texts of its own: slices would keep the buffer of a connection.
+        // Copies, because slices would keep the buffer of a connection.
         let own = |text: &Bytes| Bytes::copy_from_slice(text);
         let request = OperationRequest {
             query: own(&request.query),
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_read_twice_and_then_known() {
+    fn a_body_is_parsed_twice_and_then_cached() {
         let times = Cell::new(0);
         let ask = |body: &'static str| {
             find_or_parse(Bytes::from_static(body.as_bytes()), |body| {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_known() {
+    fn a_body_that_cannot_be_parsed_is_not_cached() {
         for _ in 0..4 {
             let response = find_or_parse(Bytes::from_static(b"["), |_| Err("no"));
             assert_eq!(response, Err("no"));
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_bodies_is_told_apart() {
+    fn any_number_of_bodies_is_distinguished() {
         for round in 0..3 {
             for number in 0..2_000 {
                 let body = Bytes::from(format!("{{\"query\":\"{number}\"}}"));

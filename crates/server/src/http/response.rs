@@ -1,4 +1,4 @@
-//! Answers: a whole body, a stream of events, or a connection that goes on as something else.
+//! Responses: a whole body, a stream of events, or the takeover of the connection.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,14 +17,14 @@ use super::media::ResponseFormat;
 use super::takeover::Takeover;
 use crate::refusal;
 
-/// The body of every answer.
+/// The body of every response.
 #[derive(Debug)]
 pub(crate) enum ResponseBody {
-    /// All of it.
+    /// A complete body.
     Whole(Bytes),
-    /// Pieces as they come; the sender's end is the body's end.
+    /// Pieces as they are made; the end of the sender is the end of the body.
     Stream(mpsc::Receiver<Bytes>),
-    /// None by HTTP: once the head is written the connection is something else. HTTP/1.1 only.
+    /// No body by HTTP: once the head is written, the connection is taken over. HTTP/1.1 only.
     Takeover(Takeover),
 }
 
@@ -74,10 +74,10 @@ impl ResponseBody {
     }
 }
 
-/// An answer to a client.
+/// A response to a client.
 pub(crate) type Response = http::Response<ResponseBody>;
 
-/// A payload. A request error under `application/graphql-response+json` has a status of its own.
+/// Returns a payload as a response, with status 503 if it contains nothing but refusals.
 pub(crate) fn payload(payload: Payload, media: ResponseFormat) -> Response {
     let is_refused = payload.errors > 0 && is_refused(&payload.bytes);
     let mut response = with_type(StatusCode::OK, media.content_type(), payload.bytes);
@@ -91,8 +91,8 @@ pub(crate) fn payload(payload: Payload, media: ResponseFormat) -> Response {
     response
 }
 
-/// True if a response has nothing but refusals: a queue for a subgraph was full (`OVERLOADED`), and no root field has a
-/// value. To the client it is the same as a refusal of the router itself.
+/// True if a response contains nothing but refusals: a queue for a subgraph was full (`OVERLOADED`), and no root field
+/// has a value. For the client that is the same as a refusal of the router itself.
 fn is_refused(text: &Bytes) -> bool {
     let code = ErrorCode::Overloaded.as_str();
     if text.len() > REFUSAL_BYTES_MAX || !contains(text, code.as_bytes()) {
@@ -112,7 +112,7 @@ fn is_refused(text: &Bytes) -> bool {
     read.is_ok() && is_overloaded && !has_value
 }
 
-/// Refusals are short: an error for each root field.
+/// The maximum size of a response that may be a refusal: an error for each root field is short.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
@@ -131,8 +131,8 @@ fn all_have_code(errors: &Bytes, code: &str) -> bool {
     document.elements(errors).all(has_code)
 }
 
-/// Request errors: nothing was executed. Clients of `application/json` get 200 unless the request was
-/// no GraphQL request at all, which callers say by `malformed` (GraphQL over HTTP, section 6.4.1).
+/// Returns request errors: nothing was executed. Clients of `application/json` get status 200, unless `malformed`
+/// states that the request was not a GraphQL request at all (GraphQL over HTTP, section 6.4.1).
 pub(crate) fn request_errors(
     errors: &[GraphqlError],
     media: ResponseFormat,
@@ -152,38 +152,39 @@ pub(crate) fn request_errors(
     refused(status, errors, media)
 }
 
-/// True if the router refused the request because it has too much to do.
+/// True if the router refused the request because it is overloaded.
 pub(crate) fn is_overloaded(errors: &[GraphqlError]) -> bool {
     errors.first().is_some_and(|error| error.code == ErrorCode::Overloaded)
 }
 
-/// A refusal for want of room: status 503 with `retry-after`, whatever the media type, because proxies and clients that
-/// retry look at the status.
+/// Returns the refusal of an overloaded router: status 503 with `retry-after`, whatever the media type, because proxies
+/// and clients that retry look at the status.
 pub(crate) fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Response {
     let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, errors, media);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     response
 }
 
-/// How many seconds a client should wait after a refusal for want of room: queues are emptied within one.
+/// The number of seconds that a client should wait after the refusal of an overloaded router: queues are emptied within
+/// one.
 pub(crate) const RETRY_AFTER_SECONDS: &str = "1";
 
-/// Is something wrong with who asks, and nothing with what? Proxies and clients look for that in the status.
+/// True if the error is about the client and not about its operation. Proxies and clients look for that in the status.
 fn is_about_the_sender(error: &GraphqlError) -> bool {
     matches!(error.code, ErrorCode::Unauthenticated | ErrorCode::Forbidden)
 }
 
-/// Request errors with a status that the HTTP layer chose.
+/// Returns request errors with a status that the HTTP layer chose.
 pub(crate) fn refused(
     status: StatusCode,
     errors: &[GraphqlError],
     media: ResponseFormat,
 ) -> Response {
-    // Before a stream begins an error is a plain document.
+    // Before a stream begins, an error is a single document.
     with_type(status, media.whole().content_type(), execute::request_error(errors).bytes)
 }
 
-/// 405 with the methods that are allowed.
+/// Returns 405 with the allowed methods.
 pub(crate) fn method_not_allowed(allowed: &'static str, error: &GraphqlError) -> Response {
     let errors = std::slice::from_ref(error);
     let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, errors, ResponseFormat::Json);
@@ -191,22 +192,22 @@ pub(crate) fn method_not_allowed(allowed: &'static str, error: &GraphqlError) ->
     response
 }
 
-/// A mutation that did not come by POST.
+/// Returns the response to a mutation that was not sent by POST.
 pub(crate) fn mutation_by_get() -> Response {
-    let message =
-        "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";
+    let message = "a mutation must be sent by POST: proxies may repeat GET requests";
     method_not_allowed("POST", &GraphqlError::new(ErrorCode::BadRequest, message))
 }
 
-/// What may be asked, for whoever asks that.
+/// Returns the response to OPTIONS: the allowed methods.
 pub(crate) fn options(allowed: &'static str) -> Response {
     let mut response = empty(StatusCode::NO_CONTENT);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
-/// Answers of the endpoint are for the one who asked, and differ by `accept`. Event streams say more about
-/// caching themselves. A rule for headers of subgraphs may allow caches to store what is not personal.
+/// Restricts the caching of a response of the endpoint, which is for one client and depends on `accept`. Event streams
+/// have stricter headers of their own. A rule for headers of subgraphs may allow caches to store responses that are not
+/// personal.
 pub(crate) fn keep_out_of_caches(response: &mut Response, is_personal: bool) {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return;
@@ -216,19 +217,19 @@ pub(crate) fn keep_out_of_caches(response: &mut Response, is_personal: bool) {
     headers.append(VARY, HeaderValue::from_static("accept"));
 }
 
-/// Text for people.
+/// Returns a plain text for people.
 pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response {
     with_type(status, "text/plain; charset=utf-8", text.into())
 }
 
-/// No body.
+/// Returns a response without a body.
 pub(crate) fn empty(status: StatusCode) -> Response {
     let mut response = http::Response::new(ResponseBody::Whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
 
-/// Any body.
+/// Returns a response with a body of any type.
 pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Response {
     let mut response = http::Response::new(ResponseBody::Whole(body));
     *response.status_mut() = status;
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_with_nothing_but_refusals_is_a_refusal() {
+    fn a_response_with_nothing_but_refusals_is_a_refusal() {
         let overloaded = r#"{"message":"full","extensions":{"code":"OVERLOADED"}}"#;
         let other = r#"{"message":"OVERLOADED","extensions":{"code":"TIMEOUT"}}"#;
         for (data, errors, expected) in [

@@ -1,4 +1,4 @@
-//! An accepted connection, whatever carries it, and what its client begins to say on it.
+//! An accepted connection over any transport, and the detection of its protocol.
 
 use std::io;
 use std::pin::Pin;
@@ -21,36 +21,36 @@ pub(crate) struct ClientStream {
     early: Early,
 }
 
-/// What carries a connection.
+/// The transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Carrier {
-    /// TCP as it is.
+    /// TCP without TLS.
     Tcp(WriteTimeout<TcpStream>),
-    /// TLS over TCP. Boxed: its state is some hundred times larger than a socket.
+    /// TLS over TCP. Boxed because its state is some hundred times larger than a socket.
     Tls(Box<TlsServerStream<WriteTimeout<TcpStream>>>),
     /// A Unix domain socket.
     Unix(WriteTimeout<UnixStream>),
 }
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
     Http1,
     Http2,
-    /// Neither: to an invalid preface no answer is due (RFC 9113, section 3.4).
+    /// Neither. An invalid preface gets no response (RFC 9113, section 3.4).
     Other,
 }
 
-/// ALPN's name of HTTP/2 over TLS (RFC 9113, section 3.2).
+/// The ALPN name of HTTP/2 over TLS (RFC 9113, section 3.2).
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 
-/// ALPN's name of HTTP/1.1 (RFC 7301, section 6).
+/// The ALPN name of HTTP/1.1 (RFC 7301, section 6).
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// What every client of HTTP/2 sends first (RFC 9113, section 3.4).
+/// The first bytes of every client of HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes that were read to see which protocol it is, and that the protocol has yet to read.
+/// The bytes that were read to detect the protocol, and that the protocol has yet to read.
 #[derive(Debug, Default)]
 struct Early {
     bytes: [u8; PREFACE.len()],
@@ -63,8 +63,8 @@ impl ClientStream {
         Self { carrier, early: Early::default() }
     }
 
-    /// Taken apart, for those who read and write without a runtime: the socket, the TLS session on it, and bytes
-    /// that were read and that nobody has asked for yet.
+    /// Returns the parts of the connection, for callers that read and write without a runtime: the socket, the TLS
+    /// session on it, and bytes that were read and not yet processed.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_parts(
         self,
@@ -82,17 +82,17 @@ impl ClientStream {
         Ok((socket, session, early))
     }
 
-    /// What the client speaks: settled by ALPN, or told from its first bytes (RFC 9113, section 3.3). `None` if
-    /// it has left without a word. Takes as long as the client does.
+    /// Returns the protocol of the client, agreed on by ALPN or detected from its first bytes (RFC 9113, section 3.3).
+    /// `None` if the client disconnects without sending anything. Waits as long as the client takes.
     ///
     /// # Errors
-    /// If the connection breaks.
+    /// The connection broke.
     pub(crate) async fn detect_protocol(&mut self) -> io::Result<Option<Protocol>> {
         if let Carrier::Tls(stream) = &self.carrier {
             match net::negotiated_protocol(stream) {
                 Some(ALPN_HTTP2) => return Ok(Some(Protocol::Http2)),
                 Some(_) => return Ok(Some(Protocol::Http1)),
-                // A client without ALPN; what it speaks is told the same way as without TLS.
+                // The client did not use ALPN, so the protocol is detected as without TLS.
                 None => {}
             }
         }
@@ -114,14 +114,14 @@ impl ClientStream {
     }
 }
 
-/// Has a line begun whose second word is no request target (RFC 9112, section 3.2)? Then it is not a bad request
-/// of HTTP/1.1, which would be answered, but another protocol. What cannot be told from so few bytes is none.
+/// True if a line has begun whose second word is not a request target (RFC 9112, section 3.2). It is then not a bad
+/// request of HTTP/1.1, which would get a response, but another protocol. False as long as the bytes do not decide it.
 fn is_another_protocol(first: &[u8]) -> bool {
     let mut words = first.split(u8::is_ascii_whitespace);
     let (Some(method), Some(target), Some(_)) = (words.next(), words.next(), words.next()) else {
         return false;
     };
-    // A path; `*`; or a colon behind a scheme or before a port.
+    // A path, `*`, or a colon behind a scheme or before a port.
     let is_target = target.starts_with(b"/") || target == b"*" || target.contains(&b':');
     !method.is_empty() && !target.is_empty() && !is_target
 }
@@ -175,7 +175,7 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// The same call on whatever carries the connection.
+/// Makes the same call on any transport.
 macro_rules! each {
     ($carrier:expr, $stream:ident => $call:expr) => {
         match $carrier {

@@ -48,9 +48,9 @@ pub(super) enum StreamRequest {
 }
 
 impl EndpointRequest {
-    /// True if the client must be authorized before its request is handled. The client of a WebSocket may send its token
-    /// later, with `connection_init`. A client with the token of a stream was authorized when it reserved the stream;
-    /// `EventSource` sends no headers.
+    /// True if the client must be authorized before its request is handled. The client of a WebSocket may send its
+    /// token later, with `connection_init`. A client with the token of a stream was authorized when it reserved the
+    /// stream; `EventSource` sends no headers.
     pub(super) fn requires_authorization(&self) -> bool {
         match self {
             Self::Options | Self::WebSocket => false,

@@ -1,5 +1,5 @@
-//! A socket whose peer must take what is written, if slowly. The HTTP library waits for ever for a peer that
-//! stops reading, and so would the answer, the memory it takes and the descriptor.
+//! A socket whose peer must read the data that is written, if slowly. The HTTP library waits for ever for a peer that
+//! stops reading; the response, its memory and the descriptor would stay as long.
 //!
 //! Reading is bounded elsewhere: a head by the HTTP library's timer, a body in `body`.
 
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// How long a peer of the admin listener may take nothing at all while something waits for it.
+/// The time for which a peer of the admin listener may read nothing at all while data waits for it.
 pub(crate) const STALL_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// A socket that fails a write if its peer reads nothing for too long.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<S> {
     socket: S,
-    /// How long a peer may take nothing at all while something waits for it.
+    /// The time for which the peer may read nothing at all while data waits for it.
     stall_time_max: Duration,
     /// Runs while a write waits.
     stall_timer: Option<Pin<Box<Sleep>>>,
@@ -32,7 +32,7 @@ impl<S: AsyncWrite + Unpin> WriteTimeout<S> {
         Self { socket, stall_time_max, stall_timer: None }
     }
 
-    /// The socket, without stall_timer.
+    /// Returns the socket without the timeout.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_inner(self) -> S {
         self.socket
@@ -95,7 +95,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     }
 }
 
-/// True if a connection of the HTTP library ended because its peer took nothing for too long ([`Patient`]).
+/// True if a connection of the HTTP library ended because its peer read nothing for too long ([`WriteTimeout`]).
 pub(super) fn is_stall(error: &hyper::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {

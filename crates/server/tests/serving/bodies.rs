@@ -145,7 +145,7 @@ fn a_batch_that_is_too_large_or_not_wanted_is_refused_as_a_whole() {
         no object: 400
         {"errors":[{"message":"operation 1 of the batch: it must be a JSON object with the member `query`","extensions":{"code":"BAD_REQUEST"}}]}
         for a stream: 406
-        {"errors":[{"message":"a batch is answered by JSON: ask with `Accept: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the response to a batch is JSON: ask with `Accept: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
     "#]].assert_eq(&outcomes);
 }
 
