@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
 use crate::error::ConnectError;
-use crate::race::{interleaved, race};
+use crate::race::{connect_to_first, interleave_families};
 use crate::resolve;
 use crate::stream::Stream;
 use crate::tls::TlsClient;
@@ -35,7 +35,7 @@ pub async fn connect(
     let connecting = async {
         let addresses = resolve::addresses_of(host).await?;
         let addresses = addresses.iter().map(|&ip| SocketAddr::new(ip, port)).collect();
-        let stream = race(interleaved(addresses), connect_tcp).await?;
+        let stream = connect_to_first(interleave_families(addresses), connect_tcp).await?;
         match tls {
             Some(tls) => tls.handshake(host, stream).await,
             None => Ok(Stream::Plain(stream)),

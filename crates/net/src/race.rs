@@ -21,7 +21,7 @@ const ATTEMPTS_MAX: usize = 16;
 
 /// Puts addresses into the order of attempts (RFC 8305, section 4): the resolver's order with alternating families,
 /// beginning with the family of the first.
-pub(crate) fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+pub(crate) fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first() else { return addresses };
     let begins_with_v6 = first.is_ipv6();
     let (mut one, mut other): (VecDeque<_>, VecDeque<_>) =
@@ -39,7 +39,7 @@ pub(crate) fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 ///
 /// # Errors
 /// The reason of the last failure, if all attempts failed.
-pub(crate) async fn race<T, F>(
+pub(crate) async fn connect_to_first<T, F>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,
 ) -> Result<T, ConnectError>
@@ -48,7 +48,7 @@ where
 {
     let mut left = addresses.into_iter();
     let mut attempts = FuturesUnordered::new();
-    let mut problem = ConnectError::Resolve;
+    let mut last_error = ConnectError::Resolve;
     attempts.extend(left.next().map(&connect));
     loop {
         let mut head_start = pin!(tokio::time::sleep(HEAD_START));
@@ -57,10 +57,10 @@ where
             done = attempts.next() => match done {
                 Some(Ok(connected)) => return Ok(connected),
                 Some(Err(error)) => {
-                    problem = ConnectError::Refused(error.kind());
+                    last_error = ConnectError::Refused(error.kind());
                     attempts.extend(left.next().map(&connect));
                 }
-                None => return Err(problem),
+                None => return Err(last_error),
             },
             () = &mut head_start, if left.len() > 0 => {
                 attempts.extend(left.next().map(&connect));
@@ -97,7 +97,7 @@ mod tests {
         let tried = RefCell::new(Vec::new());
         let behaviours: Vec<_> = addresses.iter().map(|&(it, b)| (address(it), b)).collect();
         let order = behaviours.iter().map(|it| it.0).collect();
-        let won = race(order, |address| {
+        let won = connect_to_first(order, |address| {
             let at = u64::try_from(start.elapsed().as_millis()).unwrap();
             tried.borrow_mut().push((address.port(), at));
             let behaviour = behaviours.iter().find(|it| it.0 == address).unwrap().1;
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn families_take_turns_beginning_with_the_one_that_the_resolver_prefers() {
         let order = |list: &[&str]| {
-            let order = interleaved(list.iter().map(|it| address(it)).collect());
+            let order = interleave_families(list.iter().map(|it| address(it)).collect());
             order.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -129,7 +129,7 @@ mod tests {
             ["[::1]:1", "1.1.1.1:1", "[::2]:1", "1.1.1.2:1", "[::3]:1"]
         );
         assert_eq!(order(&["1.1.1.1:1", "[::1]:1"]), ["1.1.1.1:1", "[::1]:1"]);
-        assert_eq!(interleaved(vec![address("1.1.1.1:1"); 40]).len(), ATTEMPTS_MAX);
+        assert_eq!(interleave_families(vec![address("1.1.1.1:1"); 40]).len(), ATTEMPTS_MAX);
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ const NAMES_MAX: usize = 1024;
 /// The maximum number of addresses that are kept for a name.
 const ADDRESSES_MAX: usize = 64;
 
-static MEMORY: LazyLock<Memory> = LazyLock::new(Memory::default);
+static CACHE: LazyLock<AddressCache> = LazyLock::new(AddressCache::default);
 
 /// Returns the addresses of `host` in the system's order of preference.
 ///
@@ -40,23 +40,23 @@ pub(crate) async fn addresses_of(host: &str) -> Result<Arc<[IpAddr]>, ConnectErr
     // tokio runs `getaddrinfo` on a blocking thread.
     let lookup =
         || async { Ok(tokio::net::lookup_host((host, 0)).await?.map(|it| it.ip()).collect()) };
-    MEMORY.recall(host, lookup).await
+    CACHE.resolve(host, lookup).await
 }
 
 /// The cache. The first caller that needs a name looks it up; other callers wait for that lookup.
 #[derive(Default)]
-struct Memory(Mutex<HashMap<Box<str>, Slot>>);
+struct AddressCache(Mutex<HashMap<Box<str>, Slot>>);
 
-type Slot = Arc<tokio::sync::Mutex<Known>>;
+type Slot = Arc<tokio::sync::Mutex<CachedAddresses>>;
 
 #[derive(Default)]
-struct Known {
+struct CachedAddresses {
     addresses: Option<(Arc<[IpAddr]>, Instant)>,
     failed: Option<Instant>,
 }
 
-impl Memory {
-    async fn recall<F>(
+impl AddressCache {
+    async fn resolve<F>(
         &self,
         host: &str,
         lookup: impl FnOnce() -> F,
@@ -85,7 +85,7 @@ impl Memory {
                         }
                     });
                     let addresses: Arc<[IpAddr]> = found.into();
-                    *known = Known {
+                    *known = CachedAddresses {
                         addresses: Some((Arc::clone(&addresses), Instant::now())),
                         failed: None,
                     };
@@ -125,24 +125,28 @@ mod tests {
 
     /// A resolver that counts its lookups.
     struct Resolver {
-        memory: Memory,
-        answer: Cell<Option<u8>>,
-        asked: Cell<u32>,
+        cache: AddressCache,
+        result: Cell<Option<u8>>,
+        lookups: Cell<u32>,
     }
 
     impl Resolver {
         fn new() -> Self {
-            Self { memory: Memory::default(), answer: Cell::new(Some(1)), asked: Cell::new(0) }
+            Self {
+                cache: AddressCache::default(),
+                result: Cell::new(Some(1)),
+                lookups: Cell::new(0),
+            }
         }
 
         async fn ask(&self) -> Option<IpAddr> {
             let lookup = || async {
-                self.asked.set(self.asked.get() + 1);
+                self.lookups.set(self.lookups.get() + 1);
                 tokio::time::sleep(Duration::from_millis(5)).await;
-                let last = self.answer.get().ok_or(io::ErrorKind::Other)?;
+                let last = self.result.get().ok_or(io::ErrorKind::Other)?;
                 Ok(vec![IpAddr::from([127, 0, 0, last]); 3])
             };
-            let found = self.memory.recall("a.example", lookup).await.ok()?;
+            let found = self.cache.resolve("a.example", lookup).await.ok()?;
             assert_eq!(found.len(), 1, "an address is named once");
             Some(found[0])
         }
@@ -156,26 +160,26 @@ mod tests {
     async fn concurrent_and_closely_following_callers_share_one_lookup() {
         let resolver = Resolver::new();
         let (one, two) = tokio::join!(resolver.ask(), resolver.ask());
-        assert_eq!((one, two, resolver.asked.get()), (local(1), local(1), 1));
+        assert_eq!((one, two, resolver.lookups.get()), (local(1), local(1), 1));
         tokio::time::advance(FRESH / 2).await;
-        resolver.answer.set(Some(2));
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 1));
+        resolver.result.set(Some(2));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (local(1), 1));
         tokio::time::advance(FRESH).await;
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(2), 2));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (local(2), 2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn old_addresses_are_used_while_the_resolver_fails_but_not_for_ever() {
         let resolver = Resolver::new();
         resolver.ask().await;
-        resolver.answer.set(None);
+        resolver.result.set(None);
         tokio::time::advance(FRESH).await;
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 2));
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 2));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (local(1), 2));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (local(1), 2));
         tokio::time::advance(STALE_MAX).await;
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (None, 3));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (None, 3));
         tokio::time::advance(FAILED).await;
-        resolver.answer.set(Some(3));
+        resolver.result.set(Some(3));
         assert_eq!(resolver.ask().await, local(3));
     }
 
@@ -186,10 +190,10 @@ mod tests {
 
     #[test]
     fn the_number_of_names_is_bounded() {
-        let memory = Memory::default();
+        let cache = AddressCache::default();
         for number in 0..2 * NAMES_MAX {
-            memory.slot(&number.to_string());
+            cache.slot(&number.to_string());
         }
-        assert!(memory.0.lock().unwrap().len() <= NAMES_MAX);
+        assert!(cache.0.lock().unwrap().len() <= NAMES_MAX);
     }
 }

@@ -147,7 +147,7 @@ impl TlsClient {
             .connect(server_name(host)?, stream)
             .await
             .map(|stream| Stream::Tls(Box::new(stream)))
-            .map_err(|error| ConnectError::Tls(problem(&error)))
+            .map_err(|error| ConnectError::Tls(failure_reason(&error)))
     }
 }
 
@@ -174,7 +174,7 @@ fn native_roots() -> Result<Arc<RootCertStore>, TlsError> {
 }
 
 /// Returns the reason of a failure without names and addresses, which rustls puts into its messages.
-fn problem(error: &std::io::Error) -> &'static str {
+fn failure_reason(error: &std::io::Error) -> &'static str {
     use rustls::{CertificateError, Error};
     let Some(error) = error.get_ref().and_then(|it| it.downcast_ref::<Error>()) else {
         return "the connection broke during the handshake";

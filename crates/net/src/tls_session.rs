@@ -135,7 +135,7 @@ fn receive<D>(
         }
     }
     // rustls frees the buffer of a large record only when it is about to read again.
-    let _ = connection.read_tls(&mut Nothing);
+    let _ = connection.read_tls(&mut EmptyReader);
     TlsProgress::Open
 }
 
@@ -149,9 +149,9 @@ fn take_records<D>(connection: &mut ConnectionCommon<D>, records: &mut Vec<u8>) 
 }
 
 /// A network without data at the moment.
-struct Nothing;
+struct EmptyReader;
 
-impl Read for Nothing {
+impl Read for EmptyReader {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::WouldBlock.into())
     }

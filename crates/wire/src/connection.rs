@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::websocket::{
-    CloseCode, Closed, Contents, LargeMessage, ReadMessage, WebSocket, WebSocketConfig,
+    CloseCode, Closed, LargeMessage, ReadContents, ReadMessage, WebSocket, WebSocketConfig,
     WebSocketEvent,
 };
 use crate::{Chunks, Machine};
@@ -38,14 +38,14 @@ pub trait Protocol {
         true
     }
     /// Takes a message that another thread must read. Without effect by default: a protocol used with
-    /// [`ClientBounds`](crate::websocket::ClientBounds) implements [`ReadApart`].
+    /// [`ClientBounds`](crate::websocket::ClientBounds) implements [`OffThreadParse`].
     fn receive_large(&mut self, message: LargeMessage) {
         drop(message);
     }
 }
 
 /// A protocol whose large messages can be parsed on another thread.
-pub trait ReadApart: Protocol {
+pub trait OffThreadParse: Protocol {
     /// A message after parsing.
     type Parsed: Send + 'static;
 
@@ -54,6 +54,10 @@ pub trait ReadApart: Protocol {
     /// Takes a text message that was parsed.
     fn receive_parsed(&mut self, message: Self::Parsed);
 }
+
+// Alias for callers that still use the old name.
+#[doc(hidden)]
+pub use OffThreadParse as ReadApart;
 
 /// A command of a protocol for the WebSocket under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +114,7 @@ impl<P: Protocol> Connection<P> {
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
         self.websocket.set_acknowledged(self.protocol.is_acknowledged());
         self.websocket.receive(now, bytes);
-        self.carry(now);
+        self.move_messages(now);
     }
 
     /// Notes that the peer has read bytes that waited for it.
@@ -136,7 +140,7 @@ impl<P: Protocol> Connection<P> {
     /// Notes that the transport has ended or failed.
     pub fn receive_eof(&mut self, now: Instant) {
         self.websocket.receive_eof();
-        self.carry(now);
+        self.move_messages(now);
     }
 
     /// Returns the next event of the protocol.
@@ -146,7 +150,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Returns the next bytes to write: whole frames.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        self.carry(now);
+        self.move_messages(now);
         self.websocket.poll_transmit()
     }
 
@@ -163,7 +167,7 @@ impl<P: Protocol> Connection<P> {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.websocket.handle_timeout(now);
         self.protocol.handle_timeout(now);
-        self.carry(now);
+        self.move_messages(now);
     }
 
     /// True if messages can still be sent.
@@ -176,7 +180,7 @@ impl<P: Protocol> Connection<P> {
         self.websocket.is_closed()
     }
 
-    fn carry(&mut self, now: Instant) {
+    fn move_messages(&mut self, now: Instant) {
         while let Some(event) = self.websocket.poll_event() {
             match event {
                 WebSocketEvent::Text(text) => self.protocol.receive_text(text),
@@ -195,22 +199,22 @@ impl<P: Protocol> Connection<P> {
     }
 }
 
-impl<P: ReadApart> Connection<P> {
+impl<P: OffThreadParse> Connection<P> {
     /// Takes the [`LargeMessage`] that another thread has read, and processes the peer's input again.
     pub fn resume(&mut self, now: Instant, message: ReadMessage<P::Parsed>) {
         let failure = match message.0 {
-            Contents::Failed(failure) => Some(failure),
-            Contents::Text(parsed) => {
+            ReadContents::Failed(failure) => Some(failure),
+            ReadContents::Text(parsed) => {
                 self.protocol.receive_parsed(parsed);
                 None
             }
-            Contents::Binary(bytes) => {
+            ReadContents::Binary(bytes) => {
                 self.protocol.receive_binary(bytes);
                 None
             }
         };
         self.websocket.resume(now, failure);
-        self.carry(now);
+        self.move_messages(now);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::seldom::pop_or_release;
+use crate::lazy_state::pop_or_release;
 
 /// The contents of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

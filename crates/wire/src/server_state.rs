@@ -124,14 +124,14 @@ impl ServerState {
 
     /// Sends a message that belongs to no operation.
     pub(crate) fn send(&mut self, kind: &str, payload: Option<Bytes>) {
-        self.pending.text(message(kind, payload));
+        self.pending.push_text(message(kind, payload));
     }
 
     /// Sends a message of an operation, made by `write`, if the operation is in progress. Returns whether it is.
     pub(crate) fn send_of(&mut self, id: &str, write: impl FnOnce() -> Chunks) -> bool {
         let is_active = self.active.contains(id);
         if is_active {
-            self.pending.text(write());
+            self.pending.push_text(write());
         }
         is_active
     }
@@ -141,7 +141,7 @@ impl ServerState {
     pub(crate) fn end(&mut self, id: &str, write: impl FnOnce() -> Chunks) -> bool {
         let was_active = self.active.remove(id).is_some();
         if was_active {
-            self.pending.text(write());
+            self.pending.push_text(write());
         }
         was_active
     }
@@ -166,10 +166,10 @@ impl ServerState {
         let most = self.config.subscriptions_max;
         if self.active.len() >= most {
             let payload = payload(too_many_operations(most));
-            return self.pending.text(operation_message(id, "error", Some(payload.into())));
+            return self.pending.push_text(operation_message(id, "error", Some(payload.into())));
         }
         let number = self.active.insert(id);
-        self.pending.event(ServerEvent::Subscribe { id: id.into(), number, request });
+        self.pending.push_event(ServerEvent::Subscribe { id: id.into(), number, request });
     }
 
     /// Removes an operation that the client ended.
@@ -179,14 +179,14 @@ impl ServerState {
 
     /// Queues a close frame, and returns the end of the connection that it causes.
     pub(crate) fn close(&mut self, code: CloseCode, reason: &str) -> Closed {
-        self.pending.close(code, reason.into());
+        self.pending.push_close(code, reason.into());
         Closed { code, reason: reason.into(), by: ClosedBy::Us }
     }
 
     /// Ends all operations with the connection.
     pub(crate) fn end_all(&mut self, closed: Closed) {
         self.active.clear();
-        self.pending.event(ServerEvent::Ended(closed));
+        self.pending.push_event(ServerEvent::Ended(closed));
     }
 }
 

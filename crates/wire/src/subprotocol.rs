@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::connection::{Connection, Output, Protocol, ReadApart};
+use crate::connection::{Connection, OffThreadParse, Output, Protocol};
 use crate::graphql_transport_ws::{
     self, GraphqlTransportWs, POSITION_TAIL, append_position_head, append_result_head,
 };
@@ -200,7 +200,7 @@ impl Protocol for Subprotocol {
 /// A client's message of either subprotocol after parsing.
 pub struct ParsedMessage(Result<ClientMessage, InvalidMessage>);
 
-impl ReadApart for Subprotocol {
+impl OffThreadParse for Subprotocol {
     type Parsed = ParsedMessage;
 
     fn parser(&self) -> fn(Bytes) -> ParsedMessage {

@@ -17,7 +17,7 @@ pub(crate) use deflate::append_deflated_head;
 pub use deflate::deflate_shared;
 pub(crate) use frame::append_text_head;
 pub use frame::{FrameHeader, Opcode};
-pub(crate) use large::Contents;
+pub(crate) use large::ReadContents;
 pub use large::{ClientBounds, LargeMessage, MESSAGE_COST, ReadMessage};
 pub use machine::{WebSocket, WebSocketConfig, WebSocketEvent};
 // Aliases for callers that still use the old names.

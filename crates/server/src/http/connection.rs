@@ -36,6 +36,8 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// The time for which input is read from a client that speaks another protocol, until it closes its side too. The time
 /// and [`CLOSE_BYTES_MAX`] bound a client that does not stop sending.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// The number of bytes that are read from such a client.
 const CLOSE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The size of the pieces in which a response is passed to the HTTP library. Each costs a system call, so responses of
@@ -64,12 +66,12 @@ impl AcceptedSocket {
 /// Serves a connection to its end, or until it is taken over.
 pub(super) async fn serve(router: Arc<Router>, accepted: AcceptedSocket, permit: ConnectionPermit) {
     let mut shutdown = router.shutdown.clone();
-    let begun = tokio::select! {
-        begun = establish(&router, accepted) => begun,
+    let established = tokio::select! {
+        established = establish(&router, accepted) => established,
         // No request has been received yet.
         _ = shutdown.wait_for(|stop| *stop) => return,
     };
-    match begun {
+    match established {
         Ok(Some((stream, Protocol::Http1))) => serve_http1(router, stream, permit).await,
         Ok(Some((stream, Protocol::Http2))) => http2::serve(router, stream, &permit).await,
         Ok(Some((stream, Protocol::Other))) => close_gracefully(stream).await,
@@ -192,22 +194,22 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
             let parts = connection.into_parts();
             let stream = parts.io.into_inner().stream;
             if let Some((head, takeover)) = handover.take() {
-                let left = TakenOver { stream, early: parts.read_buf, permit };
-                hand_over(&router, left, &head, takeover).await;
+                let taken_over = TakenOver { stream, early: parts.read_buf, permit };
+                hand_over(&router, taken_over, &head, takeover).await;
             }
         }
     }
 }
 
 /// Writes the last HTTP head of a connection, and passes the connection to its takeover.
-async fn hand_over(router: &Router, mut left: TakenOver, head: &Parts, takeover: Takeover) {
+async fn hand_over(router: &Router, mut taken_over: TakenOver, head: &Parts, takeover: Takeover) {
     let head = handover::head_text(head, SystemTime::now());
     let written = async {
-        left.stream.write_all(&head).await?;
-        left.stream.flush().await
+        taken_over.stream.write_all(&head).await?;
+        taken_over.stream.flush().await
     };
     match written.await {
-        Ok(()) => takeover.run(left).await,
+        Ok(()) => takeover.run(taken_over).await,
         Err(error) => {
             if error.kind() == io::ErrorKind::TimedOut {
                 router.metrics.timeout(TimeoutPhase::stall);

@@ -43,15 +43,16 @@ const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// The number of bytes that a client may send ahead on all streams together.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
-/// The number of streams that were reset before the library returned them; with more, the connection ends.
+/// The maximum number of streams that wait to be accepted although their client has reset them; with more, the
+/// connection ends.
 const RESET_STREAMS_WAITING_MAX: usize = 20;
 
-/// The number of resets with which the router responds to errors of a client; with more, the connection ends
+/// The maximum number of streams that the router resets because of errors of the client; with more, the connection ends
 /// (CVE-2025-8671).
 const ERROR_RESETS_MAX: usize = 256;
 
-/// The number of requests that a client may cancel before their response, beyond the number of those that it lets
-/// finish. A page whose reader leaves cancels a few dozen.
+/// The number of requests that a client may cancel before their response, beyond the number of those that it lets the
+/// router finish. A page whose reader leaves cancels a few dozen.
 const CANCELLED_MAX: u64 = 200;
 
 /// The size of the pieces in which a response is passed to the HTTP library, the size of a frame. The library keeps the
@@ -66,7 +67,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
         router: Arc::clone(&router),
         open: Cell::new(0),
         idle_since: Cell::new(Instant::now()),
-        answered: Cell::new(0),
+        responded: Cell::new(0),
         cancelled: Cell::new(0),
         abused: Notify::new(),
     }));
@@ -93,22 +94,22 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
         .keep_alive_timeout(http.http2.ping_interval)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let mut ending = false;
+    let mut is_draining = false;
     let result = loop {
-        let patience = if ending { http.stall_timeout } else { http.header_timeout };
-        let idle_until = streams.0.idle_since() + patience;
+        let timeout = if is_draining { http.stall_timeout } else { http.header_timeout };
+        let idle_until = streams.0.idle_since() + timeout;
         tokio::select! {
             result = connection.as_mut() => break result,
-            _ = shutdown.wait_for(|stop| *stop), if !ending => {
+            _ = shutdown.wait_for(|stop| *stop), if !is_draining => {
                 // Ends when the open streams have their responses.
                 connection.as_mut().graceful_shutdown();
-                ending = true;
+                is_draining = true;
             }
             () = tokio::time::sleep_until(idle_until) => {
-                if streams.0.idle_since() + patience > Instant::now() {
+                if streams.0.idle_since() + timeout > Instant::now() {
                     continue;
                 }
-                if ending {
+                if is_draining {
                     // The remaining responses are shorter than a piece and not read: the HTTP library would wait for
                     // ever.
                     router.metrics.timeout(TimeoutPhase::stall);
@@ -116,7 +117,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
                 }
                 connection.as_mut().graceful_shutdown();
                 streams.0.idle_since.set(Instant::now());
-                ending = true;
+                is_draining = true;
             }
             () = client.account().evicted() => {
                 tracing::debug!("a connection with unread responses is closed: there are too many");
@@ -160,9 +161,11 @@ struct Streams(Rc<StreamsState>);
 
 struct StreamsState {
     router: Arc<Router>,
+    /// The number of open streams.
     open: Cell<usize>,
     idle_since: Cell<Instant>,
-    answered: Cell<u64>,
+    /// The numbers of streams that got a response and of those that were cancelled before.
+    responded: Cell<u64>,
     cancelled: Cell<u64>,
     /// Notified when the client has cancelled implausibly many requests.
     abused: Notify,
@@ -177,9 +180,9 @@ impl StreamsState {
     fn ended(&self, progress: &StreamProgress) {
         self.open.set(self.open.get().saturating_sub(1));
         self.idle_since.set(Instant::now());
-        let count = if progress.answered.get() { &self.answered } else { &self.cancelled };
+        let count = if progress.responded.get() { &self.responded } else { &self.cancelled };
         count.set(count.get() + 1);
-        if self.cancelled.get() > CANCELLED_MAX + self.answered.get() {
+        if self.cancelled.get() > CANCELLED_MAX + self.responded.get() {
             self.abused.notify_one();
         }
     }
@@ -196,7 +199,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Streams {
 /// The state that the task of a stream and the body of its response share.
 #[derive(Default)]
 struct StreamProgress {
-    answered: Cell<bool>,
+    responded: Cell<bool>,
     /// The time since which a piece of the response waits to be taken.
     waiting_since: Cell<Option<Instant>>,
 }
@@ -214,7 +217,7 @@ async fn watch<F: Future>(state: Rc<StreamsState>, stream: F) {
     let stall_time_max = state.router.config.http.stall_timeout;
     {
         let mut stream = std::pin::pin!(stream);
-        let mut patience: Option<Pin<Box<Sleep>>> = None;
+        let mut stall_timer: Option<Pin<Box<Sleep>>> = None;
         std::future::poll_fn(|context| {
             let outer = CURRENT.replace(Some(Rc::clone(&progress)));
             let polled = stream.as_mut().poll(context);
@@ -223,11 +226,12 @@ async fn watch<F: Future>(state: Rc<StreamsState>, stream: F) {
                 return Poll::Ready(());
             }
             let Some(since) = progress.waiting_since.get() else {
-                patience = None;
+                stall_timer = None;
                 return Poll::Pending;
             };
             let until = since + stall_time_max;
-            let sleep = patience.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            let sleep =
+                stall_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
             if sleep.deadline() != until {
                 sleep.as_mut().reset(until);
             }
@@ -251,7 +255,7 @@ impl StreamBody {
     fn new(body: ResponseBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
         let progress = CURRENT.with_borrow(Clone::clone);
         if let Some(progress) = &progress {
-            progress.answered.set(true);
+            progress.responded.set(true);
             progress.waiting_since.set(Some(Instant::now()));
         }
         let body = match in_flight {
@@ -274,8 +278,8 @@ impl Body for StreamBody {
         let frame = Pin::new(&mut this.body).poll_frame(context);
         if let Some(progress) = &this.progress {
             // Only a piece that is ready can wait to be taken.
-            let is_there = matches!(frame, Poll::Ready(Some(_)));
-            progress.waiting_since.set(is_there.then(Instant::now));
+            let is_ready = matches!(frame, Poll::Ready(Some(_)));
+            progress.waiting_since.set(is_ready.then(Instant::now));
         }
         frame
     }

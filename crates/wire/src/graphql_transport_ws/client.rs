@@ -56,7 +56,7 @@ impl Client {
     /// Begins on a fresh WebSocket. The payload, if any, is a JSON object.
     pub fn new(init_payload: Option<Bytes>) -> Client {
         let mut pending = Pending::default();
-        pending.text(message("connection_init", init_payload));
+        pending.push_text(message("connection_init", init_payload));
         Client { pending, has_ended: false }
     }
 
@@ -64,28 +64,28 @@ impl Client {
     /// otherwise a server closes the connection.
     pub fn subscribe(&mut self, id: &str, request: Bytes) {
         if !self.has_ended {
-            self.pending.text(operation_message(id, "subscribe", Some(request)));
+            self.pending.push_text(operation_message(id, "subscribe", Some(request)));
         }
     }
 
     /// Ends an operation.
     pub fn complete(&mut self, id: &str) {
         if !self.has_ended {
-            self.pending.text(operation_message(id, "complete", None));
+            self.pending.push_text(operation_message(id, "complete", None));
         }
     }
 
     /// Requests a [`ClientEvent::Pong`].
     pub fn ping(&mut self, payload: Option<Bytes>) {
         if !self.has_ended {
-            self.pending.text(message("ping", payload));
+            self.pending.push_text(message("ping", payload));
         }
     }
 
     /// Closes the connection; the protocol's code for that is [`CloseCode::NORMAL`].
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         if !self.has_ended {
-            self.pending.close(code, reason.into());
+            self.pending.push_close(code, reason.into());
             self.ended(Closed { code, reason: reason.into(), by: ClosedBy::Us });
         }
     }
@@ -109,11 +109,11 @@ impl Protocol for Client {
             Ok(ServerMessage::Complete { id }) => ClientEvent::Complete { id },
             Ok(ServerMessage::Pong) => ClientEvent::Pong,
             Ok(ServerMessage::Ping { payload }) => {
-                return self.pending.pong(message("pong", payload));
+                return self.pending.set_pong(message("pong", payload));
             }
             Err(InvalidMessage(reason)) => return self.close_invalid(&reason),
         };
-        self.pending.event(event);
+        self.pending.push_event(event);
     }
 
     fn receive_binary(&mut self, _: Bytes) {
@@ -123,7 +123,7 @@ impl Protocol for Client {
     fn ended(&mut self, closed: Closed) {
         if !self.has_ended {
             self.has_ended = true;
-            self.pending.event(ClientEvent::Ended(closed));
+            self.pending.push_event(ClientEvent::Ended(closed));
         }
     }
 

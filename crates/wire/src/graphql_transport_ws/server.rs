@@ -136,18 +136,20 @@ impl GraphqlTransportWs {
             ClientMessage::ConnectionInit { payload } => {
                 if matches!(self.phase, Phase::Connected(_)) {
                     self.phase = Phase::Initialising;
-                    self.state.pending.event(ServerEvent::Init { payload });
+                    self.state.pending.push_event(ServerEvent::Init { payload });
                 } else {
                     let reason = "Too many initialisation requests";
                     self.close(TOO_MANY_INITIALISATION_REQUESTS, reason);
                 }
             }
-            ClientMessage::Ping { payload } => self.state.pending.pong(message("pong", payload)),
+            ClientMessage::Ping { payload } => {
+                self.state.pending.set_pong(message("pong", payload))
+            }
             ClientMessage::Pong => {}
             ClientMessage::Start { id, request } => self.start(&id, request),
             ClientMessage::Stop { id } => {
                 if let Some(Subscription { id, number }) = self.state.stop(&id) {
-                    self.state.pending.event(ServerEvent::Complete { id, number });
+                    self.state.pending.push_event(ServerEvent::Complete { id, number });
                 }
             }
             ClientMessage::ConnectionTerminate => debug_assert!(false, "the parser refuses it"),
@@ -185,7 +187,7 @@ impl Protocol for GraphqlTransportWs {
 
     fn receive_large(&mut self, message: LargeMessage) {
         if self.phase != Phase::Ended {
-            self.state.pending.event(ServerEvent::Large(message));
+            self.state.pending.push_event(ServerEvent::Large(message));
         }
     }
 

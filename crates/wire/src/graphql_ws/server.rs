@@ -121,8 +121,8 @@ impl GraphqlWs {
         // The layer above has not seen an operation that waits for the acknowledgement, so its event is taken back.
         // Thus the waiting ones stay within the bound of operations, however often a client subscribes and completes.
         let is_start = |event: &ServerEvent| matches!(event, ServerEvent::Subscribe { number: it, .. } if *it == number);
-        if self.phase != Phase::Initialising || !self.state.pending.take_back(is_start) {
-            self.state.pending.event(ServerEvent::Complete { id, number });
+        if self.phase != Phase::Initialising || !self.state.pending.retract_event(is_start) {
+            self.state.pending.push_event(ServerEvent::Complete { id, number });
         }
     }
 
@@ -130,7 +130,7 @@ impl GraphqlWs {
         match message {
             ClientMessage::ConnectionInit { payload } if self.phase == Phase::Connected => {
                 self.phase = Phase::Initialising;
-                self.state.pending.event(ServerEvent::Init { payload });
+                self.state.pending.push_event(ServerEvent::Init { payload });
             }
             ClientMessage::ConnectionInit { .. } => {
                 self.send_connection_error("Too many initialisation requests");
@@ -186,7 +186,7 @@ impl Protocol for GraphqlWs {
 
     fn receive_large(&mut self, message: LargeMessage) {
         if self.phase != Phase::Ended {
-            self.state.pending.event(ServerEvent::Large(message));
+            self.state.pending.push_event(ServerEvent::Large(message));
         }
     }
 
@@ -200,14 +200,14 @@ impl Protocol for GraphqlWs {
         }
         if self.phase == Phase::Initialising {
             // The layer above has not seen the operations that wait for the acknowledgement.
-            self.state.pending.forget_events();
+            self.state.pending.clear_events();
         }
         self.phase = Phase::Ended;
         self.state.end_all(closed);
     }
 
     fn poll_event(&mut self) -> Option<ServerEvent> {
-        let first = self.state.pending.first_event();
+        let first = self.state.pending.peek_event();
         let waits =
             self.phase == Phase::Initialising && !matches!(first, Some(ServerEvent::Init { .. }));
         if waits { None } else { self.state.pending.take_event() }

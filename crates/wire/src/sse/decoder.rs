@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::seldom::pop_or_release;
+use crate::lazy_state::pop_or_release;
 
 /// Bounds on the memory that a server may make the client hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::Chunks;
 use crate::body::BodyMachine;
-use crate::seldom::pop_or_release;
+use crate::lazy_state::pop_or_release;
 
 /// The text before the payload of a `next` event.
 pub const NEXT_PREFIX: &[u8] = b"event: next\ndata: ";

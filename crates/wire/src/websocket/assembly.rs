@@ -1,7 +1,7 @@
 //! The assembly of frames into messages: fragments, control frames between them, unmasking, expanding, UTF-8, size
 //! limits.
 //!
-//! An [`Assembly`] exists only while something is half received; an idle connection has none.
+//! An [`MessageAssembler`] exists only while something is half received; an idle connection has none.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use super::large::{ClientBounds, LargeMessage, expand};
 
 /// A whole message or control frame.
 #[derive(Debug)]
-pub(super) enum Arrival {
+pub(super) enum ReceivedMessage {
     Text(Bytes),
     Binary(Bytes),
     Ping(Vec<u8>),
@@ -21,20 +21,20 @@ pub(super) enum Arrival {
     Large(LargeMessage),
 }
 
-impl Arrival {
+impl ReceivedMessage {
     /// Returns the number of bytes after expansion; 0 for a large message, which is not expanded here.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Arrival::Text(bytes) | Arrival::Binary(bytes) => bytes.len(),
-            Arrival::Ping(payload) => payload.len(),
-            Arrival::Pong | Arrival::Close(..) | Arrival::Large(_) => 0,
+            ReceivedMessage::Text(bytes) | ReceivedMessage::Binary(bytes) => bytes.len(),
+            ReceivedMessage::Ping(payload) => payload.len(),
+            ReceivedMessage::Pong | ReceivedMessage::Close(..) | ReceivedMessage::Large(_) => 0,
         }
     }
 }
 
 /// The rules of a connection for incoming frames.
 #[derive(Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct FrameRules {
     /// True if frames must be masked: clients must mask, servers must not (RFC 6455, section 5.1).
     pub(super) expects_mask: bool,
     pub(super) message_bytes_max: usize,
@@ -48,7 +48,7 @@ pub(super) struct Rules {
 
 /// The received parts of frames and messages that are not complete.
 #[derive(Default)]
-pub(super) struct Assembly {
+pub(super) struct MessageAssembler {
     header: [u8; HEADER_BYTES_MAX],
     header_len: u8,
     frame: Option<Frame>,
@@ -73,7 +73,7 @@ struct PartialMessage {
     valid_up_to: usize,
 }
 
-impl Assembly {
+impl MessageAssembler {
     /// True if nothing is half received, so that the assembly can be dropped.
     pub(super) fn is_idle(&self) -> bool {
         self.header_len == 0 && self.frame.is_none() && self.message.is_none()
@@ -89,8 +89,8 @@ impl Assembly {
     pub(super) fn next(
         &mut self,
         input: &mut &[u8],
-        rules: Rules,
-    ) -> Result<Option<Arrival>, Failure> {
+        rules: FrameRules,
+    ) -> Result<Option<ReceivedMessage>, Failure> {
         loop {
             if self.frame.is_none() {
                 let Some(header) = self.take_header(input)? else { return Ok(None) };
@@ -118,8 +118,8 @@ impl Assembly {
                 return Ok(None);
             }
             self.frame = None;
-            if let Some(arrival) = self.finish(opcode, is_final, rules)? {
-                return Ok(Some(arrival));
+            if let Some(received) = self.finish(opcode, is_final, rules)? {
+                return Ok(Some(received));
             }
         }
     }
@@ -149,7 +149,7 @@ impl Assembly {
         }
     }
 
-    fn begin(&mut self, header: IncomingHeader, rules: Rules) -> Result<Frame, Failure> {
+    fn begin(&mut self, header: IncomingHeader, rules: FrameRules) -> Result<Frame, Failure> {
         let IncomingHeader { opcode, is_final, is_compressed, mask, payload_len } = header;
         // The bit belongs to the first frame of a message (RFC 7692, section 6).
         if is_compressed && !(rules.deflates && matches!(opcode, Opcode::Text | Opcode::Binary)) {
@@ -192,22 +192,22 @@ impl Assembly {
         &mut self,
         opcode: Opcode,
         is_final: bool,
-        rules: Rules,
-    ) -> Result<Option<Arrival>, Failure> {
+        rules: FrameRules,
+    ) -> Result<Option<ReceivedMessage>, Failure> {
         Ok(match opcode {
-            Opcode::Ping => Some(Arrival::Ping(std::mem::take(&mut self.control))),
+            Opcode::Ping => Some(ReceivedMessage::Ping(std::mem::take(&mut self.control))),
             Opcode::Pong => {
                 self.control = Vec::new();
-                Some(Arrival::Pong)
+                Some(ReceivedMessage::Pong)
             }
             Opcode::Close => {
                 let payload = std::mem::take(&mut self.control);
                 let (code, reason) = close::parse(&payload)?;
-                Some(Arrival::Close(code, reason))
+                Some(ReceivedMessage::Close(code, reason))
             }
             Opcode::Text | Opcode::Binary | Opcode::Continuation if !is_final => None,
             Opcode::Text | Opcode::Binary | Opcode::Continuation => {
-                self.message.take().map(|it| it.arrival(rules)).transpose()?
+                self.message.take().map(|it| it.received(rules)).transpose()?
             }
         })
     }
@@ -215,7 +215,7 @@ impl Assembly {
 
 impl PartialMessage {
     /// Expands a whole message, unless another thread must do that.
-    fn arrival(mut self, rules: Rules) -> Result<Arrival, Failure> {
+    fn received(mut self, rules: FrameRules) -> Result<ReceivedMessage, Failure> {
         let limit = match rules.bounds {
             Some(bounds) if self.is_compressed => {
                 bounds.expanded_bytes_max(self.bytes.len()).min(rules.message_bytes_max)
@@ -224,20 +224,22 @@ impl PartialMessage {
         };
         let inline = rules.bounds.map_or(usize::MAX, |bounds| bounds.inline_bytes_max);
         if self.bytes.len() > inline {
-            return Ok(Arrival::Large(self.large(limit)));
+            return Ok(ReceivedMessage::Large(self.large(limit)));
         }
         if self.is_compressed {
             match expand(&self.bytes, limit.min(inline)) {
                 Ok(expanded) => self.bytes = expanded,
-                Err(TOO_BIG) if inline < limit => return Ok(Arrival::Large(self.large(limit))),
+                Err(TOO_BIG) if inline < limit => {
+                    return Ok(ReceivedMessage::Large(self.large(limit)));
+                }
                 Err(failure) => return Err(failure),
             }
             self.is_compressed = false;
             self.check_utf8(true)?;
         }
         Ok(match self.is_text {
-            true => Arrival::Text(self.bytes.into()),
-            false => Arrival::Binary(self.bytes.into()),
+            true => ReceivedMessage::Text(self.bytes.into()),
+            false => ReceivedMessage::Binary(self.bytes.into()),
         })
     }
 

@@ -63,7 +63,7 @@ pub struct Deflate {
 impl Deflate {
     /// Checks one offer. `None` if it is for another extension, malformed, or requests a smaller window than the
     /// server's: a broadcast is compressed once for all recipients, which is possible with one window size only.
-    fn judge(offer: &[u8]) -> Option<Deflate> {
+    fn check_offer(offer: &[u8]) -> Option<Deflate> {
         let mut parts = std::str::from_utf8(offer).ok()?.split(';').map(str::trim);
         if parts.next() != Some("permessage-deflate") {
             return None;
@@ -183,7 +183,7 @@ pub fn accept<'h, 's>(
             subprotocol = tokens(value)
                 .find_map(|token| supported.iter().find(|name| name.as_bytes() == token).copied());
         } else if name.eq_ignore_ascii_case("sec-websocket-extensions") && deflate.is_none() {
-            deflate = tokens(value).find_map(Deflate::judge);
+            deflate = tokens(value).find_map(Deflate::check_offer);
         }
     }
     if !(connection && upgrade) {
@@ -254,8 +254,8 @@ impl ClientHandshake {
         subprotocols: &[&str],
         headers: &[(&str, &str)],
     ) -> Result<(ClientHandshake, Vec<u8>), HandshakeError> {
-        check(target, "the target", |byte| byte > b' ')?;
-        check(authority, "the authority", |byte| byte > b' ')?;
+        check_text(target, "the target", |byte| byte > b' ')?;
+        check_text(authority, "the authority", |byte| byte > b' ')?;
         let key = BASE64.encode(entropy);
         let mut request = format!(
             "GET {target} HTTP/1.1\r\nhost: {authority}\r\nupgrade: websocket\r\n\
@@ -264,12 +264,12 @@ impl ClientHandshake {
         let is_value = |byte| byte >= b' ' || byte == b'\t';
         if !subprotocols.is_empty() {
             let list = subprotocols.join(", ");
-            check(&list, "a subprotocol", is_value)?;
+            check_text(&list, "a subprotocol", is_value)?;
             request.extend(["sec-websocket-protocol: ", &list, "\r\n"]);
         }
         for (name, value) in headers {
-            check(name, "a header name", |byte| byte > b' ' && byte != b':')?;
-            check(value, "a header value", is_value)?;
+            check_text(name, "a header name", |byte| byte > b' ' && byte != b':')?;
+            check_text(value, "a header value", is_value)?;
             request.extend([name, ": ", value, "\r\n"]);
         }
         request.push_str("\r\n");
@@ -331,7 +331,7 @@ impl ClientHandshake {
 }
 
 /// Refuses text that could end its line of the request and begin another.
-fn check(
+fn check_text(
     text: &str,
     what: &'static str,
     is_allowed: impl Fn(u8) -> bool,
@@ -355,7 +355,7 @@ mod tests {
         ("Sec-WebSocket-Version", "13"),
     ];
 
-    fn judge<'h>(
+    fn check<'h>(
         method: &str,
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,
     ) -> Result<Accept<'static>, Rejection> {
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_specification_is_accepted() {
-        let accepted = judge("GET", REQUEST).unwrap();
+        let accepted = check("GET", REQUEST).unwrap();
         let expected = Accept {
             key: "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".into(),
             subprotocol: Some("graphql-transport-ws"),
@@ -381,19 +381,19 @@ mod tests {
     #[test]
     fn each_missing_or_wrong_part_has_its_status() {
         let with = |name, value| without(name).chain([(name, value)]);
-        assert_eq!(judge("POST", REQUEST), Err(Rejection::NotGet));
-        assert_eq!(judge("GET", without("Upgrade")), Err(Rejection::NotAnUpgrade));
-        assert_eq!(judge("GET", with("Upgrade", "h2c")), Err(Rejection::NotAnUpgrade));
-        assert_eq!(judge("GET", with("Connection", "close")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(check("POST", REQUEST), Err(Rejection::NotGet));
+        assert_eq!(check("GET", without("Upgrade")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(check("GET", with("Upgrade", "h2c")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(check("GET", with("Connection", "close")), Err(Rejection::NotAnUpgrade));
         let version = "Sec-WebSocket-Version";
-        assert_eq!(judge("GET", without(version)), Err(Rejection::UnsupportedVersion));
-        assert_eq!(judge("GET", with(version, "8")), Err(Rejection::UnsupportedVersion));
+        assert_eq!(check("GET", without(version)), Err(Rejection::UnsupportedVersion));
+        assert_eq!(check("GET", with(version, "8")), Err(Rejection::UnsupportedVersion));
         let key = "Sec-WebSocket-Key";
-        assert_eq!(judge("GET", without(key)), Err(Rejection::MissingKey));
-        assert_eq!(judge("GET", with(key, "c2hvcnQ=")), Err(Rejection::InvalidKey));
-        assert_eq!(judge("GET", with(key, "not base64")), Err(Rejection::InvalidKey));
+        assert_eq!(check("GET", without(key)), Err(Rejection::MissingKey));
+        assert_eq!(check("GET", with(key, "c2hvcnQ=")), Err(Rejection::InvalidKey));
+        assert_eq!(check("GET", with(key, "not base64")), Err(Rejection::InvalidKey));
         let twice = REQUEST.into_iter().chain([(key, "dGhlIHNhbXBsZSBub25jZQ==")]);
-        assert_eq!(judge("GET", twice), Err(Rejection::InvalidKey));
+        assert_eq!(check("GET", twice), Err(Rejection::InvalidKey));
 
         let statuses = [
             (Rejection::NotGet, 405),
@@ -410,14 +410,14 @@ mod tests {
 
     #[test]
     fn a_client_without_our_subprotocol_is_accepted_without_one() {
-        let accepted = judge("GET", without("Sec-WebSocket-Protocol")).unwrap();
+        let accepted = check("GET", without("Sec-WebSocket-Protocol")).unwrap();
         assert_eq!(accepted.subprotocol, None);
     }
 
     #[test]
     fn the_first_offer_of_compression_that_can_be_taken_is_taken() {
         let answer = |offers: &'static str| {
-            let accepted = judge("GET", REQUEST.into_iter().chain([(EXTENSIONS, offers)])).unwrap();
+            let accepted = check("GET", REQUEST.into_iter().chain([(EXTENSIONS, offers)])).unwrap();
             accepted.deflate.map(Deflate::response)
         };
         const EXTENSIONS: &str = "Sec-WebSocket-Extensions";
@@ -474,23 +474,23 @@ mod tests {
 
     #[test]
     fn a_client_refuses_responses_that_are_not_an_upgrade_for_its_key() {
-        let judge = |response: &str| {
+        let check = |response: &str| {
             let (mut client, _) = ClientHandshake::new("h", "/", [0; 16], &[], &[]).unwrap();
             client.receive(response.as_bytes())
         };
         assert_eq!(
-            judge("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
+            check("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
             Err(HandshakeError::Refused(503))
         );
         let key = accept_key(b"another key");
         let foreign = Accept { key, subprotocol: None, deflate: None };
         assert_eq!(
-            judge(&String::from_utf8(foreign.response()).unwrap()),
+            check(&String::from_utf8(foreign.response()).unwrap()),
             Err(HandshakeError::InvalidHeader("sec-websocket-accept"))
         );
-        assert!(matches!(judge("SSH-2.0-OpenSSH\r\n"), Err(HandshakeError::NotHttp(_))));
+        assert!(matches!(check("SSH-2.0-OpenSSH\r\n"), Err(HandshakeError::NotHttp(_))));
         let endless = "HTTP/1.1 101 Switching\r\nx: ".to_owned() + &"y".repeat(20_000);
-        assert_eq!(judge(&endless), Err(HandshakeError::HeadTooLong));
+        assert_eq!(check(&endless), Err(HandshakeError::HeadTooLong));
     }
 
     #[test]

@@ -68,10 +68,10 @@ pub struct LargeMessage {
 
 /// A [`LargeMessage`] after it was expanded and parsed.
 #[derive(Debug)]
-pub struct ReadMessage<T>(pub(crate) Contents<T>);
+pub struct ReadMessage<T>(pub(crate) ReadContents<T>);
 
 #[derive(Debug)]
-pub(crate) enum Contents<T> {
+pub(crate) enum ReadContents<T> {
     Text(T),
     Binary(Bytes),
     Failed(Failure),
@@ -82,13 +82,13 @@ impl<T> ReadMessage<T> {
     /// 1011.
     pub fn broken_off() -> Self {
         let reason = "the message could not be read";
-        Self(Contents::Failed(Failure { code: CloseCode::INTERNAL, reason }))
+        Self(ReadContents::Failed(Failure { code: CloseCode::INTERNAL, reason }))
     }
 
     /// Returns the replacement of a message that waited for too long: its connection closes with 1013.
     pub fn too_late() -> Self {
         let reason = "too many large messages are waiting to be read; try again later";
-        Self(Contents::Failed(Failure { code: CloseCode::TRY_AGAIN_LATER, reason }))
+        Self(ReadContents::Failed(Failure { code: CloseCode::TRY_AGAIN_LATER, reason }))
     }
 }
 
@@ -111,13 +111,13 @@ impl LargeMessage {
             false => Ok(bytes),
         };
         ReadMessage(match expanded {
-            Err(failure) => Contents::Failed(failure),
-            Ok(bytes) if !is_text => Contents::Binary(bytes),
+            Err(failure) => ReadContents::Failed(failure),
+            Ok(bytes) if !is_text => ReadContents::Binary(bytes),
             // Text that was not compressed was checked when it was received.
             Ok(bytes) if is_compressed && std::str::from_utf8(&bytes).is_err() => {
-                Contents::Failed(NOT_UTF8)
+                ReadContents::Failed(NOT_UTF8)
             }
-            Ok(bytes) => Contents::Text(parse(bytes)),
+            Ok(bytes) => ReadContents::Text(parse(bytes)),
         })
     }
 }

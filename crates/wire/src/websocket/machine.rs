@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::assembly::{Arrival, Assembly, Rules};
+use super::assembly::{FrameRules, MessageAssembler, ReceivedMessage};
 use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
 use super::frame::{FrameHeader, Opcode, apply_mask};
 use super::large::{ClientBounds, LargeMessage, MESSAGE_COST};
 use crate::Chunks;
-use crate::seldom::{Idle, Seldom};
+use crate::lazy_state::{Idle, LazyState};
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub enum WebSocketEvent {
 /// holds no heap memory of its own.
 pub struct WebSocket {
     config: Arc<WebSocketConfig>,
-    busy: Seldom<Busy>,
+    busy: LazyState<BusyState>,
     /// The time since which `state` waits for something.
     since: Instant,
     role: Role,
@@ -93,8 +93,8 @@ const _: () = assert!(size_of::<WebSocket>() <= 48);
 
 /// The state of a connection that is not idle.
 #[derive(Default)]
-struct Busy {
-    partial: Option<Partial>,
+struct BusyState {
+    partial: Option<PartialInput>,
     events: VecDeque<WebSocketEvent>,
     outgoing: VecDeque<Chunks>,
     /// The payload of the last ping, if there is no room for its pong in `outgoing`.
@@ -107,7 +107,7 @@ struct Busy {
     is_held: bool,
 }
 
-impl Idle for Busy {
+impl Idle for BusyState {
     fn is_idle(&self) -> bool {
         let Self { partial, events, outgoing, pong, input, is_reading, is_held } = self;
         let reads_nothing = partial.is_none() && input.is_empty() && !is_reading && !is_held;
@@ -120,8 +120,8 @@ impl Idle for Busy {
 const PONGS_WAITING_MAX: usize = 16;
 
 /// A message that is half received.
-struct Partial {
-    assembly: Assembly,
+struct PartialInput {
+    assembler: MessageAssembler,
     since: Instant,
 }
 
@@ -157,7 +157,7 @@ impl WebSocket {
     fn new(config: Arc<WebSocketConfig>, now: Instant, role: Role) -> WebSocket {
         WebSocket {
             config,
-            busy: Seldom::default(),
+            busy: LazyState::default(),
             since: now,
             role,
             state: ConnectionState::Open,
@@ -197,7 +197,7 @@ impl WebSocket {
     /// Stops or resumes the processing of the peer's messages. Without effect unless the connection is open.
     pub fn hold(&mut self, now: Instant, is_held: bool) {
         if is_held && self.is_open() {
-            self.busy.fill().is_held = true;
+            self.busy.get_or_allocate().is_held = true;
         } else if self.busy.take(|busy| std::mem::take(&mut busy.is_held).then_some(())).is_some() {
             self.restart_deadlines(now);
         }
@@ -241,7 +241,7 @@ impl WebSocket {
         }
         if self.is_paused() {
             if !bytes.is_empty() {
-                self.busy.fill().input.extend_from_slice(bytes);
+                self.busy.get_or_allocate().input.extend_from_slice(bytes);
             }
             return;
         }
@@ -258,14 +258,14 @@ impl WebSocket {
         }
         let mut turn_bytes = self.bounds().map_or(usize::MAX, |bounds| bounds.turn_bytes_max);
         let partial = self.busy.take(|busy| busy.partial.take());
-        let mut partial =
-            partial.unwrap_or_else(|| Partial { assembly: Assembly::default(), since: now });
+        let mut partial = partial
+            .unwrap_or_else(|| PartialInput { assembler: MessageAssembler::default(), since: now });
         while self.state != ConnectionState::Closed {
-            match partial.assembly.next(&mut bytes, self.rules()) {
-                Ok(Some(arrival)) => {
-                    let cost = MESSAGE_COST + arrival.bytes();
-                    self.arrived(arrival, cost);
-                    if partial.assembly.is_between_messages() {
+            match partial.assembler.next(&mut bytes, self.rules()) {
+                Ok(Some(received)) => {
+                    let cost = MESSAGE_COST + received.bytes();
+                    self.process(received, cost);
+                    if partial.assembler.is_between_messages() {
                         partial.since = now;
                     }
                     turn_bytes = turn_bytes.saturating_sub(cost);
@@ -280,11 +280,11 @@ impl WebSocket {
         if self.state == ConnectionState::Closed {
             return;
         }
-        if !partial.assembly.is_idle() {
-            self.busy.fill().partial = Some(partial);
+        if !partial.assembler.is_idle() {
+            self.busy.get_or_allocate().partial = Some(partial);
         }
         if !bytes.is_empty() {
-            self.busy.fill().input = bytes.to_vec();
+            self.busy.get_or_allocate().input = bytes.to_vec();
         }
     }
 
@@ -361,7 +361,7 @@ impl WebSocket {
             ConnectionState::Open => {
                 self.state = ConnectionState::Pinged;
                 self.since = now;
-                self.push(Opcode::Ping, Chunks::default());
+                self.push_frame(Opcode::Ping, Chunks::default());
             }
             ConnectionState::Pinged => self.closed(Closed {
                 code: CloseCode::ABNORMAL,
@@ -401,11 +401,11 @@ impl WebSocket {
             return;
         }
         let code = if code.may_be_sent() { code } else { CloseCode::INTERNAL };
-        self.push(Opcode::Close, Chunks::whole(close::payload(code, reason)));
+        self.push_frame(Opcode::Close, Chunks::whole(close::payload(code, reason)));
         self.state = ConnectionState::Closing;
         self.since = now;
         // Of the peer's further input, only the close frame is processed.
-        let busy = self.busy.fill();
+        let busy = self.busy.get_or_allocate();
         (busy.is_reading, busy.is_held) = (false, false);
     }
 
@@ -419,7 +419,7 @@ impl WebSocket {
             Some(blocks) => self.frame(opcode, true, Chunks::whole(blocks)),
             None => self.frame(opcode, false, payload),
         };
-        self.busy.fill().outgoing.push_back(frame);
+        self.busy.get_or_allocate().outgoing.push_back(frame);
     }
 
     /// Returns the bounds of the work that the peer may cause.
@@ -427,11 +427,11 @@ impl WebSocket {
         self.config.client_bounds.filter(|_| matches!(self.role, Role::Server))
     }
 
-    fn rules(&self) -> Rules {
+    fn rules(&self) -> FrameRules {
         let bounds = self.bounds();
         let early = bounds.filter(|_| !self.is_acknowledged);
         let early = early.map_or(usize::MAX, |bounds| bounds.init_message_bytes_max);
-        Rules {
+        FrameRules {
             bounds,
             expects_mask: matches!(self.role, Role::Server),
             message_bytes_max: self.config.message_bytes_max.min(early),
@@ -440,7 +440,7 @@ impl WebSocket {
         }
     }
 
-    fn arrived(&mut self, arrival: Arrival, cost: usize) {
+    fn process(&mut self, received: ReceivedMessage, cost: usize) {
         if !self.is_acknowledged
             && let Some(bounds) = self.bounds()
         {
@@ -451,27 +451,27 @@ impl WebSocket {
                 return self.fail(Failure { code: CloseCode::POLICY, reason });
             }
         }
-        match arrival {
-            Arrival::Large(message) => {
-                self.busy.fill().is_reading = true;
-                self.tell(WebSocketEvent::Large(message));
+        match received {
+            ReceivedMessage::Large(message) => {
+                self.busy.get_or_allocate().is_reading = true;
+                self.push_event(WebSocketEvent::Large(message));
             }
-            Arrival::Text(text) => self.tell(WebSocketEvent::Text(text)),
-            Arrival::Binary(bytes) => self.tell(WebSocketEvent::Binary(bytes)),
-            Arrival::Ping(payload) => {
-                if self.is_open() && self.outgoing() < PONGS_WAITING_MAX {
-                    self.push(Opcode::Pong, Chunks::whole(payload));
+            ReceivedMessage::Text(text) => self.push_event(WebSocketEvent::Text(text)),
+            ReceivedMessage::Binary(bytes) => self.push_event(WebSocketEvent::Binary(bytes)),
+            ReceivedMessage::Ping(payload) => {
+                if self.is_open() && self.waiting_frames() < PONGS_WAITING_MAX {
+                    self.push_frame(Opcode::Pong, Chunks::whole(payload));
                 } else {
-                    self.busy.fill().pong = Some(payload.into());
+                    self.busy.get_or_allocate().pong = Some(payload.into());
                 }
             }
-            Arrival::Pong => {}
-            Arrival::Close(code, reason) => {
+            ReceivedMessage::Pong => {}
+            ReceivedMessage::Close(code, reason) => {
                 let by = match self.state {
                     ConnectionState::Closing => ClosedBy::Us,
                     _ => {
                         // RFC 6455, section 5.5.1: the response has the code that was received.
-                        self.push(Opcode::Close, Chunks::whole(close::payload(code, "")));
+                        self.push_frame(Opcode::Close, Chunks::whole(close::payload(code, "")));
                         ClosedBy::Peer
                     }
                 };
@@ -485,7 +485,7 @@ impl WebSocket {
     fn fail(&mut self, failure: Failure) {
         if self.is_open() {
             let payload = close::payload(failure.code, failure.reason);
-            self.push(Opcode::Close, Chunks::whole(payload));
+            self.push_frame(Opcode::Close, Chunks::whole(payload));
         }
         let Failure { code, reason } = failure;
         self.closed(Closed { code, reason: reason.into(), by: ClosedBy::Us });
@@ -493,24 +493,24 @@ impl WebSocket {
 
     fn closed(&mut self, closed: Closed) {
         self.state = ConnectionState::Closed;
-        let busy = self.busy.fill();
+        let busy = self.busy.get_or_allocate();
         (busy.partial, busy.is_reading, busy.is_held) = (None, false, false);
         busy.input = Vec::new();
-        self.tell(WebSocketEvent::Closed(closed));
+        self.push_event(WebSocketEvent::Closed(closed));
     }
 
-    fn tell(&mut self, event: WebSocketEvent) {
-        self.busy.fill().events.push_back(event);
+    fn push_event(&mut self, event: WebSocketEvent) {
+        self.busy.get_or_allocate().events.push_back(event);
     }
 
     /// Returns the number of frames that wait.
-    fn outgoing(&self) -> usize {
+    fn waiting_frames(&self) -> usize {
         self.busy.get().map_or(0, |busy| busy.outgoing.len())
     }
 
-    fn push(&mut self, opcode: Opcode, payload: Chunks) {
+    fn push_frame(&mut self, opcode: Opcode, payload: Chunks) {
         let frame = self.frame(opcode, false, payload);
-        self.busy.fill().outgoing.push_back(frame);
+        self.busy.get_or_allocate().outgoing.push_back(frame);
     }
 
     fn frame(&mut self, opcode: Opcode, is_compressed: bool, payload: Chunks) -> Chunks {

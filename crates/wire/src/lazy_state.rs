@@ -4,28 +4,28 @@ use std::collections::VecDeque;
 
 /// A value that is allocated only while it differs from its default.
 #[derive(Debug)]
-pub(crate) struct Seldom<T>(Option<Box<T>>);
+pub(crate) struct LazyState<T>(Option<Box<T>>);
 
-/// The contents of a [`Seldom`].
+/// The contents of a [`LazyState`].
 pub(crate) trait Idle: Default {
     /// True if the value need not be kept.
     fn is_idle(&self) -> bool;
 }
 
-impl<T> Default for Seldom<T> {
+impl<T> Default for LazyState<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T: Idle> Seldom<T> {
+impl<T: Idle> LazyState<T> {
     /// Returns the value if it is allocated.
     pub(crate) fn get(&self) -> Option<&T> {
         self.0.as_deref()
     }
 
     /// Returns the value to add something, allocated if necessary.
-    pub(crate) fn fill(&mut self) -> &mut T {
+    pub(crate) fn get_or_allocate(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
 
