@@ -1,4 +1,5 @@
-//! What compressing and expanding the federation benchmark's answer costs, at our levels and beside them.
+//! The time to compress and expand the response of the federation benchmark, at the router's levels and at neighbouring
+//! ones.
 #![allow(clippy::print_stdout, reason = "a bench talks by printing")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot be set up must fail")]
 

@@ -1,4 +1,4 @@
-//! Compressing whole bodies, at levels for answers that are made anew each time.
+//! Compression of whole bodies, at levels for responses that are computed anew each time.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -7,23 +7,24 @@ use brotli::enc::BrotliEncoderParams;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-use crate::Coding;
+use crate::coding::Coding;
 
-// Levels: what the next one saves in bytes must be worth what it costs in time. For an answer of 87 kB
-// see `cargo bench -p coding`.
+// Levels: the bytes that the next level saves must be worth its time. The measurements are for a response of 87 kB, by
+// `cargo bench -p coding`.
 const ZSTD_LEVEL: i32 = 1;
 const BROTLI_QUALITY: i32 = 3;
 const DEFLATE_LEVEL: u32 = 3;
 
-/// Brotli's window, 2^18 bytes. The usual 4 MiB would be allocated for every body.
+/// Brotli's window, 2^18 bytes. The usual window of 4 MiB would be allocated for every body.
 const BROTLI_WINDOW_BITS: i32 = 18;
 
 thread_local! {
-    /// Its tables are some hundred kilobytes: made once per thread, not once per body.
+    /// The zstd compressor of the thread. Its tables take some hundred kilobytes, so it is made once per thread instead
+    /// of once per body.
     static ZSTD: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Compresses `bytes`. `None` if the library fails, or if it gains nothing: send the body as it is.
+/// Compresses `bytes`. `None` if the library fails or the result is not smaller; the body is then sent uncompressed.
 pub fn compress(coding: Coding, bytes: &[u8]) -> Option<Vec<u8>> {
     let compressed = match coding {
         Coding::Zstd => zstd(bytes),
@@ -40,7 +41,7 @@ pub fn compress(coding: Coding, bytes: &[u8]) -> Option<Vec<u8>> {
     compressed.filter(|it| it.len() < bytes.len())
 }
 
-/// JSON shrinks to less than a quarter as a rule.
+/// Returns an output buffer for the compressed form of `bytes`. JSON usually shrinks to less than a quarter.
 fn room_for(bytes: &[u8]) -> Vec<u8> {
     Vec::with_capacity(bytes.len() / 4)
 }
@@ -72,7 +73,7 @@ mod tests {
     use crate::expand;
 
     #[test]
-    fn what_is_compressed_expands_to_the_same() {
+    fn compressed_bytes_expand_to_the_original() {
         let text: String = (0..2000).map(|n| format!("{{\"id\":{n},\"name\":\"a\"}},")).collect();
         for coding in Coding::ALL {
             for bytes in [text.as_bytes(), &text.as_bytes()[..200]] {
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_become_smaller_stays_as_it_is() {
+    fn bytes_that_would_not_shrink_are_not_compressed() {
         for coding in Coding::ALL {
             assert_eq!(compress(coding, b""), None, "{coding:?}");
             assert_eq!(compress(coding, b"{}"), None, "{coding:?}");

@@ -1,43 +1,43 @@
-//! Expanding bodies that strangers compressed: a few bytes may claim to be gigabytes.
+//! Expansion of compressed bodies from untrusted clients and servers: a few bytes may expand to gigabytes.
 
 use std::io::Read;
 
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
-use crate::Coding;
+use crate::coding::Coding;
 
-/// Why a body was not expanded.
+/// The reason that a body was not expanded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ExpandError {
-    /// It has more bytes than allowed.
+    /// The body expands to more bytes than allowed.
     #[error("it expands to more than {0} bytes")]
     TooLarge(usize),
-    /// It is cut off, damaged, or not of this coding.
+    /// The body is cut off, damaged, or not of this coding.
     #[error("it is not valid {}: {reason}", .coding.name())]
     Broken {
-        /// What it should have been.
+        /// The coding that the body claims.
         coding: Coding,
-        /// What the decoder says.
+        /// The decoder's message.
         reason: String,
     },
 }
 
-/// The window that a zstd frame may ask for, 2^23 bytes: more than that is not `zstd` as a content
-/// coding (RFC 9659, section 3), and would be memory that a stranger allocates.
+/// The largest window that a zstd frame may request, 2^23 bytes: larger windows are not `zstd` as a content coding
+/// (RFC 9659, section 3), and would let a client make the router allocate memory.
 const ZSTD_WINDOW_BITS: u32 = 23;
 
-/// What brotli's decoder reads at once.
+/// The read buffer of the brotli decoder.
 const BROTLI_READ_BYTES: usize = 4 << 10;
 
-/// Memory that is taken before anything is known of the expanded size.
+/// The memory that is allocated before the expanded size is known.
 const FIRST_BYTES: usize = 16 << 10;
 
-/// Expands `bytes` to at most `limit` bytes. Memory stays within the limit and the decoder's window (at most
-/// 16 MiB), whatever the body claims.
+/// Expands `bytes` to at most `limit` bytes. Memory stays within the limit and the decoder's window (at most 16 MiB),
+/// whatever the body claims.
 ///
 /// # Errors
-/// See [`ExpandError`]. Bytes behind the end are an error too: who reads them otherwise than we do
-/// would see another request.
+/// See [`ExpandError`]. Bytes behind the end of the compressed data are an error too: a proxy that reads them
+/// differently would see another request.
 pub fn expand(coding: Coding, bytes: &[u8], limit: usize) -> Result<Vec<u8>, ExpandError> {
     let broken = |reason: String| ExpandError::Broken { coding, reason };
     let (expanded, rest) = match coding {
@@ -62,7 +62,7 @@ pub fn expand(coding: Coding, bytes: &[u8], limit: usize) -> Result<Vec<u8>, Exp
         Coding::Brotli => {
             let mut decoder = brotli::Decompressor::new(bytes, BROTLI_READ_BYTES);
             let expanded = read(&mut decoder, limit);
-            // What it has read ahead is not told; only what it has not touched.
+            // The decoder does not report the bytes that it has read ahead, only those that it has not read.
             (expanded, decoder.into_inner())
         }
     };
@@ -76,7 +76,7 @@ pub fn expand(coding: Coding, bytes: &[u8], limit: usize) -> Result<Vec<u8>, Exp
     Ok(expanded)
 }
 
-/// One byte more than the limit, to see whether there is more.
+/// Reads one byte more than the limit, to find out whether the output exceeds it.
 fn read(decoder: &mut impl Read, limit: usize) -> std::io::Result<Vec<u8>> {
     let most = limit.saturating_add(1);
     let mut expanded = Vec::with_capacity(most.min(FIRST_BYTES));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_damaged_or_something_else_is_refused() {
+    fn truncated_damaged_and_foreign_bodies_are_refused() {
         let text = "{\"query\":\"{ a }\"}".repeat(50);
         for coding in Coding::ALL {
             let whole = compress(coding, text.as_bytes()).expect("it is repetitive");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_end_is_refused() {
+    fn bytes_behind_the_end_are_refused() {
         let text = "{\"query\":\"{ a }\"}".repeat(50);
         for coding in [Coding::Gzip, Coding::Deflate, Coding::Zstd] {
             let mut bytes = compress(coding, text.as_bytes()).expect("it is repetitive");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn members_and_frames_behind_each_other_are_one_body() {
+    fn consecutive_members_and_frames_are_one_body() {
         for coding in [Coding::Gzip, Coding::Zstd] {
             let one = compress(coding, &[b'a'; 1000]).expect("it is repetitive");
             let expanded = expand(coding, &[one.clone(), one].concat(), 10_000);

@@ -1,39 +1,41 @@
-//! Messages of WebSockets under permessage-deflate (RFC 7692): bare deflate, each message for itself.
+//! The coding of WebSocket messages under permessage-deflate (RFC 7692): bare deflate, each message on its own.
 //!
-//! "No context takeover" means that a message refers to nothing before it. So its blocks are the same for
-//! every recipient and are made once, and neither side keeps a window for an idle connection.
+//! "No context takeover" means that a message refers to nothing before it. The blocks of a broadcast are therefore
+//! equal for every recipient and made once, and neither side keeps a window for an idle connection.
 
 use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use crate::{Coding, ExpandError};
+use crate::coding::Coding;
+use crate::expand::ExpandError;
 
-/// What a flush to a byte border ends with: left out by the sender, put back by the receiver
-/// (RFC 7692, sections 7.2.1 and 7.2.2).
+/// The bytes that end a flush to a byte boundary: the sender removes them and the receiver appends them (RFC 7692,
+/// sections 7.2.1 and 7.2.2).
 const FLUSH_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// As for bodies: what the next level saves in bytes must be worth what it costs in time.
+/// The compression level. As for bodies, the bytes that the next level saves must be worth its time.
 const LEVEL: u32 = 3;
 
-/// Room for the output beyond what is expected: a flush needs some bytes however little went in.
+/// The room for output beyond the expected size: a flush needs some bytes however short the input is.
 const FLUSH_BYTES: usize = 64;
 
-/// Memory that is taken before anything is known of the expanded size.
+/// The memory that is allocated before the expanded size is known.
 const FIRST_BYTES: usize = 4 << 10;
 
 /// The longest stored block: its length has 16 bits (RFC 1951, section 3.2.4).
 const STORED_BYTES_MAX: usize = 0xffff;
 
 thread_local! {
-    /// Its tables are some hundred kilobytes: made once per thread, not once per message.
+    /// The compressor of the thread. Its tables take some hundred kilobytes, so it is made once per thread instead of
+    /// once per message.
     static COMPRESS: RefCell<Option<Compress>> = const { RefCell::new(None) };
-    /// Its window is 32 KiB.
+    /// The decompressor of the thread, with a window of 32 KiB.
     static DECOMPRESS: RefCell<Option<Decompress>> = const { RefCell::new(None) };
 }
 
-/// Compresses `parts`, one behind the other, to the blocks of one message. They can stand behind
-/// [`append_stored`] of what comes before them. `None` where they would not be smaller.
+/// Compresses `parts`, one behind the other, into the blocks of one message. The blocks may follow [`append_stored`] of
+/// the bytes before them. `None` if the blocks would not be smaller.
 pub fn deflate_message(parts: &[&[u8]]) -> Option<Vec<u8>> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     COMPRESS.with_borrow_mut(|kept| {
@@ -50,7 +52,7 @@ pub fn deflate_message(parts: &[&[u8]]) -> Option<Vec<u8>> {
     })
 }
 
-/// `None` only by a defect of the library.
+/// Feeds `input` to the compressor and appends its output to `out`. `None` only if the library is defective.
 fn run(
     compress: &mut Compress,
     mut input: &[u8],
@@ -65,15 +67,15 @@ fn run(
         compress.compress_vec(input, out, flush).ok()?;
         let taken = usize::try_from(compress.total_in() - before).ok()?;
         input = input.get(taken..)?;
-        // With room left the library has said everything; asked again it would flush once more.
+        // With room left, the library has written everything; another call would flush once more.
         if input.is_empty() && out.len() < out.capacity() {
             return Some(());
         }
     }
 }
 
-/// Appends `bytes` as one block that is not compressed. It ends at a byte border, so that blocks of
-/// [`deflate_message`] can follow. `false`, and nothing appended: they are over 65,535 bytes.
+/// Appends `bytes` as one block that is not compressed. It ends at a byte boundary, so that blocks of
+/// [`deflate_message`] may follow. `false` if `bytes` is longer than 65,535 bytes; nothing is appended then.
 pub fn append_stored(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     if bytes.len() > STORED_BYTES_MAX {
         return false;
@@ -86,7 +88,7 @@ pub fn append_stored(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Bytes that [`append_stored`] writes before those that it is given.
+/// The number of bytes that [`append_stored`] writes before the given bytes.
 pub const STORED_HEAD_BYTES: usize = 5;
 
 /// Expands the blocks of one message to at most `limit` bytes.
@@ -100,7 +102,7 @@ pub fn inflate_message(bytes: &[u8], limit: usize) -> Result<Vec<u8>, ExpandErro
         let mut expanded = Vec::with_capacity(limit.saturating_add(1).min(FIRST_BYTES));
         for mut input in [bytes, &FLUSH_TAIL] {
             loop {
-                // One byte more than the limit, to see whether there is more.
+                // One byte more than the limit, to find out whether the output exceeds it.
                 let most = limit.saturating_add(1);
                 if expanded.len() == expanded.capacity() {
                     let more = expanded.len().max(FIRST_BYTES).min(most - expanded.len());
@@ -116,10 +118,10 @@ pub fn inflate_message(bytes: &[u8], limit: usize) -> Result<Vec<u8>, ExpandErro
                     return Err(ExpandError::TooLarge(limit));
                 }
                 if status == Status::StreamEnd {
-                    // A last block need not be the end of the message (RFC 7692, section 7.2.3.5).
+                    // A block that is marked as last need not be the end of the message (RFC 7692, section 7.2.3.5).
                     decompress.reset(false);
                 } else if taken == 0 && !input.is_empty() && expanded.len() < expanded.capacity() {
-                    return Err(broken("it does not go on"));
+                    return Err(broken("the data ends early"));
                 }
                 if input.is_empty() && expanded.len() < expanded.capacity() {
                     break;
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_refused_and_what_does_not_shrink_stays_as_it_is() {
+    fn damaged_messages_are_refused_and_messages_that_would_not_shrink_are_not_compressed() {
         let broken = inflate_message(&[0xff; 20], 1000);
         assert!(matches!(broken, Err(ExpandError::Broken { .. })), "{broken:?}");
         assert_eq!(deflate_message(&[b"{}"]), None);

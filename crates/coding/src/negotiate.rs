@@ -1,23 +1,23 @@
-//! What a client can take (RFC 9110, section 12.5.3).
+//! Negotiation of a content coding by `accept-encoding` (RFC 9110, section 12.5.3).
 
-use crate::Coding;
+use crate::coding::Coding;
 
-/// What an answer may look like.
+/// The codings that a client accepts for a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preference {
     /// The coding to use, if any.
     pub coding: Option<Coding>,
-    /// May the body also go as it is? Nearly always.
+    /// True if the body may also be sent uncompressed, which almost every client accepts.
     pub identity: bool,
 }
 
-/// More elements than any client sends; what follows is ignored.
+/// The maximum number of elements that are read, more than any client sends; further ones are ignored.
 const ELEMENTS_MAX: usize = 32;
 
-/// Reads the values of all `accept-encoding` headers. None at all: the body goes as it is, for who can take
-/// anything says so.
+/// Returns the preference that the values of all `accept-encoding` headers state. Without any header the body is sent
+/// uncompressed, because clients that accept compression say so.
 ///
-/// The client's qualities count first; among equals ours, the order of [`Coding::ALL`].
+/// The client's qualities decide first; among equal ones, the order of [`Coding::ALL`].
 pub fn negotiate<'a>(values: impl IntoIterator<Item = &'a str>) -> Preference {
     let mut qualities = [None; Coding::ALL.len()];
     let (mut any, mut identity) = (None, None);
@@ -38,13 +38,13 @@ pub fn negotiate<'a>(values: impl IntoIterator<Item = &'a str>) -> Preference {
     let quality_of = |at: usize| qualities[at].or(any).unwrap_or(0);
     let best = (0..Coding::ALL.len()).rev().max_by_key(|at| quality_of(*at));
     let best = best.filter(|at| quality_of(*at) > 0);
-    // Preferring the body as it is (`identity, gzip;q=0.5`) is a wish like any other.
+    // A client that prefers the uncompressed body (`identity, gzip;q=0.5`) gets it.
     let plain = identity.unwrap_or(0);
     let coding = best.filter(|at| quality_of(*at) >= plain).map(|at| Coding::ALL[at]);
     Preference { coding, identity: identity.or(any) != Some(0) }
 }
 
-/// `q=0.5`, in thousandths; malformed ones count as 1.
+/// Returns the quality of a parameter `q=0.5`, in thousandths; a malformed quality counts as 1.
 fn quality(parameter: &str) -> Option<u16> {
     let (name, value) = parameter.split_once('=')?;
     if !name.trim().eq_ignore_ascii_case("q") {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_coding_that_both_sides_know_is_chosen() {
+    fn the_best_coding_that_both_sides_support_is_chosen() {
         use Coding::{Brotli, Deflate, Gzip, Zstd};
         for (accepted, coding, identity) in [
             ("gzip, deflate, br, zstd", Some(Zstd), true),

@@ -1,4 +1,4 @@
-//! Opening connections.
+//! Connections to servers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,39 +9,19 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use crate::race::{interleaved, race};
-use crate::{Stream, TlsClient, resolve};
+use crate::error::ConnectError;
+use crate::race::{connect_to_first, interleave_families};
+use crate::resolve;
+use crate::stream::Stream;
+use crate::tls::TlsClient;
 
-/// A connection without traffic is probed after this time, and every so often from then on, so that
-/// one whose other side has vanished does not stay open for hours.
+/// The idle time after which a connection is probed, and the interval of further probes. Without probes a connection to
+/// a peer that has vanished would stay open for hours.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Why there is no connection. Its text names no host and no address: it may reach clients.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The host's name has no address.
-    #[error("the host name cannot be resolved")]
-    Resolve,
-    /// Every address refused or failed; this is why the last one did.
-    #[error("{}", describe(*.0))]
-    Refused(io::ErrorKind),
-    /// Not in time.
-    #[error("no connection within {0:?}")]
-    Timeout(Duration),
-    /// The TLS handshake failed.
-    #[error("TLS: {0}")]
-    Tls(&'static str),
-}
-
-fn describe(kind: io::ErrorKind) -> String {
-    // `io::ErrorKind` has short texts of its own: "connection refused", "host unreachable".
-    kind.to_string()
-}
-
-/// Connects to `host` (a name or an IP address, IPv6 with or without brackets), over TLS if `tls`
-/// is given. Several addresses are tried as RFC 8305 says ("happy eyeballs"): each gets a head start
-/// over the next. `timeout` covers everything: resolving, connecting, shaking hands.
+/// Connects to `host` (a name or an IP address, IPv6 with or without brackets), over TLS if `tls` is given. Several
+/// addresses are tried as RFC 8305 says ("happy eyeballs"): each gets a head start over the next. `timeout` covers name
+/// resolution, connecting and the TLS handshake together.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -55,7 +35,7 @@ pub async fn connect(
     let connecting = async {
         let addresses = resolve::addresses_of(host).await?;
         let addresses = addresses.iter().map(|&ip| SocketAddr::new(ip, port)).collect();
-        let stream = race(interleaved(addresses), connect_tcp).await?;
+        let stream = connect_to_first(interleave_families(addresses), connect_tcp).await?;
         match tls {
             Some(tls) => tls.handshake(host, stream).await,
             None => Ok(Stream::Plain(stream)),
@@ -64,7 +44,7 @@ pub async fn connect(
     tokio::time::timeout(timeout, connecting).await.unwrap_or(Err(ConnectError::Timeout(timeout)))
 }
 
-/// Connects to the unix socket at `path`.
+/// Connects to the Unix domain socket at `path`.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -82,8 +62,8 @@ pub async fn connect_unix(
 
 async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
-    // Requests are written whole; waiting for more to send only costs time. Where one of the options
-    // cannot be set the connection works all the same.
+    // Requests are written whole, so waiting for more data only costs time. Where one of the options cannot be set, the
+    // connection works all the same.
     let _ = stream.set_nodelay(true);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
     let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);

@@ -1,8 +1,13 @@
-//! Byte transports: plain TCP, unix sockets and TLS, both sides of it. The only crate that names rustls.
+//! Byte transports: TCP, Unix domain sockets and TLS, for clients and servers. This is the only crate that names
+//! rustls.
 //!
-//! Invariant: knows no protocol. Who connects gets bytes both ways and nothing else.
+//! Invariant: the crate knows no protocol above the transport. Callers get a stream of bytes both ways and nothing
+//! else.
 
 mod connect;
+mod crypto;
+mod error;
+mod pem;
 mod race;
 mod resolve;
 mod stream;
@@ -10,9 +15,11 @@ mod tls;
 mod tls_server;
 mod tls_session;
 
+pub use connect::connect;
 #[cfg(unix)]
 pub use connect::connect_unix;
-pub use connect::{ConnectError, connect};
+pub use error::ConnectError;
+pub use pem::read_pem_file;
 pub use stream::{Stream, Unread};
 pub use tls::{Identity, Roots, TlsClient, TlsError};
 pub use tls_server::{

@@ -1,5 +1,5 @@
-//! Several addresses of one server, tried as RFC 8305 says ("happy eyeballs"): one after the other,
-//! each with a head start over the next, and the first connection wins.
+//! Connection attempts to the addresses of one server, as RFC 8305 says ("happy eyeballs"): one address after the
+//! other, each with a head start over the next; the first connection wins.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,18 +10,18 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::ConnectError;
+use crate::error::ConnectError;
 
-/// Head start of an address over the next one; the value that RFC 8305, section 5 recommends.
+/// The head start of an address over the next one: the value that RFC 8305, section 5 recommends.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Addresses tried for one connection. At a head start each, that is longer than most are willing to
-/// wait; a name with more of them has the rest as spares.
+/// The maximum number of addresses that are tried for one connection. At one head start each, they take longer than
+/// most callers wait; further addresses of a name are spares.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Puts addresses into the order of attempts (RFC 8305, section 4): the resolver's order, families in
-/// turn, beginning with the family of the first.
-pub(crate) fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+/// Puts addresses into the order of attempts (RFC 8305, section 4): the resolver's order with alternating families,
+/// beginning with the family of the first.
+pub(crate) fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first() else { return addresses };
     let begins_with_v6 = first.is_ipv6();
     let (mut one, mut other): (VecDeque<_>, VecDeque<_>) =
@@ -35,11 +35,11 @@ pub(crate) fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     order
 }
 
-/// Connects to the first address that lets it. An attempt that fails starts the next one at once.
+/// Connects to the first address that accepts. A failed attempt starts the next one at once.
 ///
 /// # Errors
-/// Why the last attempt failed, when all have.
-pub(crate) async fn race<T, F>(
+/// The reason of the last failure, if all attempts failed.
+pub(crate) async fn connect_to_first<T, F>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,
 ) -> Result<T, ConnectError>
@@ -48,7 +48,7 @@ where
 {
     let mut left = addresses.into_iter();
     let mut attempts = FuturesUnordered::new();
-    let mut problem = ConnectError::Resolve;
+    let mut last_error = ConnectError::Resolve;
     attempts.extend(left.next().map(&connect));
     loop {
         let mut head_start = pin!(tokio::time::sleep(HEAD_START));
@@ -57,10 +57,10 @@ where
             done = attempts.next() => match done {
                 Some(Ok(connected)) => return Ok(connected),
                 Some(Err(error)) => {
-                    problem = ConnectError::Refused(error.kind());
+                    last_error = ConnectError::Refused(error.kind());
                     attempts.extend(left.next().map(&connect));
                 }
-                None => return Err(problem),
+                None => return Err(last_error),
             },
             () = &mut head_start, if left.len() > 0 => {
                 attempts.extend(left.next().map(&connect));
@@ -81,7 +81,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// What an address does when it is tried.
+    /// The behaviour of an address in a test.
     #[derive(Clone, Copy)]
     enum Behaviour {
         Accepts { after_ms: u64 },
@@ -89,7 +89,7 @@ mod tests {
         Hangs,
     }
 
-    /// The port that won, and when each was tried, in milliseconds.
+    /// Returns the port of the winner, and the ports that were tried with the times of the attempts in milliseconds.
     async fn check(
         addresses: &[(&str, Behaviour)],
     ) -> (Result<u16, ConnectError>, Vec<(u16, u64)>) {
@@ -97,7 +97,7 @@ mod tests {
         let tried = RefCell::new(Vec::new());
         let behaviours: Vec<_> = addresses.iter().map(|&(it, b)| (address(it), b)).collect();
         let order = behaviours.iter().map(|it| it.0).collect();
-        let won = race(order, |address| {
+        let won = connect_to_first(order, |address| {
             let at = u64::try_from(start.elapsed().as_millis()).unwrap();
             tried.borrow_mut().push((address.port(), at));
             let behaviour = behaviours.iter().find(|it| it.0 == address).unwrap().1;
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn families_take_turns_beginning_with_the_one_that_the_resolver_prefers() {
         let order = |list: &[&str]| {
-            let order = interleaved(list.iter().map(|it| address(it)).collect());
+            let order = interleave_families(list.iter().map(|it| address(it)).collect());
             order.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -129,7 +129,7 @@ mod tests {
             ["[::1]:1", "1.1.1.1:1", "[::2]:1", "1.1.1.2:1", "[::3]:1"]
         );
         assert_eq!(order(&["1.1.1.1:1", "[::1]:1"]), ["1.1.1.1:1", "[::1]:1"]);
-        assert_eq!(interleaved(vec![address("1.1.1.1:1"); 40]).len(), ATTEMPTS_MAX);
+        assert_eq!(interleave_families(vec![address("1.1.1.1:1"); 40]).len(), ATTEMPTS_MAX);
     }
 
     #[tokio::test(start_paused = true)]
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_all_fail_the_last_reason_is_told() {
+    async fn when_all_attempts_fail_the_last_reason_is_returned() {
         let refuses = Behaviour::Refuses;
         let (won, tried) = check(&[("[::1]:1", refuses), ("1.1.1.1:2", refuses)]).await;
         assert_eq!(won, Err(ConnectError::Refused(io::ErrorKind::ConnectionRefused)));

@@ -1,5 +1,5 @@
-//! Names to addresses: the system's resolver, asked off the core threads, with a short memory that
-//! all cores share.
+//! Name resolution by the system's resolver, away from the worker threads, with a short-lived cache that all workers
+//! share.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,30 +9,30 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ConnectError;
+use crate::error::ConnectError;
 
-/// How long an answer counts. The system's resolver does not tell the time to live of its records;
-/// this is the shortest that is in use, so that nobody is sent to a server that left long ago.
+/// The time for which a result is used. The system's resolver does not report the time to live of its records; this is
+/// the shortest one in common use, so that no request goes to a server that was removed long ago.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long a failure counts. Long enough for a burst of connections not to ask for each.
+/// The time for which a failure is used: long enough that a burst of connections causes one lookup.
 const FAILED: Duration = Duration::from_secs(1);
 
-/// How long old addresses stand in while the resolver fails.
+/// The time for which old addresses are used while the resolver fails.
 const STALE_MAX: Duration = Duration::from_secs(300);
 
-/// Names remembered. A graph has some hundred subgraphs; each takes a few hundred bytes here.
+/// The maximum number of cached names. A graph has some hundred subgraphs; each name takes a few hundred bytes.
 const NAMES_MAX: usize = 1024;
 
-/// Addresses kept of one name.
+/// The maximum number of addresses that are kept for a name.
 const ADDRESSES_MAX: usize = 64;
 
-static MEMORY: LazyLock<Memory> = LazyLock::new(Memory::default);
+static CACHE: LazyLock<AddressCache> = LazyLock::new(AddressCache::default);
 
-/// The addresses of `host`, in the order in which the system prefers them.
+/// Returns the addresses of `host` in the system's order of preference.
 ///
 /// # Errors
-/// [`ConnectError::Resolve`] where there are none.
+/// [`ConnectError::Resolve`] if there are none.
 pub(crate) async fn addresses_of(host: &str) -> Result<Arc<[IpAddr]>, ConnectError> {
     if let Ok(ip) = host.parse() {
         return Ok(Arc::new([ip]));
@@ -40,23 +40,23 @@ pub(crate) async fn addresses_of(host: &str) -> Result<Arc<[IpAddr]>, ConnectErr
     // tokio runs `getaddrinfo` on a blocking thread.
     let lookup =
         || async { Ok(tokio::net::lookup_host((host, 0)).await?.map(|it| it.ip()).collect()) };
-    MEMORY.recall(host, lookup).await
+    CACHE.resolve(host, lookup).await
 }
 
-/// What is known of each name. Who asks for a name first looks it up, everyone else waits for that.
+/// The cache. The first caller that needs a name looks it up; other callers wait for that lookup.
 #[derive(Default)]
-struct Memory(Mutex<HashMap<Box<str>, Slot>>);
+struct AddressCache(Mutex<HashMap<Box<str>, Slot>>);
 
-type Slot = Arc<tokio::sync::Mutex<Known>>;
+type Slot = Arc<tokio::sync::Mutex<CachedAddresses>>;
 
 #[derive(Default)]
-struct Known {
+struct CachedAddresses {
     addresses: Option<(Arc<[IpAddr]>, Instant)>,
     failed: Option<Instant>,
 }
 
-impl Memory {
-    async fn recall<F>(
+impl AddressCache {
+    async fn resolve<F>(
         &self,
         host: &str,
         lookup: impl FnOnce() -> F,
@@ -85,7 +85,7 @@ impl Memory {
                         }
                     });
                     let addresses: Arc<[IpAddr]> = found.into();
-                    *known = Known {
+                    *known = CachedAddresses {
                         addresses: Some((Arc::clone(&addresses), Instant::now())),
                         failed: None,
                     };
@@ -106,7 +106,7 @@ impl Memory {
             return Arc::clone(slot);
         }
         if names.len() >= NAMES_MAX {
-            // Those that nobody asks about now. What they knew is a question away.
+            // Drops the names that no caller is using. Their addresses can be looked up again.
             names.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         let slot = Slot::default();
@@ -123,26 +123,30 @@ mod tests {
 
     use super::*;
 
-    /// A resolver that counts its questions.
+    /// A resolver that counts its lookups.
     struct Resolver {
-        memory: Memory,
-        answer: Cell<Option<u8>>,
-        asked: Cell<u32>,
+        cache: AddressCache,
+        result: Cell<Option<u8>>,
+        lookups: Cell<u32>,
     }
 
     impl Resolver {
         fn new() -> Self {
-            Self { memory: Memory::default(), answer: Cell::new(Some(1)), asked: Cell::new(0) }
+            Self {
+                cache: AddressCache::default(),
+                result: Cell::new(Some(1)),
+                lookups: Cell::new(0),
+            }
         }
 
         async fn ask(&self) -> Option<IpAddr> {
             let lookup = || async {
-                self.asked.set(self.asked.get() + 1);
+                self.lookups.set(self.lookups.get() + 1);
                 tokio::time::sleep(Duration::from_millis(5)).await;
-                let last = self.answer.get().ok_or(io::ErrorKind::Other)?;
+                let last = self.result.get().ok_or(io::ErrorKind::Other)?;
                 Ok(vec![IpAddr::from([127, 0, 0, last]); 3])
             };
-            let found = self.memory.recall("a.example", lookup).await.ok()?;
+            let found = self.cache.resolve("a.example", lookup).await.ok()?;
             assert_eq!(found.len(), 1, "an address is named once");
             Some(found[0])
         }
@@ -153,29 +157,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_at_the_same_time_or_soon_after_shares_one_answer() {
+    async fn concurrent_and_closely_following_callers_share_one_lookup() {
         let resolver = Resolver::new();
         let (one, two) = tokio::join!(resolver.ask(), resolver.ask());
-        assert_eq!((one, two, resolver.asked.get()), (local(1), local(1), 1));
+        assert_eq!((one, two, resolver.lookups.get()), (local(1), local(1), 1));
         tokio::time::advance(FRESH / 2).await;
-        resolver.answer.set(Some(2));
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 1));
+        resolver.result.set(Some(2));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (local(1), 1));
         tokio::time::advance(FRESH).await;
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(2), 2));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (local(2), 2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_addresses_stand_in_while_the_resolver_fails_but_not_for_ever() {
+    async fn old_addresses_are_used_while_the_resolver_fails_but_not_for_ever() {
         let resolver = Resolver::new();
         resolver.ask().await;
-        resolver.answer.set(None);
+        resolver.result.set(None);
         tokio::time::advance(FRESH).await;
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 2));
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 2));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (local(1), 2));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (local(1), 2));
         tokio::time::advance(STALE_MAX).await;
-        assert_eq!((resolver.ask().await, resolver.asked.get()), (None, 3));
+        assert_eq!((resolver.ask().await, resolver.lookups.get()), (None, 3));
         tokio::time::advance(FAILED).await;
-        resolver.answer.set(Some(3));
+        resolver.result.set(Some(3));
         assert_eq!(resolver.ask().await, local(3));
     }
 
@@ -186,10 +190,10 @@ mod tests {
 
     #[test]
     fn the_number_of_names_is_bounded() {
-        let memory = Memory::default();
+        let cache = AddressCache::default();
         for number in 0..2 * NAMES_MAX {
-            memory.slot(&number.to_string());
+            cache.slot(&number.to_string());
         }
-        assert!(memory.0.lock().unwrap().len() <= NAMES_MAX);
+        assert!(cache.0.lock().unwrap().len() <= NAMES_MAX);
     }
 }

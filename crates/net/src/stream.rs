@@ -1,4 +1,4 @@
-//! One connection, whatever carries it.
+//! A connection to a server, over any transport.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,17 +15,17 @@ use tokio::net::UnixStream;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Stream {
-    /// TCP as it is.
+    /// TCP without TLS.
     Plain(TcpStream),
-    /// TLS over TCP. Boxed: its state is some hundred times larger than a socket.
+    /// TLS over TCP. Boxed because its state is some hundred times larger than a socket.
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
-    /// A socket of this machine's file system.
+    /// A Unix domain socket.
     #[cfg(unix)]
     Unix(UnixStream),
 }
 
 impl Stream {
-    /// The protocol that both sides agreed on by ALPN; none without TLS or without agreement.
+    /// Returns the protocol that both sides agreed on by ALPN; `None` without TLS or without agreement.
     pub fn agreed_protocol(&self) -> Option<&[u8]> {
         match self {
             Self::Tls(stream) => stream.get_ref().1.alpn_protocol(),
@@ -57,9 +57,9 @@ impl Stream {
 pub enum Unread {
     /// Nothing yet.
     Nothing,
-    /// Bytes.
+    /// Bytes of the connection's protocol.
     Bytes,
-    /// Bytes of TLS, which may be about the session only.
+    /// Bytes of TLS, which may concern the session only.
     Encrypted,
     /// The end of the stream, or an error.
     End,

@@ -1,27 +1,30 @@
-//! The client side of TLS: which certificates are trusted, which protocols are offered.
+//! The client side of TLS: trusted certificates, the client's own certificate, and the protocols that are offered.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::{ConnectError, Stream, TlsClientSession};
+use crate::crypto::crypto_provider;
+use crate::error::ConnectError;
+use crate::pem::{parse_authorities, parse_certificates, parse_key};
+use crate::stream::Stream;
+use crate::tls_session::TlsClientSession;
 
-/// Why TLS cannot be set up.
+/// The reason that TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The system has no root certificates that can be read.
+    /// The system has no readable root certificates.
     #[error("no trusted root certificates were found on this system{}", .0.as_deref().map(|it| format!(": {it}")).unwrap_or_default())]
     NoRoots(Option<String>),
-    /// A certificate that was given cannot be read.
-    #[error("the certificates are not valid PEM: {0}")]
+    /// The trusted certificates that were given cannot be read.
+    #[error("the trusted certificates cannot be used: {0}")]
     Pem(String),
-    /// Our own certificate or its key cannot be used.
+    /// The client's own certificate or its key cannot be used.
     #[error("the client certificate cannot be used: {0}")]
     Identity(String),
     /// rustls refuses the settings.
@@ -29,26 +32,26 @@ pub enum TlsError {
     Settings(String),
 }
 
-/// Whose certificates are trusted.
+/// The certificate authorities that a client trusts.
 #[derive(Clone, Copy, Debug)]
 pub enum Roots<'a> {
-    /// What the system trusts.
+    /// The authorities that the system trusts.
     Native,
-    /// Only these, in PEM.
+    /// Only these authorities, in PEM.
     Pem(&'a [u8]),
 }
 
-/// What a server that wants to know its clients is shown.
+/// The client's own certificate, for servers that request one.
 #[derive(Clone, Copy)]
 pub struct Identity<'a> {
     /// The certificate and those between it and the root, in PEM.
     pub certificates: &'a [u8],
-    /// Its private key, in PEM.
+    /// The private key of the certificate, in PEM.
     pub key: &'a [u8],
 }
 
-/// Settings of TLS connections that we open. Cheap to clone; clones are equal, settings made
-/// apart are not, whatever they say. So a pool can tell whose connections may be used.
+/// Settings of outgoing TLS connections. Clones are cheap and share the settings. Two values are equal only if one is a
+/// clone of the other, whatever their settings, so that a connection pool can tell which connections may be used.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ArcSwap<ClientConfig>>,
@@ -69,11 +72,11 @@ impl Hash for TlsClient {
 }
 
 impl TlsClient {
-    /// Trusts `roots`, and shows `identity` to servers that ask for it. `protocols` are offered by
-    /// ALPN, most wanted first. The system's certificates are read once per process.
+    /// Makes settings that trust `roots` and present `identity` to servers that request a certificate. `protocols` are
+    /// offered by ALPN, most preferred first. The system's certificates are read once per process.
     ///
     /// # Errors
-    /// [`TlsError`] where roots or identity cannot be read or do not fit each other.
+    /// [`TlsError`] if the roots or the identity cannot be read, or do not fit each other.
     pub fn new(
         roots: Roots<'_>,
         identity: Option<Identity<'_>>,
@@ -81,23 +84,19 @@ impl TlsClient {
     ) -> Result<Self, TlsError> {
         let roots = match roots {
             Roots::Native => native_roots()?,
-            Roots::Pem(pem) => Arc::new(roots_of(pem)?),
+            Roots::Pem(pem) => Arc::new(parse_authorities(pem).map_err(TlsError::Pem)?),
         };
-        // Other crates may bring a second provider along, so none is a default: it is named.
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(crypto_provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Settings(error.to_string()))?
             .with_root_certificates(roots);
         let mut config = match identity {
             None => builder.with_no_client_auth(),
             Some(identity) => {
-                let certificates = CertificateDer::pem_slice_iter(identity.certificates)
-                    .collect::<Result<Vec<_>, _>>()
-                    .map_err(|error| TlsError::Identity(error.to_string()))?;
-                // The parser's errors tell kinds of mistakes, never text of the key.
-                let key = PrivateKeyDer::from_pem_slice(identity.key)
-                    .map_err(|error| TlsError::Identity(format!("its key: {error}")))?;
+                let certificates =
+                    parse_certificates(identity.certificates).map_err(TlsError::Identity)?;
+                let key = parse_key(identity.key)
+                    .map_err(|reason| TlsError::Identity(format!("its key: {reason}")))?;
                 builder
                     .with_client_auth_cert(certificates, key)
                     .map_err(|error| TlsError::Identity(error.to_string()))?
@@ -107,56 +106,58 @@ impl TlsClient {
         Ok(Self { config: Arc::new(ArcSwap::from_pointee(config)) })
     }
 
-    /// Trusts what the system trusts. `protocols` are offered by ALPN, most wanted first.
+    /// Makes settings that trust the system's authorities. `protocols` are offered by ALPN, most preferred first.
     ///
     /// # Errors
-    /// [`TlsError::NoRoots`] where the system has no readable roots.
+    /// [`TlsError::NoRoots`] if the system has no readable roots.
     pub fn with_native_roots(protocols: &[&[u8]]) -> Result<Self, TlsError> {
         Self::new(Roots::Native, None, protocols)
     }
 
-    /// Trusts only the certificates of `pem`.
+    /// Makes settings that trust only the certificates of `pem`.
     ///
     /// # Errors
-    /// [`TlsError::Pem`] where `pem` holds no certificate, or one that cannot be read.
+    /// [`TlsError::Pem`] if `pem` contains no certificate, or one that cannot be read.
     pub fn with_roots(pem: &[u8], protocols: &[&[u8]]) -> Result<Self, TlsError> {
         Self::new(Roots::Pem(pem), None, protocols)
     }
 
-    /// From now on says what `other` says, to all who have a clone. Connections that are open go on.
+    /// Replaces the settings by those of `other`, for all clones of this value. Open connections continue.
     pub fn replace(&self, other: &Self) {
         self.config.store(other.config.load_full());
     }
 
-    /// A session with `host` that has said nothing yet, for those who own sockets without a runtime.
+    /// Returns a session with `host` that has sent nothing yet, for callers that own sockets without a runtime.
     ///
     /// # Errors
-    /// [`ConnectError::Tls`] where `host` is none that a certificate could be for.
+    /// [`ConnectError::Tls`] if `host` is not a valid name for a certificate.
     pub fn session(&self, host: &str) -> Result<TlsClientSession, ConnectError> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| ConnectError::Tls("the host is not a valid server name"))?;
-        ClientConnection::new(self.config.load_full(), name)
+        ClientConnection::new(self.config.load_full(), server_name(host)?)
             .map(TlsClientSession::new)
             .map_err(|_| ConnectError::Tls("the settings do not allow a session"))
     }
 
-    /// Shakes hands as a client that wants to talk to `host`.
+    /// Does the TLS handshake with `host`.
     pub(crate) async fn handshake(
         &self,
         host: &str,
         stream: TcpStream,
     ) -> Result<Stream, ConnectError> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| ConnectError::Tls("the host is not a valid server name"))?;
         TlsConnector::from(self.config.load_full())
-            .connect(name, stream)
+            .connect(server_name(host)?, stream)
             .await
             .map(|stream| Stream::Tls(Box::new(stream)))
-            .map_err(|error| ConnectError::Tls(problem(&error)))
+            .map_err(|error| ConnectError::Tls(failure_reason(&error)))
     }
 }
 
-/// The system's certificates, read once per process.
+/// Returns the name that the server's certificate must be for.
+fn server_name(host: &str) -> Result<ServerName<'static>, ConnectError> {
+    let name = ServerName::try_from(host.to_owned());
+    name.map_err(|_| ConnectError::Tls("the host is not a valid server name"))
+}
+
+/// Returns the system's certificates, read once per process.
 fn native_roots() -> Result<Arc<RootCertStore>, TlsError> {
     static ROOTS: OnceLock<Result<Arc<RootCertStore>, Option<String>>> = OnceLock::new();
     let roots = ROOTS.get_or_init(|| {
@@ -172,20 +173,8 @@ fn native_roots() -> Result<Arc<RootCertStore>, TlsError> {
     roots.clone().map_err(TlsError::NoRoots)
 }
 
-fn roots_of(pem: &[u8]) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| TlsError::Pem(error.to_string()))?;
-        roots.add(certificate).map_err(|error| TlsError::Pem(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(TlsError::Pem("there is no certificate in them".into()));
-    }
-    Ok(roots)
-}
-
-/// What went wrong, without names and addresses: rustls puts both into its messages.
-fn problem(error: &std::io::Error) -> &'static str {
+/// Returns the reason of a failure without names and addresses, which rustls puts into its messages.
+fn failure_reason(error: &std::io::Error) -> &'static str {
     use rustls::{CertificateError, Error};
     let Some(error) = error.get_ref().and_then(|it| it.downcast_ref::<Error>()) else {
         return "the connection broke during the handshake";

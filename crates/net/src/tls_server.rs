@@ -1,57 +1,56 @@
-//! The server side of TLS: our certificate, whose clients are let in, and changing both while serving.
+//! The server side of TLS: the server's certificate, the authorities of clients, and the replacement of both while
+//! serving.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
-/// A PEM file may be this large: hundreds of certificates.
-const PEM_BYTES_MAX: u64 = 1 << 20;
+use crate::crypto::crypto_provider;
+use crate::pem::{parse_authorities, parse_certificates, parse_key, read_pem_file};
 
 /// An accepted connection after its handshake.
 pub type TlsServerStream<S> = tokio_rustls::server::TlsStream<S>;
 
-/// Where the certificates of a listener are.
+/// The files with the certificates of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsServerFiles {
-    /// Our certificate and what leads from it to an authority, in this order (PEM).
+    /// The server's certificate and those between it and an authority, in this order (PEM).
     pub certificates: PathBuf,
-    /// Its private key (PEM: PKCS #8, PKCS #1 or SEC1).
+    /// The private key of the certificate (PEM: PKCS #8, PKCS #1 or SEC1).
     pub key: PathBuf,
-    /// Authorities whose clients are let in (PEM). Without it clients need no certificate.
+    /// The authorities whose clients are accepted (PEM). Without them clients need no certificate.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// Why a listener cannot speak TLS.
+/// The reason that a listener cannot use TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsServerError {
     /// A file cannot be read.
     #[error("cannot read {}: {reason}", .path.display())]
     Unreadable {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         reason: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file does not contain what it must.
     #[error("{}: {reason}", .path.display())]
     Unfit {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it. Nothing of a key is repeated.
+        /// The defect of the file. Nothing of a key is repeated.
         reason: String,
     },
 }
 
-/// The certificates of a listener. They can be replaced while it serves: handshakes that begin later use the
-/// new ones, connections that are open go on.
+/// The certificates of a listener. They can be replaced while it serves: later handshakes use the new ones, and open
+/// connections continue.
 #[derive(Debug)]
 pub struct TlsServer {
     files: TlsServerFiles,
@@ -60,10 +59,10 @@ pub struct TlsServer {
 }
 
 impl TlsServer {
-    /// Reads the files. `protocols` are what ALPN may settle on, most wanted first.
+    /// Reads the files. `protocols` are accepted by ALPN, most preferred first.
     ///
     /// # Errors
-    /// Where a file is missing or unfit, or certificate and key do not belong together.
+    /// A file is missing or unfit, or the certificate and the key do not belong together.
     pub fn load(files: TlsServerFiles, protocols: &[&[u8]]) -> Result<Self, TlsServerError> {
         let protocols: Vec<_> = protocols.iter().map(|it| it.to_vec()).collect();
         let config = ArcSwap::from_pointee(read(&files, &protocols)?);
@@ -73,21 +72,21 @@ impl TlsServer {
     /// Reads the files again.
     ///
     /// # Errors
-    /// As [`TlsServer::load`]; the certificates that serve stay.
+    /// As [`TlsServer::load`]; the certificates in use stay.
     pub fn reload(&self) -> Result<(), TlsServerError> {
         self.config.store(Arc::new(read(&self.files, &self.protocols)?));
         Ok(())
     }
 
-    /// Which files these are.
+    /// Returns the paths of the files.
     pub fn files(&self) -> &TlsServerFiles {
         &self.files
     }
 
-    /// Shakes hands with whoever has connected. Takes as long as the client likes: bound it.
+    /// Does the TLS handshake with a client. It takes as long as the client likes, so the caller must bound it.
     ///
     /// # Errors
-    /// Where the client speaks no TLS, trusts another certificate, has none that we want, or leaves.
+    /// The client does not speak TLS, trusts another certificate, has no acceptable certificate, or disconnects.
     pub async fn handshake<S>(&self, stream: S) -> io::Result<TlsServerStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -96,35 +95,29 @@ impl TlsServer {
     }
 }
 
-/// What ALPN has settled on, if both sides know it.
+/// Returns the protocol that ALPN agreed on, if there is one.
 pub fn negotiated_protocol<S>(stream: &TlsServerStream<S>) -> Option<&[u8]> {
     stream.get_ref().1.alpn_protocol()
 }
 
 fn read(files: &TlsServerFiles, protocols: &[Vec<u8>]) -> Result<ServerConfig, TlsServerError> {
-    // Other crates may bring a second provider along, so none is a default: it is named.
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let unfit =
         |path: &Path, reason: String| TlsServerError::Unfit { path: path.to_owned(), reason };
-    let chain = certificates(&files.certificates)?;
-    let key = PrivateKeyDer::from_pem_slice(&pem(&files.key)?).map_err(|error| {
-        use rustls::pki_types::pem::Error::NoItemsFound;
-        let reason = match error {
-            NoItemsFound => "there is no private key in it".to_owned(),
-            error => format!("it is not a private key in PEM: {error}"),
-        };
-        unfit(&files.key, reason)
-    })?;
+    let text = |path: &Path| {
+        let text = read_pem_file(path);
+        text.map_err(|reason| TlsServerError::Unreadable { path: path.to_owned(), reason })
+    };
+    let chain = parse_certificates(&text(&files.certificates)?)
+        .map_err(|reason| unfit(&files.certificates, reason))?;
+    let key = parse_key(&text(&files.key)?).map_err(|reason| unfit(&files.key, reason))?;
+    let provider = crypto_provider();
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| unfit(&files.certificates, error.to_string()))?;
     let builder = match &files.client_authorities {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| unfit(path, error.to_string()))?;
-            }
+            let roots = parse_authorities(&text(path)?).map_err(|reason| unfit(path, reason))?;
             let verifier =
                 WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
             let verifier = verifier.map_err(|error| unfit(path, error.to_string()))?;
@@ -141,33 +134,9 @@ fn read(files: &TlsServerFiles, protocols: &[Vec<u8>]) -> Result<ServerConfig, T
         unfit(&files.certificates, reason)
     })?;
     config.alpn_protocols = protocols.to_vec();
-    // Sessions are resumed from tickets that clients keep, not from memory that we would have to bound. New
-    // files mean new ticket keys, so nobody resumes past an authority that was taken away.
+    // Sessions are resumed from tickets that clients keep, instead of from memory that would need a bound. New files
+    // mean new ticket keys, so no client resumes a session under an authority that was removed.
     config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()
         .map_err(|error| unfit(&files.key, error.to_string()))?;
     Ok(config)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsServerError> {
-    let unfit = |reason: String| TlsServerError::Unfit { path: path.to_owned(), reason };
-    let list: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem(path)?).collect();
-    let list = list.map_err(|error| unfit(format!("it is not valid PEM: {error}")))?;
-    if list.is_empty() {
-        return Err(unfit("there is no certificate in it".to_owned()));
-    }
-    Ok(list)
-}
-
-fn pem(path: &Path) -> Result<Vec<u8>, TlsServerError> {
-    use std::io::Read;
-    let unreadable =
-        |reason: io::Error| TlsServerError::Unreadable { path: path.to_owned(), reason };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > PEM_BYTES_MAX {
-        let reason = "it is larger than 1 MiB".to_owned();
-        return Err(TlsServerError::Unfit { path: path.to_owned(), reason });
-    }
-    Ok(bytes)
 }

@@ -1,5 +1,5 @@
-//! TLS of one connection without a socket: bytes from the network go in, what they mean comes out, and the other way
-//! round. For those who own sockets without a runtime.
+//! TLS of one connection without a socket: bytes of the network go in and plain text comes out, and the other way
+//! round. For callers that own sockets without a runtime.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
@@ -10,7 +10,7 @@ use crate::TlsServerStream;
 
 /// The server's side of a TLS connection after its handshake.
 ///
-/// Idle it keeps its keys and one read buffer of rustls, some 6 KiB together.
+/// An idle session holds its keys and one read buffer of rustls, about 6 KiB together.
 pub struct TlsSession(Box<ServerConnection>);
 
 impl fmt::Debug for TlsSession {
@@ -19,35 +19,35 @@ impl fmt::Debug for TlsSession {
     }
 }
 
-/// How a session goes on.
+/// The state of a session after it received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlsProgress {
-    /// More may come.
+    /// The session is open.
     Open,
-    /// The peer has said that nothing follows.
+    /// The peer has announced the end of its data.
     Ended,
-    /// The peer broke the protocol. What [`TlsSession::take_records`] gives tells it so.
+    /// The peer broke the protocol. The records of [`TlsSession::take_records`] report that to it.
     Failed,
 }
 
 impl TlsSession {
-    /// Parts a stream into what carries it and its session. What the session has read ahead and not yet written is
-    /// in it still: call [`TlsSession::receive`] with nothing and [`TlsSession::take_records`] before waiting for
-    /// the carrier, which will tell of neither.
+    /// Splits a stream into its carrier and its session. The session may hold data that it has read ahead, and records
+    /// that are not yet written: call [`TlsSession::receive`] with no bytes and [`TlsSession::take_records`] before
+    /// waiting for the carrier, which reports neither.
     pub fn part<S>(stream: TlsServerStream<S>) -> (S, Self) {
         let (carrier, mut connection) = stream.into_inner();
-        // Bounded by whoever sends: what it gives is encrypted at once and taken out.
+        // The sender bounds it: the plain text is encrypted at once and taken out.
         connection.set_buffer_limit(None);
         (carrier, Self(Box::new(connection)))
     }
 
-    /// Takes bytes from the network, in pieces of any size, and appends what they say to `plain`: no more bytes than
-    /// there were, beside what had been read ahead.
+    /// Takes bytes from the network, in pieces of any size, and appends their plain text to `plain`: at most as many
+    /// bytes as there were, besides those that had been read ahead.
     pub fn receive(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> TlsProgress {
         receive(&mut self.0, bytes, plain)
     }
 
-    /// Appends the records that say `parts`, one after the other, to `records`.
+    /// Appends the records that carry `parts`, one behind the other, to `records`.
     pub fn send(&mut self, parts: [&[u8]; 3], records: &mut Vec<u8>) {
         let mut parts = parts.map(IoSlice::new);
         let mut parts = &mut parts[..];
@@ -60,19 +60,19 @@ impl TlsSession {
         self.take_records(records);
     }
 
-    /// Appends what the session itself has to say: alerts, tickets, answers to changes of keys.
+    /// Appends the session's own records: alerts, tickets, responses to key updates.
     pub fn take_records(&mut self, records: &mut Vec<u8>) {
         take_records(&mut self.0, records);
     }
 
-    /// Says that nothing follows. The record is among those that are taken next.
+    /// Announces the end of the data. The record is among those that are taken next.
     pub fn close(&mut self) {
         self.0.send_close_notify();
     }
 }
 
-/// The client's side of a TLS connection, from its first byte on: what is to be said waits in it for the end of the
-/// handshake. Made by [`crate::TlsClient::session`].
+/// The client's side of a TLS connection from its first byte on. Data that is sent before the end of the handshake
+/// waits in the session. See [`crate::TlsClient::session`].
 pub struct TlsClientSession(Box<ClientConnection>);
 
 impl fmt::Debug for TlsClientSession {
@@ -83,24 +83,25 @@ impl fmt::Debug for TlsClientSession {
 
 impl TlsClientSession {
     pub(crate) fn new(mut connection: ClientConnection) -> Self {
-        // As on the other side.
+        // As for [`TlsSession`], the sender bounds it.
         connection.set_buffer_limit(None);
         Self(Box::new(connection))
     }
 
-    /// As [`TlsSession::receive`]. What the handshake has to say is in [`TlsClientSession::take_records`] then.
+    /// Takes bytes from the network like [`TlsSession::receive`]. The handshake's records are then in
+    /// [`TlsClientSession::take_records`].
     pub fn receive(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> TlsProgress {
         receive(&mut self.0, bytes, plain)
     }
 
-    /// As [`TlsSession::send`].
+    /// Appends the records that carry `bytes` to `records`.
     pub fn send(&mut self, bytes: &[u8], records: &mut Vec<u8>) {
-        // Without a limit it takes everything.
+        // Without a limit, the session accepts everything.
         let _ = self.0.writer().write_all(bytes);
         self.take_records(records);
     }
 
-    /// As [`TlsSession::take_records`].
+    /// Appends the records that wait to be sent to `records`.
     pub fn take_records(&mut self, records: &mut Vec<u8>) {
         take_records(&mut self.0, records);
     }
@@ -129,28 +130,28 @@ fn receive<D>(
         }
         match connection.read_tls(&mut bytes) {
             Ok(count) if count > 0 => {}
-            // No room for a record that is larger than records may be.
+            // There is no room for a record that is longer than records may be.
             _ => return TlsProgress::Failed,
         }
     }
-    // It gives the room that a large record took back only when it is about to read again.
-    let _ = connection.read_tls(&mut Nothing);
+    // rustls frees the buffer of a large record only when it is about to read again.
+    let _ = connection.read_tls(&mut EmptyReader);
     TlsProgress::Open
 }
 
 fn take_records<D>(connection: &mut ConnectionCommon<D>, records: &mut Vec<u8>) {
     while connection.wants_write() {
-        // A vector takes everything.
+        // A vector accepts everything.
         if connection.write_tls(records).is_err() {
             return;
         }
     }
 }
 
-/// A network that is silent at the moment.
-struct Nothing;
+/// A network without data at the moment.
+struct EmptyReader;
 
-impl Read for Nothing {
+impl Read for EmptyReader {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::WouldBlock.into())
     }

@@ -1,4 +1,4 @@
-//! Connecting to real sockets on loopback.
+//! Connections to real sockets on loopback.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 use std::sync::Arc;
@@ -18,12 +18,12 @@ const CERTIFICATE: &[u8] = include_bytes!("certificates/localhost.pem");
 const KEY: &[u8] = include_bytes!("certificates/localhost.key");
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server that answers what it is sent, over TLS; its port.
+/// Starts a TLS server that sends back what it receives, and returns its port.
 async fn tls_echo() -> u16 {
     tls_echo_for(None).await
 }
 
-/// The same for clients with a certificate of this authority only.
+/// Starts the same server for clients with a certificate of this authority only.
 async fn tls_echo_for(clients_of: Option<&[u8]>) -> u16 {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -73,7 +73,7 @@ async fn echo(host: &str, port: u16, tls: Option<&TlsClient>) -> Result<String, 
 }
 
 #[tokio::test]
-async fn a_server_with_a_trusted_certificate_is_talked_to() {
+async fn a_server_with_a_trusted_certificate_is_connected_to() {
     let port = tls_echo().await;
     let tls = TlsClient::with_roots(AUTHORITY, &[b"http/1.1"]).unwrap();
     // `localhost` may resolve to IPv6 first, where nothing listens: the next address is tried.
@@ -98,7 +98,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_told_apart() {
+async fn a_server_without_tls_is_recognized() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -155,7 +155,7 @@ fn text_that_is_no_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_a_certificate_gets_ours_and_turns_others_away() {
+async fn a_server_that_wants_a_certificate_gets_ours_and_rejects_others() {
     let port = tls_echo_for(Some(include_bytes!("certificates/client-ca.pem"))).await;
     let ours = Identity {
         certificates: include_bytes!("certificates/client.pem"),
@@ -171,7 +171,7 @@ async fn a_server_that_wants_a_certificate_gets_ours_and_turns_others_away() {
 }
 
 #[tokio::test]
-async fn what_both_sides_speak_is_agreed() {
+async fn a_protocol_that_both_sides_support_is_agreed_on() {
     let port = tls_echo().await;
     for (offered, agreed) in [
         (&[&b"h2"[..], b"http/1.1"][..], Some(&b"h2"[..])),

@@ -1,4 +1,4 @@
-//! The server side of TLS, with clients of rustls.
+//! The server side of TLS, tested with clients of rustls.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn files(name: &str, client_authorities: Option<&str>) -> TlsServerFiles {
     }
 }
 
-/// A client that trusts `authority` and shows the certificate `identity`.
+/// Returns a client that trusts `authority` and presents the certificate `identity`.
 fn client(authority: &str, identity: Option<&str>, protocols: &[&[u8]]) -> TlsConnector {
     let read = |name: &str| std::fs::read(certificates().join(name)).unwrap();
     let chain = |name: &str| {
@@ -48,7 +48,7 @@ fn client(authority: &str, identity: Option<&str>, protocols: &[&[u8]]) -> TlsCo
     TlsConnector::from(Arc::new(config))
 }
 
-/// Shakes hands and sends five bytes; what has been agreed on, if it works on both sides.
+/// Does a handshake, sends five bytes, and returns the protocol that was agreed on, if it works on both sides.
 async fn meet(server: &TlsServer, client: &TlsConnector) -> Result<Option<Vec<u8>>, String> {
     let (ours, theirs) = duplex(64 << 10);
     let name = ServerName::try_from("localhost").unwrap();
@@ -56,7 +56,7 @@ async fn meet(server: &TlsServer, client: &TlsConnector) -> Result<Option<Vec<u8
         let mut stream = client.connect(name, theirs).await.map_err(|error| error.to_string())?;
         stream.write_all(b"hello").await.map_err(|error| error.to_string())?;
         stream.flush().await.map_err(|error| error.to_string())?;
-        // Who leaves at once breaks what the server still has to say.
+        // A client that disconnects at once breaks off the rest of the data of the server.
         stream.read_u8().await.map(drop).map_err(|error| error.to_string())
     };
     let serving = async {
@@ -72,8 +72,8 @@ async fn meet(server: &TlsServer, client: &TlsConnector) -> Result<Option<Vec<u8
     served.and_then(|protocol| connected.map(|()| protocol))
 }
 
-/// A session by hand after its handshake: what carries it, and the client's side. The client has sent `first` together
-/// with the end of the handshake, and has not read yet.
+/// Returns the parts of a session after its handshake: the carrier, the session, and the client's side. The client has
+/// sent `first` together with the end of the handshake, and has not read yet.
 async fn session(
     server: &TlsServer,
     first: &[u8],
@@ -92,7 +92,7 @@ async fn session(
     (carrier, session, connected)
 }
 
-/// Lets the session hear what the client has sent, in pieces of at most `piece` bytes.
+/// Feeds the session with the client's data, in pieces of at most `piece` bytes.
 async fn hear(
     carrier: &mut DuplexStream,
     session: &mut TlsSession,
@@ -111,7 +111,7 @@ async fn hear(
 }
 
 #[tokio::test]
-async fn a_session_by_hand_goes_on_where_the_stream_was() {
+async fn a_session_continues_where_the_stream_stopped() {
     let server = TlsServer::load(files("localhost", None), &[]).unwrap();
     for (first, piece) in [(&b"hello"[..], 1 << 16), (&[7; 40_000], 1 << 16), (b"", 1), (b"x", 7)] {
         let (mut carrier, mut session, mut client) = session(&server, first).await;
@@ -134,7 +134,7 @@ async fn a_session_by_hand_goes_on_where_the_stream_was() {
 }
 
 #[tokio::test]
-async fn a_session_by_hand_sees_its_end_and_what_is_no_record() {
+async fn a_session_reports_its_end_and_invalid_records() {
     let server = TlsServer::load(files("localhost", None), &[]).unwrap();
     let (mut carrier, mut by_hand, mut client) = session(&server, b"bye").await;
     client.shutdown().await.unwrap();
@@ -146,7 +146,7 @@ async fn a_session_by_hand_sees_its_end_and_what_is_no_record() {
     assert_eq!(by_hand.receive(&[0x17; 100], &mut plain), TlsProgress::Failed);
     let mut records = Vec::new();
     by_hand.take_records(&mut records);
-    // An alert, as a record of its own.
+    // The records contain an alert.
     assert!(plain.is_empty() && !records.is_empty());
     assert_eq!(by_hand.receive(&[], &mut plain), TlsProgress::Failed);
 }
@@ -167,18 +167,18 @@ async fn the_server_s_order_of_protocols_decides() {
 }
 
 #[tokio::test]
-async fn where_clients_need_a_certificate_only_those_are_let_in() {
+async fn a_server_with_client_authorities_accepts_only_their_clients() {
     let server = TlsServer::load(files("localhost", Some("client-ca.pem")), &[]).unwrap();
     assert_eq!(meet(&server, &client("ca.pem", Some("client"), &[])).await, Ok(None));
     let without = meet(&server, &client("ca.pem", None, &[])).await.unwrap_err();
     assert!(without.contains("peer sent no certificates"), "{without}");
-    // Signed by an authority, but not by one of those.
+    // The certificate is signed by an authority, but not by one of the server's.
     let other = meet(&server, &client("ca.pem", Some("localhost2"), &[])).await.unwrap_err();
     assert!(other.contains("invalid peer certificate"), "{other}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_does_not_replace_what_serves() {
+async fn unusable_files_do_not_replace_the_certificates_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name);
     let put = |name: &str| {
@@ -197,7 +197,7 @@ async fn what_cannot_be_used_does_not_replace_what_serves() {
     let (old, new) = (client("ca.pem", None, &[]), client("ca2.pem", None, &[]));
     assert!(meet(&server, &old).await.is_ok());
 
-    // Half of a change.
+    // Only one of the two files is replaced.
     std::fs::copy(certificates().join("localhost2.pem"), place("server.pem")).unwrap();
     assert!(server.reload().is_err());
     std::fs::write(place("server.pem"), "").unwrap();

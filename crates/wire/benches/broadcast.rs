@@ -1,4 +1,4 @@
-//! What one recipient of a broadcast costs, and one message from a client.
+//! The cost of one recipient of a broadcast, and of one message from a client.
 //!
 //! `cargo bench -p wire`
 

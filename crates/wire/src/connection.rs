@@ -1,48 +1,51 @@
 //! A subprotocol joined to the WebSocket under it: bytes in and out, the subprotocol's events up.
 //!
-//! [`Connection`] is what a server's task or a reactor holds per socket. The machines stay apart in
-//! their own modules; this one only carries between them.
+//! A server's task or reactor holds one [`Connection`] for each socket. The two machines have modules of their own;
+//! this one only moves messages between them.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::websocket::{self, CloseCode, Closed, Contents, LargeMessage, ReadMessage, WebSocket};
+use crate::websocket::{
+    CloseCode, Closed, LargeMessage, ReadContents, ReadMessage, WebSocket, WebSocketConfig,
+    WebSocketEvent,
+};
 use crate::{Chunks, Machine};
 
 /// A protocol of text messages on an open WebSocket, in one role.
 pub trait Protocol {
-    /// What the peer means by its messages.
+    /// An event for the layer above: a message of the peer, or the end of the connection.
     type Event;
 
     /// Takes a whole text message, valid UTF-8.
     fn receive_text(&mut self, text: Bytes);
-    /// Takes a whole binary message. GraphQL protocols have none.
+    /// Takes a whole binary message, which the GraphQL protocols do not have.
     fn receive_binary(&mut self, bytes: Bytes);
-    /// The connection under the protocol has ended.
+    /// Notes that the connection under the protocol has ended.
     fn ended(&mut self, closed: Closed);
-    /// The next event for the layer above.
+    /// Returns the next event for the layer above.
     fn poll_event(&mut self) -> Option<Self::Event>;
-    /// The next thing for the WebSocket to do.
+    /// Returns the next command for the WebSocket.
     fn poll_output(&mut self) -> Option<Output>;
-    /// When [`Protocol::handle_timeout`] wants to be called.
+    /// Returns the time at which [`Protocol::handle_timeout`] must be called.
     fn poll_timeout(&self) -> Option<Instant>;
-    /// Does what is due at `now`; nothing when called early.
+    /// Does what is due at `now`. An early call does nothing.
     fn handle_timeout(&mut self, now: Instant);
-    /// True once the peer may send large messages, see [`websocket::ClientBounds`].
+    /// True once the peer may send large messages, see [`ClientBounds`](crate::websocket::ClientBounds).
     fn is_acknowledged(&self) -> bool {
         true
     }
-    /// Passes on a message for another thread to read. Without effect by default: a protocol used with
-    /// [`websocket::ClientBounds`] implements [`ReadApart`].
+    /// Takes a message that another thread must read. Without effect by default: a protocol used with
+    /// [`ClientBounds`](crate::websocket::ClientBounds) implements [`OffThreadParse`].
     fn receive_large(&mut self, message: LargeMessage) {
         drop(message);
     }
 }
 
-/// The ability of a protocol to have its large messages parsed on another thread.
-pub trait ReadApart: Protocol {
+/// A protocol whose large messages can be parsed on another thread.
+pub trait OffThreadParse: Protocol {
     /// A message after parsing.
     type Parsed: Send + 'static;
 
@@ -52,7 +55,11 @@ pub trait ReadApart: Protocol {
     fn receive_parsed(&mut self, message: Self::Parsed);
 }
 
-/// What a protocol asks of the WebSocket.
+// Alias for callers that still use the old name.
+#[doc(hidden)]
+pub use OffThreadParse as ReadApart;
+
+/// A command of a protocol for the WebSocket under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send a text message.
@@ -63,11 +70,11 @@ pub enum Output {
     Close(CloseCode, Box<str>),
 }
 
-/// One WebSocket connection that speaks `P`.
+/// One WebSocket connection that speaks the protocol `P`.
 ///
-/// Commands are methods of [`Connection::protocol`]; they take effect with the next
-/// [`Connection::poll_transmit`]. After each call drain `poll_transmit` and `poll_event`, then look
-/// at `poll_timeout`. Once [`Connection::is_closed`] and all is written, close the transport.
+/// Commands are methods of [`Connection::protocol`]; they take effect with the next [`Connection::poll_transmit`].
+/// After each call drain `poll_transmit` and `poll_event`, then call `poll_timeout`. When [`Connection::is_closed`] is
+/// true and everything is written, close the transport.
 pub struct Connection<P> {
     websocket: WebSocket,
     /// The protocol's machine, for its commands.
@@ -75,14 +82,14 @@ pub struct Connection<P> {
 }
 
 impl<P: Protocol> Connection<P> {
-    /// The server's side of an upgraded connection.
-    pub fn server(config: Arc<websocket::Config>, protocol: P, now: Instant) -> Connection<P> {
+    /// Returns the server's side of an upgraded connection.
+    pub fn server(config: Arc<WebSocketConfig>, protocol: P, now: Instant) -> Connection<P> {
         Connection { websocket: WebSocket::server(config, now), protocol }
     }
 
-    /// The client's side; see [`WebSocket::client`] for `mask_seed`.
+    /// Returns the client's side; see [`WebSocket::client`] for `mask_seed`.
     pub fn client(
-        config: Arc<websocket::Config>,
+        config: Arc<WebSocketConfig>,
         protocol: P,
         now: Instant,
         mask_seed: u64,
@@ -90,8 +97,7 @@ impl<P: Protocol> Connection<P> {
         Connection { websocket: WebSocket::client(config, now, mask_seed), protocol }
     }
 
-    /// Says whether permessage-deflate was negotiated: [`handshake::Accept::deflate`]. It was not
-    /// unless said.
+    /// Sets whether permessage-deflate was negotiated, by default not: see [`handshake::Accept::deflate`].
     ///
     /// [`handshake::Accept::deflate`]: crate::websocket::handshake::Accept::deflate
     pub fn with_deflate(mut self, is_negotiated: bool) -> Connection<P> {
@@ -99,7 +105,7 @@ impl<P: Protocol> Connection<P> {
         self
     }
 
-    /// Whether compressed messages may be sent.
+    /// True if compressed messages may be sent.
     pub fn deflates(&self) -> bool {
         self.websocket.deflates()
     }
@@ -108,10 +114,10 @@ impl<P: Protocol> Connection<P> {
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
         self.websocket.set_acknowledged(self.protocol.is_acknowledged());
         self.websocket.receive(now, bytes);
-        self.carry(now);
+        self.move_messages(now);
     }
 
-    /// The peer has taken bytes that waited for it.
+    /// Notes that the peer has read bytes that waited for it.
     pub fn taken(&mut self, now: Instant) {
         self.websocket.taken(now);
     }
@@ -131,25 +137,25 @@ impl<P: Protocol> Connection<P> {
         self.websocket.hold(now, is_held);
     }
 
-    /// The transport has ended or failed.
+    /// Notes that the transport has ended or failed.
     pub fn receive_eof(&mut self, now: Instant) {
         self.websocket.receive_eof();
-        self.carry(now);
+        self.move_messages(now);
     }
 
-    /// The next event of the protocol.
+    /// Returns the next event of the protocol.
     pub fn poll_event(&mut self) -> Option<P::Event> {
         self.protocol.poll_event()
     }
 
-    /// The next bytes to write: whole frames.
+    /// Returns the next bytes to write: whole frames.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        self.carry(now);
+        self.move_messages(now);
         self.websocket.poll_transmit()
     }
 
-    /// When [`Connection::handle_timeout`] wants to be called. The time moves back as bytes arrive;
-    /// a caller may keep its timer and call early.
+    /// Returns the time at which [`Connection::handle_timeout`] must be called. The time moves back as bytes arrive; a
+    /// caller may keep its timer and call early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match (self.websocket.poll_timeout(), self.protocol.poll_timeout()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -157,30 +163,30 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Does what is due at `now`; nothing when called early.
+    /// Does what is due at `now`. An early call does nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.websocket.handle_timeout(now);
         self.protocol.handle_timeout(now);
-        self.carry(now);
+        self.move_messages(now);
     }
 
-    /// Whether messages can still be sent.
+    /// True if messages can still be sent.
     pub fn is_open(&self) -> bool {
         self.websocket.is_open()
     }
 
-    /// Whether the transport can be closed once everything is written.
+    /// True if the transport can be closed once everything is written.
     pub fn is_closed(&self) -> bool {
         self.websocket.is_closed()
     }
 
-    fn carry(&mut self, now: Instant) {
+    fn move_messages(&mut self, now: Instant) {
         while let Some(event) = self.websocket.poll_event() {
             match event {
-                websocket::Event::Text(text) => self.protocol.receive_text(text),
-                websocket::Event::Binary(bytes) => self.protocol.receive_binary(bytes),
-                websocket::Event::Large(message) => self.protocol.receive_large(message),
-                websocket::Event::Closed(closed) => self.protocol.ended(closed),
+                WebSocketEvent::Text(text) => self.protocol.receive_text(text),
+                WebSocketEvent::Binary(bytes) => self.protocol.receive_binary(bytes),
+                WebSocketEvent::Large(message) => self.protocol.receive_large(message),
+                WebSocketEvent::Closed(closed) => self.protocol.ended(closed),
             }
         }
         while let Some(output) = self.protocol.poll_output() {
@@ -193,22 +199,22 @@ impl<P: Protocol> Connection<P> {
     }
 }
 
-impl<P: ReadApart> Connection<P> {
-    /// Takes the [`LargeMessage`] that another thread has read, and handles again what the peer sends.
+impl<P: OffThreadParse> Connection<P> {
+    /// Takes the [`LargeMessage`] that another thread has read, and processes the peer's input again.
     pub fn resume(&mut self, now: Instant, message: ReadMessage<P::Parsed>) {
         let failure = match message.0 {
-            Contents::Failed(failure) => Some(failure),
-            Contents::Text(parsed) => {
+            ReadContents::Failed(failure) => Some(failure),
+            ReadContents::Text(parsed) => {
                 self.protocol.receive_parsed(parsed);
                 None
             }
-            Contents::Binary(bytes) => {
+            ReadContents::Binary(bytes) => {
                 self.protocol.receive_binary(bytes);
                 None
             }
         };
         self.websocket.resume(now, failure);
-        self.carry(now);
+        self.move_messages(now);
     }
 }
 

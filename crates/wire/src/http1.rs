@@ -1,37 +1,24 @@
-//! The body of an HTTP/1.1 response that lasts: the rest of a connection behind a response head, which will never
-//! carry another response. Its framing (RFC 9112, sections 6.3 and 7.1) around whatever the body is.
+//! The body of a streamed HTTP/1.1 response: the rest of a connection behind a response head, on which no other
+//! response follows. This module frames the body (RFC 9112, sections 6.3 and 7.1), whatever its contents.
 
 use std::convert::Infallible;
 use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::body::BodyMachine;
 use crate::multipart::{PAYLOAD_TAIL, POSITION_TAIL, RESULT_TAIL};
 use crate::sse::NEXT_SUFFIX;
 use crate::{Chunks, Machine};
 
-/// What a client may still send behind its request before it is cut off. The response head says `connection: close`,
-/// so nothing of it is ever answered.
+/// The number of bytes that a client may send behind its request before it is disconnected. The response head says
+/// `connection: close`, so the router responds to none of them.
 const IGNORED_BYTES_MAX: u32 = 64 << 10;
 
 /// The last chunk, without trailers.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// What a lasting response says, without its framing.
-pub trait Body {
-    /// The next bytes to write.
-    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks>;
-    /// When [`Body::handle_timeout`] wants to be called.
-    fn poll_timeout(&self) -> Option<Instant>;
-    /// Does what is due at `now`; nothing when called early.
-    fn handle_timeout(&mut self, now: Instant);
-    /// A part was written beside the body.
-    fn sent(&mut self, now: Instant);
-    /// Whether the body ends once everything is written.
-    fn is_finished(&self) -> bool;
-}
-
-/// How the client finds the end of the body.
+/// The way in which the client finds the end of the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
     /// `transfer-encoding: chunked`: HTTP/1.1.
@@ -40,7 +27,7 @@ pub enum Framing {
     UntilClose,
 }
 
-/// Tails of results and positions, and how they end a chunk.
+/// The tails of results and positions, each with the bytes that end its chunk.
 const TAILS: [(&[u8], &[u8]); 5] = [
     (b"", b"\r\n"),
     (NEXT_SUFFIX, b"\n\n\r\n"),
@@ -50,7 +37,7 @@ const TAILS: [(&[u8], &[u8]); 5] = [
 ];
 
 impl Framing {
-    /// What stands before `len` bytes of body.
+    /// Appends the text before `len` bytes of body.
     pub fn append_head(self, len: usize, out: &mut Vec<u8>) {
         if self == Framing::Chunked {
             let digits = usize::BITS.div_ceil(4) - len.leading_zeros() / 4;
@@ -61,7 +48,7 @@ impl Framing {
         }
     }
 
-    /// `tail` and what stands behind it, where that is known ahead.
+    /// Returns `tail` with the bytes that end its chunk, if `tail` is one of the known constants.
     pub fn tail(self, tail: &'static [u8]) -> Option<&'static [u8]> {
         match self {
             Framing::UntilClose => Some(tail),
@@ -71,7 +58,7 @@ impl Framing {
         }
     }
 
-    /// One run of the body; the shared part is not copied.
+    /// Frames one run of the body without copying its shared part.
     fn frame(self, chunks: Chunks) -> Chunks {
         let mut head = Vec::with_capacity(chunks.head.len() + 10);
         self.append_head(chunks.len(), &mut head);
@@ -87,49 +74,53 @@ impl Framing {
     }
 }
 
-/// A connection whose response head has been written, from there to its end.
-pub struct ResponseBody<B> {
+/// A connection from the end of the response head to its own end.
+pub struct FramedBody<B> {
     framing: Framing,
-    state: State,
+    state: BodyState,
     ignored: u32,
-    /// What it says, for its commands.
+    /// The contents of the response, for their commands.
     pub body: B,
 }
 
+// Aliases for callers that still use the old names.
+#[doc(hidden)]
+pub use FramedBody as ResponseBody;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyState {
     Open,
-    /// The last chunk has been given.
+    /// The last chunk was returned by `poll_transmit`.
     Ended,
-    /// The client has gone.
+    /// The client has disconnected.
     Gone,
 }
 
-impl<B: Body> ResponseBody<B> {
+impl<B: BodyMachine> FramedBody<B> {
     /// Begins behind the response head.
     pub fn new(framing: Framing, body: B) -> Self {
-        Self { framing, state: State::Open, ignored: 0, body }
+        Self { framing, state: BodyState::Open, ignored: 0, body }
     }
 
-    /// How its bytes are framed.
+    /// Returns the framing of the body.
     pub fn framing(&self) -> Framing {
         self.framing
     }
 }
 
-impl<B: Body> Machine for ResponseBody<B> {
-    /// A client has nothing more to say.
+impl<B: BodyMachine> Machine for FramedBody<B> {
+    /// There are no events: input of the client has no meaning here.
     type Event = Infallible;
 
     fn receive(&mut self, _: Instant, bytes: &[u8]) {
         self.ignored = self.ignored.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         if self.ignored > IGNORED_BYTES_MAX {
-            self.state = State::Gone;
+            self.state = BodyState::Gone;
         }
     }
 
     fn receive_eof(&mut self, _: Instant) {
-        self.state = State::Gone;
+        self.state = BodyState::Gone;
     }
 
     fn poll_event(&mut self) -> Option<Infallible> {
@@ -137,7 +128,7 @@ impl<B: Body> Machine for ResponseBody<B> {
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        if self.state != State::Open {
+        if self.state != BodyState::Open {
             return None;
         }
         if let Some(chunks) = self.body.poll_transmit(now) {
@@ -146,7 +137,7 @@ impl<B: Body> Machine for ResponseBody<B> {
         if !self.body.is_finished() {
             return None;
         }
-        self.state = State::Ended;
+        self.state = BodyState::Ended;
         match self.framing {
             Framing::Chunked => Some(Chunks::whole(LAST_CHUNK)),
             Framing::UntilClose => None,
@@ -155,8 +146,8 @@ impl<B: Body> Machine for ResponseBody<B> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
-            State::Open => self.body.poll_timeout(),
-            State::Ended | State::Gone => None,
+            BodyState::Open => self.body.poll_timeout(),
+            BodyState::Ended | BodyState::Gone => None,
         }
     }
 
@@ -165,11 +156,11 @@ impl<B: Body> Machine for ResponseBody<B> {
     }
 
     fn is_open(&self) -> bool {
-        self.state == State::Open && !self.body.is_finished()
+        self.state == BodyState::Open && !self.body.is_finished()
     }
 
     fn is_closed(&self) -> bool {
-        self.state != State::Open
+        self.state != BodyState::Open
     }
 
     fn sent(&mut self, now: Instant) {
@@ -182,11 +173,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::multipart::Form;
-    use crate::result_stream::Kind;
+    use crate::multipart::MultipartForm;
+    use crate::result_stream::StreamFormat;
     use crate::sse::{self, Sse};
 
-    fn all(machine: &mut ResponseBody<Sse>, now: Instant) -> String {
+    fn all(machine: &mut FramedBody<Sse>, now: Instant) -> String {
         let mut out = Vec::new();
         while let Some(chunks) = machine.poll_transmit(now) {
             chunks.append_to(&mut out);
@@ -195,10 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn events_are_chunks_and_the_end_is_the_last_one() {
+    fn events_are_chunks_and_the_last_chunk_ends_the_body() {
         let now = Instant::now();
-        let sse = Sse::new(&sse::Config::default(), now);
-        let mut machine = ResponseBody::new(Framing::Chunked, sse);
+        let sse = Sse::new(&sse::SseConfig::default(), now);
+        let mut machine = FramedBody::new(Framing::Chunked, sse);
         assert_eq!(all(&mut machine, now), "3\r\n:\n\n\r\n");
         machine.body.next(r#"{"data":{"a":1}}"#.into(), None);
         let event = "event: next\ndata: {\"data\":{\"a\":1}}\n\n";
@@ -213,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn without_chunks_the_end_of_the_connection_is_the_end() {
+    fn without_chunks_the_end_of_the_connection_ends_the_body() {
         let now = Instant::now();
-        let sse = Sse::new(&sse::Config::default(), now);
-        let mut machine = ResponseBody::new(Framing::UntilClose, sse);
+        let sse = Sse::new(&sse::SseConfig::default(), now);
+        let mut machine = FramedBody::new(Framing::UntilClose, sse);
         machine.body.complete();
         assert_eq!(all(&mut machine, now), ":\n\nevent: complete\ndata:\n\n");
         assert!(machine.is_closed());
@@ -225,8 +216,8 @@ mod tests {
     #[test]
     fn heartbeats_come_when_nothing_else_was_sent_also_beside_the_machine() {
         let now = Instant::now();
-        let sse = Sse::new(&sse::Config { heartbeat: Some(Duration::from_secs(10)) }, now);
-        let mut machine = ResponseBody::new(Framing::Chunked, sse);
+        let sse = Sse::new(&sse::SseConfig { heartbeat: Some(Duration::from_secs(10)) }, now);
+        let mut machine = FramedBody::new(Framing::Chunked, sse);
         all(&mut machine, now);
         let later = now + Duration::from_secs(7);
         machine.sent(later);
@@ -238,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_still_sends_is_ignored_but_not_for_ever() {
+    fn input_of_the_client_is_ignored_up_to_a_bound() {
         let now = Instant::now();
-        let sse = Sse::new(&sse::Config::default(), now);
-        let mut machine = ResponseBody::new(Framing::Chunked, sse);
+        let sse = Sse::new(&sse::SseConfig::default(), now);
+        let mut machine = FramedBody::new(Framing::Chunked, sse);
         machine.receive(now, b"GET / HTTP/1.1\r\n\r\n");
         assert!(machine.is_open());
         machine.receive(now, &[b'x'; IGNORED_BYTES_MAX as usize]);
@@ -249,12 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn no_result_of_any_kind_is_copied_to_be_framed() {
+    fn results_of_every_format_are_framed_without_copying() {
         for (tail, framed) in TAILS {
             assert_eq!([tail, b"\r\n"].concat(), framed);
         }
-        let forms = [Form::Subscription, Form::Incremental].map(Kind::Multipart);
-        for kind in [Kind::EventStream].iter().chain(&forms) {
+        let forms =
+            [MultipartForm::Subscription, MultipartForm::Incremental].map(StreamFormat::Multipart);
+        for kind in [StreamFormat::EventStream].iter().chain(&forms) {
             let result = kind.next(r#"{"data":null}"#.into(), None);
             assert!(Framing::Chunked.tail(result.tail).is_some(), "{kind:?}");
             let position = kind.position("c".into());

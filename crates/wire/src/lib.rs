@@ -1,37 +1,37 @@
-//! Protocol machines without sockets: WebSocket, both GraphQL subprotocols on it, SSE, multipart.
+//! Protocol machines without sockets: WebSocket, both GraphQL subprotocols on it, server-sent events, multipart.
 //!
-//! Every machine here is plain state: bytes and commands go in, bytes and events come out, and the
-//! caller owns sockets, threads and clocks. Time is a parameter. The verbs are the same everywhere:
+//! Every machine is plain state: bytes and commands go in, bytes and events come out, and the caller owns sockets,
+//! threads and clocks. Time is a parameter. The methods have the same names everywhere:
 //!
-//! - `receive(now, bytes)` takes what a read returned, in pieces of any size;
-//! - `poll_transmit(now)` gives what must be written, in order, until it gives `None`;
-//! - `poll_event()` gives what the peer meant, until it gives `None`;
-//! - `poll_timeout()` says when to call `handle_timeout(now)`; calling early does nothing.
+//! - `receive(now, bytes)` takes the bytes that a read returned, in pieces of any size;
+//! - `poll_transmit(now)` returns the bytes to write, in order, until it returns `None`;
+//! - `poll_event()` returns the peer's messages as events, until it returns `None`;
+//! - `poll_timeout()` returns the time at which to call `handle_timeout(now)`; an early call does nothing.
 //!
-//! Whole machines of a socket have them as the trait [`Machine`].
+//! The trait [`Machine`] has these methods for the complete protocol of a socket.
 //!
-//! Drain `poll_transmit` and `poll_event` after each call. Machines have no queue that a slow peer
-//! could fill: what waits for a slow socket waits in the caller's own bounded queue.
+//! Drain `poll_transmit` and `poll_event` after each call. Machines have no queue that a slow peer could fill: data for
+//! a slow socket waits in the caller's own bounded queue.
 //!
-//! | module | speaks |
+//! | module | contents |
 //! |---|---|
 //! | [`websocket`] | RFC 6455: opening handshake, frames, closing handshake, liveness |
 //! | [`graphql_transport_ws`] | the protocol of the npm package graphql-ws, server and client |
 //! | [`graphql_ws`] | its predecessor, of the npm package subscriptions-transport-ws: the server |
-//! | [`subprotocol`] | whichever of the two a client negotiated |
+//! | [`subprotocol`] | the one of the two that a client negotiated |
 //! | [`connection`] | a subprotocol joined to the WebSocket under it |
 //! | [`sse`] | GraphQL over server-sent events |
 //! | [`multipart`] | results as the parts of one HTTP response |
-//! | [`result_stream`] | whichever of the two a client accepts |
-//! | [`http1`] | the framing of a lasting HTTP/1.1 response body around such a stream |
+//! | [`result_stream`] | the one of these two formats that a client accepts |
+//! | [`http1`] | the framing of a streamed HTTP/1.1 response body |
 //! | `pair` | test kit (feature `testkit`): two machines, a virtual network and clock |
 //!
-//! A server's side of one socket, from the upgrade to the first result:
+//! The server's side of one socket, from the upgrade to the first result:
 //!
 //! ```
 //! use std::{sync::Arc, time::Instant};
 //! use wire::connection::Connection;
-//! use wire::graphql_transport_ws::{Event, GraphqlTransportWs, SUBPROTOCOL};
+//! use wire::graphql_transport_ws::{GraphqlTransportWs, SUBPROTOCOL, ServerEvent};
 //!
 //! # fn serve(read: &[u8]) -> Vec<u8> {
 //! let now = Instant::now();
@@ -41,13 +41,13 @@
 //! connection.receive(now, read);
 //! while let Some(event) = connection.poll_event() {
 //!     match event {
-//!         Event::Init { .. } => connection.protocol.accept_init(None),
-//!         Event::Subscribe { id, .. } => {
+//!         ServerEvent::Init { .. } => connection.protocol.accept_init(None),
+//!         ServerEvent::Subscribe { id, .. } => {
 //!             connection.protocol.next(&id, r#"{"data":{"hello":"world"}}"#.into());
 //!             connection.protocol.complete(&id);
 //!         }
 //!         // Large messages come with `client_bounds` only.
-//!         Event::Complete { .. } | Event::Large(_) | Event::Ended(_) => {}
+//!         ServerEvent::Complete { .. } | ServerEvent::Large(_) | ServerEvent::Ended(_) => {}
 //!     }
 //! }
 //! let mut write = Vec::new();
@@ -59,23 +59,28 @@
 //! # assert_eq!(serve(b"\x81\x9a\0\0\0\0{\"type\":\"connection_init\"}"), b"\x81\x19{\"type\":\"connection_ack\"}");
 //! ```
 //!
-//! Nothing here parses GraphQL, and JSON is looked at only as far as a protocol's envelope needs.
+//! The crate does not parse GraphQL, and parses JSON only as far as a protocol's envelope needs.
 
+mod body;
 mod chunks;
 pub mod connection;
 pub mod graphql_transport_ws;
 pub mod graphql_ws;
 pub mod http1;
+mod lazy_state;
 mod machine;
+mod messages;
 pub mod multipart;
 mod operations;
 #[cfg(feature = "testkit")]
 pub mod pair;
 mod pending;
 pub mod result_stream;
+mod server_state;
 pub mod sse;
 pub mod subprotocol;
 pub mod websocket;
 
+pub use body::BodyMachine;
 pub use chunks::Chunks;
 pub use machine::Machine;

@@ -1,7 +1,7 @@
-//! Results of one operation as the parts of one HTTP response, `multipart/mixed` (RFC 2046 section 5.1).
+//! Results of one operation as the parts of one HTTP response, `multipart/mixed` (RFC 2046, section 5.1).
 //!
-//! [`Multipart`] is the server's side of a response body. It ends each part with the next delimiter: a
-//! client knows a part to be whole only when it sees one.
+//! [`Multipart`] is the server's side of a response body. It ends each part with the next delimiter, because a client
+//! knows that a part is complete only when it sees a delimiter.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,67 +9,76 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::websocket::pop_or_release;
+use crate::lazy_state::pop_or_release;
 
-/// What stands in the parts.
+/// The contents of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// `subscriptionSpec=1.0`, as Apollo's clients speak it: results in `payload`, `{}` as a sign of life,
-    /// errors of the transport beside a `payload` of null.
+pub enum MultipartForm {
+    /// `subscriptionSpec=1.0`, as Apollo's clients speak it: results in `payload`, `{}` as a heartbeat, errors of the
+    /// transport beside a `payload` of null.
     Subscription,
-    /// As incremental delivery writes it: results themselves, each saying by `hasNext` whether more follow.
+    /// Incremental delivery: the results themselves, each with `hasNext`, which states whether more follow.
     Incremental,
 }
 
-impl Form {
-    /// The content type of the response.
+// Aliases for callers that still use the old names.
+#[doc(hidden)]
+pub use MultipartForm as Form;
+
+impl MultipartForm {
+    /// Returns the content type of the response.
     pub const fn content_type(self) -> &'static str {
         match self {
-            Form::Subscription => r#"multipart/mixed;boundary="graphql";subscriptionSpec="1.0""#,
-            Form::Incremental => r#"multipart/mixed;boundary="graphql";deferSpec=20220824"#,
+            MultipartForm::Subscription => {
+                r#"multipart/mixed;boundary="graphql";subscriptionSpec="1.0""#
+            }
+            MultipartForm::Incremental => {
+                r#"multipart/mixed;boundary="graphql";deferSpec=20220824"#
+            }
         }
     }
 }
 
-/// What stands before the first part.
+/// The delimiter before a part.
 const OPENING: &[u8] = b"\r\n--graphql";
-/// What makes of a delimiter the last one (RFC 2046, `close-delimiter`).
+/// The suffix that turns a delimiter into the last one (RFC 2046, `close-delimiter`).
 const CLOSING: &[u8] = b"--\r\n";
 const PART: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n";
 const PAYLOAD_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n{\"payload\":";
 pub(crate) const PAYLOAD_TAIL: &[u8] = b"}\r\n--graphql";
-/// A sign of life with a header: whatever else stands in the object, Apollo's client takes it for a result.
+/// The head of a heartbeat with a header. A member inside the object would not do: Apollo's client takes an object with
+/// any member for a result.
 const POSITION_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\ncursor: ";
 pub(crate) const POSITION_TAIL: &[u8] = b"\r\n\r\n{}\r\n--graphql";
 const RESULT_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n{\"hasNext\":true,";
 pub(crate) const RESULT_TAIL: &[u8] = b"\r\n--graphql";
-/// Behind a delimiter there may be spaces (RFC 2046, `transport-padding`). An empty object would be a
-/// result here.
+/// The heartbeat of incremental delivery: a space behind a delimiter (RFC 2046, `transport-padding`). An empty object
+/// would be a result in this format.
 const PADDING: &[u8] = b" ";
 
-/// A result, a JSON object, as a part. The payload is shared and not copied: a broadcast makes the part once
+/// Returns a part with a result, a JSON object. The payload is shared and not copied: a broadcast makes the part once
 /// and clones it.
-pub fn next_part(form: Form, payload: Bytes) -> Chunks {
+pub fn next_part(form: MultipartForm, payload: Bytes) -> Chunks {
     let (head, body, tail) = match form {
-        Form::Subscription => (PAYLOAD_HEAD, payload, PAYLOAD_TAIL),
-        // The member goes before the first one. An object that has none, or is spaced out, is sent as it is:
-        // clients take what does not say otherwise for not the last.
-        Form::Incremental if payload.starts_with(b"{\"") => {
+        MultipartForm::Subscription => (PAYLOAD_HEAD, payload, PAYLOAD_TAIL),
+        // `hasNext` goes before the first member. An object without members, or with white space before them, is sent
+        // unchanged: without the member, clients assume that more results follow.
+        MultipartForm::Incremental if payload.starts_with(b"{\"") => {
             (RESULT_HEAD, payload.slice(1..), RESULT_TAIL)
         }
-        Form::Incremental => (PART, payload, RESULT_TAIL),
+        MultipartForm::Incremental => (PART, payload, RESULT_TAIL),
     };
     Chunks { head: Bytes::from_static(head), body, tail }
 }
 
-/// Returns a part that gives a position without a result: `cursor`, text that is valid in a header, shared and not
-/// copied. It is a header of the part, which clients ignore unless they know it (RFC 2046, section 5.1); the part
-/// itself is a heartbeat. `None` if the form has no part that could hold it.
-pub fn position_part(form: Form, cursor: Bytes) -> Option<Chunks> {
+/// Returns a part that gives a position without a result: `cursor`, text that is valid in a header, is shared and not
+/// copied. The cursor is a header of the part, which clients ignore unless they know it (RFC 2046, section 5.1); the
+/// part itself is a heartbeat. `None` if the form has no part that could hold it.
+pub fn position_part(form: MultipartForm, cursor: Bytes) -> Option<Chunks> {
     let head = Bytes::from_static(POSITION_HEAD);
     match form {
-        Form::Subscription => Some(Chunks { head, body: cursor, tail: POSITION_TAIL }),
-        Form::Incremental => None,
+        MultipartForm::Subscription => Some(Chunks { head, body: cursor, tail: POSITION_TAIL }),
+        MultipartForm::Incremental => None,
     }
 }
 
@@ -80,21 +89,21 @@ pub struct Multipart {
     outgoing: VecDeque<Chunks>,
     heartbeat: Option<Duration>,
     last_sent: Instant,
-    form: Form,
+    form: MultipartForm,
     is_completed: bool,
 }
 
 const _: () = assert!(size_of::<Multipart>() <= 80);
 
 impl Multipart {
-    /// Begins a response body. `heartbeat` is how long nothing may be sent before a sign of life is.
-    pub fn new(form: Form, heartbeat: Option<Duration>, now: Instant) -> Multipart {
+    /// Begins a response body. `heartbeat` is the idle time after which a heartbeat is sent.
+    pub fn new(form: MultipartForm, heartbeat: Option<Duration>, now: Instant) -> Multipart {
         let outgoing = VecDeque::from([Chunks::whole(OPENING)]);
         Multipart { outgoing, heartbeat, last_sent: now, form, is_completed: false }
     }
 
-    /// What stands in the parts.
-    pub fn form(&self) -> Form {
+    /// Returns the contents of the parts.
+    pub fn form(&self) -> MultipartForm {
         self.form
     }
 
@@ -105,29 +114,30 @@ impl Multipart {
         }
     }
 
-    /// Queues where the client is, see [`position_part`]. Dropped after the end.
+    /// Queues the client's position, see [`position_part`]. Dropped after the end.
     pub fn position(&mut self, cursor: Bytes) {
         if !self.is_completed {
             self.outgoing.extend(position_part(self.form, cursor));
         }
     }
 
-    /// Queues the end of an operation that could not run, or not go on. `answer` is a JSON object with
-    /// `errors`.
-    pub fn fail(&mut self, answer: &[u8]) {
+    /// Queues the end of an operation that failed. `response` is a JSON object with `errors`.
+    pub fn fail(&mut self, response: &[u8]) {
         let head: &[u8] = match self.form {
-            Form::Subscription => b"{\"payload\":null,",
-            Form::Incremental => b"{\"hasNext\":false,",
+            MultipartForm::Subscription => b"{\"payload\":null,",
+            MultipartForm::Incremental => b"{\"hasNext\":false,",
         };
-        let rest = answer.strip_prefix(b"{").unwrap_or(answer);
+        let rest = response.strip_prefix(b"{").unwrap_or(response);
         self.end(&[PART, head, rest, OPENING, CLOSING]);
     }
 
     /// Queues the end.
     pub fn complete(&mut self) {
         match self.form {
-            Form::Subscription => self.end(&[CLOSING]),
-            Form::Incremental => self.end(&[PART, b"{\"hasNext\":false}", OPENING, CLOSING]),
+            MultipartForm::Subscription => self.end(&[CLOSING]),
+            MultipartForm::Incremental => {
+                self.end(&[PART, b"{\"hasNext\":false}", OPENING, CLOSING])
+            }
         }
     }
 
@@ -138,20 +148,20 @@ impl Multipart {
         }
     }
 
-    /// The next bytes to write.
+    /// Returns the next bytes to write.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         let chunks = pop_or_release(&mut self.outgoing)?;
         self.last_sent = now;
         Some(chunks)
     }
 
-    /// Says that the caller wrote a part by itself, see [`next_part`].
+    /// Notes that the caller wrote a part beside the machine, see [`next_part`].
     pub fn sent(&mut self, now: Instant) {
         self.last_sent = now;
     }
 
-    /// When a sign of life is due. The time moves back whenever something is sent; a caller may keep its
-    /// timer and call early.
+    /// Returns the time at which a heartbeat is due. The time moves back whenever something is sent; a caller may keep
+    /// its timer and call early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.is_completed {
             true => None,
@@ -159,17 +169,17 @@ impl Multipart {
         }
     }
 
-    /// Gives a sign of life when one is due.
+    /// Sends a heartbeat if one is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_some_and(|deadline| deadline <= now) && self.outgoing.is_empty() {
             self.outgoing.push_back(match self.form {
-                Form::Subscription => Chunks::whole([PART, b"{}", OPENING].concat()),
-                Form::Incremental => Chunks::whole(PADDING),
+                MultipartForm::Subscription => Chunks::whole([PART, b"{}", OPENING].concat()),
+                MultipartForm::Incremental => Chunks::whole(PADDING),
             });
         }
     }
 
-    /// Whether the body ends once everything is written.
+    /// True if the body ends once everything is written.
     pub fn is_finished(&self) -> bool {
         self.is_completed
     }
@@ -187,7 +197,7 @@ mod tests {
         String::from_utf8(out).expect("UTF-8")
     }
 
-    /// The bodies of the parts, read as RFC 2046 has it; the last delimiter must be there.
+    /// Returns the bodies of the parts as RFC 2046 defines them; the last delimiter must be there.
     fn parts(text: &str) -> Vec<String> {
         let mut sections: Vec<&str> = text.split("\r\n--graphql").collect();
         assert_eq!((sections.remove(0), sections.pop()), ("", Some("--\r\n")), "{text}");
@@ -202,7 +212,7 @@ mod tests {
     #[test]
     fn a_subscription_has_its_results_in_payload_and_ends_with_the_last_delimiter() {
         let now = Instant::now();
-        let mut multipart = Multipart::new(Form::Subscription, None, now);
+        let mut multipart = Multipart::new(MultipartForm::Subscription, None, now);
         multipart.next(r#"{"data":1}"#.into());
         multipart.next(r#"{"data":2}"#.into());
         multipart.complete();
@@ -216,7 +226,7 @@ mod tests {
     #[test]
     fn incremental_delivery_says_whether_more_follows() {
         let now = Instant::now();
-        let mut multipart = Multipart::new(Form::Incremental, None, now);
+        let mut multipart = Multipart::new(MultipartForm::Incremental, None, now);
         multipart.next(r#"{"data":1}"#.into());
         multipart.next("{}".into());
         multipart.complete();
@@ -228,8 +238,8 @@ mod tests {
     fn a_failure_is_the_last_part() {
         let now = Instant::now();
         for (form, expected) in [
-            (Form::Subscription, r#"{"payload":null,"errors":[{"message":"no"}]}"#),
-            (Form::Incremental, r#"{"hasNext":false,"errors":[{"message":"no"}]}"#),
+            (MultipartForm::Subscription, r#"{"payload":null,"errors":[{"message":"no"}]}"#),
+            (MultipartForm::Incremental, r#"{"hasNext":false,"errors":[{"message":"no"}]}"#),
         ] {
             let mut multipart = Multipart::new(form, None, now);
             multipart.fail(br#"{"errors":[{"message":"no"}]}"#);
@@ -239,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_a_header_of_a_sign_of_life_where_there_is_one() {
+    fn a_position_is_a_header_of_a_heartbeat_in_the_format_that_has_one() {
         let now = Instant::now();
         for (form, expected) in [
             (
-                Form::Subscription,
+                MultipartForm::Subscription,
                 "\r\ncontent-type: application/json\r\ncursor: Abc-_9\r\n\r\n{}\r\n--graphql",
             ),
-            (Form::Incremental, ""),
+            (MultipartForm::Incremental, ""),
         ] {
             let mut multipart = Multipart::new(form, None, now);
             drain(&mut multipart, now);
@@ -258,14 +268,14 @@ mod tests {
             assert_eq!(drain(&mut multipart, now), "", "{form:?}");
         }
         let cursor = Bytes::from_static(b"Abc-_9");
-        let part = position_part(Form::Subscription, cursor.clone()).expect("it has one");
+        let part = position_part(MultipartForm::Subscription, cursor.clone()).expect("it has one");
         assert_eq!(part.body.as_ptr(), cursor.as_ptr());
     }
 
     #[test]
-    fn a_part_is_whole_for_the_client_at_once_and_shares_its_payload() {
+    fn a_part_ends_with_a_delimiter_and_shares_its_payload() {
         let payload = Bytes::from_static(br#"{"data":null}"#);
-        for form in [Form::Subscription, Form::Incremental] {
+        for form in [MultipartForm::Subscription, MultipartForm::Incremental] {
             let part = next_part(form, payload.clone());
             assert!(part.to_vec().ends_with(b"\r\n--graphql"));
             assert!(payload.as_ptr_range().contains(&part.body.as_ptr()));
@@ -273,10 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_response_gives_signs_of_life_that_are_no_results() {
+    fn a_quiet_response_sends_heartbeats_that_are_not_results() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        for (form, sign) in [(Form::Subscription, vec!["{}"]), (Form::Incremental, vec![])] {
+        for (form, sign) in
+            [(MultipartForm::Subscription, vec!["{}"]), (MultipartForm::Incremental, vec![])]
+        {
             let mut multipart = Multipart::new(form, Some(Duration::from_secs(5)), start);
             let mut text = drain(&mut multipart, at(1));
             assert_eq!(text, "\r\n--graphql");

@@ -1,40 +1,40 @@
-//! The operations in progress on one WebSocket connection, under the client's name and under ours.
+//! The operations in progress on one WebSocket connection, each with the client's id and the server's number.
 
 use std::collections::HashMap;
 
 /// An operation in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
-    /// The client's name for it.
+    /// The id that the client chose.
     pub(crate) id: Box<str>,
-    /// Our name for it.
+    /// The number that the server chose.
     pub(crate) number: u32,
 }
 
-/// See the module. It holds no heap memory but the ids, while there is one operation at most.
+/// The operations of one connection. With one operation at most, they hold no heap memory except for the id.
 #[derive(Default)]
 pub(crate) struct Operations {
     list: List,
     next_number: u32,
 }
 
-// Part of what an idle connection may cost, see `subprotocol`.
+// A part of the memory of an idle connection, see `subprotocol`.
 const _: () = assert!(size_of::<Operations>() <= 32);
 
 #[derive(Default)]
 enum List {
     #[default]
     None,
-    /// The rule. Its parts stand here one by one and not as a [`Subscription`]: eight bytes less.
+    /// The usual case. The fields are listed instead of a [`Subscription`], which saves eight bytes.
     One { number: u32, id: Box<str> },
-    /// Sorted by id. A slice and no map: it must be small. It has no room to grow in: an operation
-    /// that begins costs far more than moving the others.
+    /// Sorted by id. A slice instead of a map, because it must be small. It has no spare room: the start of an
+    /// operation costs far more than moving the other entries.
     Many(Box<[Subscription]>),
-    /// More than [`LISTED_MAX`], found by either name.
+    /// More than [`LISTED_MAX`] operations, found by id and by number.
     Maps(Box<Maps>),
 }
 
-/// More operations than this are not found by looking at each.
+/// The maximum number of operations that are found by comparing each entry.
 const LISTED_MAX: usize = 64;
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl Maps {
 }
 
 impl Operations {
-    /// How many there are.
+    /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
         match &self.list {
             List::None => 0,
@@ -70,7 +70,7 @@ impl Operations {
         }
     }
 
-    /// The id of an operation.
+    /// Returns the id of an operation.
     pub(crate) fn id_of(&self, wanted: u32) -> Option<&str> {
         match &self.list {
             List::One { number, id } if *number == wanted => Some(id),
@@ -80,11 +80,11 @@ impl Operations {
         }
     }
 
-    /// Adds an operation under a number of its own, which it gives. No other may have the id.
+    /// Adds an operation and returns its number. No other operation may have the same id.
     pub(crate) fn insert(&mut self, id: &str) -> u32 {
-        debug_assert!(!self.contains(id), "two operations would have one name");
-        // After four thousand million operations on one connection numbers repeat; by then the one
-        // that had the number first is long over.
+        debug_assert!(!self.contains(id), "two operations would have the same id");
+        // Numbers repeat after four thousand million operations on one connection; the earlier operation with the same
+        // number ended long before.
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
         self.list = match std::mem::take(&mut self.list) {
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_found_by_both_names_however_many_there_are() {
+    fn operations_are_found_by_id_and_number_however_many_there_are() {
         let mut operations = Operations::default();
         let ids = ["m", "a", "z", "b"];
         for (number, id) in (0..).zip(ids) {

@@ -1,6 +1,6 @@
 //! Test kit: a client and a server joined by a virtual network, under a virtual clock.
 //!
-//! No sockets and no sleeping: [`Pair::deliver`] moves bytes until both sides are quiet, and
+//! There are no sockets and no sleeping: [`Pair::deliver`] moves bytes until both sides are quiet, and
 //! [`Pair::advance`] lets time pass, timer by timer.
 
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Protocol};
 use crate::graphql_transport_ws as gtw;
-use crate::websocket;
+use crate::websocket::WebSocketConfig;
 
-/// How the network cuts what one side writes into what the other side reads.
+/// The way in which the network cuts the bytes that one side writes into the pieces that the other side reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// Everything that waits, at once.
+    /// All waiting bytes at once.
     Whole,
     /// One byte at a time.
     Bytewise,
@@ -29,7 +29,7 @@ pub struct Pair<C, S> {
     pub server: Connection<S>,
     /// The virtual time.
     pub now: Instant,
-    /// Whether the network silently loses everything.
+    /// True if the network silently loses everything.
     pub is_cut: bool,
     split: Split,
 }
@@ -37,8 +37,8 @@ pub struct Pair<C, S> {
 impl Pair<gtw::Client, gtw::GraphqlTransportWs> {
     /// Joins a graphql-transport-ws client and server with these settings.
     pub fn graphql_transport_ws(
-        websocket: websocket::Config,
-        protocol: gtw::Config,
+        websocket: WebSocketConfig,
+        protocol: gtw::ProtocolConfig,
         split: Split,
     ) -> Self {
         // The only way to a first `Instant`; all later ones are computed.
@@ -61,7 +61,7 @@ impl<C: Protocol, S: Protocol> Pair<C, S> {
         Pair { client, server, now, is_cut: false, split }
     }
 
-    /// Moves bytes both ways until neither side has more to say.
+    /// Moves bytes both ways until neither side has more to send.
     pub fn deliver(&mut self) {
         loop {
             let to_server = written(&mut self.client, self.now);
@@ -76,8 +76,7 @@ impl<C: Protocol, S: Protocol> Pair<C, S> {
         }
     }
 
-    /// Lets time pass: every timer that falls due on the way is handled at its own time, and what
-    /// it causes is delivered.
+    /// Lets time pass: every timer that falls due is handled at its own time, and the resulting bytes are delivered.
     pub fn advance(&mut self, time: Duration) {
         let end = self.now + time;
         self.deliver();
@@ -95,12 +94,12 @@ impl<C: Protocol, S: Protocol> Pair<C, S> {
         self.now = end;
     }
 
-    /// What the client has learned since the last call.
+    /// Returns the client's events since the last call.
     pub fn client_events(&mut self) -> Vec<C::Event> {
         std::iter::from_fn(|| self.client.poll_event()).collect()
     }
 
-    /// What the server has learned since the last call.
+    /// Returns the server's events since the last call.
     pub fn server_events(&mut self) -> Vec<S::Event> {
         std::iter::from_fn(|| self.server.poll_event()).collect()
     }

@@ -1,54 +1,17 @@
-//! The output and events of a machine that wait to be taken: a structure of one pointer, without memory of its own
-//! while it is empty. A machine has one for all state that is nearly always empty.
+//! The events and outputs of a protocol machine that wait to be polled: a structure of one pointer that holds no heap
+//! memory while it is empty.
 
 use std::collections::VecDeque;
 
 use crate::Chunks;
 use crate::connection::Output;
+use crate::lazy_state::{Idle, LazyState};
 use crate::websocket::CloseCode;
 
-/// A value that is there only while it differs from its default.
+/// A protocol's events for the layer above and its outputs for the WebSocket below, each in order. Only the response to
+/// the last ping is kept: a peer that floods pings gets one pong per read.
 #[derive(Debug)]
-pub(crate) struct Seldom<T>(Option<Box<T>>);
-
-/// What [`Seldom`] keeps.
-pub(crate) trait Idle: Default {
-    /// Whether it need not be kept.
-    fn is_idle(&self) -> bool;
-}
-
-impl<T> Default for Seldom<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<T: Idle> Seldom<T> {
-    /// Whatever is there, to look at.
-    pub(crate) fn get(&self) -> Option<&T> {
-        self.0.as_deref()
-    }
-
-    /// To add something.
-    pub(crate) fn fill(&mut self) -> &mut T {
-        self.0.get_or_insert_default()
-    }
-
-    /// Takes something out; with the last thing the memory goes.
-    pub(crate) fn take<R>(&mut self, take: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
-        let kept = self.0.as_mut()?;
-        let taken = take(kept);
-        if kept.is_idle() {
-            self.0 = None;
-        }
-        taken
-    }
-}
-
-/// A protocol's events for the layer above and its outputs for the WebSocket below, each in order. Of the answers to
-/// pings only the last is kept: a peer that floods pings gets one pong per read.
-#[derive(Debug)]
-pub(crate) struct Pending<E>(Seldom<Queues<E>>);
+pub(crate) struct Pending<E>(LazyState<Queues<E>>);
 
 #[derive(Debug)]
 struct Queues<E> {
@@ -71,16 +34,16 @@ impl<E> Idle for Queues<E> {
 
 impl<E> Default for Pending<E> {
     fn default() -> Self {
-        Self(Seldom::default())
+        Self(LazyState::default())
     }
 }
 
 impl<E> Pending<E> {
-    pub(crate) fn event(&mut self, event: E) {
-        self.0.fill().events.push_back(event);
+    pub(crate) fn push_event(&mut self, event: E) {
+        self.0.get_or_allocate().events.push_back(event);
     }
 
-    pub(crate) fn first_event(&self) -> Option<&E> {
+    pub(crate) fn peek_event(&self) -> Option<&E> {
         self.0.get()?.events.front()
     }
 
@@ -88,8 +51,8 @@ impl<E> Pending<E> {
         self.0.take(|queues| queues.events.pop_front())
     }
 
-    /// Takes back an event that nobody has heard yet. Whether there was one.
-    pub(crate) fn take_back(&mut self, is_it: impl Fn(&E) -> bool) -> bool {
+    /// Removes an event that was not polled yet. Returns whether there was one.
+    pub(crate) fn retract_event(&mut self, is_it: impl Fn(&E) -> bool) -> bool {
         let taken = self.0.take(|queues| {
             let at = queues.events.iter().position(is_it)?;
             queues.events.remove(at)
@@ -97,24 +60,24 @@ impl<E> Pending<E> {
         taken.is_some()
     }
 
-    pub(crate) fn forget_events(&mut self) {
+    pub(crate) fn clear_events(&mut self) {
         self.0.take(|queues| {
             queues.events.clear();
             None::<()>
         });
     }
 
-    pub(crate) fn text(&mut self, text: Chunks) {
-        self.0.fill().outputs.push_back(Output::Text(text));
+    pub(crate) fn push_text(&mut self, text: Chunks) {
+        self.0.get_or_allocate().outputs.push_back(Output::Text(text));
     }
 
-    pub(crate) fn pong(&mut self, pong: Chunks) {
-        self.0.fill().pong = Some(pong);
+    pub(crate) fn set_pong(&mut self, pong: Chunks) {
+        self.0.get_or_allocate().pong = Some(pong);
     }
 
-    /// Nothing may be added for the WebSocket after this.
-    pub(crate) fn close(&mut self, code: CloseCode, reason: Box<str>) {
-        self.0.fill().outputs.push_back(Output::Close(code, reason));
+    /// Queues a close. The caller must not add outputs for the WebSocket after it.
+    pub(crate) fn push_close(&mut self, code: CloseCode, reason: Box<str>) {
+        self.0.get_or_allocate().outputs.push_back(Output::Close(code, reason));
     }
 
     pub(crate) fn take_output(&mut self) -> Option<Output> {
@@ -132,15 +95,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out_in_order_and_nothing_is_kept() {
+    fn events_and_outputs_keep_their_order_and_leave_no_memory_behind() {
         let mut pending = Pending::default();
         for round in 0..3 {
-            (0..5).for_each(|item| pending.event((round, item)));
-            pending.text(Chunks::whole("first"));
-            pending.close(CloseCode::NORMAL, "done".into());
-            pending.pong(Chunks::whole("dropped"));
-            pending.pong(Chunks::whole("pong"));
-            assert_eq!(pending.first_event(), Some(&(round, 0)));
+            (0..5).for_each(|item| pending.push_event((round, item)));
+            pending.push_text(Chunks::whole("first"));
+            pending.push_close(CloseCode::NORMAL, "done".into());
+            pending.set_pong(Chunks::whole("dropped"));
+            pending.set_pong(Chunks::whole("pong"));
+            assert_eq!(pending.peek_event(), Some(&(round, 0)));
             let events: Vec<_> = std::iter::from_fn(|| pending.take_event()).collect();
             assert_eq!(events, (0..5).map(|item| (round, item)).collect::<Vec<_>>());
             let outputs: Vec<_> = std::iter::from_fn(|| pending.take_output()).collect();
@@ -149,12 +112,12 @@ mod tests {
             assert_eq!(outputs, [text("pong"), text("first"), close]);
             assert!(pending.0.get().is_none());
         }
-        pending.event((8, 8));
-        assert!(!pending.take_back(|event| *event == (9, 9)));
-        assert!(pending.take_back(|event| *event == (8, 8)) && pending.0.get().is_none());
-        pending.event((9, 9));
-        pending.forget_events();
-        assert!(pending.first_event().is_none() && pending.take_event().is_none());
+        pending.push_event((8, 8));
+        assert!(!pending.retract_event(|event| *event == (9, 9)));
+        assert!(pending.retract_event(|event| *event == (8, 8)) && pending.0.get().is_none());
+        pending.push_event((9, 9));
+        pending.clear_events();
+        assert!(pending.peek_event().is_none() && pending.take_event().is_none());
         assert!(pending.0.get().is_none());
     }
 }

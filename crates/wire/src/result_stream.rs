@@ -1,49 +1,53 @@
-//! The results of one operation as an HTTP response body, in whichever form the client accepts: the verbs
-//! that [`Sse`] and [`Multipart`] share.
+//! The results of one operation as an HTTP response body, in the format that the client accepts: the methods that
+//! [`Sse`] and [`Multipart`] share.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::http1::Body;
-use crate::multipart::{self, Form, Multipart};
+use crate::body::BodyMachine;
+use crate::multipart::{self, Multipart, MultipartForm};
 use crate::sse::{self, EventId, Sse};
 
-/// How results are written.
+/// The format in which results are streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StreamFormat {
     /// `text/event-stream`, distinct connections mode.
     EventStream,
     /// `multipart/mixed`.
-    Multipart(Form),
+    Multipart(MultipartForm),
 }
 
-impl Kind {
-    /// One result, a JSON object: shared by all who get it in this form, made once and cloned. `cursor` is what the
-    /// client may come again with, where the form has a place for it beside the result.
+impl StreamFormat {
+    /// Returns one result, a JSON object, in this format. A broadcast makes it once; its clones share it. `cursor` is
+    /// the position at which the client may resume. It is included if the format has room for it beside a result.
     pub fn next(self, payload: Bytes, cursor: Option<&str>) -> Chunks {
         match self {
-            Kind::EventStream => sse::next_event(payload, cursor.and_then(EventId::new)),
-            Kind::Multipart(form) => multipart::next_part(form, payload),
+            StreamFormat::EventStream => sse::next_event(payload, cursor.and_then(EventId::new)),
+            StreamFormat::Multipart(form) => multipart::next_part(form, payload),
         }
     }
 
-    /// Where the client is, without a result: the cursor, base64url text, is shared by all who get it. `None`: the form
-    /// has no place for it.
+    /// Returns the client's position without a result. The cursor, base64url text, is shared by all recipients. `None`
+    /// if the format has no room for it.
     pub fn position(self, cursor: Bytes) -> Option<Chunks> {
         match self {
-            Kind::EventStream => Some(sse::position(cursor)),
-            Kind::Multipart(form) => multipart::position_part(form, cursor),
+            StreamFormat::EventStream => Some(sse::position(cursor)),
+            StreamFormat::Multipart(form) => multipart::position_part(form, cursor),
         }
     }
 }
 
-/// See the module.
+// Aliases for callers that still use the old names.
+#[doc(hidden)]
+pub use StreamFormat as Kind;
+
+/// A response body of results, in either format.
 pub enum ResultStream {
     /// Server-sent events.
     EventStream(Sse),
-    /// Parts.
+    /// `multipart/mixed`.
     Multipart(Multipart),
 }
 
@@ -59,26 +63,33 @@ macro_rules! each {
 }
 
 impl ResultStream {
-    /// Begins a response body. `heartbeat` is how long nothing may be sent before a sign of life is; `None`
-    /// gives none.
-    pub fn new(kind: Kind, heartbeat: Option<Duration>, now: Instant) -> ResultStream {
+    /// Begins a response body. `heartbeat` is the idle time after which a heartbeat is sent; `None` sends none.
+    pub fn new(kind: StreamFormat, heartbeat: Option<Duration>, now: Instant) -> ResultStream {
         match kind {
-            Kind::EventStream => {
-                ResultStream::EventStream(Sse::new(&sse::Config { heartbeat }, now))
+            StreamFormat::EventStream => {
+                ResultStream::EventStream(Sse::new(&sse::SseConfig { heartbeat }, now))
             }
-            Kind::Multipart(form) => ResultStream::Multipart(Multipart::new(form, heartbeat, now)),
+            StreamFormat::Multipart(form) => {
+                ResultStream::Multipart(Multipart::new(form, heartbeat, now))
+            }
         }
     }
 
-    /// How results are written.
-    pub fn kind(&self) -> Kind {
+    // Alias for callers that still use the old name.
+    #[doc(hidden)]
+    pub fn kind(&self) -> StreamFormat {
+        self.format()
+    }
+
+    /// Returns the format in which results are streamed.
+    pub fn format(&self) -> StreamFormat {
         match self {
-            ResultStream::EventStream(_) => Kind::EventStream,
-            ResultStream::Multipart(multipart) => Kind::Multipart(multipart.form()),
+            ResultStream::EventStream(_) => StreamFormat::EventStream,
+            ResultStream::Multipart(multipart) => StreamFormat::Multipart(multipart.form()),
         }
     }
 
-    /// Queues a result, a JSON object; see [`Kind::next`]. Dropped after the end.
+    /// Queues a result, a JSON object; see [`StreamFormat::next`]. Dropped after the end.
     pub fn next(&mut self, payload: Bytes, cursor: Option<&str>) {
         match self {
             ResultStream::EventStream(sse) => sse.next(payload, cursor.and_then(EventId::new)),
@@ -86,20 +97,19 @@ impl ResultStream {
         }
     }
 
-    /// Queues where the client is, see [`Kind::position`]. Dropped after the end.
+    /// Queues the client's position, see [`StreamFormat::position`]. Dropped after the end.
     pub fn position(&mut self, cursor: Bytes) {
         each!(self, stream => stream.position(cursor));
     }
 
-    /// Queues the end of an operation that could not run, or not go on. `answer` is a JSON object with
-    /// `errors`.
-    pub fn fail(&mut self, answer: Bytes) {
+    /// Queues the end of an operation that failed. `response` is a JSON object with `errors`.
+    pub fn fail(&mut self, response: Bytes) {
         match self {
             ResultStream::EventStream(sse) => {
-                sse.next(answer, None);
+                sse.next(response, None);
                 sse.complete();
             }
-            ResultStream::Multipart(multipart) => multipart.fail(&answer),
+            ResultStream::Multipart(multipart) => multipart.fail(&response),
         }
     }
 
@@ -108,33 +118,33 @@ impl ResultStream {
         each!(self, stream => stream.complete());
     }
 
-    /// The next bytes to write.
+    /// Returns the next bytes to write.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         each!(self, stream => stream.poll_transmit(now))
     }
 
-    /// Says that the caller wrote a result by itself, see [`Kind::next`].
+    /// Notes that the caller wrote a result beside the machine, see [`StreamFormat::next`].
     pub fn sent(&mut self, now: Instant) {
         each!(self, stream => stream.sent(now));
     }
 
-    /// When a sign of life is due; a caller may keep its timer and call early.
+    /// Returns the time at which a heartbeat is due; a caller may keep its timer and call early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         each!(self, stream => stream.poll_timeout())
     }
 
-    /// Gives a sign of life when one is due.
+    /// Sends a heartbeat if one is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         each!(self, stream => stream.handle_timeout(now));
     }
 
-    /// Whether the body ends once everything is written.
+    /// True if the body ends once everything is written.
     pub fn is_finished(&self) -> bool {
         each!(self, stream => stream.is_finished())
     }
 }
 
-impl Body for ResultStream {
+impl BodyMachine for ResultStream {
     fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         ResultStream::poll_transmit(self, now)
     }

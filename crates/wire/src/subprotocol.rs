@@ -1,25 +1,23 @@
-//! The WebSocket subprotocols that a server speaks on one path, and the machine of whichever was
-//! negotiated. Both have the same events; what is sent for a command is theirs to know.
+//! The WebSocket subprotocols that a server offers on one path, and the machine of the negotiated one. Both have the
+//! same events and commands; each writes its own messages.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::connection::{Connection, Output, Protocol, ReadApart};
-use crate::graphql_transport_ws::envelope::{
-    ClientMessage as TransportWsMessage, Invalid, append_operation_prefix, operation_prefix_len,
-};
+use crate::connection::{Connection, OffThreadParse, Output, Protocol};
 use crate::graphql_transport_ws::{
-    self, Config, Event, GraphqlTransportWs, NEXT, POSITION_TAIL, append_position_head,
-    append_result_head,
+    self, GraphqlTransportWs, POSITION_TAIL, append_position_head, append_result_head,
 };
-use crate::graphql_ws::messages::ClientMessage as WsMessage;
-use crate::graphql_ws::{self, DATA, GraphqlWs};
+use crate::graphql_ws::{self, GraphqlWs};
+use crate::messages::{
+    ClientMessage, Dialect, InvalidMessage, append_operation_prefix, operation_prefix_len,
+};
+use crate::server_state::{ProtocolConfig, ServerEvent};
 use crate::websocket::{CloseCode, Closed, LargeMessage, append_deflated_head};
 
-/// The names for [`crate::websocket::handshake::accept`]. Where a client offers both, its order
-/// decides.
+/// The names for [`crate::websocket::handshake::accept`]. If a client offers both, its order decides.
 pub const SUPPORTED: [&str; 2] = [graphql_transport_ws::SUBPROTOCOL, graphql_ws::SUBPROTOCOL];
 
 /// The server's machine of one connection.
@@ -30,8 +28,8 @@ pub enum Subprotocol {
     Ws(GraphqlWs),
 }
 
-// An idle connection with its first subscription may cost 440 bytes of our memory. The machines take a
-// quarter, and the id of the subscription; descriptor, timers and outlet need the rest.
+// An idle connection with its first subscription may cost 440 bytes of our memory. The machines take a quarter, and the
+// id of the subscription; descriptor, timers and outlet need the rest.
 const _: () = assert!(size_of::<Connection<Subprotocol>>() <= 120);
 
 macro_rules! each {
@@ -44,9 +42,8 @@ macro_rules! each {
 }
 
 impl Subprotocol {
-    /// Begins on a fresh WebSocket. Without one of [`SUPPORTED`] as the `negotiated` subprotocol the
-    /// socket is closed with 4406.
-    pub fn new(config: Arc<Config>, negotiated: Option<&str>, now: Instant) -> Subprotocol {
+    /// Begins on a fresh WebSocket. Unless `negotiated` is one of [`SUPPORTED`], the socket is closed with 4406.
+    pub fn new(config: Arc<ProtocolConfig>, negotiated: Option<&str>, now: Instant) -> Subprotocol {
         match negotiated {
             Some(graphql_ws::SUBPROTOCOL) => {
                 Subprotocol::Ws(GraphqlWs::new(config, negotiated, now))
@@ -55,7 +52,7 @@ impl Subprotocol {
         }
     }
 
-    /// The name that was negotiated.
+    /// Returns the name that was negotiated.
     pub fn name(&self) -> &'static str {
         match self {
             Subprotocol::TransportWs(_) => graphql_transport_ws::SUBPROTOCOL,
@@ -63,13 +60,12 @@ impl Subprotocol {
         }
     }
 
-    /// Acknowledges the client's `connection_init`, with a JSON object if there is something to
-    /// tell.
+    /// Acknowledges the client's `connection_init`, optionally with a JSON object.
     pub fn accept_init(&mut self, payload: Option<Bytes>) {
         each!(self, machine => machine.accept_init(payload));
     }
 
-    /// Turns the client away: closes with 4403.
+    /// Rejects the client: closes with 4403.
     pub fn forbid(&mut self) {
         each!(self, machine => machine.forbid());
     }
@@ -79,8 +75,8 @@ impl Subprotocol {
         each!(self, machine => machine.next(id, payload))
     }
 
-    /// Tells where an operation is, without a result: `cursor` is text that needs no escapes. Returns whether that was
-    /// said: `graphql-ws` has no message for it.
+    /// Sends the position of an operation without a result: `cursor` is text that needs no escapes. Returns whether it
+    /// was sent: `graphql-ws` has no message for it.
     pub fn position(&mut self, id: &str, cursor: Bytes) -> bool {
         match self {
             Subprotocol::TransportWs(machine) => machine.position(id, cursor),
@@ -93,39 +89,39 @@ impl Subprotocol {
         each!(self, machine => machine.error(id, errors))
     }
 
-    /// Ends an operation that has given all its results.
+    /// Ends an operation after its last result.
     pub fn complete(&mut self, id: &str) -> bool {
         each!(self, machine => machine.complete(id))
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         each!(self, machine => machine.close(code, reason));
     }
 
-    /// How many operations are in progress.
+    /// Returns the number of operations in progress.
     pub fn in_progress(&self) -> usize {
         each!(self, machine => machine.in_progress())
     }
 
-    /// The id of an operation in progress.
+    /// Returns the id of an operation in progress.
     pub fn id_of(&self, number: u32) -> Option<&str> {
         each!(self, machine => machine.id_of(number))
     }
 
-    /// Appends what stands before the payload of a result's message, frame header included; behind
-    /// the payload, write `}`. `false`: the operation is not in progress, and nothing was appended.
+    /// Appends the frame header and the text before the payload of a result. The caller writes `}` behind the payload.
+    /// `false` if the operation is not in progress; nothing is appended then.
     ///
-    /// Hot path of a broadcast: called for each recipient and event. It allocates nothing when `out`
-    /// has room.
+    /// Hot path of a broadcast: called for each recipient and event. It allocates nothing when `out` has room.
     pub fn append_result_head(&self, number: u32, payload_len: usize, out: &mut Vec<u8>) -> bool {
         let Some(id) = self.id_of(number) else { return false };
         append_result_head(id, self.result_type(), payload_len, out);
         true
     }
 
-    /// [`Subprotocol::append_result_head`] where the payload comes from [`deflate_shared`] and has
-    /// `blocks_len` bytes: the head is compressed in form only. Behind the payload, write nothing.
+    /// Appends the head of a result whose payload comes from [`deflate_shared`] and has `blocks_len` bytes: see
+    /// [`Subprotocol::append_result_head`]. The head is a stored deflate block. The caller writes nothing behind the
+    /// payload.
     ///
     /// [`deflate_shared`]: crate::websocket::deflate_shared
     pub fn append_deflated_head(&self, number: u32, blocks_len: usize, out: &mut Vec<u8>) -> bool {
@@ -136,8 +132,8 @@ impl Subprotocol {
         })
     }
 
-    /// Appends the part of a position before its cursor, frame header included, and returns the part behind it. `None`,
-    /// and nothing was appended, if the operation is not in progress or the subprotocol has no message for it.
+    /// Appends the frame header and the text before the cursor of a position, and returns the text behind it. `None` if
+    /// the operation is not in progress or the subprotocol has no message for positions; nothing is appended then.
     pub fn append_position_head(
         &self,
         number: u32,
@@ -149,16 +145,20 @@ impl Subprotocol {
         Some(POSITION_TAIL)
     }
 
-    fn result_type(&self) -> &'static str {
+    fn dialect(&self) -> Dialect {
         match self {
-            Subprotocol::TransportWs(_) => NEXT,
-            Subprotocol::Ws(_) => DATA,
+            Subprotocol::TransportWs(_) => Dialect::TransportWs,
+            Subprotocol::Ws(_) => Dialect::Ws,
         }
+    }
+
+    fn result_type(&self) -> &'static str {
+        self.dialect().result()
     }
 }
 
 impl Protocol for Subprotocol {
-    type Event = Event;
+    type Event = ServerEvent;
 
     fn receive_text(&mut self, text: Bytes) {
         each!(self, machine => machine.receive_text(text));
@@ -172,7 +172,7 @@ impl Protocol for Subprotocol {
         each!(self, machine => machine.ended(closed));
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<ServerEvent> {
         each!(self, machine => machine.poll_event())
     }
 
@@ -198,33 +198,22 @@ impl Protocol for Subprotocol {
 }
 
 /// A client's message of either subprotocol after parsing.
-pub struct ParsedMessage(ParsedAs);
+pub struct ParsedMessage(Result<ClientMessage, InvalidMessage>);
 
-enum ParsedAs {
-    TransportWs(Result<TransportWsMessage, Invalid>),
-    Ws(Result<WsMessage, Invalid>),
-}
-
-impl ReadApart for Subprotocol {
+impl OffThreadParse for Subprotocol {
     type Parsed = ParsedMessage;
 
     fn parser(&self) -> fn(Bytes) -> ParsedMessage {
-        match self {
-            Subprotocol::TransportWs(_) => {
-                |text| ParsedMessage(ParsedAs::TransportWs(TransportWsMessage::parse(text)))
+        match self.dialect() {
+            Dialect::TransportWs => {
+                |text| ParsedMessage(ClientMessage::parse(Dialect::TransportWs, text))
             }
-            Subprotocol::Ws(_) => |text| ParsedMessage(ParsedAs::Ws(WsMessage::parse(text))),
+            Dialect::Ws => |text| ParsedMessage(ClientMessage::parse(Dialect::Ws, text)),
         }
     }
 
     fn receive_parsed(&mut self, message: ParsedMessage) {
-        match (self, message.0) {
-            (Subprotocol::TransportWs(machine), ParsedAs::TransportWs(message)) => {
-                machine.receive_parsed(message);
-            }
-            (Subprotocol::Ws(machine), ParsedAs::Ws(message)) => machine.receive_parsed(message),
-            _ => debug_assert!(false, "the message was parsed by this connection's parser"),
-        }
+        each!(self, machine => machine.receive_parsed(message.0));
     }
 }
 
@@ -232,7 +221,7 @@ impl ReadApart for Subprotocol {
 mod tests {
     use super::*;
 
-    /// One on which the operation "7" is in progress, as the first.
+    /// Returns a machine on which the operation "7" is in progress, as the first one.
     fn ready(subprotocol: &'static str, start: &'static str) -> Subprotocol {
         let mut machine = Subprotocol::new(Arc::default(), Some(subprotocol), Instant::now());
         machine.receive_text(r#"{"type":"connection_init"}"#.into());
@@ -245,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_told_where_there_is_a_message_for_it() {
+    fn a_position_is_sent_by_the_protocol_that_has_a_message_for_it() {
         let mut machine = ready(graphql_transport_ws::SUBPROTOCOL, "subscribe");
         let mut frame = Vec::new();
         let tail = machine.append_position_head(0, 1, &mut frame).expect("it is in progress");

@@ -1,9 +1,8 @@
 //! RFC 6455 for both roles: opening handshake, frames, messages, closing handshake, liveness.
 //!
-//! [`handshake`] judges and writes the HTTP part; [`WebSocket`] is the connection after it.
-//! The one extension is permessage-deflate (RFC 7692), each message for itself: [`deflate_shared`] makes
-//! the blocks of a broadcast once for all who get it. What the messages mean is for
-//! [`crate::subprotocol`].
+//! [`handshake`] checks and writes the HTTP part; [`WebSocket`] is the connection after it. The only extension is
+//! permessage-deflate (RFC 7692), each message on its own: [`deflate_shared`] makes the blocks of a broadcast once for
+//! all recipients. [`crate::subprotocol`] interprets the messages.
 
 mod assembly;
 mod close;
@@ -18,7 +17,9 @@ pub(crate) use deflate::append_deflated_head;
 pub use deflate::deflate_shared;
 pub(crate) use frame::append_text_head;
 pub use frame::{FrameHeader, Opcode};
-pub(crate) use large::Contents;
+pub(crate) use large::ReadContents;
 pub use large::{ClientBounds, LargeMessage, MESSAGE_COST, ReadMessage};
-pub(crate) use machine::pop_or_release;
-pub use machine::{Config, Event, WebSocket};
+pub use machine::{WebSocket, WebSocketConfig, WebSocketEvent};
+// Aliases for callers that still use the old names.
+#[doc(hidden)]
+pub use machine::{WebSocketConfig as Config, WebSocketEvent as Event};

@@ -35,7 +35,7 @@ fn drain(server: &mut Server) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// A masked frame; the mask is zero.
+/// Returns a masked frame; the mask is zero.
 fn framed(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first, 0x80 | 127];
     frame.extend_from_slice(&(payload.len() as u64).to_be_bytes());
@@ -110,9 +110,9 @@ fn messages_before_the_acknowledgement_are_bounded_together() {
 }
 
 #[test]
-fn a_message_that_expands_a_thousandfold_is_refused_and_a_small_one_may() {
+fn a_message_that_expands_a_thousandfold_is_refused_unless_it_is_small() {
     let mut server = acknowledged(ClientBounds::default());
-    // 60 KiB are below what any message may expand to.
+    // 60 KiB are below the size that any message may expand to.
     server.receive(Instant::now(), &compressed(&padded("ping", 60 << 10)));
     let (message, parse) = (large(&mut server), server.protocol.parser());
     server.resume(Instant::now(), message.read(parse));
@@ -150,7 +150,7 @@ fn a_large_message_is_read_elsewhere_and_nothing_overtakes_it() {
 }
 
 #[test]
-fn a_client_that_is_not_read_has_its_full_time_for_the_rest_of_a_message_afterwards() {
+fn a_pause_in_reading_restarts_the_deadline_of_a_message() {
     let mut server = acknowledged(ClientBounds::default());
     let message = frame(&subscribe("1", 10));
     let (first, rest) = message.split_at(20);
@@ -190,7 +190,7 @@ fn a_close_frame_is_seen_though_the_connection_was_held() {
 }
 
 #[test]
-fn one_turn_works_through_a_bounded_number_of_messages() {
+fn one_turn_processes_a_bounded_number_of_messages() {
     let mut server = acknowledged(ClientBounds::default());
     let ping = compressed(&padded("pong", 10 << 10));
     let all: Vec<u8> = ping.iter().copied().cycle().take(12 * ping.len()).collect();

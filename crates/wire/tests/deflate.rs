@@ -9,7 +9,7 @@ use wire::connection::Protocol;
 use wire::subprotocol::Subprotocol;
 use wire::websocket::{Config, Event, WebSocket, deflate_shared};
 
-/// Both sides of a connection with permessage-deflate, and what the client gets of what the server sends.
+/// Both sides of a connection with permessage-deflate, and the events of the client.
 struct Deflating {
     server: WebSocket,
     client: WebSocket,
@@ -26,12 +26,12 @@ impl Deflating {
         Deflating { server, client, now }
     }
 
-    /// Carries everything from the server to the client, bytewise. How many bytes that were.
+    /// Moves everything from the server to the client, byte by byte, and returns the number of bytes.
     fn send_down(&mut self) -> usize {
         carry(&mut self.server, &mut self.client, self.now)
     }
 
-    /// The same the other way.
+    /// Moves everything from the client to the server in the same way.
     fn send_up(&mut self) -> usize {
         carry(&mut self.client, &mut self.server, self.now)
     }
@@ -68,7 +68,7 @@ fn large_messages_are_compressed_both_ways_and_small_ones_are_not() {
     assert!(pair.server.is_open() && pair.client.is_open());
 }
 
-/// A masked frame of a client; the mask is zero.
+/// Returns a masked frame of a client; the mask is zero.
 fn client_frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first, 0x80 | 126];
     frame.extend_from_slice(&(payload.len() as u16).to_be_bytes());
@@ -91,7 +91,7 @@ fn a_compressed_message_may_come_in_fragments_with_a_ping_between_them() {
 }
 
 #[test]
-fn what_is_wrong_with_compressed_messages_has_its_close_code() {
+fn each_defect_of_a_compressed_message_has_its_close_code() {
     let zeros = coding::deflate_message(&[&[b'0'; 60_000]]).unwrap();
     let not_utf8 = coding::deflate_message(&[&[0xff; 2000]]).unwrap();
     let cases: [(&str, Vec<u8>, u16); 6] = [
@@ -119,7 +119,7 @@ fn what_is_wrong_with_compressed_messages_has_its_close_code() {
 }
 
 #[test]
-fn a_broadcast_is_compressed_once_and_read_by_everyone_under_their_own_id() {
+fn a_broadcast_is_compressed_once_and_read_by_each_client_under_its_own_id() {
     let payload = Bytes::from(format!("{{\"data\":[{}null]}}", json(100)));
     let shared = deflate_shared(&payload, b"}").unwrap();
     let small = Bytes::from_static(b"{\"data\":null}");

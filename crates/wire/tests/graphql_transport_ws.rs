@@ -19,7 +19,7 @@ fn pair() -> GraphqlPair {
     Pair::graphql_transport_ws(Default::default(), Config::default(), Split::Whole)
 }
 
-/// A pair whose connection is acknowledged.
+/// Returns a pair with an acknowledged connection.
 fn ready_pair(config: Config, split: Split) -> GraphqlPair {
     let mut pair = Pair::graphql_transport_ws(Default::default(), config, split);
     pair.deliver();
@@ -48,7 +48,7 @@ fn completed(id: &str) -> ClientEvent {
     ClientEvent::Complete { id: id.into() }
 }
 
-/// Both sides learn that the server closed with this code and reason, and the transport may close.
+/// Checks that both sides report the server's close with this code and reason, and that the transport may close.
 #[track_caller]
 fn assert_server_closes(pair: &mut GraphqlPair, code: u16, reason: &str) {
     pair.deliver();
@@ -58,7 +58,7 @@ fn assert_server_closes(pair: &mut GraphqlPair, code: u16, reason: &str) {
     assert!(pair.server.is_closed() && pair.client.is_closed());
 }
 
-/// A server that gets `messages` as they are, and the close that it answers with.
+/// Returns the close with which a server responds to `messages`.
 #[track_caller]
 fn close_after(messages: &[&'static str]) -> (u16, String) {
     let now = std::time::Instant::now();
@@ -165,7 +165,7 @@ fn an_error_ends_its_operation_only() {
 }
 
 #[test]
-fn both_sides_answer_pings() {
+fn both_sides_respond_to_pings() {
     let mut pair = ready();
     pair.client.protocol.ping(Some(r#"{"n":1}"#.into()));
     pair.deliver();
@@ -179,7 +179,7 @@ fn both_sides_answer_pings() {
 }
 
 #[test]
-fn a_position_between_results_disturbs_nobody() {
+fn a_position_between_results_does_not_disturb_clients() {
     let mut pair = ready();
     pair.client.protocol.subscribe("1", Bytes::from_static(SUBSCRIBE));
     pair.deliver();
@@ -273,7 +273,7 @@ fn a_client_that_subscribes_before_the_ack_is_unauthorized() {
 }
 
 #[test]
-fn nothing_is_understood_after_a_broken_rule() {
+fn nothing_is_processed_after_a_broken_rule() {
     let mut pair = ready();
     pair.client.protocol.subscribe("1", Bytes::from_static(SUBSCRIBE));
     pair.client.protocol.subscribe("1", Bytes::from_static(SUBSCRIBE));
@@ -325,7 +325,7 @@ fn one_operation_too_many_gets_an_error_and_costs_the_others_nothing() {
 }
 
 #[test]
-fn a_peer_that_falls_silent_is_found_out() {
+fn a_peer_that_falls_silent_is_detected() {
     let mut pair = ready();
     pair.client.protocol.subscribe("1", Bytes::from_static(SUBSCRIBE));
     pair.deliver();
@@ -334,7 +334,7 @@ fn a_peer_that_falls_silent_is_found_out() {
     pair.advance(Duration::from_secs(59));
     assert_eq!(pair.server_events(), []);
     pair.advance(Duration::from_secs(1));
-    let reason = "no answer to a ping".into();
+    let reason = "no response to a ping".into();
     let closed = Closed { code: CloseCode::ABNORMAL, reason, by: ClosedBy::Loss };
     assert_eq!(pair.server_events(), [Event::Ended(closed)]);
     assert!(pair.server.is_closed());
@@ -373,7 +373,7 @@ fn a_broadcast_frame_written_beside_the_machine_is_read_by_a_client() {
 }
 
 #[test]
-fn a_server_that_breaks_the_protocol_is_left() {
+fn a_client_leaves_a_server_that_breaks_the_protocol() {
     for message in ["nonsense", r#"{"type":"next","id":"1","payload":[]}"#, r#"{"type":"data"}"#] {
         let mut client = Client::new(None);
         client.receive_text(message.into());

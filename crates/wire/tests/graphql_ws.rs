@@ -25,7 +25,7 @@ impl Server {
         Server { machine: GraphqlWs::new(Arc::new(config), Some("graphql-ws"), began), began }
     }
 
-    /// One whose connection is acknowledged.
+    /// Returns a server with an acknowledged connection.
     fn ready() -> Server {
         let mut server = Server::new(Config::default());
         server.hear(INIT);
@@ -47,7 +47,7 @@ impl Server {
         std::iter::from_fn(|| self.machine.poll_event()).collect()
     }
 
-    /// Messages as text, a close as `code reason`.
+    /// Returns the outputs: messages as text, a close as `code reason`.
     fn says(&mut self) -> Vec<String> {
         let outputs = std::iter::from_fn(|| self.machine.poll_output());
         outputs
@@ -95,12 +95,12 @@ fn operations_that_begin_before_the_acknowledgement_wait_for_it() {
 }
 
 #[test]
-fn what_waits_for_the_acknowledgement_is_bounded_by_the_operations_in_progress() {
+fn operations_that_wait_for_the_acknowledgement_are_bounded_by_the_operations_in_progress() {
     let mut server = Server::new(Config::default());
     server.hear(INIT);
     assert_eq!(server.events().len(), 1);
     for _ in 0..1000 {
-        // Begun, begun anew, and stopped.
+        // Each operation is started, started again, and stopped.
         server.hear(&START.replace('1', "2"));
         server.hear(START);
         server.hear(START);
@@ -112,7 +112,7 @@ fn what_waits_for_the_acknowledgement_is_bounded_by_the_operations_in_progress()
 }
 
 #[test]
-fn a_client_that_is_turned_away_is_told_and_nothing_of_it_begins() {
+fn a_rejected_client_gets_an_error_and_starts_no_operation() {
     let mut server = Server::new(Config::default());
     server.hear(INIT);
     server.hear(START);
@@ -126,7 +126,7 @@ fn a_client_that_is_turned_away_is_told_and_nothing_of_it_begins() {
 }
 
 #[test]
-fn stop_ends_an_operation_without_a_word() {
+fn stop_ends_an_operation_without_a_response() {
     let mut server = Server::ready();
     server.hear(START);
     server.hear(r#"{"type":"stop","id":"1"}"#);
@@ -158,7 +158,7 @@ fn an_operation_that_cannot_run_gets_one_error_object() {
 }
 
 #[test]
-fn signs_of_life_come_at_an_interval_once_acknowledged() {
+fn keep_alive_messages_are_sent_at_an_interval_after_the_acknowledgement() {
     let mut server = Server::ready();
     server.pass(11);
     assert!(server.says().is_empty());
@@ -175,7 +175,7 @@ fn signs_of_life_come_at_an_interval_once_acknowledged() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_answered_and_the_connection_lives() {
+fn an_invalid_message_gets_a_response_and_the_connection_stays_open() {
     let mut server = Server::ready();
     for (message, reason) in [
         ("nonsense", "Invalid message: not JSON"),
@@ -237,7 +237,7 @@ fn one_operation_too_many_is_refused_alone() {
 }
 
 #[test]
-fn the_client_decides_which_subprotocol_is_spoken() {
+fn the_order_of_the_client_decides_the_subprotocol() {
     let negotiated = |offer: &'static str| {
         let headers = [
             ("connection", &b"upgrade"[..]),
@@ -261,7 +261,7 @@ fn the_client_decides_which_subprotocol_is_spoken() {
     assert_eq!((name, count), ("graphql-ws", 1));
     assert!(said.ends_with(&head("data")), "{said}");
     let (name, count, said) = negotiated("graphql-transport-ws, graphql-ws");
-    // `start` is no message of this one, and closes it.
+    // This protocol has no message `start`, so the connection closes.
     assert_eq!((name, count, &*said), ("graphql-transport-ws", 0, ""));
     let (name, count, _) = negotiated("soap");
     assert_eq!((name, count), ("graphql-transport-ws", 0));

@@ -1,6 +1,6 @@
-//! What an idle connection costs: its machines, the ids of its operations, and nothing else.
+//! The memory of an idle connection: its machines, the ids of its operations, and nothing else.
 
-// Counting allocations takes an allocator of our own, and an allocator is unsafe by its trait.
+// Counting allocations requires a custom allocator, and an allocator is unsafe by its trait.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -21,11 +21,11 @@ thread_local! {
 }
 
 fn count(change: isize) {
-    // A thread that is ending has no counter any more and no test that reads it.
+    // A thread that is ending has no counter and no test that reads it.
     let _ = LIVE_BYTES.try_with(|live| live.set(live.get() + change));
 }
 
-// SAFETY: hands every call to the system's allocator unchanged; counting does not allocate.
+// SAFETY: passes every call to the system's allocator unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -49,7 +49,7 @@ fn live_bytes() -> isize {
 
 const ID: &str = "4ee5a5a2-8b2c-4a5c-9e5f-0d6f0a1b2c3d";
 
-/// The bytes that a client writes for one command.
+/// Returns the bytes that a client writes for one command.
 fn written(
     client: &mut Connection<Client>,
     now: Instant,
@@ -86,7 +86,7 @@ fn an_idle_server_connection_holds_no_heap_but_its_ids() {
 
     server.receive(now, &subscribe);
     assert_eq!(drain(&mut server), 1);
-    // The text of the id; its place is in the machine.
+    // The text of the id; its pointer is part of the machine.
     let subscription = ID.len() as isize;
     assert_eq!(live_bytes() - before, subscription, "with a subscription");
 

@@ -1,5 +1,5 @@
-//! Properties: however the network cuts a stream, and whatever it contains, the machines say the
-//! same and never panic.
+//! Properties: however the network cuts a stream, and whatever it contains, the output of the machines is the same and
+//! they never panic.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use wire::pair::{Pair, Split};
 use wire::sse::{self, Decoder, EventId};
 use wire::websocket::{self, WebSocket};
 
-/// Cuts `bytes` at `cuts`, taken modulo the length.
+/// Returns `bytes`, cut at `cuts`, taken modulo the length.
 fn pieces<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
     cuts.extend([0, bytes.len()]);
@@ -45,7 +45,7 @@ fn sends() -> impl Strategy<Value = Vec<Send>> {
     vec(send, 0..6)
 }
 
-/// Bytes that are almost frames: valid headers more often than chance would give them.
+/// Generates bytes that are almost frames: valid headers more often than chance would give them.
 fn almost_frames() -> impl Strategy<Value = Vec<u8>> {
     let frame = (any::<u8>(), 0u8..131, any::<[u8; 4]>(), vec(any::<u8>(), 0..140)).prop_map(
         |(first, len, mask, payload)| {
@@ -62,7 +62,7 @@ fn almost_frames() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_a_websocket_client_sends_arrives(
+    fn messages_of_a_websocket_client_arrive(
         sends in sends(), seed in any::<u64>(), cuts in vec(any::<usize>(), 0..20),
     ) {
         let mut client = WebSocket::client(Arc::default(), Instant::now(), seed);
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn cuts_do_not_change_what_a_websocket_server_understands(
+    fn cuts_do_not_change_the_events_of_a_websocket_server(
         bytes in almost_frames(), cuts in vec(any::<usize>(), 0..20),
     ) {
         prop_assert_eq!(websocket_events(&pieces(&bytes, &cuts)), websocket_events(&[&bytes]));
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn cuts_do_not_change_what_an_sse_client_understands(
+    fn cuts_do_not_change_the_events_of_an_sse_client(
         stream in "(data|event|id|[a-z]{0,3})?:? ?[a-z€\u{feff}]{0,5}[\r\n]{1,3}".prop_map(String::from)
             .prop_flat_map(|line| vec(Just(line), 0..3).prop_map(|lines| lines.concat())),
         more in "([a-z:é]{0,6}|data: x|event: next|id: 1|[\r\n]){0,30}",
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn what_an_sse_server_sends_arrives(
+    fn events_of_an_sse_server_arrive(
         payloads in vec("[a-z{}\":€\r\n ]{1,40}", 0..6), id in "[ -~]{1,20}",
         cuts in vec(any::<usize>(), 0..20),
     ) {

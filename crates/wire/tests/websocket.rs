@@ -9,7 +9,7 @@ use wire::websocket::{CloseCode, Closed, ClosedBy, Config, Event, WebSocket};
 
 const MASK: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
 
-/// A frame as a client sends it; `first` is FIN, reserved bits and opcode.
+/// Returns a frame as a client sends it; `first` is FIN, reserved bits and opcode.
 fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {
@@ -42,7 +42,8 @@ fn written(machine: &mut WebSocket) -> Vec<u8> {
     std::iter::from_fn(|| machine.poll_transmit()).flat_map(|chunks| chunks.to_vec()).collect()
 }
 
-/// What a server says and writes when a client sends `frames`; the same however they are cut.
+/// Returns the events and the output of a server after a client sent `frames`, and checks that they are the same however
+/// the frames are cut.
 #[track_caller]
 fn serve(frames: &[Vec<u8>]) -> (Vec<Event>, Vec<u8>) {
     let bytes = frames.concat();
@@ -82,7 +83,7 @@ fn messages_of_every_length_arrive_unmasked() {
 
 #[test]
 fn the_unmasked_text_of_the_specification_reads_back_in_a_client() {
-    // RFC 6455 section 5.7: "Hello" in one frame, then in two fragments.
+    // RFC 6455, section 5.7: "Hello" in one frame, then in two fragments.
     let now = Instant::now();
     let mut client = WebSocket::client(Arc::default(), now, 1);
     client.receive(now, &[0x81, 5, 0x48, 0x65, 0x6c, 0x6c, 0x6f]);
@@ -104,7 +105,7 @@ fn control_frames_pass_between_the_fragments_of_a_message() {
 }
 
 #[test]
-fn of_many_pings_in_one_read_the_first_few_and_the_last_are_answered() {
+fn the_first_few_and_the_last_of_many_pings_in_one_read_get_a_pong() {
     let pings: Vec<_> = (0..1000u32).map(|i| masked(0x89, &i.to_be_bytes())).collect();
     let answered = (0..16).chain([999u32]);
     let pongs: Vec<u8> =
@@ -170,13 +171,13 @@ fn a_size_over_the_limit_is_refused_by_the_header_alone() {
 }
 
 #[test]
-fn nothing_counts_after_a_broken_rule() {
+fn nothing_is_processed_after_a_broken_rule() {
     let (events, _) = serve(&[masked(0x81, b"a"), masked(0x83, b""), masked(0x81, b"b")]);
     assert_eq!(events, [text("a"), closed(1002, "reserved opcode", ClosedBy::Us)]);
 }
 
 #[test]
-fn a_clients_close_is_answered_with_its_code_and_ends_the_connection() {
+fn a_clients_close_is_repeated_with_its_code_and_ends_the_connection() {
     let goodbye = [&1000u16.to_be_bytes()[..], b"bye"].concat();
     let (events, written) = serve(&[masked(0x88, &goodbye), masked(0x81, b"late")]);
     assert_eq!(events, [closed(1000, "bye", ClosedBy::Peer)]);
@@ -188,7 +189,7 @@ fn a_clients_close_is_answered_with_its_code_and_ends_the_connection() {
 }
 
 #[test]
-fn our_close_waits_for_the_clients_and_ignores_messages_on_the_way() {
+fn a_servers_close_waits_for_the_clients_and_ignores_messages_on_the_way() {
     let (mut server, now) = server();
     server.receive(now, &masked(0x01, b"half a mess"));
     server.close(now, CloseCode(4400), "no");
@@ -206,7 +207,7 @@ fn our_close_waits_for_the_clients_and_ignores_messages_on_the_way() {
 }
 
 #[test]
-fn our_close_does_not_wait_forever() {
+fn a_servers_close_does_not_wait_forever() {
     let (mut server, now) = server();
     server.close(now, CloseCode::GOING_AWAY, "");
     let deadline = server.poll_timeout().unwrap();
@@ -216,7 +217,7 @@ fn our_close_does_not_wait_forever() {
 }
 
 #[test]
-fn a_code_that_must_not_be_sent_is_not() {
+fn a_code_that_must_not_be_sent_is_replaced() {
     let (mut server, now) = server();
     server.close(now, CloseCode::NO_STATUS, "x");
     assert_eq!(written(&mut server), close_frame(1011, "x"));
@@ -235,11 +236,11 @@ fn a_silent_peer_is_pinged_and_then_given_up() {
     server.handle_timeout(at(61));
     assert_eq!(written(&mut server), [0x89, 0]);
     server.handle_timeout(at(91));
-    assert_eq!(events(&mut server), [closed(1006, "no answer to a ping", ClosedBy::Loss)]);
+    assert_eq!(events(&mut server), [closed(1006, "no response to a ping", ClosedBy::Loss)]);
 }
 
 #[test]
-fn a_peer_that_takes_what_waits_for_it_is_there_though_it_does_not_get_to_the_ping() {
+fn a_peer_that_reads_slowly_is_alive_though_it_has_not_reached_the_ping() {
     let (mut server, start) = server();
     let at = |seconds| start + Duration::from_secs(seconds);
     server.taken(at(10));
@@ -250,8 +251,8 @@ fn a_peer_that_takes_what_waits_for_it_is_there_though_it_does_not_get_to_the_pi
     server.handle_timeout(at(70));
     assert_eq!((events(&mut server), server.poll_timeout()), (vec![], Some(at(90))));
     server.handle_timeout(at(90));
-    assert_eq!(events(&mut server), [closed(1006, "no answer to a ping", ClosedBy::Loss)]);
-    // The closing handshake is not put off.
+    assert_eq!(events(&mut server), [closed(1006, "no response to a ping", ClosedBy::Loss)]);
+    // The closing handshake is not delayed.
     let (mut server, start) = self::server();
     server.close(start, CloseCode::GOING_AWAY, "");
     server.taken(start + Duration::from_secs(4));

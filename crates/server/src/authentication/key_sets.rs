@@ -1,5 +1,5 @@
-//! Key sets of issuers: read at start, and those that can change again and again. When is decided by
-//! [`authentication::Schedule`]; whoever waits for a set is told when it has been looked at.
+//! The key sets of issuers: read at start, and again at intervals if they can change. [`authentication::Schedule`]
+//! decides the times; callers that wait for a set are notified when it has been refreshed.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,50 +16,52 @@ use upstream::Resource;
 use crate::config::{Jwks, Jwt, JwtAlgorithm, JwtIssuer};
 use crate::diagnostic::Diagnostic;
 
-/// How long a router that starts waits for key sets. Without them it serves, and refuses tokens until they come.
+/// The time that the start of the router waits for key sets. After it the router serves, and refuses tokens until the
+/// key sets are there.
 const START_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What is asked of the server (RFC 7517, section 8.5.2).
+/// The media types that are requested from the server (RFC 7517, section 8.5.2).
 const ACCEPT: &str = "application/jwk-set+json, application/json";
 
-/// Those of all issuers that are read more than once.
+/// The key sets of all issuers that are read more than once.
 #[derive(Debug)]
-pub(crate) struct KeySets(Vec<Arc<Followed>>);
+pub(crate) struct KeySets(Vec<Arc<FollowedKeySet>>);
 
-/// One of them.
+/// A key set that is refreshed.
 #[derive(Debug)]
-pub(crate) struct Followed {
+pub(crate) struct FollowedKeySet {
     issuer: IssuerId,
-    /// For logs and metrics.
+    /// The name of the issuer in logs and metrics.
     pub(crate) name: String,
-    place: Place,
+    location: KeySetLocation,
     schedule: Mutex<Schedule>,
-    /// The schedule has changed.
-    wanted: Notify,
-    /// Counts looks that have ended.
-    looks: watch::Sender<u64>,
-    /// How many looks came to something, and how many did not.
+    /// Notified when the schedule has changed.
+    schedule_changed: Notify,
+    /// The number of refreshes that have ended.
+    refreshes: watch::Sender<u64>,
+    /// The number of refreshes that succeeded.
     pub(crate) fetched: AtomicU64,
+    /// The number of refreshes that failed.
     pub(crate) failed: AtomicU64,
-    /// How many keys are in use.
+    /// The number of keys in use.
     pub(crate) keys: AtomicU64,
-    /// How many times the keys became too old to be used.
+    /// The number of times that the keys became too old to be used.
     pub(crate) expired: AtomicU64,
-    /// What was read last.
-    last: Mutex<Vec<u8>>,
+    /// The text of the last good key set.
+    last_text: Mutex<Vec<u8>>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum KeySetLocation {
     Url(Box<Resource>),
     File(PathBuf, usize),
 }
 
-/// The issuers as configured, and the key sets to follow.
+/// Returns the configured issuers, and the key sets to follow.
 ///
 /// # Errors
-/// Everything that cannot be used.
-pub(super) fn read(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec<Diagnostic>> {
+/// All keys that cannot be used.
+pub(super) fn load_issuers(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec<Diagnostic>> {
     let (mut issuers, mut followed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for (number, configured) in settings.issuers.iter().enumerate() {
         let algorithms: Vec<_> = configured.algorithms().into_iter().map(algorithm).collect();
@@ -72,19 +74,19 @@ pub(super) fn read(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec<Diagnos
             }
         };
         let keys = match keys {
-            Keys::Fixed(keys) => keys,
-            Keys::Followed { place, interval, age_max } => {
+            IssuerKeys::Fixed(keys) => keys,
+            IssuerKeys::Followed { location, interval, age_max } => {
                 let name = configured.issuer.clone().unwrap_or_else(|| number.to_string());
-                followed.push(Arc::new(Followed {
+                followed.push(Arc::new(FollowedKeySet {
                     issuer: IssuerId(number),
                     name,
-                    place,
+                    location,
                     schedule: Mutex::new(Schedule::new(interval, age_max, Instant::now())),
-                    wanted: Notify::new(),
-                    looks: watch::Sender::new(0),
+                    schedule_changed: Notify::new(),
+                    refreshes: watch::Sender::new(0),
                     fetched: AtomicU64::new(0),
                     failed: AtomicU64::new(0),
-                    last: Mutex::default(),
+                    last_text: Mutex::default(),
                     keys: AtomicU64::new(0),
                     expired: AtomicU64::new(0),
                 }));
@@ -102,7 +104,8 @@ pub(super) fn read(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec<Diagnos
     if problems.is_empty() { Ok((issuers, KeySets(followed))) } else { Err(problems) }
 }
 
-/// Warnings about files of key sets that cannot be used now. The router starts without them, and reads them again.
+/// Returns warnings about files of key sets that cannot be used now. The router starts without them, and reads them
+/// again.
 pub(crate) fn unreadable_files(settings: &Jwt) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     for (number, issuer) in settings.issuers.iter().enumerate() {
@@ -130,7 +133,7 @@ pub(crate) fn unreadable_files(settings: &Jwt) -> Vec<Diagnostic> {
 fn read_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut text = Vec::new();
-    // One byte more than allowed, to see whether there is more.
+    // One byte more than allowed, to find out whether the file exceeds the limit.
     let read = file.take(bytes_max as u64 + 1).read_to_end(&mut text);
     read.map_err(|error| error.to_string())?;
     match text.len() > bytes_max {
@@ -139,30 +142,36 @@ fn read_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, String> {
     }
 }
 
-enum Keys {
+enum IssuerKeys {
     Fixed(KeySet),
-    Followed { place: Place, interval: Duration, age_max: Duration },
+    Followed { location: KeySetLocation, interval: Duration, age_max: Duration },
 }
 
-fn keys_of(configured: &JwtIssuer, algorithms: &[Algorithm], path: &str) -> Result<Keys, String> {
+fn keys_of(
+    configured: &JwtIssuer,
+    algorithms: &[Algorithm],
+    path: &str,
+) -> Result<IssuerKeys, String> {
     if let Some(secret) = &configured.secret {
         let keys = KeySet::from_secret(secret.expose().as_bytes(), algorithms);
-        return keys.map(Keys::Fixed).map_err(|error| format!("`{path}.secret`: {error}"));
+        return keys.map(IssuerKeys::Fixed).map_err(|error| format!("`{path}.secret`: {error}"));
     }
     if let Some(key) = &configured.public_key {
         let keys = KeySet::from_public_key(key.expose().as_bytes());
-        return keys.map(Keys::Fixed).map_err(|error| format!("`{path}.public_key`: {error}"));
+        return keys
+            .map(IssuerKeys::Fixed)
+            .map_err(|error| format!("`{path}.public_key`: {error}"));
     }
     let Some(jwks) = &configured.jwks else {
         return Err(format!("`{path}` needs one of `jwks`, `public_key` and `secret`"));
     };
-    let place = place_of(jwks).map_err(|error| format!("`{path}.jwks`: {error}"))?;
-    Ok(Keys::Followed { place, interval: jwks.refresh, age_max: jwks.max_age })
+    let location = location_of(jwks).map_err(|error| format!("`{path}.jwks`: {error}"))?;
+    Ok(IssuerKeys::Followed { location, interval: jwks.refresh, age_max: jwks.max_age })
 }
 
-fn place_of(jwks: &Jwks) -> Result<Place, String> {
+fn location_of(jwks: &Jwks) -> Result<KeySetLocation, String> {
     if let Some(file) = &jwks.file {
-        return Ok(Place::File(file.clone(), jwks.max_size));
+        return Ok(KeySetLocation::File(file.clone(), jwks.max_size));
     }
     let Some(url) = &jwks.url else { return Err("it needs `url` or `file`".to_owned()) };
     let tls = if url.starts_with("https:") {
@@ -179,7 +188,7 @@ fn place_of(jwks: &Jwks) -> Result<Place, String> {
         None
     };
     let resource = Resource::new(url, tls, ACCEPT, jwks.max_size, jwks.timeout);
-    resource.map(|it| Place::Url(Box::new(it))).map_err(|error| error.to_string())
+    resource.map(|it| KeySetLocation::Url(Box::new(it))).map_err(|error| error.to_string())
 }
 
 fn algorithm(configured: JwtAlgorithm) -> Algorithm {
@@ -200,14 +209,15 @@ fn algorithm(configured: JwtAlgorithm) -> Algorithm {
 }
 
 impl KeySets {
-    /// All of them, for metrics.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Followed> {
+    /// Returns all key sets, for metrics.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &FollowedKeySet> {
         self.0.iter().map(|it| &**it)
     }
 
-    /// Follows them until shutdown, by tasks of this runtime. Returns when each was looked at once, or soon after.
+    /// Follows the key sets until shutdown, by tasks of this runtime. Returns when each was refreshed once, or after
+    /// [`START_TIME_MAX`].
     pub(crate) async fn start(&self, verifier: &Arc<Verifier>, shutdown: &watch::Receiver<bool>) {
-        let first: Vec<_> = self.0.iter().map(|it| it.looks.subscribe()).collect();
+        let first: Vec<_> = self.0.iter().map(|it| it.refreshes.subscribe()).collect();
         for followed in &self.0 {
             let (followed, verifier) = (Arc::clone(followed), Arc::clone(verifier));
             let mut shutdown = shutdown.clone();
@@ -219,48 +229,48 @@ impl KeySets {
             });
         }
         let all = async {
-            for mut looks in first {
-                // The sender is ours.
-                let _ = looks.wait_for(|looks| *looks > 0).await;
+            for mut refreshes in first {
+                // The sender lives as long as `self`.
+                let _ = refreshes.wait_for(|refreshes| *refreshes > 0).await;
             }
         };
         let _ = tokio::time::timeout(START_TIME_MAX, all).await;
     }
 
-    /// A token names a key of that issuer that is not known. Looks again if that is not too soon, and returns when it
-    /// has been done; `false`: there is nothing new.
-    pub(super) async fn look_again(&self, issuer: IssuerId) -> bool {
+    /// Refreshes the key set of an issuer because a token names an unknown key, unless the last refresh was too recent.
+    /// Returns true when a refresh has ended; `false` if none was started.
+    pub(super) async fn refresh_for_unknown_key(&self, issuer: IssuerId) -> bool {
         let Some(followed) = self.0.iter().find(|it| it.issuer == issuer) else { return false };
-        let mut looks = followed.looks.subscribe();
-        let before = *looks.borrow_and_update();
+        let mut refreshes = followed.refreshes.subscribe();
+        let before = *refreshes.borrow_and_update();
         {
             let mut schedule = followed.schedule();
             if !schedule.is_in_progress() && !schedule.ask(Instant::now()) {
                 return false;
             }
         }
-        followed.wanted.notify_one();
-        // How long it takes is bounded by the timeout of the look; the sender is ours.
-        looks.wait_for(|looks| *looks > before).await.is_ok()
+        followed.schedule_changed.notify_one();
+        // The timeout of the refresh bounds the wait; the sender lives as long as `self`.
+        refreshes.wait_for(|refreshes| *refreshes > before).await.is_ok()
     }
 
-    /// True if the last attempt to read the keys of that issuer failed: a key that is not known may exist.
+    /// True if the last refresh of that issuer's keys failed: a key that is not known may exist.
     pub(super) fn is_failing(&self, issuer: IssuerId) -> bool {
         let followed = self.0.iter().find(|it| it.issuer == issuer);
         followed.is_some_and(|it| it.schedule().is_failing())
     }
 }
 
-impl Followed {
+impl FollowedKeySet {
     async fn follow(&self, verifier: &Verifier) {
         loop {
             let due = self.schedule().due();
             tokio::select! {
                 () = tokio::time::sleep_until(due.into()) => {}
-                () = self.wanted.notified() => continue,
+                () = self.schedule_changed.notified() => continue,
             }
             self.schedule().begins(Instant::now());
-            let outcome = self.look(verifier).await;
+            let outcome = self.refresh(verifier).await;
             let now = Instant::now();
             match outcome {
                 Ok(()) => {
@@ -274,28 +284,28 @@ impl Followed {
                         issuer = self.name,
                         reason,
                         ?pause,
-                        has_keys = !self.last().is_empty(),
-                        "the key set of an issuer could not be read; the last good one goes on"
+                        has_keys = !self.last_text().is_empty(),
+                        "the key set of an issuer could not be read; the last good one stays in use"
                     );
                     self.expire(verifier, now);
                 }
             }
-            self.looks.send_modify(|looks| *looks += 1);
+            self.refreshes.send_modify(|refreshes| *refreshes += 1);
         }
     }
 
-    async fn look(&self, verifier: &Verifier) -> Result<(), String> {
-        let text = match &self.place {
-            Place::Url(resource) => {
+    async fn refresh(&self, verifier: &Verifier) -> Result<(), String> {
+        let text = match &self.location {
+            KeySetLocation::Url(resource) => {
                 resource.get().await.map_err(|error| error.to_string())?.to_vec()
             }
-            Place::File(path, bytes_max) => {
+            KeySetLocation::File(path, bytes_max) => {
                 let (path, bytes_max) = (path.clone(), *bytes_max);
                 let read = tokio::task::spawn_blocking(move || read_file(&path, bytes_max));
                 read.await.map_err(|error| error.to_string())??
             }
         };
-        if *self.last() == text {
+        if *self.last_text() == text {
             return Ok(());
         }
         let keys = KeySet::from_jwks(&text).map_err(|error| error.to_string())?;
@@ -311,38 +321,38 @@ impl Followed {
         }
         self.keys.store(keys.len() as u64, Ordering::Relaxed);
         verifier.replace_keys(self.issuer, keys);
-        *self.last() = text;
+        *self.last_text() = text;
         Ok(())
     }
 
-    /// Stops using keys that could not be read again for too long: they may have been taken back.
+    /// Stops using keys that could not be read again for too long: the issuer may have revoked them.
     fn expire(&self, verifier: &Verifier, now: Instant) {
         if !self.schedule().expire(now) {
             return;
         }
         tracing::error!(
             issuer = self.name,
-            "the keys of an issuer could not be read again within `max_age` and are not used any more; its tokens are \
-             answered with AUTHENTICATION_UNAVAILABLE until they can be read"
+            "the keys of an issuer could not be read again within `max_age` and are not used any more; its tokens get \
+             the response AUTHENTICATION_UNAVAILABLE until they can be read"
         );
         self.expired.fetch_add(1, Ordering::Relaxed);
         self.keys.store(0, Ordering::Relaxed);
         verifier.replace_keys(self.issuer, KeySet::default());
-        self.last().clear();
+        self.last_text().clear();
     }
 
-    /// The age of the keys that are used; `None` if there are none.
+    /// Returns the age of the keys in use; `None` if there are none.
     pub(crate) fn age(&self, now: Instant) -> Option<Duration> {
         self.schedule().age(now)
     }
 
-    /// Nothing runs user code under this lock, so a poisoned one holds a sound schedule.
+    /// Locks the schedule. No user code runs under this lock, so a poisoned one holds a sound schedule.
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As above.
-    fn last(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the text. No user code runs under this lock, so a poisoned one holds a sound text.
+    fn last_text(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.last_text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

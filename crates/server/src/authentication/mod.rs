@@ -1,5 +1,5 @@
-//! Who asks: the token of a request or of a `connection_init`, verified. Which keys there are is the business of
-//! [`key_sets`], what makes a token good that of the crate `authentication`.
+//! Authentication of clients: the token of a request or of a `connection_init` is verified. [`key_sets`] provides the
+//! keys; the crate `authentication` decides whether a token is valid.
 
 pub(crate) mod key_sets;
 
@@ -14,56 +14,58 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::config::{Config, Jwt, JwtHeader};
 use crate::diagnostic::Diagnostic;
-use crate::http::answer::{self, Answer};
-use crate::http::media::AnswerType;
+use crate::http::media::ResponseFormat;
+use crate::http::response::{self, Response};
 use crate::metrics::Metrics;
-pub(crate) use key_sets::{Followed, KeySets};
+pub(crate) use key_sets::KeySets;
+// Alias for callers that still use the old name.
+pub(crate) use key_sets::FollowedKeySet as Followed;
 
-/// Who somebody is: the token that says so, or nobody.
+/// The identity of a client: its verified token, or none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity(Option<Arc<Verified>>);
 
 impl Identity {
-    /// Without a token.
+    /// A client without a token.
     pub(crate) const ANONYMOUS: Self = Self(None);
 
-    /// What the token says.
+    /// Returns the claims of the token.
     pub(crate) fn claims(&self) -> Option<&Claims> {
         self.0.as_ref().map(|verified| &verified.claims)
     }
 
-    /// Is it nobody?
+    /// True if the client has no token.
     pub(crate) fn is_anonymous(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The key under which work for this identity is queued and counted; `None` without a token. Reads the claims, so
-    /// it is for work that costs more than that.
+    /// Returns the key under which work for this identity is queued and counted; `None` without a token. Parses the
+    /// claims, so it is for work that costs more than that.
     pub(crate) fn client_key(&self) -> Option<ClientKey> {
         let claims = self.claims()?;
         let [issuer, subject] = ["iss", "sub"].map(|name| ClaimPath::new([name]));
         let values = Claims::select(Some(claims), issuer.iter().chain(&subject));
-        // Renewed tokens of one subject are one client; without a subject each token is one.
+        // Renewed tokens of one subject are one client. Without a subject each token is a client of its own.
         let has_subject = subject.is_some_and(|path| values.json(&path).is_some());
         let mut identity = Vec::new();
         values.append_canonical(&mut identity);
         Some(ClientKey::of_identity(if has_subject { &identity } else { self.fingerprint() }))
     }
 
-    /// Equal for equal tokens alone; empty without one.
+    /// Returns a fingerprint that is equal only for equal tokens; empty without a token.
     pub(crate) fn fingerprint(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |verified| &verified.fingerprint[..])
     }
 
-    /// How long it counts; `None`: for ever.
+    /// Returns the time until the token expires; `None` if it does not.
     pub(crate) fn time_left(&self, now: SystemTime) -> Option<Duration> {
         self.0.as_ref().map(|verified| verified.time_left(now))
     }
 
-    /// Returns when it counts no longer.
+    /// Returns when the token has expired.
     pub(crate) async fn expiry(&self) {
         loop {
-            // Looked at again and again, since the clock that tokens are measured by may be set.
+            // The time is checked repeatedly, because the system's clock may be set.
             match self.time_left(SystemTime::now()) {
                 None => std::future::pending().await,
                 Some(Duration::ZERO) => return,
@@ -73,22 +75,23 @@ impl Identity {
     }
 }
 
-/// How long nobody looks whether a token has expired: as much as the clock may be set meanwhile without being noticed.
+/// The maximum interval between two checks whether a token has expired. A change of the system's clock is noticed
+/// within it.
 pub(crate) const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// For metrics, as [`Rejection::Expired`].
+/// The label of expired tokens in metrics, as for [`Rejection::Expired`].
 pub(crate) const EXPIRED: &str = "expired";
 
-/// What a client is told whose token expired while it was connected.
+/// Returns the error for a client whose token expired while it was connected.
 pub(crate) fn expired_error() -> GraphqlError {
-    let message = "the token has expired; come again with a new one";
+    let message = "the token has expired; reconnect with a new one";
     GraphqlError::new(ErrorCode::Unauthenticated, message)
 }
 
-/// Where clients put their tokens.
+/// The places in which clients send their tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenSource<'a> {
-    /// The header that has the token.
+    /// The header with the token.
     pub(crate) header: &'a HeaderName,
     /// The word before the token; may be empty.
     pub(crate) prefix: &'a str,
@@ -96,15 +99,15 @@ pub(crate) struct TokenSource<'a> {
     pub(crate) init_payload: &'a [String],
 }
 
-/// A token from the payload of a `connection_init` that is not verified yet.
+/// A token from the payload of a `connection_init` that has not been verified.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PresentedToken {
     pub(crate) text: String,
-    /// True if the header of tokens becomes this token for all operations of the connection.
+    /// True if this token replaces the token header for all operations of the connection.
     pub(crate) replaces_header: bool,
 }
 
-/// Prints no token.
+/// Prints everything except the token.
 impl std::fmt::Debug for PresentedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PresentedToken")
@@ -113,7 +116,7 @@ impl std::fmt::Debug for PresentedToken {
     }
 }
 
-/// The client of a `connection_init`, verified.
+/// The identity that a `connection_init` establishes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InitOutcome {
     pub(crate) identity: Identity,
@@ -127,7 +130,7 @@ impl InitOutcome {
         self.token_header.is_some()
     }
 
-    /// Replaces the header of tokens by the token that was verified.
+    /// Replaces the token header by the verified token.
     pub(crate) fn set_header(&self, headers: &mut HeaderMap) {
         if let Some((name, value)) = &self.token_header {
             headers.insert(name, value.clone());
@@ -135,22 +138,25 @@ impl InitOutcome {
     }
 }
 
-/// The result of looking at the token of a `connection_init`.
-pub(crate) enum Introduced {
-    /// The client is known, or refused.
+/// The first step of identifying the client of a `connection_init`.
+pub(crate) enum InitIdentification {
+    /// The client is identified or refused.
     Known(Result<InitOutcome, Refusal>),
     /// The token must be verified first: see [`Authentication::verify_presented`].
     By(PresentedToken),
 }
 
-/// Why somebody is turned away.
+// Alias for callers that still use the old name.
+pub(crate) use InitIdentification as Introduced;
+
+/// The reason that a client is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// There has to be a token, and there is none.
+    /// A token is required, and there is none.
     Missing,
-    /// There are several, or what is there is not written as one.
+    /// There are several tokens, or the value does not have the form of one.
     Unreadable(Cow<'static, str>),
-    /// It is none that counts.
+    /// The token is not valid.
     Rejected(Rejection),
 }
 
@@ -168,10 +174,10 @@ impl Refusal {
         matches!(self, Self::Rejected(Rejection::NoKeys(_)))
     }
 
-    /// As an answer: 401, or 503 where that may change by itself.
-    pub(crate) fn answer(&self) -> Answer {
+    /// Returns the refusal as a response: 401, or 503 if the reason is temporary.
+    pub(crate) fn response(&self) -> Response {
         let (status, challenge) = match self {
-            // RFC 6750, section 3.1: who has sent no token is told no error.
+            // RFC 6750, section 3.1: a client that sent no token gets no error code.
             Self::Missing => (StatusCode::UNAUTHORIZED, "Bearer".to_owned()),
             Self::Rejected(Rejection::NoKeys(_)) => {
                 (StatusCode::SERVICE_UNAVAILABLE, String::new())
@@ -186,28 +192,28 @@ impl Refusal {
             false => ErrorCode::Unauthenticated,
         };
         let error = GraphqlError::new(code, self.to_string());
-        let mut answer = answer::refused(status, &[error], AnswerType::Json);
-        let headers = answer.headers_mut();
+        let mut response = response::refused(status, &[error], ResponseFormat::Json);
+        let headers = response.headers_mut();
         if challenge.is_empty() {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         } else if let Ok(challenge) = HeaderValue::try_from(challenge) {
             headers.insert(WWW_AUTHENTICATE, challenge);
         }
-        answer
+        response
     }
 }
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Missing => f.write_str("a token is needed"),
+            Self::Missing => f.write_str("a token is required"),
             Self::Unreadable(reason) => f.write_str(reason),
             Self::Rejected(rejection) => rejection.fmt(f),
         }
     }
 }
 
-/// Verifies tokens as configured. One for the whole process.
+/// The verification of tokens as configured. There is one for the whole process.
 #[derive(Debug)]
 pub(crate) struct Authentication {
     settings: Jwt,
@@ -216,7 +222,8 @@ pub(crate) struct Authentication {
 }
 
 impl Authentication {
-    /// As configured; `None`: nobody is asked for a token. Key sets are empty until [`KeySets::start`].
+    /// Returns the authentication that is configured; `None` if clients need no token. Key sets are empty until
+    /// [`KeySets::start`].
     ///
     /// # Errors
     /// Keys that cannot be used.
@@ -225,12 +232,12 @@ impl Authentication {
         if settings.issuers.is_empty() {
             return Ok(None);
         }
-        let (issuers, key_sets) = key_sets::read(&settings)?;
+        let (issuers, key_sets) = key_sets::load_issuers(&settings)?;
         let verifier = Arc::new(Verifier::new(issuers, settings.max_token_size));
         Ok(Some(Self { settings, verifier, key_sets }))
     }
 
-    /// Those that are fetched.
+    /// Returns the key sets that are refreshed.
     pub(crate) fn key_sets(&self) -> &KeySets {
         &self.key_sets
     }
@@ -239,24 +246,24 @@ impl Authentication {
         &self.verifier
     }
 
-    /// Who has sent a request with these headers.
+    /// Returns the identity of the client that sent a request with these headers.
     ///
     /// # Errors
-    /// The token in them is wrong. Without one it is nobody: see [`Authentication::admit`].
+    /// The token is not valid. Without a token the client is anonymous: see [`Authentication::admit`].
     pub(crate) async fn of_request(
         &self,
         metrics: &Metrics,
         headers: &HeaderMap,
     ) -> Result<Identity, Refusal> {
-        let identity = match self.token_in(headers) {
+        let identity = match self.token_of(headers) {
             Ok(None) => Ok(Identity::ANONYMOUS),
             Ok(Some(token)) => self.verify(token).await,
             Err(refusal) => Err(refusal),
         };
-        identity.inspect_err(|refusal| count(metrics, refusal))
+        identity.inspect_err(|refusal| count_refusal(metrics, refusal))
     }
 
-    /// Where clients put their tokens.
+    /// Returns the places in which clients send their tokens.
     pub(crate) fn token_source(&self) -> TokenSource<'_> {
         let Jwt { header, init_payload, .. } = &self.settings;
         TokenSource { header: &header.name, prefix: &header.prefix, init_payload }
@@ -269,19 +276,19 @@ impl Authentication {
         metrics: &Metrics,
         token: Result<Option<PresentedToken>, Refusal>,
         before: &Identity,
-    ) -> Introduced {
+    ) -> InitIdentification {
         match token {
             Ok(None) => {
                 let outcome = InitOutcome { identity: before.clone(), token_header: None };
-                Introduced::Known(Ok(outcome))
+                InitIdentification::Known(Ok(outcome))
             }
-            Ok(Some(token)) => match self.recall(&token.text) {
-                Some(identity) => Introduced::Known(Ok(self.outcome(identity, &token))),
-                None => Introduced::By(token),
+            Ok(Some(token)) => match self.find_verified(&token.text) {
+                Some(identity) => InitIdentification::Known(Ok(self.outcome(identity, &token))),
+                None => InitIdentification::By(token),
             },
             Err(refusal) => {
-                count(metrics, &refusal);
-                Introduced::Known(Err(refusal))
+                count_refusal(metrics, &refusal);
+                InitIdentification::Known(Err(refusal))
             }
         }
     }
@@ -296,7 +303,7 @@ impl Authentication {
         token: &PresentedToken,
     ) -> Result<InitOutcome, Refusal> {
         let verified = self.verify(&token.text).await;
-        let identity = verified.inspect_err(|refusal| count(metrics, refusal))?;
+        let identity = verified.inspect_err(|refusal| count_refusal(metrics, refusal))?;
         Ok(self.outcome(identity, token))
     }
 
@@ -308,7 +315,7 @@ impl Authentication {
                 true => token.text.clone(),
                 false => format!("{} {}", header.prefix, token.text),
             };
-            // Verified tokens are base64url and points, so there is always a value.
+            // A verified token consists of base64url and dots, so it is always a valid value.
             let mut value = HeaderValue::try_from(text).ok()?;
             value.set_sensitive(true);
             Some((header.name.clone(), value))
@@ -316,18 +323,18 @@ impl Authentication {
         InitOutcome { identity, token_header: token_header.flatten() }
     }
 
-    /// The client that has brought this token before, if it is still known.
-    fn recall(&self, token: &str) -> Option<Identity> {
+    /// Returns the identity of a token that was verified before, if it is still cached.
+    fn find_verified(&self, token: &str) -> Option<Identity> {
         self.verifier.recall(token, SystemTime::now()).map(|verified| Identity(Some(verified)))
     }
 
-    /// Is that somebody who may ask?
+    /// Checks that the client may send operations.
     ///
     /// # Errors
-    /// It is nobody, and somebody is required.
+    /// The client is anonymous and `authentication.jwt.required` is set.
     pub(crate) fn admit(&self, metrics: &Metrics, identity: &Identity) -> Result<(), Refusal> {
         if self.settings.required && identity.is_anonymous() {
-            count(metrics, &Refusal::Missing);
+            count_refusal(metrics, &Refusal::Missing);
             return Err(Refusal::Missing);
         }
         Ok(())
@@ -336,16 +343,16 @@ impl Authentication {
     async fn verify(&self, token: &str) -> Result<Identity, Refusal> {
         let verify = || self.verifier.verify(token, SystemTime::now());
         let verified = match verify() {
-            // It may be a new one, and worth a look.
+            // The key may be new, so the key set is refreshed.
             Err(Rejection::UnknownKey(issuer) | Rejection::NoKeys(issuer))
-                if self.look_again(issuer).await =>
+                if self.refresh_for_unknown_key(issuer).await =>
             {
                 verify()
             }
             verified => verified,
         };
         let verified = verified.map_err(|rejection| match rejection {
-            // It may be a new key, which cannot be fetched.
+            // The key may be a new one that cannot be fetched.
             Rejection::UnknownKey(issuer) if self.key_sets.is_failing(issuer) => {
                 Rejection::NoKeys(issuer)
             }
@@ -354,33 +361,33 @@ impl Authentication {
         verified.map(|verified| Identity(Some(verified))).map_err(Refusal::Rejected)
     }
 
-    async fn look_again(&self, issuer: IssuerId) -> bool {
-        self.key_sets.look_again(issuer).await
+    async fn refresh_for_unknown_key(&self, issuer: IssuerId) -> bool {
+        self.key_sets.refresh_for_unknown_key(issuer).await
     }
 
-    fn token_in<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Refusal> {
+    fn token_of<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Refusal> {
         let header = &self.settings.header;
         let mut values = headers.get_all(&header.name).iter();
         let Some(value) = values.next() else { return Ok(None) };
         if values.next().is_some() {
-            // Whoever stands in front may have looked at the other one.
+            // A proxy may have checked the other header.
             return Err(Refusal::Unreadable("there are several headers with a token".into()));
         }
         let token = value.to_str().ok().and_then(|value| after_prefix(value, &header.prefix));
-        token.filter(|it| !it.is_empty()).map(Some).ok_or_else(|| no_token(header))
+        token.filter(|it| !it.is_empty()).map(Some).ok_or_else(|| malformed_header(header))
     }
 }
 
-/// The header of tokens is there and has something else in it.
-fn no_token(header: &JwtHeader) -> Refusal {
+/// Returns the refusal of a token header that contains something else.
+fn malformed_header(header: &JwtHeader) -> Refusal {
     let JwtHeader { name, prefix } = header;
     Refusal::Unreadable(match prefix.is_empty() {
-        true => format!("the header {name} has no token in it").into(),
+        true => format!("the header {name} contains no token").into(),
         false => format!("the header {name} must have the form: {prefix} TOKEN").into(),
     })
 }
 
-/// What stands behind the prefix, which is a word of its own in any letter case (RFC 9110, section 11.1).
+/// Returns the text behind the prefix, which is a word of its own in any letter case (RFC 9110, section 11.1).
 pub(crate) fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> {
     if prefix.is_empty() {
         return Some(value.trim());
@@ -389,7 +396,7 @@ pub(crate) fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> 
     word.eq_ignore_ascii_case(prefix).then(|| rest.trim())
 }
 
-fn count(metrics: &Metrics, refusal: &Refusal) {
+fn count_refusal(metrics: &Metrics, refusal: &Refusal) {
     metrics.unauthenticated(refusal.label());
     tracing::debug!(reason = refusal.label(), "a client is refused");
 }
@@ -439,7 +446,7 @@ mod tests {
                 let name = HeaderName::from_static("authorization");
                 headers.append(name, HeaderValue::from_static(value));
             }
-            authentication.token_in(&headers).map(|it| it.map(str::to_owned))
+            authentication.token_of(&headers).map(|it| it.map(str::to_owned))
         };
         assert_eq!(token(&[]), Ok(None));
         assert_eq!(token(&["Bearer abc"]), Ok(Some("abc".to_owned())));
@@ -453,12 +460,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_challenges_the_client_and_tells_it_no_more_than_it_may_know() {
+    fn a_refusal_challenges_the_client_and_reveals_no_more_than_necessary() {
         let challenge = |refusal: Refusal| {
-            let answer = refusal.answer();
-            let challenge = answer.headers().get(WWW_AUTHENTICATE);
+            let response = refusal.response();
+            let challenge = response.headers().get(WWW_AUTHENTICATE);
             let challenge = challenge.map(|it| it.to_str().expect("text").to_owned());
-            (answer.status().as_u16(), challenge)
+            (response.status().as_u16(), challenge)
         };
         assert_eq!(challenge(Refusal::Missing), (401, Some("Bearer".to_owned())));
         let expired = "Bearer error=\"invalid_token\", error_description=\"the token has expired\"";

@@ -1,5 +1,5 @@
-//! Several operations in one request: a JSON array of requests, answered by a JSON array of answers in the same
-//! order. Not part of any specification; clients such as Apollo's `BatchHttpLink` send it.
+//! Batches: several operations in one request. A JSON array of requests gets a JSON array of responses in the same
+//! order. No specification defines them; clients such as Apollo's `BatchHttpLink` send them.
 
 use std::sync::Arc;
 
@@ -10,60 +10,60 @@ use http::{HeaderMap, StatusCode};
 use plan::OperationKind;
 use prepare::OperationRequest;
 
-use super::answer::{self, Answer};
-use super::media::AnswerType;
+use super::media::ResponseFormat;
+use super::response::{self, Response};
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::operation::{self, Ready};
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
-/// Runs a batch. The answer is always 200: what is wrong with one operation stands in its place, and the others run.
-pub(crate) async fn answer(
+/// Runs a batch. The status is always 200: an operation that fails has its errors at its place, and the others run.
+pub(crate) async fn respond(
     router: &Arc<Router>,
     requests: &[OperationRequest],
     headers: &HeaderMap,
     from: (&Identity, ClientKey),
-    media: AnswerType,
-) -> Answer {
+    media: ResponseFormat,
+) -> Response {
     if media.stream().is_some() {
-        let message = "a batch is answered by JSON: ask with `Accept: application/json`";
+        let message = "the response to a batch is JSON: ask with `Accept: application/json`";
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
-        return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
+        return response::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
     router.metrics.batch(requests.len());
     let ready = join_all(requests.iter().map(|it| prepare(router, it, headers, from))).await;
-    let changes = |(ready, _): &Readied| ready.prepared.kind == OperationKind::Mutation;
-    // Who writes a mutation and a query behind it means the query to see what the mutation did.
-    let answers = if ready.iter().flatten().any(changes) {
-        let mut answers = Vec::with_capacity(ready.len());
+    let changes = |(ready, _): &PreparedOperation| ready.prepared.kind == OperationKind::Mutation;
+    // A client that puts a query behind a mutation expects the query to see the effect of the mutation.
+    let responses = if ready.iter().flatten().any(changes) {
+        let mut responses = Vec::with_capacity(ready.len());
         for ready in ready {
-            answers.push(run(router, ready).await);
+            responses.push(run(router, ready).await);
         }
-        answers
+        responses
     } else {
         join_all(ready.into_iter().map(|ready| run(router, ready))).await
     };
-    // Under `application/graphql-response+json` the body is one answer, and this is several.
-    answer::with_type(StatusCode::OK, AnswerType::Json.content_type(), array(&answers))
+    // Under `application/graphql-response+json` the body is one response, so a batch cannot have that type.
+    response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), array(&responses))
 }
 
-/// An operation that may run, with its trace if the client wants one.
-type Readied = (Ready, Option<RequestTrace>);
+/// An operation that is ready to run, with its trace if the client requested one.
+type PreparedOperation = (Ready, Option<RequestTrace>);
 
 async fn prepare(
     router: &Router,
     request: &OperationRequest,
     headers: &HeaderMap,
     (identity, address): (&Identity, ClientKey),
-) -> Result<Readied, Vec<GraphqlError>> {
+) -> Result<PreparedOperation, Vec<GraphqlError>> {
     let trace = RequestTrace::wanted(&router.config, headers);
     let (client_headers, identity) = (OfMessage(headers), identity.clone());
     let ready = operation::prepare_for(router, request, client_headers, identity, address).await?;
     Ok((ready, trace))
 }
 
-async fn run(router: &Arc<Router>, ready: Result<Readied, Vec<GraphqlError>>) -> Bytes {
+async fn run(router: &Arc<Router>, ready: Result<PreparedOperation, Vec<GraphqlError>>) -> Bytes {
     let outcome = match ready {
         Ok((ready, mut trace)) => {
             if let Some(trace) = &mut trace {
@@ -76,18 +76,18 @@ async fn run(router: &Arc<Router>, ready: Result<Readied, Vec<GraphqlError>>) ->
     outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)
 }
 
-/// The same error for each of `count` operations.
-pub(super) fn refused(count: usize, error: &GraphqlError) -> Answer {
-    let answer = execute::request_error(std::slice::from_ref(error)).bytes;
-    let answers = array(&vec![answer; count]);
-    answer::with_type(StatusCode::OK, AnswerType::Json.content_type(), answers)
+/// Returns a batch response with the same error for each of `count` operations.
+pub(super) fn refused(count: usize, error: &GraphqlError) -> Response {
+    let response = execute::request_error(std::slice::from_ref(error)).bytes;
+    let responses = array(&vec![response; count]);
+    response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), responses)
 }
 
-fn array(answers: &[Bytes]) -> Bytes {
-    let mut text = Vec::with_capacity(answers.iter().map(|it| it.len() + 1).sum::<usize>() + 1);
-    for (index, answer) in answers.iter().enumerate() {
+fn array(responses: &[Bytes]) -> Bytes {
+    let mut text = Vec::with_capacity(responses.iter().map(|it| it.len() + 1).sum::<usize>() + 1);
+    for (index, response) in responses.iter().enumerate() {
         text.push(if index == 0 { b'[' } else { b',' });
-        text.extend_from_slice(answer);
+        text.extend_from_slice(response);
     }
     text.push(b']');
     text.into()
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn answers_stand_in_an_array_in_their_order() {
-        let answers = [Bytes::from_static(b"{\"data\":1}"), Bytes::from_static(b"{\"data\":2}")];
-        assert_eq!(array(&answers), "[{\"data\":1},{\"data\":2}]");
-        assert_eq!(array(&answers[..1]), "[{\"data\":1}]");
+        let responses = [Bytes::from_static(b"{\"data\":1}"), Bytes::from_static(b"{\"data\":2}")];
+        assert_eq!(array(&responses), "[{\"data\":1},{\"data\":2}]");
+        assert_eq!(array(&responses[..1]), "[{\"data\":1}]");
     }
 }

@@ -6,14 +6,14 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
 
-/// Why a body was not read.
+/// The reason that a body was not read.
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// Over the limit; told from the header or met while reading.
+    /// The body is over the limit, according to its header or while it was read.
     TooLarge,
-    /// The client took too long to send it.
+    /// The client took too long to send the body.
     TooSlow,
-    /// The connection broke or the framing is wrong.
+    /// The connection broke, or the framing of the body is wrong.
     Broken(String),
 }
 
@@ -60,7 +60,7 @@ where
     Ok(whole.freeze())
 }
 
-/// The innermost reason: those around it only say that a body was being read.
+/// Returns the innermost error; the errors around it only state that a body was read.
 fn cause(mut error: &dyn std::error::Error) -> String {
     while let Some(source) = error.source() {
         error = source;
@@ -85,7 +85,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_comes_times_out() {
         let (_held, pieces) = tokio::sync::mpsc::channel(1);
-        let body = super::super::answer::AnswerBody::Stream(pieces);
+        let body = super::super::response::ResponseBody::Stream(pieces);
         assert!(matches!(read(body, 10, TIME).await, Err(BodyError::TooSlow)));
     }
 }

@@ -1,5 +1,5 @@
-//! The client of one HTTP connection, across its requests: the bytes of responses that it has not read, how many
-//! requests are served before other connections get a turn, and how many at the same time.
+//! The client of one HTTP connection across its requests: the bytes of responses that it has not read, the number of
+//! requests that are served before other connections get a turn, and the number that are served at the same time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,46 +10,47 @@ use bytes::Bytes;
 use execute::ClientKey;
 use tokio::sync::Notify;
 
-use super::answer::AnswerBody;
+use super::response::ResponseBody;
 use crate::byte_budget::{ByteAccount, CHARGED_BYTES_MIN};
 use crate::connections::ConnectionPermit;
 use crate::live::kept_operations::KeptTotal;
 use crate::router::Router;
 
-/// Requests of one connection that are served in one turn. A client that pipelines sends the next one with the first.
+/// The number of requests of one connection that are served in one turn. A client that pipelines sends the next request
+/// with the first.
 const REQUESTS_PER_TURN: u32 = 2;
 
-/// Requests of one connection of HTTP/2 that are served at the same time before the client has read a response. Each
-/// response that it reads makes it one more, so that a client that reads soon has as many as
-/// `http.http2.max_concurrent_streams`, and one that does not has these few responses in memory.
+/// The number of requests of an HTTP/2 connection that are served at the same time before the client has read a
+/// response. Each response that it reads adds one. A client that reads soon reaches
+/// `http.http2.max_concurrent_streams`; a client that does not read occupies memory for these few responses only.
 const UNPROVEN_REQUESTS_MAX: u32 = 8;
 
-/// See the module.
+/// The state of one client connection that its requests share.
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
     client: ClientKey,
     account: Arc<ByteAccount>,
-    /// Requests that began in this turn of the event loop.
+    /// The number of requests that began in this turn of the event loop.
     begun: Cell<u32>,
-    places: Arc<Places>,
-    /// The bytes that live subscriptions on all of its streams keep.
+    slots: Arc<RequestSlots>,
+    /// The bytes that live subscriptions on all streams of the connection keep.
     kept: Arc<KeptTotal>,
 }
 
-/// The places of one connection for requests that are served at the same time.
+/// The slots of one connection for requests that are served at the same time.
 #[derive(Debug, Default)]
-struct Places {
-    /// The number of requests that are served or have a response that has not been read.
+struct RequestSlots {
+    /// The number of requests that are served or have an unread response.
     taken: AtomicU32,
     /// The number of responses that were read to their end.
     read: AtomicU32,
     /// Notified when a request ends.
-    ended: Notify,
+    freed: Notify,
 }
 
-/// A request that is served, until its response has been read or is given up.
+/// The slot of a request, held until its response has been read or is given up.
 #[derive(Debug)]
-pub(crate) struct InFlight(Arc<Places>);
+pub(crate) struct InFlight(Arc<RequestSlots>);
 
 impl InFlight {
     /// Notes that the client has read the response.
@@ -61,13 +62,13 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::SeqCst);
-        // There is room for one more, or for two if the response was read: all that wait look.
-        self.0.ended.notify_waiters();
+        // One more request may be served, or two if the response was read, so all waiting requests check again.
+        self.0.freed.notify_waiters();
     }
 }
 
 impl ClientConnection {
-    /// The state of a connection that begins and has this permit.
+    /// Returns the state of a new connection with this permit.
     pub(crate) fn new(router: &Router, permit: &ConnectionPermit) -> Self {
         let client = permit.client();
         let account = router.response_bytes.open(client, router.config.http.response_queue_bytes);
@@ -75,37 +76,31 @@ impl ClientConnection {
     }
 
     fn of(client: ClientKey, account: Arc<ByteAccount>) -> Self {
-        Self {
-            client,
-            account,
-            begun: Cell::new(0),
-            places: Arc::default(),
-            kept: KeptTotal::new(),
-        }
+        Self { client, account, begun: Cell::new(0), slots: Arc::default(), kept: KeptTotal::new() }
     }
 
-    /// The client by its address.
+    /// Returns the client's key by its address.
     pub(crate) fn client(&self) -> ClientKey {
         self.client
     }
 
-    /// The bytes of responses that were not read.
+    /// Returns the account of the response bytes that the client has not read.
     pub(crate) fn account(&self) -> &Arc<ByteAccount> {
         &self.account
     }
 
-    /// The bytes that its live subscriptions keep.
+    /// Returns the total of the bytes that live subscriptions of the connection keep.
     pub(crate) fn kept(&self) -> &Arc<KeptTotal> {
         &self.kept
     }
 
-    /// Begins a turn: the event loop has served others since the last one.
+    /// Begins a turn: the event loop has served other connections since the last one.
     pub(crate) fn begin_turn(&self) {
         self.begun.set(0);
     }
 
-    /// Waits until a request of this connection may begin: after a few in one turn others go first, and while the
-    /// client leaves too much unread nothing begins.
+    /// Waits until a request of this connection may begin. After a few requests in one turn, other connections go
+    /// first. While the client leaves too many bytes unread, no request begins.
     pub(crate) async fn admit(&self) {
         if self.begun.get() >= REQUESTS_PER_TURN {
             tokio::task::yield_now().await;
@@ -116,49 +111,50 @@ impl ClientConnection {
         }
     }
 
-    /// Waits until one more request of a connection of HTTP/2 may be served beside the others.
-    async fn join(&self) -> InFlight {
-        let places = &self.places;
+    /// Waits until one more request of an HTTP/2 connection may be served beside the others.
+    async fn acquire_slot(&self) -> InFlight {
+        let slots = &self.slots;
         loop {
-            let mut ended = std::pin::pin!(places.ended.notified());
-            // Responses are freed on other threads, too: registered before the look, nothing is missed.
+            let mut ended = std::pin::pin!(slots.freed.notified());
+            // Responses are freed on other threads too. The registration comes before the check, so that no
+            // notification is missed.
             ended.as_mut().enable();
-            let read = places.read.load(Ordering::SeqCst);
-            // Only this thread takes places.
-            if places.taken.load(Ordering::SeqCst) < read.saturating_add(UNPROVEN_REQUESTS_MAX) {
-                places.taken.fetch_add(1, Ordering::SeqCst);
-                return InFlight(Arc::clone(places));
+            let read = slots.read.load(Ordering::SeqCst);
+            // Only this thread takes slots.
+            if slots.taken.load(Ordering::SeqCst) < read.saturating_add(UNPROVEN_REQUESTS_MAX) {
+                slots.taken.fetch_add(1, Ordering::SeqCst);
+                return InFlight(Arc::clone(slots));
             }
             ended.await;
         }
     }
 
-    /// As [`ClientConnection::charge`], for a body over HTTP/2: the request keeps its place until the body has been
+    /// Charges a body over HTTP/2 like [`ClientConnection::charge`]. The request keeps its slot until the body has been
     /// sent. The HTTP library takes the first piece of a body whether the client has room for it or not, so taking it
     /// does not show that the client reads.
-    pub(crate) fn charge_in_flight(&self, body: AnswerBody, in_flight: InFlight) -> AnswerBody {
+    pub(crate) fn charge_in_flight(&self, body: ResponseBody, in_flight: InFlight) -> ResponseBody {
         match self.charge(body) {
-            AnswerBody::Whole(body) if body.len() >= CHARGED_BYTES_MIN => {
-                AnswerBody::Whole(Bytes::from_owner(SentBody { body, in_flight }))
+            ResponseBody::Whole(body) if body.len() >= CHARGED_BYTES_MIN => {
+                ResponseBody::Whole(Bytes::from_owner(SentBody { body, in_flight }))
             }
             body => {
-                // Small, or a stream of events that stays for long.
+                // The body is small, or a stream of events that stays open for long.
                 in_flight.note_read();
                 body
             }
         }
     }
 
-    /// A body that counts for the connection until it has been sent.
-    pub(crate) fn charge(&self, body: AnswerBody) -> AnswerBody {
+    /// Returns a body that is charged to the connection until it has been sent.
+    pub(crate) fn charge(&self, body: ResponseBody) -> ResponseBody {
         match body {
-            AnswerBody::Whole(bytes) => AnswerBody::Whole(self.account.charged(bytes)),
+            ResponseBody::Whole(bytes) => ResponseBody::Whole(self.account.charged(bytes)),
             body => body,
         }
     }
 }
 
-/// The owner of a body that keeps the place of its request.
+/// The owner of a body that holds the slot of its request.
 struct SentBody {
     body: Bytes,
     in_flight: InFlight,
@@ -172,7 +168,7 @@ impl AsRef<[u8]> for SentBody {
 
 impl Drop for SentBody {
     fn drop(&mut self) {
-        // Sent, or given up: the memory is free either way.
+        // The body was sent or given up; its memory is free either way.
         self.in_flight.note_read();
     }
 }
@@ -181,38 +177,38 @@ impl Drop for SentBody {
 #[derive(Debug)]
 pub(crate) struct ClientRequest {
     connection: Rc<ClientConnection>,
-    /// Others of the connection may be served at the same time.
+    /// True if other requests of the connection may be served at the same time.
     is_multiplexed: bool,
     in_flight: RefCell<Option<InFlight>>,
 }
 
 impl ClientRequest {
-    /// A request over HTTP/1.1, the only one of its connection that is served now.
+    /// Returns a request over HTTP/1.1, the only one of its connection that is served now.
     pub(crate) fn alone(connection: &Rc<ClientConnection>) -> Self {
         let connection = Rc::clone(connection);
         Self { connection, is_multiplexed: false, in_flight: RefCell::default() }
     }
 
-    /// A request over HTTP/2, beside others.
+    /// Returns a request over HTTP/2, beside others.
     pub(crate) fn multiplexed(connection: &Rc<ClientConnection>) -> Self {
         Self { is_multiplexed: true, ..Self::alone(connection) }
     }
 
-    /// Its connection.
+    /// Returns the connection of the request.
     pub(crate) fn connection(&self) -> &ClientConnection {
         &self.connection
     }
 
-    /// Waits until the request may be worked on. Its body has been read by then: what an unread body takes of the flow
-    /// control of the connection, the requests that are served could wait for.
+    /// Waits until the request may be processed. Its body has been read by then: an unread body would occupy the flow
+    /// control window of the connection, and the requests in progress could wait for that window.
     pub(crate) async fn begin_work(&self) {
         if self.is_multiplexed {
-            let place = self.connection.join().await;
+            let place = self.connection.acquire_slot().await;
             self.in_flight.replace(Some(place));
         }
     }
 
-    /// The place of a request that has been worked on, for its response.
+    /// Returns the slot of a request that has been processed, for its response.
     pub(crate) fn take_in_flight(&self) -> Option<InFlight> {
         self.in_flight.take()
     }
@@ -243,20 +239,20 @@ mod tests {
     fn a_client_gets_more_requests_at_the_same_time_for_each_response_that_it_reads() {
         let connection = connection();
         let mut served: Vec<InFlight> =
-            (0..UNPROVEN_REQUESTS_MAX).filter_map(|_| polled(connection.join())).collect();
+            (0..UNPROVEN_REQUESTS_MAX).filter_map(|_| polled(connection.acquire_slot())).collect();
         assert_eq!(served.len() as u32, UNPROVEN_REQUESTS_MAX);
-        assert!(polled(connection.join()).is_none());
-        // Given up: its place is free, and no other is added.
+        assert!(polled(connection.acquire_slot()).is_none());
+        // The response is given up: its slot is free, and no slot is added.
         served.pop();
-        served.extend(polled(connection.join()));
-        assert!(polled(connection.join()).is_none());
+        served.extend(polled(connection.acquire_slot()));
+        assert!(polled(connection.acquire_slot()).is_none());
         let first = served.pop().expect("some are served");
         first.note_read();
         drop(first);
-        served.extend(polled(connection.join()));
-        served.extend(polled(connection.join()));
+        served.extend(polled(connection.acquire_slot()));
+        served.extend(polled(connection.acquire_slot()));
         assert_eq!(served.len() as u32, UNPROVEN_REQUESTS_MAX + 1);
-        assert!(polled(connection.join()).is_none());
+        assert!(polled(connection.acquire_slot()).is_none());
     }
 
     #[tokio::test]
@@ -271,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn while_too_much_is_unread_nothing_begins() {
+    fn no_request_begins_while_too_many_bytes_are_unread() {
         let connection = connection();
-        let body = connection.charge(AnswerBody::Whole(vec![0; 2 << 10].into()));
+        let body = connection.charge(ResponseBody::Whole(vec![0; 2 << 10].into()));
         assert!(polled(connection.admit()).is_none());
         drop(body);
         assert!(polled(connection.admit()).is_some());

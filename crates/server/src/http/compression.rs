@@ -1,4 +1,4 @@
-//! Compressed bodies, both ways: answers for clients that take them, requests that come so.
+//! Compressed bodies, both ways: responses for clients that accept them, and requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -12,19 +12,20 @@ use http::header::{
 };
 use tokio::sync::Semaphore;
 
-use super::answer::{Answer, AnswerBody};
+use super::response::{Response, ResponseBody};
 use crate::config::Compression;
 use crate::offload::{INLINE_BYTES_MAX, NotDone, Offload};
 
-/// Bodies from here on are compressed on the blocking pool: at some 100 MB/s this much is 160 µs, in which a core
-/// answers nobody else. Handing it over and back costs some 20.
+/// The size from which bodies are compressed on the blocking pool. At about 100 MB/s this size takes 160 µs, during
+/// which a worker serves no other client. The handover to the pool and back costs about 20 µs.
 const BLOCKING_BYTES_MIN: usize = 16 << 10;
 
-/// Compresses answers, as far as there are CPUs for it.
+/// Compresses responses as far as CPUs are free for it.
 #[derive(Debug)]
 pub(crate) struct Compressor {
     settings: Compression,
-    /// Large bodies at once. More would only take CPUs from the cores and threads from the system.
+    /// Permits for large bodies that are compressed at the same time. More would only take CPUs from the workers and
+    /// threads from the system.
     room: Semaphore,
     before: AtomicU64,
     after: AtomicU64,
@@ -32,7 +33,7 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    /// For so many cores.
+    /// Returns a compressor for a router with `cores` workers.
     pub(crate) fn new(settings: Compression, cores: usize) -> Self {
         Self {
             settings,
@@ -43,7 +44,7 @@ impl Compressor {
         }
     }
 
-    /// What the client of a request with these headers takes.
+    /// Returns the codings that the client of a request with these headers accepts.
     pub(crate) fn wanted(&self, headers: &HeaderMap) -> Preference {
         if !self.settings.enabled || !headers.contains_key(ACCEPT_ENCODING) {
             return Preference { coding: None, identity: true };
@@ -52,24 +53,24 @@ impl Compressor {
         coding::negotiate(values.filter_map(|value| value.to_str().ok()))
     }
 
-    /// Compresses `answer` if its client wants that and it is worth it.
-    pub(crate) async fn compress(&self, wanted: Preference, answer: &mut Answer) {
-        let AnswerBody::Whole(body) = answer.body() else { return };
+    /// Compresses `response` if its client accepts that and it is worth it.
+    pub(crate) async fn compress(&self, wanted: Preference, response: &mut Response) {
+        let ResponseBody::Whole(body) = response.body() else { return };
         if !self.settings.enabled
             || body.len() < self.settings.min_size
-            || !is_fit(answer.headers())
+            || !is_fit(response.headers())
         {
             return;
         }
         let body = body.clone();
-        answer.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
+        response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
         let Some(coding) = wanted.coding else { return };
         let length = body.len();
         let compressed = if length < BLOCKING_BYTES_MIN {
             coding::compress(coding, &body)
         } else {
             let room = match wanted.identity {
-                // When all CPUs compress already, the answer is there sooner as it is.
+                // While all CPUs compress, an uncompressed response arrives sooner.
                 true => self.room.try_acquire().ok(),
                 false => self.room.acquire().await.ok(),
             };
@@ -78,27 +79,28 @@ impl Compressor {
                 return;
             };
             let work = tokio::task::spawn_blocking(move || coding::compress(coding, &body));
-            // A panic there has been reported by its own hook; the client gets the body as it is.
+            // A panic there was reported by its own hook; the client gets the uncompressed body.
             work.await.ok().flatten()
         };
         let Some(compressed) = compressed else { return };
         self.before.fetch_add(length as u64, Ordering::Relaxed);
         self.after.fetch_add(compressed.len() as u64, Ordering::Relaxed);
-        *answer.body_mut() = AnswerBody::Whole(compressed.into());
-        answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        *response.body_mut() = ResponseBody::Whole(compressed.into());
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     }
 
-    /// Bytes of answers before they were compressed, bytes after, and answers left as they were for want of a CPU.
+    /// Returns the bytes of responses before compression, the bytes after it, and the number of responses that were
+    /// left uncompressed because no CPU was free.
     pub(crate) fn counters(&self) -> [u64; 3] {
         [&self.before, &self.after, &self.skipped].map(|it| it.load(Ordering::Relaxed))
     }
 }
 
-/// What almost every answer says about caching.
+/// The value of `cache-control` in almost every response.
 const NO_STORE: &str = "no-store";
 
-/// Text that nobody has compressed yet, and that may be changed on its way (RFC 9110, section 7.7). Files of the page
-/// (they have a tag) see to themselves.
+/// True if the response is uncompressed text that may be changed on its way (RFC 9110, section 7.7). Files of the page,
+/// which have an `etag`, bring their own compressed form.
 fn is_fit(headers: &HeaderMap) -> bool {
     let is_text = headers.get(CONTENT_TYPE).is_some_and(|value| {
         [&b"application/json"[..], b"application/graphql-response+json", b"text/"]
@@ -112,10 +114,10 @@ fn is_fit(headers: &HeaderMap) -> bool {
     is_text && !is_fixed && !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(ETAG)
 }
 
-/// How the body of a request comes.
+/// Returns the coding of a request body.
 ///
 /// # Errors
-/// In a way that we do not know, or in several on top of each other.
+/// The coding is not supported, or there are several on top of each other.
 pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
     let mut coding = None;
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -124,7 +126,7 @@ pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
             if name.is_empty() || name.eq_ignore_ascii_case("identity") {
                 continue;
             }
-            // Each one more would multiply what a few bytes can cost.
+            // Each further coding would multiply the cost that a few bytes can cause.
             if coding.is_some() {
                 return Err(());
             }
@@ -134,10 +136,10 @@ pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
     Ok(coding)
 }
 
-/// Bodies of requests that expand to no more are expanded where they are, in some 50 µs.
+/// The maximum expanded size of a request body that is expanded on the worker itself, which takes about 50 µs.
 const INLINE_EXPANDED_BYTES_MAX: usize = 16 << 10;
 
-/// How large the expanded body of a request may be.
+/// The maximum size of an expanded request body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpansionBounds {
     /// `limits.body`
@@ -146,28 +148,29 @@ pub(crate) struct ExpansionBounds {
     pub(crate) ratio_max: u32,
 }
 
-/// Why the body of a request was not expanded.
+/// The reason that a request body was not expanded.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum NotExpanded {
-    /// It expands to more than so many bytes, `limits.body`.
+    /// The body expands to more than this number of bytes, `limits.body`.
     TooLarge(usize),
-    /// It expands to more than so many bytes, which is too much for its size (`limits.body_expansion_ratio`).
+    /// The body expands to more than this number of bytes, which is too much for its size
+    /// (`limits.body_expansion_ratio`).
     TooDense(usize),
-    /// It is not of its coding.
+    /// The body is not valid in its coding.
     Broken(ExpandError),
-    /// There was no room to do it.
+    /// There was no room to expand the body.
     NotDone(NotDone),
 }
 
 impl ExpansionBounds {
-    /// The size to which a body of so many bytes may expand; [`INLINE_BYTES_MAX`] for small ones.
+    /// Returns the size to which a body of `body` bytes may expand: at least [`INLINE_BYTES_MAX`].
     fn bytes_for(self, body: usize) -> usize {
         let dense = body.saturating_mul(self.ratio_max as usize).max(INLINE_BYTES_MAX);
         dense.min(self.bytes_max)
     }
 }
 
-/// Expands the body of a request: here if the expanded body is small, otherwise away from the event loop.
+/// Expands a request body: on the worker if the expanded body is small, otherwise on the blocking pool.
 ///
 /// # Errors
 /// See [`NotExpanded`].
@@ -190,7 +193,7 @@ pub(crate) async fn expand(
     };
     if body.len() <= inline {
         let expanded = coding::expand(coding, &body, inline);
-        // How large it becomes is known only by trying.
+        // The expanded size is known only after the attempt.
         if inline == limit || !matches!(expanded, Err(ExpandError::TooLarge(_))) {
             return outcome(expanded);
         }
@@ -205,7 +208,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::http::answer;
+    use crate::http::response;
     use http::StatusCode;
 
     const JSON: &str = "application/json; charset=utf-8";
@@ -218,22 +221,22 @@ mod tests {
     async fn compressed(
         compressor: &Compressor,
         accepted: &'static str,
-        mut answer: Answer,
+        mut response: Response,
     ) -> (Option<HeaderValue>, usize, Option<HeaderValue>) {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
-        compressor.compress(compressor.wanted(&headers), &mut answer).await;
-        let AnswerBody::Whole(body) = answer.body() else { panic!("a stream") };
-        let header = |name| answer.headers().get(name).cloned();
+        compressor.compress(compressor.wanted(&headers), &mut response).await;
+        let ResponseBody::Whole(body) = response.body() else { panic!("a stream") };
+        let header = |name| response.headers().get(name).cloned();
         (header(CONTENT_ENCODING), body.len(), header(VARY))
     }
 
-    fn body(length: usize) -> Answer {
-        answer::with_type(StatusCode::OK, JSON, vec![b'a'; length].into())
+    fn body(length: usize) -> Response {
+        response::with_type(StatusCode::OK, JSON, vec![b'a'; length].into())
     }
 
     #[tokio::test]
-    async fn large_text_is_compressed_for_who_takes_it() {
+    async fn large_text_is_compressed_for_clients_that_accept_it() {
         let compressor = compressor(1000);
         let vary = Some(HeaderValue::from_static("accept-encoding"));
         for length in [1000, 100_000] {
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_text_or_must_not_be_changed_goes_as_it_is() {
+    async fn responses_that_are_not_text_or_must_not_be_changed_stay_uncompressed() {
         let compressor = compressor(10);
         let mut fixed = body(100);
         fixed
@@ -254,22 +257,22 @@ mod tests {
             .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
         let mut done = body(100);
         done.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
-        let image = answer::with_type(StatusCode::OK, "image/png", vec![b'a'; 100].into());
-        for answer in [fixed, image] {
-            assert_eq!(compressed(&compressor, "gzip", answer).await, (None, 100, None));
+        let image = response::with_type(StatusCode::OK, "image/png", vec![b'a'; 100].into());
+        for response in [fixed, image] {
+            assert_eq!(compressed(&compressor, "gzip", response).await, (None, 100, None));
         }
         let br = Some(HeaderValue::from_static("br"));
         assert_eq!(compressed(&compressor, "gzip", done).await, (br, 100, None));
     }
 
     #[tokio::test]
-    async fn where_all_cpus_compress_already_an_answer_goes_as_it_is() {
+    async fn a_response_stays_uncompressed_while_all_cpus_compress() {
         let compressor = compressor(1000);
         let _taken = compressor.room.try_acquire().expect("one");
         let (coding, length, _) = compressed(&compressor, "gzip", body(100_000)).await;
         assert_eq!((coding, length, compressor.counters()), (None, 100_000, [0, 0, 1]));
         let (coding, ..) = compressed(&compressor, "gzip", body(1000)).await;
-        assert!(coding.is_some(), "small ones need no room");
+        assert!(coding.is_some(), "small bodies need no permit");
     }
 
     #[test]
@@ -306,7 +309,7 @@ mod tests {
                 (size, expand(offload, whose, Coding::Gzip, body, bounds).await.map(|it| it.len()))
             }
         };
-        // Some bytes of gzip; far more than a hundredfold, and below the floor.
+        // A few bytes of gzip: far more than a hundredfold, and below the floor.
         assert_eq!(expand(vec![b'1'; INLINE_BYTES_MAX]).await.1, Ok(INLINE_BYTES_MAX));
         let (size, outcome) = expand(vec![b'1'; 1 << 20]).await;
         assert_eq!(outcome, Err(NotExpanded::TooDense(100 * size)));

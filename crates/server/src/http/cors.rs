@@ -1,57 +1,56 @@
-//! Cross-origin resource sharing (Fetch standard, section 3.2): which pages of other origins may use
-//! the endpoint. Off unless `cors.origins` names some.
+//! Cross-origin resource sharing (Fetch standard, section 3.2): the pages of other origins that may use the endpoint.
+//! All cross-origin checks are in this module. No origin is allowed unless `cors.origins` lists it.
 
 use std::time::Instant;
 
+use execute::{ErrorCode, GraphqlError};
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, COOKIE, HeaderValue, ORIGIN, VARY,
+    AUTHORIZATION, COOKIE, HeaderValue, ORIGIN, VARY,
 };
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 
-use super::answer::{self, Answer};
+use super::media::ResponseFormat;
+use super::response::{self, Response};
 use crate::config::Cors;
 use crate::log_limit::LogLimit;
 
-/// How long a browser may remember a preflight, in seconds: two hours, the most that browsers keep.
+/// The time for which a browser may remember a preflight, in seconds: two hours, the most that browsers keep.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("7200");
 
-/// The answer to a preflight request, if this is one.
-pub(crate) fn preflight(method: &Method, headers: &HeaderMap) -> Option<Answer> {
-    if method != Method::OPTIONS || !headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
-        return None;
-    }
-    let mut answer = answer::empty(StatusCode::NO_CONTENT);
-    let out = answer.headers_mut();
+/// Returns the response to a preflight request with these headers; [`apply`] completes it.
+pub(crate) fn preflight_response(headers: &HeaderMap) -> Response {
+    let mut response = response::empty(StatusCode::NO_CONTENT);
+    let out = response.headers_mut();
     out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
     if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         out.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
     }
     out.insert(ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
-    Some(answer)
+    response
 }
 
 /// Adds the headers that an allowed origin needs to read `answer`, and removes from a preflight those that others must
 /// not see. `"*"` never allows credentials: only an origin that is listed by name may send them.
-pub(crate) fn apply(cors: &Cors, origin: Option<&HeaderValue>, answer: &mut Answer) {
+pub(crate) fn apply(cors: &Cors, origin: Option<&HeaderValue>, response: &mut Response) {
     if cors.origins.is_empty() {
-        remove(answer, origin);
+        remove(response, origin);
         return;
     }
-    answer.headers_mut().append(VARY, HeaderValue::from(ORIGIN));
+    response.headers_mut().append(VARY, HeaderValue::from(ORIGIN));
     let named = origin.filter(|origin| is_listed(cors, origin.as_bytes()));
     match named {
         Some(origin) => {
-            let headers = answer.headers_mut();
+            let headers = response.headers_mut();
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
         None if allows_any(cors) && origin.is_some() => {
             let wildcard = HeaderValue::from_static("*");
-            answer.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, wildcard);
+            response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, wildcard);
         }
-        None => remove(answer, origin),
+        None => remove(response, origin),
     }
 }
 
@@ -68,26 +67,26 @@ fn allows_any(cors: &Cors) -> bool {
 /// The entry of `cors.origins` for all origins.
 const ANY: &str = "*";
 
-/// Longer origins are cut in logs.
+/// The length of an origin in a log line; longer ones are cut.
 const ORIGIN_CHARS_LOGGED: usize = 200;
 
 /// Writes a log line about a page that may not use the endpoint.
-fn log_refusal(what: &'static str, origin: Option<&HeaderValue>) {
+fn log_refusal(request: &'static str, origin: Option<&HeaderValue>) {
     static LIMIT: LogLimit = LogLimit::new();
     let Some(suppressed) = LIMIT.admit(Instant::now()) else { return };
     let origin = origin.map_or("none".into(), |it| String::from_utf8_lossy(it.as_bytes()));
     let origin: String = origin.chars().take(ORIGIN_CHARS_LOGGED).collect();
     tracing::warn!(
         ?origin,
-        what,
+        what = request,
         suppressed,
         "a web page of another origin is refused; if it is yours, list its origin in `cors.origins`"
     );
 }
 
-fn remove(answer: &mut Answer, origin: Option<&HeaderValue>) {
-    let headers = answer.headers_mut();
-    // Every answer to a preflight has this one.
+fn remove(response: &mut Response, origin: Option<&HeaderValue>) {
+    let headers = response.headers_mut();
+    // Every response to a preflight has this header.
     if headers.remove(ACCESS_CONTROL_ALLOW_METHODS).is_some() {
         log_refusal("preflight", origin);
         headers.remove(ACCESS_CONTROL_ALLOW_HEADERS);
@@ -95,23 +94,55 @@ fn remove(answer: &mut Answer, origin: Option<&HeaderValue>) {
     }
 }
 
+/// A request that pages of other origins can send without a preflight, and that has an effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CrossOriginAccess {
+    /// A WebSocket handshake.
+    WebSocket,
+    /// A GET request to the endpoint.
+    Get,
+}
+
+/// Returns the response to a request that a page of a forbidden origin has sent; `None` if the request is allowed.
+pub(crate) fn refusal(
+    cors: &Cors,
+    access: CrossOriginAccess,
+    headers: &HeaderMap,
+) -> Option<Response> {
+    match access {
+        CrossOriginAccess::WebSocket if !may_connect(cors, headers) => Some(response::text(
+            StatusCode::FORBIDDEN,
+            "this origin may not connect: it is neither this host nor listed in `cors.origins` (\"*\" is for requests \
+             without cookies)\n",
+        )),
+        CrossOriginAccess::Get if !may_get(cors, headers) => {
+            let message = "pages of this origin may not use the endpoint: it is neither this host nor listed in \
+                           `cors.origins` (\"*\" is for requests without cookies)";
+            let error = GraphqlError::new(ErrorCode::BadRequest, message);
+            Some(response::refused(StatusCode::FORBIDDEN, &[error], ResponseFormat::Json))
+        }
+        CrossOriginAccess::WebSocket | CrossOriginAccess::Get => None,
+    }
+}
+
 /// True if a WebSocket may be opened by a request with these headers. Browsers do not apply the same-origin policy to
 /// WebSockets, so the server has to. A request without `Origin` is not from a browser, and a page of this very host may
 /// connect. Browsers send cookies with every handshake, so `"*"` allows only a handshake without credentials.
 pub(crate) fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
-    let may = may_come_from(cors, headers);
-    if !may {
+    let is_allowed = is_allowed_origin(cors, headers);
+    if !is_allowed {
         log_refusal("websocket", headers.get(ORIGIN));
     }
-    may
+    is_allowed
 }
 
-fn may_come_from(cors: &Cors, headers: &HeaderMap) -> bool {
+fn is_allowed_origin(cors: &Cors, headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(text) = origin.to_str() else { return false };
     let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let same = text.split_once("://").is_some_and(|(_, authority)| Some(authority) == host);
-    same || is_listed(cors, text.as_bytes())
+    let is_same_host = text.split_once("://").is_some_and(|(_, authority)| Some(authority) == host);
+    is_same_host
+        || is_listed(cors, text.as_bytes())
         || allows_any(cors) && !has_ambient_credentials(headers)
 }
 
@@ -126,26 +157,26 @@ fn has_ambient_credentials(headers: &HeaderMap) -> bool {
     headers.contains_key(COOKIE) || headers.get_all(AUTHORIZATION).iter().any(is_ambient)
 }
 
-/// May this GET come in? Foreign pages can send it without a preflight, by an image or an `EventSource`, with
-/// the cookies of whoever looks at them. They could not read the answer, but the operation would run, and a
-/// stream stay open. (POST is safe: its content type needs a preflight.)
+/// True if a GET request with these headers is allowed. Pages of other origins can send it without a preflight, by an
+/// image or an `EventSource`, with the cookies of their reader. They could not read the response, but the operation
+/// would run, or a stream stay open. (POST is safe: its content type needs a preflight.)
 ///
-/// Browsers say where a request comes from by `Origin`, or where they leave that out by `Sec-Fetch-Site`
-/// (Fetch Metadata). Following a link is fine: the reader sees the answer, and not the page with the link.
-pub(crate) fn may_get(cors: &Cors, headers: &HeaderMap) -> bool {
+/// Browsers name the origin of a request in `Origin`, or where they leave that out in `Sec-Fetch-Site` (Fetch
+/// Metadata). Following a link is allowed: the response goes to the reader and not to the page with the link.
+fn may_get(cors: &Cors, headers: &HeaderMap) -> bool {
     let is = |name, value: &[u8]| headers.get(name).is_some_and(|it: &HeaderValue| it == value);
-    let may = if headers.contains_key(ORIGIN) {
-        may_come_from(cors, headers)
+    let is_allowed = if headers.contains_key(ORIGIN) {
+        is_allowed_origin(cors, headers)
     } else {
         let foreign = is("sec-fetch-site", b"cross-site") || is("sec-fetch-site", b"same-site");
         !foreign
             || is("sec-fetch-mode", b"navigate")
             || allows_any(cors) && !has_ambient_credentials(headers)
     };
-    if !may {
+    if !is_allowed {
         log_refusal("get", headers.get(ORIGIN));
     }
-    may
+    is_allowed
 }
 
 #[cfg(test)]
@@ -169,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_foreign_page_embeds_is_refused_and_a_link_followed_is_not() {
+    fn embedding_by_a_foreign_page_is_refused_and_following_a_link_is_not() {
         let cors = Cors { origins: vec!["https://app.example".into()] };
         let may = |pairs: &[(&'static str, &'static str)]| {
             let headers = pairs.iter().map(|&(name, value)| {
@@ -220,24 +251,24 @@ mod tests {
     }
 
     #[test]
-    fn any_origin_may_read_answers_and_send_no_credentials() {
+    fn any_origin_may_read_responses_and_send_no_credentials() {
         let cors = Cors { origins: vec!["*".into()] };
         for origin in ["https://other.example", "*", "null"] {
-            let mut answer = answer::empty(StatusCode::OK);
-            apply(&cors, Some(&HeaderValue::from_static(origin)), &mut answer);
-            let allowed = answer.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN);
+            let mut response = response::empty(StatusCode::OK);
+            apply(&cors, Some(&HeaderValue::from_static(origin)), &mut response);
+            let allowed = response.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN);
             assert_eq!(allowed, Some(&HeaderValue::from_static("*")));
-            assert!(!answer.headers().contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS), "{origin}");
+            assert!(!response.headers().contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS), "{origin}");
         }
     }
 
     #[test]
-    fn only_allowed_origins_may_read_answers() {
+    fn only_allowed_origins_may_read_responses() {
         let cors = Cors { origins: vec!["https://app.example".into()] };
         let allowed = |origin: &'static str| {
-            let mut answer = answer::empty(StatusCode::OK);
-            apply(&cors, headers(origin).get(ORIGIN), &mut answer);
-            answer.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN).cloned()
+            let mut response = response::empty(StatusCode::OK);
+            apply(&cors, headers(origin).get(ORIGIN), &mut response);
+            response.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN).cloned()
         };
         assert_eq!(
             allowed("https://app.example"),

@@ -1,19 +1,18 @@
-//! Where a request ends: said in one way that everybody reads alike.
+//! The end of a request: all readers on its way must find the same one.
 //!
 //! The HTTP library refuses conflicting lengths and broken chunks. It accepts any list of transfer codings that ends
-//! with `chunked`, though it undoes only that one; another reader on the way may see another end.
+//! with `chunked`, although it decodes only that one; another reader on the way may find another end.
 
 use http::header::TRANSFER_ENCODING;
 use http::{Request, Version};
 
-/// Checks what a request says about its end.
+/// Checks how a request marks its end.
 ///
 /// # Errors
-/// Says what is wrong: the request is to be answered with status 400, and its connection closed (RFC 9112,
-/// section 6.1).
-pub(crate) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
+/// The defect. The response has status 400, and the connection closes (RFC 9112, section 6.1).
+pub(crate) fn check_framing<B>(request: &Request<B>) -> Result<(), &'static str> {
     if request.version() >= Version::HTTP_2 {
-        // There it is a malformed request, which the library resets.
+        // In HTTP/2 such a request is malformed, and the library resets it.
         return Ok(());
     }
     let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
@@ -45,7 +44,7 @@ mod tests {
                 builder = builder.header(TRANSFER_ENCODING, *coding);
             }
             let request = builder.body(()).expect("a request");
-            assert_eq!(check(&request).is_ok(), is_fine, "{codings:?}");
+            assert_eq!(check_framing(&request).is_ok(), is_fine, "{codings:?}");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! HTTP/2 on one connection (RFC 9113): its limits, when it is idle, and streams whose client takes nothing.
+//! HTTP/2 on one connection (RFC 9113): its limits, its idle timeout, and streams whose client reads nothing.
 //!
-//! The HTTP library bounds what it keeps of a connection, but lets a stream wait for ever: while one stream's window
-//! stays shut the socket goes on, so [`super::patient`] sees nothing. Each stream is therefore a task of its own that
-//! [`watch`] ends when nothing of its answer has been taken for too long, which resets the stream. The same place
-//! counts streams that clients open and cancel at once (CVE-2023-44487), and what a connection weighs on its core.
+//! The HTTP library bounds the data that it keeps for a connection, but lets a stream wait for ever: while the window
+//! of one stream is closed the socket works, so [`super::write_timeout`] notices nothing. Each stream is therefore a
+//! task of its own, which [`watch`] ends if the client has read nothing of its response for too long; this resets the
+//! stream. The module also counts streams that clients open and cancel at once (CVE-2023-44487), and the load of a
+//! connection on its worker.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -23,47 +24,50 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
-use super::answer::{self, Answer, AnswerBody};
 use super::client_connection::{ClientConnection, ClientRequest, InFlight};
-use super::media::AnswerType;
+use super::media::ResponseFormat;
 use super::paced_body::PacedBody;
-use super::patient::is_stall;
 use super::pipeline;
+use super::response::{self, Response, ResponseBody};
 use super::stream::ClientStream;
+use super::write_timeout::is_stall;
 use crate::connections::ConnectionPermit;
 use crate::cores;
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 
-/// What a client may send ahead on one stream. A body at the default `limits.body` takes eight round trips.
+/// The number of bytes that a client may send ahead on one stream. A body at the default `limits.body` takes eight
+/// round trips.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
-/// What a client may send ahead on all streams together.
+/// The number of bytes that a client may send ahead on all streams together.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
-/// Streams that were reset before we saw them, and that may wait for being seen; beyond that the connection ends.
+/// The maximum number of streams that wait to be accepted although their client has reset them; with more, the
+/// connection ends.
 const RESET_STREAMS_WAITING_MAX: usize = 20;
 
-/// Errors of a client that we answer by a reset; beyond that the connection ends (CVE-2025-8671).
+/// The maximum number of streams that the router resets because of errors of the client; with more, the connection ends
+/// (CVE-2025-8671).
 const ERROR_RESETS_MAX: usize = 256;
 
-/// Requests that a client may cancel before they are answered, unless it waits for as many others. A page that a
-/// reader leaves cancels some dozens.
+/// The number of requests that a client may cancel before their response, beyond the number of those that it lets the
+/// router finish. A page whose reader leaves cancels a few dozen.
 const CANCELLED_MAX: u64 = 200;
 
-/// An answer goes to the HTTP library in pieces of this size: it keeps what it has been given, window or not, and
-/// each piece that is taken is a sign of life. As large as a frame.
+/// The size of the pieces in which a response is passed to the HTTP library, the size of a frame. The library keeps the
+/// bytes that it has, whether the window is open or not, and each piece that it takes is a sign of life.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Serves HTTP/2 on `stream` to its end.
 pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &ConnectionPermit) {
     let mut shutdown = router.shutdown.clone();
     let http = &router.config.http;
-    let streams = Streams(Rc::new(State {
+    let streams = Streams(Rc::new(StreamsState {
         router: Arc::clone(&router),
         open: Cell::new(0),
         idle_since: Cell::new(Instant::now()),
-        answered: Cell::new(0),
+        responded: Cell::new(0),
         cancelled: Cell::new(0),
         abused: Notify::new(),
     }));
@@ -71,10 +75,10 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
     let service = service_fn(|request| {
         let (router, client) = (Arc::clone(&router), Rc::clone(&client));
         async move {
-            let whose = ClientRequest::multiplexed(&client);
-            let answer = handle(&router, &whose, request).await;
-            let in_flight = whose.take_in_flight();
-            Ok::<_, Infallible>(answer.map(|body| StreamBody::new(body, &client, in_flight)))
+            let client_request = ClientRequest::multiplexed(&client);
+            let response = handle(&router, &client_request, request).await;
+            let in_flight = client_request.take_in_flight();
+            Ok::<_, Infallible>(response.map(|body| StreamBody::new(body, &client, in_flight)))
         }
     });
     let header_bytes = u32::try_from(http.max_header_size).unwrap_or(u32::MAX);
@@ -90,36 +94,37 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
         .keep_alive_timeout(http.http2.ping_interval)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let mut ending = false;
+    let mut is_draining = false;
     let result = loop {
-        let patience = if ending { http.stall_timeout } else { http.header_timeout };
-        let idle_until = streams.0.idle_since() + patience;
+        let timeout = if is_draining { http.stall_timeout } else { http.header_timeout };
+        let idle_until = streams.0.idle_since() + timeout;
         tokio::select! {
             result = connection.as_mut() => break result,
-            _ = shutdown.wait_for(|stop| *stop), if !ending => {
-                // Ends when the streams that are open have their answers.
+            _ = shutdown.wait_for(|stop| *stop), if !is_draining => {
+                // Ends when the open streams have their responses.
                 connection.as_mut().graceful_shutdown();
-                ending = true;
+                is_draining = true;
             }
             () = tokio::time::sleep_until(idle_until) => {
-                if streams.0.idle_since() + patience > Instant::now() {
+                if streams.0.idle_since() + timeout > Instant::now() {
                     continue;
                 }
-                if ending {
-                    // Answers of less than a piece that nobody takes: the HTTP library would wait for ever.
+                if is_draining {
+                    // The remaining responses are shorter than a piece and not read: the HTTP library would wait for
+                    // ever.
                     router.metrics.timeout(TimeoutPhase::stall);
                     return;
                 }
                 connection.as_mut().graceful_shutdown();
                 streams.0.idle_since.set(Instant::now());
-                ending = true;
+                is_draining = true;
             }
             () = client.account().evicted() => {
                 tracing::debug!("a connection with unread responses is closed: there are too many");
                 return;
             }
             () = streams.0.abused.notified() => {
-                tracing::debug!("a client opens streams only to cancel them; its connection is closed");
+                tracing::debug!("a connection is closed because its client opens streams only to cancel them");
                 return;
             }
         }
@@ -136,46 +141,48 @@ async fn handle(
     router: &Arc<Router>,
     client: &ClientRequest,
     request: Request<Incoming>,
-) -> Answer {
+) -> Response {
     let max = usize::from(router.config.http.max_headers);
     if request.headers().len() > max {
         let message = format!("the request has more than {max} headers (`http.max_headers`)");
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        let answer = answer::refused(status, &[error], AnswerType::Json);
+        let response = response::refused(status, &[error], ResponseFormat::Json);
         router.metrics.answer(status);
-        return answer;
+        return response;
     }
     client.connection().begin_turn();
     pipeline::handle(router, client, request).await
 }
 
-/// The streams of one connection; spawns them.
+/// The streams of one connection; spawns their tasks.
 #[derive(Clone)]
-struct Streams(Rc<State>);
+struct Streams(Rc<StreamsState>);
 
-struct State {
+struct StreamsState {
     router: Arc<Router>,
+    /// The number of open streams.
     open: Cell<usize>,
     idle_since: Cell<Instant>,
-    answered: Cell<u64>,
+    /// The numbers of streams that got a response and of those that were cancelled before.
+    responded: Cell<u64>,
     cancelled: Cell<u64>,
-    /// Rung when more has been cancelled than is believable.
+    /// Notified when the client has cancelled implausibly many requests.
     abused: Notify,
 }
 
-impl State {
-    /// Since when nothing has happened; now, while something does.
+impl StreamsState {
+    /// Returns the time since which no stream is open; now, while one is.
     fn idle_since(&self) -> Instant {
         if self.open.get() > 0 { Instant::now() } else { self.idle_since.get() }
     }
 
-    fn ended(&self, exchange: &Exchange) {
+    fn ended(&self, progress: &StreamProgress) {
         self.open.set(self.open.get().saturating_sub(1));
         self.idle_since.set(Instant::now());
-        let count = if exchange.answered.get() { &self.answered } else { &self.cancelled };
+        let count = if progress.responded.get() { &self.responded } else { &self.cancelled };
         count.set(count.get() + 1);
-        if self.cancelled.get() > CANCELLED_MAX + self.answered.get() {
+        if self.cancelled.get() > CANCELLED_MAX + self.responded.get() {
             self.abused.notify_one();
         }
     }
@@ -189,41 +196,42 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Streams {
     }
 }
 
-/// One stream: what its task and the body of its answer tell each other.
+/// The state that the task of a stream and the body of its response share.
 #[derive(Default)]
-struct Exchange {
-    answered: Cell<bool>,
-    /// Since when a piece of the answer has waited for being taken.
+struct StreamProgress {
+    responded: Cell<bool>,
+    /// The time since which a piece of the response waits to be taken.
     waiting_since: Cell<Option<Instant>>,
 }
 
 thread_local! {
-    /// The stream that is being polled: an answer finds out which one it belongs to.
-    static CURRENT: RefCell<Option<Rc<Exchange>>> = const { RefCell::new(None) };
+    /// The stream that is being polled, so that a response finds the stream to which it belongs.
+    static CURRENT: RefCell<Option<Rc<StreamProgress>>> = const { RefCell::new(None) };
 }
 
-/// Runs a stream to its end, or until nothing of its answer has been taken for too long.
-async fn watch<F: Future>(state: Rc<State>, stream: F) {
-    // One connection can carry as much as a hundred.
+/// Runs a stream to its end, or until nothing of its response has been taken for too long.
+async fn watch<F: Future>(state: Rc<StreamsState>, stream: F) {
+    // One connection can carry as much load as a hundred.
     let _occupied = cores::occupy();
-    let exchange = Rc::new(Exchange::default());
+    let progress = Rc::new(StreamProgress::default());
     let stall_time_max = state.router.config.http.stall_timeout;
     {
         let mut stream = std::pin::pin!(stream);
-        let mut patience: Option<Pin<Box<Sleep>>> = None;
+        let mut stall_timer: Option<Pin<Box<Sleep>>> = None;
         std::future::poll_fn(|context| {
-            let outer = CURRENT.replace(Some(Rc::clone(&exchange)));
+            let outer = CURRENT.replace(Some(Rc::clone(&progress)));
             let polled = stream.as_mut().poll(context);
             CURRENT.set(outer);
             if polled.is_ready() {
                 return Poll::Ready(());
             }
-            let Some(since) = exchange.waiting_since.get() else {
-                patience = None;
+            let Some(since) = progress.waiting_since.get() else {
+                stall_timer = None;
                 return Poll::Pending;
             };
             let until = since + stall_time_max;
-            let sleep = patience.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            let sleep =
+                stall_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
             if sleep.deadline() != until {
                 sleep.as_mut().reset(until);
             }
@@ -232,29 +240,29 @@ async fn watch<F: Future>(state: Rc<State>, stream: F) {
             Poll::Ready(())
         })
         .await;
-        // Dropped before its end, the stream is reset.
+        // A stream that is dropped before its end is reset.
     }
-    state.ended(&exchange);
+    state.ended(&progress);
 }
 
-/// The body of an answer, in pieces, and the times at which they go.
+/// The body of a response in pieces, with the times at which they are taken.
 struct StreamBody {
     body: PacedBody,
-    exchange: Option<Rc<Exchange>>,
+    progress: Option<Rc<StreamProgress>>,
 }
 
 impl StreamBody {
-    fn new(body: AnswerBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
-        let exchange = CURRENT.with_borrow(Clone::clone);
-        if let Some(exchange) = &exchange {
-            exchange.answered.set(true);
-            exchange.waiting_since.set(Some(Instant::now()));
+    fn new(body: ResponseBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
+        let progress = CURRENT.with_borrow(Clone::clone);
+        if let Some(progress) = &progress {
+            progress.responded.set(true);
+            progress.waiting_since.set(Some(Instant::now()));
         }
         let body = match in_flight {
             Some(in_flight) => client.charge_in_flight(body, in_flight),
             None => client.charge(body),
         };
-        Self { body: PacedBody::new(body, client.account(), PIECE_BYTES), exchange }
+        Self { body: PacedBody::new(body, client.account(), PIECE_BYTES), progress }
     }
 }
 
@@ -268,10 +276,10 @@ impl Body for StreamBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.body).poll_frame(context);
-        if let Some(exchange) = &this.exchange {
-            // What is not there yet nobody can take.
-            let is_there = matches!(frame, Poll::Ready(Some(_)));
-            exchange.waiting_since.set(is_there.then(Instant::now));
+        if let Some(progress) = &this.progress {
+            // Only a piece that is ready can wait to be taken.
+            let is_ready = matches!(frame, Poll::Ready(Some(_)));
+            progress.waiting_since.set(is_ready.then(Instant::now));
         }
         frame
     }

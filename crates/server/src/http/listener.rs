@@ -1,4 +1,4 @@
-//! Accepting connections, and placing each on a core. What is said on them is for [`super::serve`].
+//! Listeners: they accept connections and assign each to a worker. [`super::connection`] serves the connection.
 
 use std::fmt;
 use std::io::Write as _;
@@ -12,28 +12,28 @@ use futures_util::FutureExt;
 use net::TlsServer;
 use tokio::net::{TcpListener, UnixListener};
 
-use super::media::AnswerType;
-use super::serve::{self, Accepted};
+use super::connection::{self, AcceptedSocket};
+use super::media::ResponseFormat;
 use super::unix::{BoundSocket, SocketFile};
 use crate::connections::NoRoom;
 use crate::descriptors::SpareDescriptor;
 use crate::log_limit::LogLimit;
 use crate::router::Router;
 
-/// How long to wait when the process or system has no descriptor left: accepting at once would spin.
+/// The pause after the process or the system ran out of descriptors: accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A place where clients connect, bound.
+/// A bound address at which clients connect.
 #[derive(Debug)]
-pub(crate) enum Bound {
-    /// TCP, and the certificates if it speaks TLS.
+pub(crate) enum BoundListener {
+    /// A TCP address, and the certificates if the listener uses TLS.
     Tcp(std::net::TcpListener, Option<Arc<TlsServer>>),
     /// A Unix domain socket.
     Unix(BoundSocket),
 }
 
-impl Bound {
-    /// The address, where it has one.
+impl BoundListener {
+    /// Returns the address, unless the listener is a Unix domain socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener, _) => listener.local_addr().ok(),
@@ -42,8 +42,8 @@ impl Bound {
     }
 }
 
-/// As the log names it.
-impl fmt::Display for Bound {
+/// Writes the name of the listener in the log.
+impl fmt::Display for BoundListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(listener, tls) => match listener.local_addr() {
@@ -56,39 +56,39 @@ impl fmt::Display for Bound {
     }
 }
 
-/// A [`Bound`] that the runtime watches.
+/// A [`BoundListener`] that the runtime watches.
 enum Listener {
     Tcp(TcpListener, Option<Arc<TlsServer>>),
     Unix(UnixListener, #[expect(dead_code, reason = "removed when it is dropped")] SocketFile),
 }
 
 impl Listener {
-    fn new(bound: Bound) -> std::io::Result<Self> {
+    fn new(bound: BoundListener) -> std::io::Result<Self> {
         Ok(match bound {
-            Bound::Tcp(listener, tls) => Self::Tcp(TcpListener::from_std(listener)?, tls),
-            Bound::Unix(bound) => {
+            BoundListener::Tcp(listener, tls) => Self::Tcp(TcpListener::from_std(listener)?, tls),
+            BoundListener::Unix(bound) => {
                 bound.listener.set_nonblocking(true)?;
                 Self::Unix(UnixListener::from_std(bound.listener)?, bound.file)
             }
         })
     }
 
-    async fn accept(&self) -> std::io::Result<Accepted> {
+    async fn accept(&self) -> std::io::Result<AcceptedSocket> {
         match self {
             Self::Tcp(listener, tls) => {
                 let (socket, _) = listener.accept().await?;
-                Ok(Accepted::Tcp(socket.into_std()?, tls.clone()))
+                Ok(AcceptedSocket::Tcp(socket.into_std()?, tls.clone()))
             }
             Self::Unix(listener, _) => {
                 let (socket, _) = listener.accept().await?;
-                Ok(Accepted::Unix(socket.into_std()?))
+                Ok(AcceptedSocket::Unix(socket.into_std()?))
             }
         }
     }
 }
 
-/// Accepts until shutdown and places each connection on the least loaded core.
-pub(crate) async fn accept(router: Arc<Router>, bound: Bound) {
+/// Accepts connections until shutdown and assigns each to the least loaded worker.
+pub(crate) async fn accept(router: Arc<Router>, bound: BoundListener) {
     let listener = match Listener::new(bound) {
         Ok(listener) => listener,
         Err(error) => {
@@ -107,22 +107,22 @@ pub(crate) async fn accept(router: Arc<Router>, bound: Bound) {
         match accepted {
             Ok(accepted) => {
                 spare.take_again();
-                place(&router, accepted);
+                assign_to_worker(&router, accepted);
             }
-            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) if is_connection_error(&error) => {}
             Err(error) => {
                 router.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
                 if let Some(suppressed) = warnings.admit(Instant::now()) {
                     tracing::warn!(
                         %error,
                         suppressed,
-                        "connections cannot be accepted; trying again and again"
+                        "connections cannot be accepted; the listener tries again"
                     );
                 }
                 if spare.free() {
-                    // One that waits already, if there is still one.
+                    // A connection that already waits, if there is still one.
                     if let Some(Ok(accepted)) = listener.accept().now_or_never() {
-                        turn_away(accepted, NoRoom::Descriptors);
+                        reject(accepted, NoRoom::Descriptors);
                     }
                     spare.take_again();
                 }
@@ -132,31 +132,31 @@ pub(crate) async fn accept(router: Arc<Router>, bound: Bound) {
     }
 }
 
-/// Errors that `accept` passes on from the connection and that say nothing of the listener (accept(2)).
-fn is_of_one_connection(error: &std::io::Error) -> bool {
+/// True for errors that `accept` passes on from the connection and that do not concern the listener (accept(2)).
+fn is_connection_error(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-fn place(router: &Arc<Router>, accepted: Accepted) {
+fn assign_to_worker(router: &Arc<Router>, accepted: AcceptedSocket) {
     let permit = match router.connections.enter(accepted.address()) {
         Ok(permit) => permit,
         Err(no_room) => {
-            turn_away(accepted, no_room);
+            reject(accepted, no_room);
             return;
         }
     };
     let serving = Arc::clone(router);
     router.cores.run(Box::new(move || {
-        Box::pin(async move { serve::serve(serving, accepted, permit).await })
+        Box::pin(async move { connection::serve(serving, accepted, permit).await })
     }));
 }
 
-/// For connections over a limit: the one answer for whatever they would have asked.
+/// Responds to a connection over a limit, whatever its request would have been.
 ///
-/// Written without waiting, for a client that does not take it must not cost more than one that was let in. For the
-/// same reason who would have to shake hands first (TLS) is not told.
-fn turn_away(accepted: Accepted, no_room: NoRoom) {
+/// The response is written without waiting, because a client that does not read it must not cost more than an accepted
+/// one. For the same reason a client that would have to do a TLS handshake first gets no response.
+fn reject(accepted: AcceptedSocket, no_room: NoRoom) {
     let (status, message) = match no_room {
         NoRoom::All => (
             "503 Service Unavailable",
@@ -174,24 +174,27 @@ fn turn_away(accepted: Accepted, no_room: NoRoom) {
     };
     let error = GraphqlError::new(ErrorCode::Overloaded, message);
     let body = execute::request_error(&[error]).bytes;
-    let mut answer = format!(
+    let mut response = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {}\r\nretry-after: 1\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",
-        AnswerType::Json.content_type(),
+        ResponseFormat::Json.content_type(),
         body.len()
     )
     .into_bytes();
-    answer.extend_from_slice(&body);
-    // The buffer of a fresh socket has room for it; if not, nobody is told.
+    response.extend_from_slice(&body);
+    // The buffer of a fresh socket has room for the response; if not, the client gets none.
     match accepted {
-        Accepted::Tcp(mut socket, None) => {
-            let _ = socket.write_all(&answer);
+        AcceptedSocket::Tcp(mut socket, None) => {
+            let _ = socket.write_all(&response);
             let _ = socket.shutdown(Shutdown::Write);
         }
-        Accepted::Unix(mut socket) => {
-            let _ = socket.write_all(&answer);
+        AcceptedSocket::Unix(mut socket) => {
+            let _ = socket.write_all(&response);
             let _ = socket.shutdown(Shutdown::Write);
         }
-        Accepted::Tcp(_, Some(_)) => {}
+        AcceptedSocket::Tcp(_, Some(_)) => {}
     }
 }
+
+// Alias for callers that still use the old name.
+pub(crate) use BoundListener as Bound;

@@ -1,26 +1,29 @@
-//! Media types: what the client accepts, what it sent
-//! (GraphQL over HTTP, sections 4 and 6.3; RFC 9110, section 12.5.1).
+//! Media types: the response formats that a client accepts, and the type of a request body (GraphQL over HTTP,
+//! sections 4 and 6.3; RFC 9110, section 12.5.1).
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use wire::multipart::Form;
-use wire::result_stream::Kind;
+use wire::multipart::MultipartForm;
+use wire::result_stream::StreamFormat;
 
-/// How an answer is written.
+/// The format of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AnswerType {
-    /// `application/graphql-response+json`: the HTTP status tells whether the request was fine.
+pub(crate) enum ResponseFormat {
+    /// `application/graphql-response+json`: the HTTP status reports whether the request was valid.
     GraphqlResponse,
-    /// `application/json`: 200 for every well-formed request, for clients of old.
+    /// `application/json`: status 200 for every well-formed request, for older clients.
     Json,
     /// `text/event-stream`: GraphQL over SSE, distinct connections mode.
     EventStream,
-    /// `multipart/mixed`: each result a part.
-    Multipart(Form),
+    /// `multipart/mixed`: each result is a part.
+    Multipart(MultipartForm),
 }
 
-impl AnswerType {
-    /// The `content-type` to send.
+// Alias for callers that still use the old name.
+pub(crate) use ResponseFormat as AnswerType;
+
+impl ResponseFormat {
+    /// Returns the value of `content-type`.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::GraphqlResponse => "application/graphql-response+json; charset=utf-8",
@@ -30,73 +33,75 @@ impl AnswerType {
         }
     }
 
-    /// The type of a stream.
-    pub(crate) fn of(kind: Kind) -> Self {
+    /// Returns the format of a stream.
+    pub(crate) fn of(kind: StreamFormat) -> Self {
         match kind {
-            Kind::EventStream => Self::EventStream,
-            Kind::Multipart(form) => Self::Multipart(form),
+            StreamFormat::EventStream => Self::EventStream,
+            StreamFormat::Multipart(form) => Self::Multipart(form),
         }
     }
 
-    /// How results are streamed, if this is a stream.
-    pub(crate) fn stream(self) -> Option<Kind> {
+    /// Returns the stream of results that this format is, if it is one.
+    pub(crate) fn stream(self) -> Option<StreamFormat> {
         match self {
             Self::GraphqlResponse | Self::Json => None,
-            Self::EventStream => Some(Kind::EventStream),
-            Self::Multipart(form) => Some(Kind::Multipart(form)),
+            Self::EventStream => Some(StreamFormat::EventStream),
+            Self::Multipart(form) => Some(StreamFormat::Multipart(form)),
         }
     }
 
-    /// For what is a plain document in any case, such as an error before a stream begins.
+    /// Returns the format for a single document, such as an error before a stream begins.
     pub(crate) fn whole(self) -> Self {
         if self.stream().is_some() { Self::Json } else { self }
     }
 }
 
-/// What a client accepts, best first, for each of the two things that an operation can be.
+/// The formats that a client prefers, for each kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Accepted {
-    /// For a query or mutation. A stream only where the client prefers server-sent events, or takes nothing else.
-    pub(crate) result: AnswerType,
-    /// For a subscription, which other types cannot answer. `None`: nothing acceptable is a stream.
-    pub(crate) stream: Option<Kind>,
+pub(crate) struct AcceptedFormats {
+    /// The format for a query or mutation. It is a stream only if the client prefers server-sent events, or accepts
+    /// nothing else.
+    pub(crate) result: ResponseFormat,
+    /// The stream for a subscription, which other formats cannot carry; `None` if the client accepts no stream.
+    pub(crate) stream: Option<StreamFormat>,
 }
 
-/// The best answer type by the client's `accept` headers; `None`: nothing we have is acceptable.
+/// Returns the best formats according to the client's `accept` headers; `None` if the client accepts none of the
+/// router's.
 ///
-/// No header at all means `application/json`, which every client of the old days understands. So do
-/// wildcards: a browser or `curl` sends them without a thought about GraphQL. Streams are for those who ask.
-pub(crate) fn negotiate(headers: &HeaderMap) -> Option<Accepted> {
+/// Without the header the format is `application/json`, which every older client understands. The same holds for
+/// wildcards, which browsers and `curl` send without GraphQL in mind. Streams are only for clients that request them.
+pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AcceptedFormats> {
     let mut values = headers.get_all(ACCEPT).iter();
     match (values.next().map(HeaderValue::as_bytes), values.next()) {
-        // What most clients send is not worth taking apart.
+        // The headers that most clients send need no parsing.
         (None | Some(b"application/json" | b"*/*"), None) => {
-            return Some(Accepted { result: AnswerType::Json, stream: None });
+            return Some(AcceptedFormats { result: ResponseFormat::Json, stream: None });
         }
         (Some(b"application/graphql-response+json"), None) => {
-            return Some(Accepted { result: AnswerType::GraphqlResponse, stream: None });
+            return Some(AcceptedFormats { result: ResponseFormat::GraphqlResponse, stream: None });
         }
         _ => {}
     }
     let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let ranges: Vec<Range<'_>> =
-        ranges.flat_map(|value| value.split(',')).take(RANGES_MAX).map(Range::parse).collect();
+    let ranges: Vec<MediaRange<'_>> =
+        ranges.flat_map(|value| value.split(',')).take(RANGES_MAX).map(MediaRange::parse).collect();
     let candidates = [
-        (AnswerType::Json, &["application/json", "application/*", "*/*"][..]),
+        (ResponseFormat::Json, &["application/json", "application/*", "*/*"][..]),
         (
-            AnswerType::GraphqlResponse,
+            ResponseFormat::GraphqlResponse,
             &["application/graphql-response+json", "application/*", "*/*"],
         ),
     ];
-    // The first of equals wins: that is the order of the client's preference.
+    // The first of equal ranges wins, because it states the client's preference.
     let is_better = |best: Option<(u16, usize)>, quality, at| {
         quality > 0
             && best.is_none_or(|(most, before)| quality > most || quality == most && at < before)
     };
     let mut best = None;
     let mut result = None;
-    for (answer, names) in candidates {
-        // The most specific range that matches decides, also when it says no.
+    for (format, names) in candidates {
+        // The most specific matching range decides, also when it excludes the type.
         let Some((at, range)) = names.iter().find_map(|name| {
             ranges.iter().enumerate().find(|(_, range)| range.media.eq_ignore_ascii_case(name))
         }) else {
@@ -104,7 +109,7 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<Accepted> {
         };
         if is_better(best, range.quality, at) {
             best = Some((range.quality, at));
-            result = Some(answer);
+            result = Some(format);
         }
     }
     let mut best_stream = None;
@@ -115,37 +120,38 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<Accepted> {
             best_stream = Some((range.quality, at));
             stream = Some(kind);
         }
-        // Whoever puts parts first means streams by it. An event stream is an answer to anything.
-        if kind == Kind::EventStream && is_better(best, range.quality, at) {
+        // A client that lists `multipart/mixed` first wants it for streams only. An event stream can carry the result
+        // of any operation.
+        if kind == StreamFormat::EventStream && is_better(best, range.quality, at) {
             best = Some((range.quality, at));
-            result = Some(AnswerType::EventStream);
+            result = Some(ResponseFormat::EventStream);
         }
     }
-    let result = result.or(stream.map(AnswerType::of))?;
-    Some(Accepted { result, stream })
+    let result = result.or(stream.map(ResponseFormat::of))?;
+    Some(AcceptedFormats { result, stream })
 }
 
-/// More media ranges than any client has; what follows is ignored.
+/// The maximum number of media ranges that are read, more than any client sends; further ones are ignored.
 const RANGES_MAX: usize = 64;
 
 /// One element of `accept`.
-struct Range<'a> {
+struct MediaRange<'a> {
     media: &'a str,
-    /// In thousandths. 0: not acceptable, such as another charset than ours.
+    /// The quality in thousandths. 0 means not acceptable, such as a charset other than UTF-8.
     quality: u16,
-    /// The stream that it asks for.
-    stream: Option<Kind>,
+    /// The stream that the range requests.
+    stream: Option<StreamFormat>,
 }
 
-impl<'a> Range<'a> {
+impl<'a> MediaRange<'a> {
     fn parse(text: &'a str) -> Self {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
         let is_multipart = media.eq_ignore_ascii_case("multipart/mixed");
         let is_event_stream = media.eq_ignore_ascii_case("text/event-stream");
-        let mut stream = is_event_stream.then_some(Kind::EventStream);
+        let mut stream = is_event_stream.then_some(StreamFormat::EventStream);
         if is_multipart {
-            stream = Some(Kind::Multipart(Form::Incremental));
+            stream = Some(StreamFormat::Multipart(MultipartForm::Incremental));
         }
         let mut range = Self { media, quality: 1000, stream };
         let mut charset_known = true;
@@ -159,7 +165,8 @@ impl<'a> Range<'a> {
             } else if is_multipart && name.eq_ignore_ascii_case("subscriptionSpec") {
                 // There is no other version yet.
                 let is_known = matches!(value, "1.0" | "1");
-                range.stream = is_known.then_some(Kind::Multipart(Form::Subscription));
+                range.stream =
+                    is_known.then_some(StreamFormat::Multipart(MultipartForm::Subscription));
             }
         }
         if !charset_known {
@@ -169,7 +176,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Does the body claim to be JSON in UTF-8?
+/// True if the headers declare the body as JSON in UTF-8.
 pub(crate) fn is_json_body(headers: &HeaderMap) -> bool {
     let Some(Ok(value)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else {
         return false;
@@ -189,7 +196,7 @@ fn is_utf8(charset: &str) -> bool {
     charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8")
 }
 
-/// A quality value of RFC 9110, section 12.4.2, in thousandths; malformed ones count as 1.
+/// Returns a quality value of RFC 9110, section 12.4.2 in thousandths; a malformed one counts as 1.
 fn thousandths(value: &str) -> u16 {
     match value.parse::<f32>() {
         Ok(quality) if (0.0..=1.0).contains(&quality) => (quality * 1000.0) as u16,
@@ -201,24 +208,24 @@ fn thousandths(value: &str) -> u16 {
 mod tests {
     use super::*;
 
-    fn accepted(value: &'static str) -> Option<Accepted> {
+    fn accepted(value: &'static str) -> Option<AcceptedFormats> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(value));
         negotiate(&headers)
     }
 
-    fn accepts(value: &'static str) -> Option<AnswerType> {
+    fn accepts(value: &'static str) -> Option<ResponseFormat> {
         accepted(value).map(|it| it.result)
     }
 
     #[test]
     fn a_subscription_gets_the_best_stream_and_a_query_no_parts_unless_there_is_nothing_else() {
-        use AnswerType::{EventStream, GraphqlResponse, Json, Multipart};
-        let events = Some(Kind::EventStream);
-        let parts = Some(Kind::Multipart(Form::Incremental));
-        let apollo = Some(Kind::Multipart(Form::Subscription));
+        use ResponseFormat::{EventStream, GraphqlResponse, Json, Multipart};
+        let events = Some(StreamFormat::EventStream);
+        let parts = Some(StreamFormat::Multipart(MultipartForm::Incremental));
+        let apollo = Some(StreamFormat::Multipart(MultipartForm::Subscription));
         for (accept, result, stream) in [
-            // What @apollo/client, urql, Relay and graphql-sse send.
+            // The values that @apollo/client, urql, Relay and graphql-sse send.
             (
                 "multipart/mixed;boundary=graphql;subscriptionSpec=1.0,application/json",
                 Json,
@@ -233,8 +240,12 @@ mod tests {
                 events,
             ),
             ("text/event-stream", EventStream, events),
-            ("multipart/mixed; subscriptionSpec=\"1.0\"", Multipart(Form::Subscription), apollo),
-            ("multipart/mixed", Multipart(Form::Incremental), parts),
+            (
+                "multipart/mixed; subscriptionSpec=\"1.0\"",
+                Multipart(MultipartForm::Subscription),
+                apollo,
+            ),
+            ("multipart/mixed", Multipart(MultipartForm::Incremental), parts),
             (
                 "multipart/mixed, text/event-stream;q=0.5, application/json;q=0.1",
                 EventStream,
@@ -244,14 +255,14 @@ mod tests {
             ("multipart/mixed;subscriptionSpec=2.0, application/json", Json, None),
             ("*/*", Json, None),
         ] {
-            assert_eq!(accepted(accept), Some(Accepted { result, stream }), "{accept}");
+            assert_eq!(accepted(accept), Some(AcceptedFormats { result, stream }), "{accept}");
         }
         assert_eq!(accepted("multipart/mixed;subscriptionSpec=2.0"), None);
     }
 
     #[test]
     fn the_best_acceptable_type_is_chosen() {
-        use AnswerType::{EventStream, GraphqlResponse, Json};
+        use ResponseFormat::{EventStream, GraphqlResponse, Json};
         for (accept, expected) in [
             ("application/graphql-response+json", Some(GraphqlResponse)),
             (

@@ -1,5 +1,5 @@
-//! A response body in pieces. The HTTP library takes a piece when the client has taken those before it, so each one
-//! shows that the client reads.
+//! A response body in pieces. The HTTP library takes a piece when the client has read the earlier ones, so each piece
+//! that is taken shows that the client reads.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,20 +9,21 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::answer::AnswerBody;
+use super::response::ResponseBody;
 use crate::byte_budget::ByteAccount;
 
-/// See the module.
+/// A response body that is passed to the HTTP library in pieces.
 #[derive(Debug)]
 pub(super) struct PacedBody {
-    body: AnswerBody,
+    body: ResponseBody,
     account: Arc<ByteAccount>,
     piece_bytes: usize,
 }
 
 impl PacedBody {
-    /// Notes in `account`, to which the body is charged, that the client reads. No piece is larger than `piece_bytes`.
-    pub(super) fn new(body: AnswerBody, account: &Arc<ByteAccount>, piece_bytes: usize) -> Self {
+    /// Returns a body that notes in `account`, to which it is charged, that the client reads. No piece is larger than
+    /// `piece_bytes`.
+    pub(super) fn new(body: ResponseBody, account: &Arc<ByteAccount>, piece_bytes: usize) -> Self {
         Self { body, account: Arc::clone(account), piece_bytes }
     }
 }
@@ -37,7 +38,7 @@ impl Body for PacedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         match &mut this.body {
-            AnswerBody::Whole(bytes) if bytes.len() > this.piece_bytes => {
+            ResponseBody::Whole(bytes) if bytes.len() > this.piece_bytes => {
                 this.account.note_progress();
                 Poll::Ready(Some(Ok(Frame::data(bytes.split_to(this.piece_bytes)))))
             }

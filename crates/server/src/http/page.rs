@@ -1,4 +1,4 @@
-//! The page at the root, and 404 for everything that is nothing.
+//! The page at the endpoint's path and its files, and 404 for all other paths.
 
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
@@ -6,18 +6,12 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, StatusCode};
 
-use super::answer::{self, Answer};
+use super::response::{self, Response};
 use crate::router::Router;
 
-/// Is a person with a browser at the endpoint, rather than a GraphQL client?
-pub(crate) fn is_wanted(
-    router: &Router,
-    method: &Method,
-    uri: &http::Uri,
-    headers: &HeaderMap,
-) -> bool {
-    router.page.is_some()
-        && method == Method::GET
+/// True if a browser asks for the page, and not a GraphQL client for the endpoint.
+pub(crate) fn is_requested(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> bool {
+    method == Method::GET
         && uri.query().is_none()
         && !headers.contains_key(UPGRADE)
         && headers
@@ -27,43 +21,43 @@ pub(crate) fn is_wanted(
             .any(|accept| accept.split(',').any(|range| range.trim().starts_with("text/html")))
 }
 
-/// The page itself.
-pub(crate) fn index(router: &Router, headers: &HeaderMap) -> Answer {
+/// Returns the page itself.
+pub(crate) fn index(router: &Router, headers: &HeaderMap) -> Response {
     serve(router, "/", headers).unwrap_or_else(|| not_found(router))
 }
 
-/// A file of the page, or 404.
-pub(crate) fn asset<B>(router: &Router, request: &Request<B>) -> Answer {
+/// Returns a file of the page, or 404.
+pub(crate) fn asset<B>(router: &Router, request: &Request<B>) -> Response {
     let served = (request.method() == Method::GET || request.method() == Method::HEAD)
         .then(|| serve(router, request.uri().path(), request.headers()))
         .flatten();
     served.unwrap_or_else(|| not_found(router))
 }
 
-fn serve(router: &Router, path: &str, headers: &HeaderMap) -> Option<Answer> {
+fn serve(router: &Router, path: &str, headers: &HeaderMap) -> Option<Response> {
     let asset = router.page.as_ref()?.asset(path)?;
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let mut answer = if text(IF_NONE_MATCH).is_some_and(|known| asset.is_known_to(known)) {
-        answer::empty(StatusCode::NOT_MODIFIED)
+    let mut response = if text(IF_NONE_MATCH).is_some_and(|known| asset.is_known_to(known)) {
+        response::empty(StatusCode::NOT_MODIFIED)
     } else {
         let encoded = asset.encoded(text(ACCEPT_ENCODING));
-        let mut answer = answer::with_type(StatusCode::OK, asset.content_type(), encoded.bytes);
+        let mut response = response::with_type(StatusCode::OK, asset.content_type(), encoded.bytes);
         if let Some(encoding) = encoded.content_encoding {
-            answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
         }
-        answer
+        response
     };
     for (name, value) in ide::HEADERS {
         let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
-        answer.headers_mut().insert(name, value);
+        response.headers_mut().insert(name, value);
     }
     if let Ok(etag) = HeaderValue::from_str(asset.etag()) {
-        answer.headers_mut().insert(ETAG, etag);
+        response.headers_mut().insert(ETAG, etag);
     }
-    Some(answer)
+    Some(response)
 }
 
-fn not_found(router: &Router) -> Answer {
+fn not_found(router: &Router) -> Response {
     let text = format!("There is nothing here. The GraphQL endpoint is {}\n", router.config.path);
-    answer::text(StatusCode::NOT_FOUND, text)
+    response::text(StatusCode::NOT_FOUND, text)
 }

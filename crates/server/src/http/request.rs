@@ -1,5 +1,4 @@
-//! A GraphQL request out of an HTTP request: JSON bodies and URL parameters
-//! (GraphQL over HTTP, section 5). Says what is wrong with the rest.
+//! Parsing a GraphQL request out of an HTTP request: JSON bodies and URL parameters (GraphQL over HTTP, section 5).
 
 use std::cell::RefCell;
 
@@ -9,46 +8,46 @@ use prepare::OperationRequest;
 
 use crate::request_extensions::{PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query};
 
-/// A request that is not a well-formed GraphQL request.
+/// The reason that a request is not a well-formed GraphQL request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Malformed {
-    /// The reason, as the client gets it.
+pub(crate) enum RequestError {
+    /// The reason in words, for the client.
     #[error("{0}")]
-    Request(String),
+    Malformed(String),
     /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by
-    /// hash; clients send the text when they learn this.
+    /// hash; clients send the text when they get this error.
     #[error("{PERSISTED_QUERY_NOT_SUPPORTED}")]
     PersistedQuery {
-        /// How many operations the request has, if it is a batch.
+        /// The number of operations in the request, if it is a batch.
         batch: Option<usize>,
     },
 }
 
 thread_local! {
-    /// Keeps its memory between requests of this core.
+    /// The parser of this worker, which keeps its memory between requests.
     static DOCUMENT: RefCell<Document> = RefCell::new(Document::new());
 }
 
-/// What a body asks for.
+/// The operations of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Requested {
+pub(crate) enum ParsedRequest {
     /// One operation.
     One(OperationRequest),
-    /// Several, as an array.
+    /// Several operations, sent as an array.
     Batch(Vec<OperationRequest>),
 }
 
-/// Reads a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most
-/// `batch_max` such objects. 0: no array.
+/// Parses a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most `batch_max`
+/// such objects. With 0 an array is refused.
 ///
-/// Variables and extensions are read over and stay slices of the body: which of them the operation declares is not
-/// known yet.
-pub(crate) fn from_json(body: &Bytes, batch_max: usize) -> Result<Requested, Malformed> {
+/// Variables and extensions are not parsed and stay slices of the body, because it is not known yet which of them the
+/// operation declares.
+pub(crate) fn parse_body(body: &Bytes, batch_max: usize) -> Result<ParsedRequest, RequestError> {
     match body.trim_ascii_start().first() {
-        Some(b'[') => batch(body, batch_max).map(Requested::Batch),
-        _ => operation(body).map(Requested::One).map_err(|error| match error {
-            NotAnOperation::Invalid(error) => invalid(&error),
-            NotAnOperation::NotAnObject => Malformed::Request(
+        Some(b'[') => parse_batch(body, batch_max).map(ParsedRequest::Batch),
+        _ => parse_operation(body).map(ParsedRequest::One).map_err(|error| match error {
+            NotAnOperation::Invalid(error) => invalid_json(&error),
+            NotAnOperation::NotAnObject => RequestError::Malformed(
                 "the request body must be a JSON object with the member `query`".to_owned(),
             ),
             NotAnOperation::Member(malformed) => malformed,
@@ -56,13 +55,14 @@ pub(crate) fn from_json(body: &Bytes, batch_max: usize) -> Result<Requested, Mal
     }
 }
 
-fn invalid(error: &astjson::ParseError) -> Malformed {
-    Malformed::Request(format!("the request body is not valid JSON: {error}"))
+fn invalid_json(error: &astjson::ParseError) -> RequestError {
+    RequestError::Malformed(format!("the request body is not valid JSON: {error}"))
 }
 
-fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malformed> {
-    let refuse =
-        |reason: String| Err(Malformed::Request(format!("the request body is an array: {reason}")));
+fn parse_batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, RequestError> {
+    let refuse = |reason: String| {
+        Err(RequestError::Malformed(format!("the request body is an array: {reason}")))
+    };
     if batch_max == 0 {
         return refuse(
             "batches of operations are turned off (`http.batching`), send one object with `query`"
@@ -76,7 +76,7 @@ fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malfor
             elements.push(element);
         }
     });
-    read.map_err(|error| invalid(&error))?;
+    read.map_err(|error| invalid_json(&error))?;
     if count == 0 {
         return refuse("it has no operation in it".to_owned());
     }
@@ -87,37 +87,37 @@ fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malfor
         ));
     }
     let operations = elements.iter().enumerate().map(|(index, element)| {
-        operation(element).map_err(|error| {
+        parse_operation(element).map_err(|error| {
             let reason = match error {
-                NotAnOperation::Invalid(error) => invalid(&error).to_string(),
+                NotAnOperation::Invalid(error) => invalid_json(&error).to_string(),
                 NotAnOperation::NotAnObject => {
                     "it must be a JSON object with the member `query`".to_owned()
                 }
-                NotAnOperation::Member(Malformed::PersistedQuery { .. }) => {
-                    return Malformed::PersistedQuery { batch: Some(count) };
+                NotAnOperation::Member(RequestError::PersistedQuery { .. }) => {
+                    return RequestError::PersistedQuery { batch: Some(count) };
                 }
-                NotAnOperation::Member(Malformed::Request(reason)) => reason,
+                NotAnOperation::Member(RequestError::Malformed(reason)) => reason,
             };
-            Malformed::Request(format!("operation {index} of the batch: {reason}"))
+            RequestError::Malformed(format!("operation {index} of the batch: {reason}"))
         })
     });
     operations.collect()
 }
 
-/// Why a JSON text is not an operation.
+/// The reason that a JSON text is not an operation.
 enum NotAnOperation {
-    /// It is not JSON.
+    /// The text is not JSON.
     Invalid(astjson::ParseError),
-    /// It is something else than an object.
+    /// The JSON is not an object.
     NotAnObject,
-    /// A member is missing, or not what it must be.
-    Member(Malformed),
+    /// A member is missing or has the wrong type.
+    Member(RequestError),
 }
 
-fn operation(text: &Bytes) -> Result<OperationRequest, NotAnOperation> {
+fn parse_operation(text: &Bytes) -> Result<OperationRequest, NotAnOperation> {
     let mut members: [Option<Bytes>; PARAMETERS.len()] = Default::default();
     let kind = astjson::outline_members(text, |key, value| {
-        // Of several members with one key, the last counts.
+        // Of several members with the same key, the last counts.
         if let Some(index) = PARAMETERS.iter().position(|known| *known == key) {
             members[index] = Some(value);
         }
@@ -134,40 +134,41 @@ fn operation_of(
     operation_name: Option<Bytes>,
     variables: Option<Bytes>,
     extensions: Option<Bytes>,
-) -> Result<OperationRequest, Malformed> {
-    let extensions = object("extensions", extensions)?;
+) -> Result<OperationRequest, RequestError> {
+    let extensions = object_member("extensions", extensions)?;
     Ok(OperationRequest {
-        query: match string("query", query)? {
+        query: match string_member("query", query)? {
             Some(query) => query.into_string().into(),
             None if has_persisted_query(&extensions) => {
-                return Err(Malformed::PersistedQuery { batch: None });
+                return Err(RequestError::PersistedQuery { batch: None });
             }
             None => {
-                return Err(Malformed::Request(
+                return Err(RequestError::Malformed(
                     "the request has no `query`: it must be a string with a GraphQL document"
                         .to_owned(),
                 ));
             }
         },
-        operation_name: string("operationName", operation_name)?,
-        variables: object("variables", variables)?,
+        operation_name: string_member("operationName", operation_name)?,
+        variables: object_member("variables", variables)?,
         extensions,
     })
 }
 
-/// The parameters that mean something; others are for those on the way.
+/// The known parameters; others are for proxies.
 const PARAMETERS: [&str; 4] = ["query", "operationName", "variables", "extensions"];
 
-/// Reads the parameters of a URL: `?query=…&variables=…`.
-pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Malformed> {
+/// Parses the parameters of a URL: `?query=…&variables=…`.
+pub(crate) fn parse_query_string(parameters: &str) -> Result<OperationRequest, RequestError> {
     let mut request = OperationRequest::default();
     let mut query = None;
     let mut seen = Vec::new();
     for (name, value) in url::form_urlencoded::parse(parameters.as_bytes()) {
         if let Some(known) = PARAMETERS.into_iter().find(|known| *known == name) {
-            // Which of two counts is a matter of taste, and whoever checked the URL before us may have another.
+            // Readers differ in which of two equal parameters counts, so a proxy that checked the URL may have read the
+            // other one.
             if seen.contains(&known) {
-                return Err(Malformed::Request(format!(
+                return Err(RequestError::Malformed(format!(
                     "the URL has the parameter `{known}` twice"
                 )));
             }
@@ -176,63 +177,63 @@ pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Ma
         match &*name {
             "query" => query = Some(value.into_owned()),
             "operationName" if !value.is_empty() => request.operation_name = Some(value.into()),
-            "variables" => request.variables = json_object("variables", &value)?,
-            "extensions" => request.extensions = json_object("extensions", &value)?,
+            "variables" => request.variables = object_parameter("variables", &value)?,
+            "extensions" => request.extensions = object_parameter("extensions", &value)?,
             _ => {}
         }
     }
     request.query = match query {
         Some(query) => query.into(),
         None if has_persisted_query(&request.extensions) => {
-            return Err(Malformed::PersistedQuery { batch: None });
+            return Err(RequestError::PersistedQuery { batch: None });
         }
         None => {
             let reason = "the URL has no parameter `query` with a GraphQL document";
-            return Err(Malformed::Request(reason.to_owned()));
+            return Err(RequestError::Malformed(reason.to_owned()));
         }
     };
     Ok(request)
 }
 
-/// The string that a member is, or nothing where it is null or absent.
-fn string(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, Malformed> {
+/// Returns the string in a member; `None` if the member is null or absent.
+fn string_member(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, RequestError> {
     let Some(value) = value.filter(|value| **value != *b"null") else { return Ok(None) };
-    let not_a_string = || Malformed::Request(format!("`{name}` must be a string"));
+    let not_a_string = || RequestError::Malformed(format!("`{name}` must be a string"));
     if value.first() != Some(&b'"') {
         return Err(not_a_string());
     }
     DOCUMENT.with_borrow_mut(|document| {
         let text = document.parse(value).map(|value| document.as_str(value).map(Into::into));
-        // Lets go of the request's text.
+        // Releases the request's text.
         document.reset();
         text.ok().flatten().map(Some).ok_or_else(not_a_string)
     })
 }
 
-/// The text of the object that a member is, or nothing where it is null or absent.
-fn object(name: &str, value: Option<Bytes>) -> Result<Bytes, Malformed> {
+/// Returns the text of the object in a member; empty if the member is null or absent.
+fn object_member(name: &str, value: Option<Bytes>) -> Result<Bytes, RequestError> {
     match value {
         None => Ok(Bytes::new()),
         Some(value) => match value.first() {
             Some(b'n') => Ok(Bytes::new()),
             Some(b'{') => Ok(value),
-            _ => Err(Malformed::Request(format!("`{name}` must be a JSON object"))),
+            _ => Err(RequestError::Malformed(format!("`{name}` must be a JSON object"))),
         },
     }
 }
 
-fn json_object(name: &str, text: &str) -> Result<Bytes, Malformed> {
+fn object_parameter(name: &str, text: &str) -> Result<Bytes, RequestError> {
     if text.is_empty() {
         return Ok(Bytes::new());
     }
     let text = Bytes::copy_from_slice(text.as_bytes());
     let kind = astjson::outline_members(&text, |_, _| {}).map_err(|error| {
-        Malformed::Request(format!("parameter `{name}` is not valid JSON: {error}"))
+        RequestError::Malformed(format!("parameter `{name}` is not valid JSON: {error}"))
     })?;
     match kind {
         Kind::Null => Ok(Bytes::new()),
         Kind::Object => Ok(text),
-        _ => Err(Malformed::Request(format!("parameter `{name}` must be a JSON object"))),
+        _ => Err(RequestError::Malformed(format!("parameter `{name}` must be a JSON object"))),
     }
 }
 
@@ -245,8 +246,8 @@ mod tests {
         let body =
             br#"{"query":"{ a }","operationName":null,"variables":{"x":[1.0]},"extensions":null}"#;
         assert_eq!(
-            from_json(&Bytes::from_static(body), 0),
-            Ok(Requested::One(OperationRequest {
+            parse_body(&Bytes::from_static(body), 0),
+            Ok(ParsedRequest::One(OperationRequest {
                 query: Bytes::from_static(b"{ a }"),
                 operation_name: None,
                 variables: Bytes::from_static(br#"{"x":[1.0]}"#),
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_body_is_said() {
+    fn the_message_names_the_defect_of_a_body() {
         for (body, expected) in [
             ("{", "the request body is not valid JSON"),
             ("7", "the request body must be a JSON object"),
@@ -267,8 +268,8 @@ mod tests {
             (r#"{"query":"{a}","variables":[]}"#, "`variables` must be a JSON object"),
             (r#"{"query":"{a}","extensions":"x"}"#, "`extensions` must be a JSON object"),
         ] {
-            let Err(Malformed::Request(message)) =
-                from_json(&Bytes::from_static(body.as_bytes()), 0)
+            let Err(RequestError::Malformed(message)) =
+                parse_body(&Bytes::from_static(body.as_bytes()), 0)
             else {
                 panic!("{body} was accepted");
             };
@@ -278,14 +279,14 @@ mod tests {
 
     #[test]
     fn a_batch_is_an_array_of_some_operations_and_not_too_many() {
-        let batch = |body: &'static str| from_json(&Bytes::from_static(body.as_bytes()), 2);
+        let batch = |body: &'static str| parse_body(&Bytes::from_static(body.as_bytes()), 2);
         let query = |text: &'static str| OperationRequest {
             query: Bytes::from_static(text.as_bytes()),
             ..OperationRequest::default()
         };
         assert_eq!(
             batch(r#"[{"query":"{ a }"},{"query":"{ b }"}]"#),
-            Ok(Requested::Batch(vec![query("{ a }"), query("{ b }")]))
+            Ok(ParsedRequest::Batch(vec![query("{ a }"), query("{ b }")]))
         );
         for (body, expected) in [
             ("[]", "it has no operation in it"),
@@ -294,7 +295,7 @@ mod tests {
             (r#"[{}]"#, "operation 0 of the batch: the request has no `query`"),
             (r#"[[{"query":"{ a }"}]]"#, "operation 0 of the batch: it must be a JSON object"),
         ] {
-            let Err(Malformed::Request(message)) = batch(body) else {
+            let Err(RequestError::Malformed(message)) = batch(body) else {
                 panic!("{body} was accepted")
             };
             assert!(message.contains(expected), "{body}: {message}");
@@ -302,23 +303,23 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_in_place_of_a_text_is_told_from_a_request_without_one() {
+    fn a_hash_in_place_of_a_text_is_distinguished_from_a_request_without_either() {
         let body = r#"{"operationName":"A","extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}}"#;
-        let read = |body: &str, batch_max| from_json(&Bytes::from(body.to_owned()), batch_max);
-        assert_eq!(read(body, 0), Err(Malformed::PersistedQuery { batch: None }));
+        let read = |body: &str, batch_max| parse_body(&Bytes::from(body.to_owned()), batch_max);
+        assert_eq!(read(body, 0), Err(RequestError::PersistedQuery { batch: None }));
         let batch = format!("[{{\"query\":\"{{ a }}\"}},{body}]");
-        assert_eq!(read(&batch, 9), Err(Malformed::PersistedQuery { batch: Some(2) }));
+        assert_eq!(read(&batch, 9), Err(RequestError::PersistedQuery { batch: Some(2) }));
         let by_get = "extensions=%7B%22persistedQuery%22%3A%7B%7D%7D";
-        assert_eq!(from_query_string(by_get), Err(Malformed::PersistedQuery { batch: None }));
+        assert_eq!(parse_query_string(by_get), Err(RequestError::PersistedQuery { batch: None }));
         let with_text = r#"{"query":"{ a }","extensions":{"persistedQuery":{"version":1}}}"#;
         assert!(read(with_text, 0).is_ok());
-        assert!(matches!(read(r#"{"extensions":{}}"#, 0), Err(Malformed::Request(_))));
+        assert!(matches!(read(r#"{"extensions":{}}"#, 0), Err(RequestError::Malformed(_))));
     }
 
     #[test]
     fn url_parameters_are_decoded() {
         let request =
-            from_query_string("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
+            parse_query_string("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
         assert_eq!(
             request,
             Ok(OperationRequest {
@@ -327,9 +328,9 @@ mod tests {
                 ..OperationRequest::default()
             })
         );
-        assert!(from_query_string("").is_err());
-        assert!(from_query_string("query=%7Ba%7D&variables=7").is_err());
-        assert!(from_query_string("query=%7Ba%7D&cache=1&cache=2").is_ok());
-        assert!(from_query_string("query=%7Ba%7D&query=%7Bb%7D").is_err());
+        assert!(parse_query_string("").is_err());
+        assert!(parse_query_string("query=%7Ba%7D&variables=7").is_err());
+        assert!(parse_query_string("query=%7Ba%7D&cache=1&cache=2").is_ok());
+        assert!(parse_query_string("query=%7Ba%7D&query=%7Bb%7D").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! An accepted connection, whatever carries it, and what its client begins to say on it.
+//! An accepted connection over any transport, and the detection of its protocol.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use net::TlsSession;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::patient::Patient;
+use super::write_timeout::WriteTimeout;
 
 /// A connection of a client.
 #[derive(Debug)]
@@ -21,36 +21,36 @@ pub(crate) struct ClientStream {
     early: Early,
 }
 
-/// What carries a connection.
+/// The transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Carrier {
-    /// TCP as it is.
-    Tcp(Patient<TcpStream>),
-    /// TLS over TCP. Boxed: its state is some hundred times larger than a socket.
-    Tls(Box<TlsServerStream<Patient<TcpStream>>>),
+    /// TCP without TLS.
+    Tcp(WriteTimeout<TcpStream>),
+    /// TLS over TCP. Boxed because its state is some hundred times larger than a socket.
+    Tls(Box<TlsServerStream<WriteTimeout<TcpStream>>>),
     /// A Unix domain socket.
-    Unix(Patient<UnixStream>),
+    Unix(WriteTimeout<UnixStream>),
 }
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
     Http1,
     Http2,
-    /// Neither: to an invalid preface no answer is due (RFC 9113, section 3.4).
+    /// Neither. An invalid preface gets no response (RFC 9113, section 3.4).
     Other,
 }
 
-/// ALPN's name of HTTP/2 over TLS (RFC 9113, section 3.2).
+/// The ALPN name of HTTP/2 over TLS (RFC 9113, section 3.2).
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 
-/// ALPN's name of HTTP/1.1 (RFC 7301, section 6).
+/// The ALPN name of HTTP/1.1 (RFC 7301, section 6).
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// What every client of HTTP/2 sends first (RFC 9113, section 3.4).
+/// The first bytes of every client of HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes that were read to see which protocol it is, and that the protocol has yet to read.
+/// The bytes that were read to detect the protocol, and that the protocol has yet to read.
 #[derive(Debug, Default)]
 struct Early {
     bytes: [u8; PREFACE.len()],
@@ -63,8 +63,8 @@ impl ClientStream {
         Self { carrier, early: Early::default() }
     }
 
-    /// Taken apart, for those who read and write without a runtime: the socket, the TLS session on it, and bytes
-    /// that were read and that nobody has asked for yet.
+    /// Returns the parts of the connection, for callers that read and write without a runtime: the socket, the TLS
+    /// session on it, and bytes that were read and not yet processed.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_parts(
         self,
@@ -82,24 +82,24 @@ impl ClientStream {
         Ok((socket, session, early))
     }
 
-    /// What the client speaks: settled by ALPN, or told from its first bytes (RFC 9113, section 3.3). `None` if
-    /// it has left without a word. Takes as long as the client does.
+    /// Returns the protocol of the client, agreed on by ALPN or detected from its first bytes (RFC 9113, section 3.3).
+    /// `None` if the client disconnects without sending anything. Waits as long as the client takes.
     ///
     /// # Errors
-    /// If the connection breaks.
-    pub(crate) async fn protocol(&mut self) -> io::Result<Option<Protocol>> {
+    /// The connection broke.
+    pub(crate) async fn detect_protocol(&mut self) -> io::Result<Option<Protocol>> {
         if let Carrier::Tls(stream) = &self.carrier {
             match net::negotiated_protocol(stream) {
                 Some(ALPN_HTTP2) => return Ok(Some(Protocol::Http2)),
                 Some(_) => return Ok(Some(Protocol::Http1)),
-                // A client without ALPN; what it speaks is told the same way as without TLS.
+                // The client did not use ALPN, so the protocol is detected as without TLS.
                 None => {}
             }
         }
         loop {
             let known = usize::from(self.early.to);
             if self.early.bytes[..known] != PREFACE[..known] {
-                let is_other = is_no_request(&self.early.bytes[..known]);
+                let is_other = is_another_protocol(&self.early.bytes[..known]);
                 return Ok(Some(if is_other { Protocol::Other } else { Protocol::Http1 }));
             }
             if known == PREFACE.len() {
@@ -114,14 +114,14 @@ impl ClientStream {
     }
 }
 
-/// Has a line begun whose second word is no request target (RFC 9112, section 3.2)? Then it is not a bad request
-/// of HTTP/1.1, which would be answered, but another protocol. What cannot be told from so few bytes is none.
-fn is_no_request(first: &[u8]) -> bool {
+/// True if a line has begun whose second word is not a request target (RFC 9112, section 3.2). It is then not a bad
+/// request of HTTP/1.1, which would get a response, but another protocol. False as long as the bytes do not decide it.
+fn is_another_protocol(first: &[u8]) -> bool {
     let mut words = first.split(u8::is_ascii_whitespace);
     let (Some(method), Some(target), Some(_)) = (words.next(), words.next(), words.next()) else {
         return false;
     };
-    // A path; `*`; or a colon behind a scheme or before a port.
+    // A path, `*`, or a colon behind a scheme or before a port.
     let is_target = target.starts_with(b"/") || target == b"*" || target.contains(&b':');
     !method.is_empty() && !target.is_empty() && !is_target
 }
@@ -175,7 +175,7 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// The same call on whatever carries the connection.
+/// Makes the same call on any transport.
 macro_rules! each {
     ($carrier:expr, $stream:ident => $call:expr) => {
         match $carrier {
@@ -232,10 +232,10 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
 
-    async fn told(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
+    async fn detect(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
         let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
-        let patience = Duration::from_secs(60);
-        let mut stream = ClientStream::new(Carrier::Unix(Patient::new(ours, patience)));
+        let stall_time_max = Duration::from_secs(60);
+        let mut stream = ClientStream::new(Carrier::Unix(WriteTimeout::new(ours, stall_time_max)));
         let talking = async {
             for part in parts {
                 theirs.write_all(part).await.expect("room");
@@ -244,7 +244,7 @@ mod tests {
             drop(theirs);
         };
         let listening = async {
-            let protocol = stream.protocol().await.expect("no error");
+            let protocol = stream.detect_protocol().await.expect("no error");
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).await.expect("no error");
             (protocol, rest)
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_protocol_is_told_from_the_first_bytes_and_none_of_them_is_lost() {
+    async fn the_protocol_is_other_from_the_first_bytes_and_none_of_them_is_lost() {
         for (parts, protocol) in [
             (&[&PREFACE[..], b"rest"][..], Some(Protocol::Http2)),
             (&[&PREFACE[..1], &PREFACE[1..20], &PREFACE[20..]], Some(Protocol::Http2)),
@@ -263,12 +263,12 @@ mod tests {
             (&[b"PRI"], Some(Protocol::Http1)),
             (&[], None),
         ] {
-            assert_eq!(told(parts).await, (protocol, parts.concat()));
+            assert_eq!(detect(parts).await, (protocol, parts.concat()));
         }
     }
 
     #[tokio::test]
-    async fn who_begins_like_neither_protocol_is_told_from_who_sends_a_bad_request() {
+    async fn who_begins_like_neither_protocol_is_other_from_who_sends_a_bad_request() {
         let cases: [(&[u8], bool); 11] = [
             (b"INVALID CONNECTION PREFACE\r\n\r\n", true),
             (b"SSH 2 0\r\n", true),
@@ -283,8 +283,8 @@ mod tests {
             (b"GET  HTTP/1.1\r\n\r\n", false),
         ];
         for (sent, is_another) in cases {
-            let is_told = told(&[sent]).await.0 == Some(Protocol::Other);
-            assert_eq!(is_told, is_another, "{}", sent.escape_ascii());
+            let is_other = detect(&[sent]).await.0 == Some(Protocol::Other);
+            assert_eq!(is_other, is_another, "{}", sent.escape_ascii());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The end of HTTP/1.1 on a connection that becomes something else: a WebSocket, or a body without end.
+//! The end of HTTP/1.1 on a connection that continues as a WebSocket or as a body without end.
 
 use std::fmt;
 
@@ -10,26 +10,31 @@ use crate::connections::ConnectionPermit;
 
 /// A connection that has left HTTP.
 #[derive(Debug)]
-pub(crate) struct Left {
-    /// The stream, on which the last head of HTTP has been written.
+pub(crate) struct TakenOver {
+    /// The stream, on which the last HTTP head has been written.
     pub(crate) stream: ClientStream,
     /// The bytes that the client sent behind its request.
     pub(crate) early: Bytes,
-    /// The permit, with which the connection is still counted.
+    /// The permit, which still counts the connection.
     pub(crate) permit: ConnectionPermit,
 }
 
-/// The work that serves a connection after the last head of HTTP has been written on it.
-pub(crate) struct Takeover(Box<dyn FnOnce(Left) -> LocalFuture<'static, ()> + Send>);
+// Alias for callers that still use the old name.
+pub(crate) use TakenOver as Left;
+
+/// The work that serves a connection after the last HTTP head has been written on it.
+pub(crate) struct Takeover(Box<dyn FnOnce(TakenOver) -> LocalFuture<'static, ()> + Send>);
 
 impl Takeover {
-    /// `run` gets the connection and returns when it has ended or is served elsewhere.
-    pub(crate) fn new(run: impl FnOnce(Left) -> LocalFuture<'static, ()> + Send + 'static) -> Self {
+    /// Returns a takeover. `run` gets the connection and returns when it has ended or is served elsewhere.
+    pub(crate) fn new(
+        run: impl FnOnce(TakenOver) -> LocalFuture<'static, ()> + Send + 'static,
+    ) -> Self {
         Self(Box::new(run))
     }
 
-    /// Hands the connection over.
-    pub(super) async fn run(self, left: Left) {
+    /// Passes the connection to the takeover.
+    pub(super) async fn run(self, left: TakenOver) {
         (self.0)(left).await;
     }
 }

@@ -2,18 +2,19 @@
 
 use std::net::SocketAddr;
 
-/// How many connections may wait for being accepted; the system cuts it to `somaxconn`.
+/// The number of connections that may wait to be accepted; the system reduces it to `somaxconn`.
 pub(super) const BACKLOG: u32 = 4_096;
 
 /// Binds `address`.
 ///
 /// # Errors
-/// As the system says: taken, not ours, not allowed.
+/// The system's error: the address is in use, not local, or not allowed.
 pub(crate) fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
     if address.is_ipv6() {
-        // Whether `[::]` takes IPv4 too is a setting of the system; ours says what it says everywhere.
+        // Whether `[::]` includes IPv4 is a setting of the system; here it never does, so that a configuration means
+        // the same everywhere.
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;

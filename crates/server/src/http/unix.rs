@@ -1,4 +1,4 @@
-//! Unix domain sockets to listen on: their file, what is left of one, and who may connect.
+//! Unix domain sockets to listen on: their files, stale files, and permissions.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -10,38 +10,37 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::tcp::BACKLOG;
 use crate::config::UnixSocket;
 
-/// A socket that is bound; its file goes when this does.
+/// A bound socket. Its file is removed when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct BoundSocket {
     pub(super) listener: UnixListener,
     pub(super) file: SocketFile,
 }
 
-/// The file of a socket that we have made.
+/// The file of a socket that this process has made.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and number: another process may have put its own socket there meanwhile.
+    /// Device and inode number: another process may have put its own socket there meanwhile.
     identity: (u64, u64),
 }
 
-/// Binds a socket. One that nobody listens on any more is replaced.
+/// Binds a socket. A stale socket, on which no process listens, is replaced.
 ///
 /// # Errors
-/// As the system says; `AddrInUse` where another process listens, `AlreadyExists` where the path is something else
-/// than a socket.
+/// The system's error; `AddrInUse` if another process listens, `AlreadyExists` if the path is not a socket.
 pub(crate) fn bind(wanted: &UnixSocket) -> io::Result<BoundSocket> {
     let path = &wanted.path;
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => match UnixStream::connect(path) {
-            // Left behind by a process that is no more.
+            // The socket was left behind by a process that has ended.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path)?;
             }
             _ => return Err(io::ErrorKind::AddrInUse.into()),
         },
         Ok(_) => {
-            let reason = "there is a file of this name, and it is no socket";
+            let reason = "a file of this name exists and is not a socket";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -52,14 +51,14 @@ pub(crate) fn bind(wanted: &UnixSocket) -> io::Result<BoundSocket> {
     socket.bind(&SockAddr::unix(path)?)?;
     let metadata = std::fs::symlink_metadata(path)?;
     let file = SocketFile { path: path.clone(), identity: (metadata.dev(), metadata.ino()) };
-    // Before `listen` nobody can connect, so nobody does who may not.
+    // Clients cannot connect before `listen`, so the permissions apply to every client.
     std::fs::set_permissions(path, PermissionsExt::from_mode(wanted.mode))?;
     socket.listen(BACKLOG as i32)?;
     Ok(BoundSocket { listener: socket.into(), file })
 }
 
 impl SocketFile {
-    /// Where it is.
+    /// Returns the path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -69,7 +68,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let metadata = std::fs::symlink_metadata(&self.path);
         if metadata.is_ok_and(|it| (it.dev(), it.ino()) == self.identity) {
-            // If it stays, the next one to bind finds that nobody listens.
+            // If the file stays, the next process finds that no process listens on it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -96,17 +95,17 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_listens_on_is_replaced() {
+    fn a_stale_socket_is_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         let wanted = wanted(&folder);
         drop(UnixListener::bind(&wanted.path).expect("a socket"));
         assert!(wanted.path.exists(), "the file outlives its process");
-        let _bound = bind(&wanted).expect("it takes the place");
+        let _bound = bind(&wanted).expect("the stale socket is replaced");
         assert!(UnixStream::connect(&wanted.path).is_ok());
     }
 
     #[test]
-    fn a_socket_in_use_and_a_file_that_is_no_socket_are_left_alone() {
+    fn a_socket_in_use_and_a_file_that_is_not_a_socket_are_left_alone() {
         let folder = tempfile::tempdir().expect("a folder");
         let wanted = wanted(&folder);
         let first = bind(&wanted).expect("a socket");
@@ -115,7 +114,7 @@ mod tests {
         assert!(UnixStream::connect(&wanted.path).is_ok());
         drop(first);
         std::fs::write(&wanted.path, "precious").expect("a file");
-        let error = bind(&wanted).expect_err("it is no socket");
+        let error = bind(&wanted).expect_err("the file is not a socket");
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read_to_string(&wanted.path).expect("still there"), "precious");
     }

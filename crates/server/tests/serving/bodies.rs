@@ -95,9 +95,9 @@ fn a_compressed_request_that_is_a_bomb_or_broken_or_unknown_is_refused() {
         gzip: 400 []
         {"errors":[{"message":"the request body: it is not valid gzip: unexpected end of file","extensions":{"code":"BAD_REQUEST"}}]}
         compress: 415 [zstd, br, gzip, deflate]
-        {"errors":[{"message":"the request body is compressed in a way that is not known here: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the compression of the request body is not supported: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
         gzip, gzip: 415 [zstd, br, gzip, deflate]
-        {"errors":[{"message":"the request body is compressed in a way that is not known here: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the compression of the request body is not supported: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
     "#]].assert_eq(&outcomes);
 }
 
@@ -145,7 +145,7 @@ fn a_batch_that_is_too_large_or_not_wanted_is_refused_as_a_whole() {
         no object: 400
         {"errors":[{"message":"operation 1 of the batch: it must be a JSON object with the member `query`","extensions":{"code":"BAD_REQUEST"}}]}
         for a stream: 406
-        {"errors":[{"message":"a batch is answered by JSON: ask with `Accept: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the response to a batch is JSON: ask with `Accept: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
     "#]].assert_eq(&outcomes);
 }
 

@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::INVALID_MESSAGE;
-use super::envelope::{Invalid, ServerMessage, message, operation_message};
+use super::protocol::INVALID_MESSAGE;
 use crate::connection::{Output, Protocol};
+use crate::messages::{InvalidMessage, ServerMessage, message, operation_message};
 use crate::pending::Pending;
 use crate::websocket::{CloseCode, Closed, ClosedBy};
 
-/// What a server says, or how the connection ended.
+/// A message of the server, or the end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// The connection is acknowledged: operations may begin.
+    /// The server acknowledged the connection: operations may begin.
     Ack {
         /// A JSON object.
         payload: Option<Bytes>,
@@ -25,28 +25,28 @@ pub enum ClientEvent {
         /// A JSON object, the GraphQL response.
         payload: Bytes,
     },
-    /// An operation could not be executed and is over.
+    /// An operation could not be executed and has ended.
     Error {
         /// The operation's id.
         id: String,
         /// A JSON list of GraphQL errors.
         errors: Bytes,
     },
-    /// An operation has given all its results.
+    /// An operation has ended after its last result.
     Complete {
         /// The operation's id.
         id: String,
     },
-    /// Answers a [`Client::ping`].
+    /// The response to [`Client::ping`].
     Pong,
-    /// The last event, given once.
+    /// The last event.
     Ended(Closed),
 }
 
-/// The client's side of one connection: sends `connection_init` at once.
+/// The client's side of one connection. It sends `connection_init` at once.
 ///
-/// It keeps no list of operations: the caller knows its ids, and ignores events for one that it has
-/// completed, which may still be on their way.
+/// It keeps no list of operations: the caller knows its ids, and ignores events for an operation that it has completed,
+/// which may still be on their way.
 pub struct Client {
     pending: Pending<ClientEvent>,
     has_ended: bool,
@@ -56,42 +56,42 @@ impl Client {
     /// Begins on a fresh WebSocket. The payload, if any, is a JSON object.
     pub fn new(init_payload: Option<Bytes>) -> Client {
         let mut pending = Pending::default();
-        pending.text(message("connection_init", init_payload));
+        pending.push_text(message("connection_init", init_payload));
         Client { pending, has_ended: false }
     }
 
-    /// Asks for an operation, whose `request` is a JSON object with `query` and so on. Wait for
-    /// [`ClientEvent::Ack`] first: a server closes the connection otherwise.
+    /// Requests an operation; `request` is a JSON object with `query` and so on. Wait for [`ClientEvent::Ack`] first:
+    /// otherwise a server closes the connection.
     pub fn subscribe(&mut self, id: &str, request: Bytes) {
         if !self.has_ended {
-            self.pending.text(operation_message(id, "subscribe", Some(request)));
+            self.pending.push_text(operation_message(id, "subscribe", Some(request)));
         }
     }
 
-    /// Asks for no more of an operation.
+    /// Ends an operation.
     pub fn complete(&mut self, id: &str) {
         if !self.has_ended {
-            self.pending.text(operation_message(id, "complete", None));
+            self.pending.push_text(operation_message(id, "complete", None));
         }
     }
 
-    /// Asks for a [`ClientEvent::Pong`].
+    /// Requests a [`ClientEvent::Pong`].
     pub fn ping(&mut self, payload: Option<Bytes>) {
         if !self.has_ended {
-            self.pending.text(message("ping", payload));
+            self.pending.push_text(message("ping", payload));
         }
     }
 
-    /// Ends the connection; the protocol's way is [`CloseCode::NORMAL`].
+    /// Closes the connection; the protocol's code for that is [`CloseCode::NORMAL`].
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         if !self.has_ended {
-            self.pending.close(code, reason.into());
+            self.pending.push_close(code, reason.into());
             self.ended(Closed { code, reason: reason.into(), by: ClosedBy::Us });
         }
     }
 
-    fn close_invalid(&mut self, what: &str) {
-        self.close(INVALID_MESSAGE, &format!("Invalid message: {what}"));
+    fn close_invalid(&mut self, reason: &str) {
+        self.close(INVALID_MESSAGE, &format!("Invalid message: {reason}"));
     }
 }
 
@@ -109,11 +109,11 @@ impl Protocol for Client {
             Ok(ServerMessage::Complete { id }) => ClientEvent::Complete { id },
             Ok(ServerMessage::Pong) => ClientEvent::Pong,
             Ok(ServerMessage::Ping { payload }) => {
-                return self.pending.pong(message("pong", payload));
+                return self.pending.set_pong(message("pong", payload));
             }
-            Err(Invalid(what)) => return self.close_invalid(&what),
+            Err(InvalidMessage(reason)) => return self.close_invalid(&reason),
         };
-        self.pending.event(event);
+        self.pending.push_event(event);
     }
 
     fn receive_binary(&mut self, _: Bytes) {
@@ -123,7 +123,7 @@ impl Protocol for Client {
     fn ended(&mut self, closed: Closed) {
         if !self.has_ended {
             self.has_ended = true;
-            self.pending.event(ClientEvent::Ended(closed));
+            self.pending.push_event(ClientEvent::Ended(closed));
         }
     }
 

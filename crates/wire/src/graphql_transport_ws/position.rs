@@ -1,5 +1,5 @@
-//! The position of an operation, sent between its results: a `ping`, which the protocol lets carry a payload. Client
-//! libraries respond to it by themselves, and pass the payload to the application if that listens.
+//! The position of an operation, sent between its results as a `ping`, which the protocol allows to have a payload.
+//! Client libraries respond to it by themselves, and pass the payload to an application that listens for pings.
 
 use bytes::Bytes;
 
@@ -13,8 +13,8 @@ const BEFORE_CURSOR: &[u8] = br#","cursor":""#;
 /// The text behind the cursor.
 pub(crate) const POSITION_TAIL: &[u8] = b"\"}}";
 
-/// Appends the part of a position before its cursor: frame header and `{"type":"ping","payload":{"id":…,"cursor":"`.
-/// It allocates nothing when `out` has room.
+/// Appends the frame header and the text before the cursor, `{"type":"ping","payload":{"id":…,"cursor":"`. It allocates
+/// nothing when `out` has room.
 pub(crate) fn append_position_head(id: &str, cursor_len: usize, out: &mut Vec<u8>) {
     let quotes = br#""""#.len();
     let prefix_len = BEFORE_ID.len() + quotes + id.len() + BEFORE_CURSOR.len();
@@ -22,7 +22,7 @@ pub(crate) fn append_position_head(id: &str, cursor_len: usize, out: &mut Vec<u8
     append_text_head(prefix_len, rest_len, out, |out| append_prefix(id, out));
 }
 
-/// The whole message: `cursor`, text that needs no escapes, is shared and not copied.
+/// Returns the whole message: `cursor`, text that needs no escapes, is shared and not copied.
 pub(crate) fn position_message(id: &str, cursor: Bytes) -> Chunks {
     let mut head = Vec::new();
     append_prefix(id, &mut head);

@@ -1,282 +1,183 @@
 //! The server's machine.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::envelope::{
-    self, ClientMessage, Invalid, Request, append_operation_prefix, operation_message,
-    operation_prefix_len,
-};
 use super::position::position_message;
-use super::{
+use super::protocol::{
     FORBIDDEN, INITIALISATION_TIMEOUT, INVALID_MESSAGE, SUBPROTOCOL, SUBPROTOCOL_NOT_ACCEPTABLE,
     SUBSCRIBER_ALREADY_EXISTS, TOO_MANY_INITIALISATION_REQUESTS, UNAUTHORIZED,
 };
 use crate::Chunks;
 use crate::connection::{Connection, Output, Protocol};
-use crate::operations::{Operations, Subscription};
-use crate::pending::Pending;
-use crate::websocket::{CloseCode, Closed, ClosedBy, LargeMessage, append_text_head};
-
-/// Settings that many connections share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// How long a client may take to send `connection_init`; past it the socket closes with 4408.
-    pub init_timeout: Duration,
-    /// Most operations in progress on one connection; one more gets an error result.
-    pub subscriptions_max: usize,
-    /// Longest operation id in bytes; a longer one closes the socket with 4400.
-    pub id_bytes_max: usize,
-    /// How often graphql-ws, which knows no pings, says that it is still there. `None`: never.
-    pub keep_alive: Option<Duration>,
-}
-
-impl Default for Config {
-    /// 3 s to initialise, as graphql-ws does. A thousand operations: several for each part of the
-    /// fullest page. 1 KiB for an id: clients use counters or UUIDs of 36 bytes, and the id goes out
-    /// again with each event. 12 s between signs of life: the npm client waits for 30.
-    fn default() -> Config {
-        Config {
-            init_timeout: Duration::from_secs(3),
-            subscriptions_max: 1000,
-            id_bytes_max: 1024,
-            keep_alive: Some(Duration::from_secs(12)),
-        }
-    }
-}
-
-/// What a client wants, or how the connection ended. `Debug` does not show payloads, see
-/// [`Request`].
-#[derive(Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The client introduces itself. Answer with [`GraphqlTransportWs::accept_init`] or
-    /// [`GraphqlTransportWs::forbid`].
-    Init {
-        /// A JSON object.
-        payload: Option<Bytes>,
-    },
-    /// The client wants an operation executed. Answer with any number of results and one end:
-    /// [`GraphqlTransportWs::error`] or [`GraphqlTransportWs::complete`].
-    Subscribe {
-        /// The client's name for the operation, unique while it lasts.
-        id: Box<str>,
-        /// Our name for it on this connection, counted up from 0: for lists of members.
-        number: u32,
-        /// The operation.
-        request: Request,
-    },
-    /// The client wants no more of an operation. Nothing more is sent for this id.
-    Complete {
-        /// The client's name for the operation.
-        id: Box<str>,
-        /// Our name for it.
-        number: u32,
-    },
-    /// A message for another thread to read. Hand it back with [`Connection::resume`].
-    Large(LargeMessage),
-    /// The last event, given once: all operations of the connection are over.
-    Ended(Closed),
-}
-
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Event::Init { payload } => {
-                f.debug_struct("Init").field("payload", &envelope::Hidden(payload)).finish()
-            }
-            Event::Subscribe { id, number, request } => f
-                .debug_struct("Subscribe")
-                .field("id", id)
-                .field("number", number)
-                .field("request", request)
-                .finish(),
-            Event::Complete { id, number } => {
-                f.debug_struct("Complete").field("id", id).field("number", number).finish()
-            }
-            Event::Large(message) => f.debug_tuple("Large").field(&message.len()).finish(),
-            Event::Ended(closed) => f.debug_tuple("Ended").field(closed).finish(),
-        }
-    }
-}
+use crate::messages::{
+    ClientMessage, Dialect, InvalidMessage, Request, append_operation_prefix, message,
+    operation_message, operation_prefix_len,
+};
+use crate::operations::Subscription;
+use crate::server_state::{ProtocolConfig, ServerEvent, ServerState};
+use crate::websocket::{CloseCode, Closed, LargeMessage, append_text_head};
 
 /// The server's side of one connection.
 ///
-/// Commands for operations that are not in progress do nothing: the client's `complete` and the
-/// server's results cross on the wire all the time.
+/// Commands for operations that are not in progress do nothing: the client's `complete` and the server's results cross
+/// on the wire all the time.
 pub struct GraphqlTransportWs {
-    config: Arc<Config>,
     phase: Phase,
-    operations: Operations,
-    pending: Pending<Event>,
+    state: ServerState,
 }
 
-// Part of what an idle connection may cost, see `subprotocol`.
+// A part of the memory of an idle connection, see `subprotocol`.
 const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 112);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// No `connection_init` yet; it is due at the instant, if any.
+    /// No `connection_init` was received; it is due at the instant, if any.
     Connected(Option<Instant>),
-    /// The application thinks about the `connection_init`.
+    /// The layer above processes the `connection_init`.
     Initialising,
-    /// Acknowledged.
+    /// The connection was acknowledged.
     Ready,
     Ended,
 }
 
 impl GraphqlTransportWs {
-    /// Begins on a fresh WebSocket. Without [`SUBPROTOCOL`] as the negotiated `subprotocol` the
-    /// socket is closed with 4406.
-    pub fn new(config: Arc<Config>, subprotocol: Option<&str>, now: Instant) -> GraphqlTransportWs {
+    /// Begins on a fresh WebSocket. Unless [`SUBPROTOCOL`] is the negotiated `subprotocol`, the socket is closed with
+    /// 4406.
+    pub fn new(
+        config: Arc<ProtocolConfig>,
+        subprotocol: Option<&str>,
+        now: Instant,
+    ) -> GraphqlTransportWs {
         let phase = Phase::Connected(now.checked_add(config.init_timeout));
-        let mut server = GraphqlTransportWs {
-            config,
-            phase,
-            operations: Operations::default(),
-            pending: Pending::default(),
-        };
+        let mut server = GraphqlTransportWs { phase, state: ServerState::new(config) };
         if subprotocol != Some(SUBPROTOCOL) {
             server.close(SUBPROTOCOL_NOT_ACCEPTABLE, "Subprotocol not acceptable");
         }
         server
     }
 
-    /// Acknowledges the client's `connection_init`, with a JSON object if there is something to
-    /// tell. Without effect when none waits for an answer.
+    /// Acknowledges the client's `connection_init`, optionally with a JSON object. Without effect unless one waits for
+    /// a response.
     pub fn accept_init(&mut self, payload: Option<Bytes>) {
         if self.phase == Phase::Initialising {
             self.phase = Phase::Ready;
-            self.pending.text(envelope::message("connection_ack", payload));
+            self.state.send("connection_ack", payload);
         }
     }
 
-    /// Turns the client away: closes with 4403.
+    /// Rejects the client: closes with 4403.
     pub fn forbid(&mut self) {
         self.close(FORBIDDEN, "Forbidden");
     }
 
     /// Sends a result, a JSON object, of an operation. Returns whether the operation is in progress.
     pub fn next(&mut self, id: &str, payload: Bytes) -> bool {
-        let is_active = self.is_active(id);
-        if is_active {
-            self.pending.text(operation_message(id, NEXT, Some(payload)));
-        }
-        is_active
+        self.state.send_of(id, || operation_message(id, NEXT, Some(payload)))
     }
 
-    /// Tells where an operation is, without a result: `cursor` is text that needs no escapes. Returns whether the
+    /// Sends the position of an operation without a result: `cursor` is text that needs no escapes. Returns whether the
     /// operation is in progress.
     pub fn position(&mut self, id: &str, cursor: Bytes) -> bool {
-        let is_active = self.is_active(id);
-        if is_active {
-            self.pending.text(position_message(id, cursor));
-        }
-        is_active
+        self.state.send_of(id, || position_message(id, cursor))
     }
 
-    /// Ends an operation that could not be executed; `errors` is a JSON list of GraphQL errors.
-    /// Returns whether it was in progress.
+    /// Ends an operation that could not be executed; `errors` is a JSON list of GraphQL errors. Returns whether it was
+    /// in progress.
     pub fn error(&mut self, id: &str, errors: Bytes) -> bool {
-        let was_active = self.operations.remove(id).is_some();
-        if was_active {
-            self.pending.text(operation_message(id, "error", Some(errors)));
-        }
-        was_active
+        self.state.end(id, || operation_message(id, "error", Some(errors)))
     }
 
-    /// Ends an operation that has given all its results. Returns whether it was in progress.
+    /// Ends an operation after its last result. Returns whether it was in progress.
     pub fn complete(&mut self, id: &str) -> bool {
-        let was_active = self.operations.remove(id).is_some();
-        if was_active {
-            self.pending.text(operation_message(id, "complete", None));
-        }
-        was_active
+        self.state.end(id, || operation_message(id, "complete", None))
     }
 
-    /// Ends the connection, for example when the server goes down.
+    /// Closes the connection, for example when the server shuts down.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         if self.phase != Phase::Ended {
-            self.pending.close(code, reason.into());
-            self.ended(Closed { code, reason: reason.into(), by: ClosedBy::Us });
+            let closed = self.state.close(code, reason);
+            self.ended(closed);
         }
     }
 
-    /// Whether an operation is in progress.
+    /// True if an operation with this id is in progress.
     pub fn is_active(&self, id: &str) -> bool {
-        self.operations.contains(id)
+        self.state.is_active(id)
     }
 
-    /// How many operations are in progress.
+    /// Returns the number of operations in progress.
     pub fn in_progress(&self) -> usize {
-        self.operations.len()
+        self.state.in_progress()
     }
 
-    /// The id of an operation in progress.
+    /// Returns the id of an operation in progress.
     pub fn id_of(&self, number: u32) -> Option<&str> {
-        self.operations.id_of(number)
+        self.state.id_of(number)
     }
 
-    fn subscribe(&mut self, id: &str, request: Request) {
-        if self.operations.contains(id) {
+    fn start(&mut self, id: &str, request: Request) {
+        if self.phase != Phase::Ready {
+            self.close(UNAUTHORIZED, "Unauthorized");
+        } else if let Err(invalid) = self.state.check_id(id) {
+            self.close_invalid(&invalid.0);
+        } else if self.state.is_active(id) {
             let reason = format!("Subscriber for {id} already exists");
-            return self.close(SUBSCRIBER_ALREADY_EXISTS, &reason);
+            self.close(SUBSCRIBER_ALREADY_EXISTS, &reason);
+        } else {
+            self.state.start(id, request, |error| format!("[{error}]"));
         }
-        let most = self.config.subscriptions_max;
-        if self.operations.len() >= most {
-            let errors = format!("[{}]", envelope::too_many(most));
-            return self.pending.text(operation_message(id, "error", Some(errors.into())));
-        }
-        let number = self.operations.insert(id);
-        self.pending.event(Event::Subscribe { id: id.into(), number, request });
     }
 
-    fn receive(&mut self, message: ClientMessage) {
-        match message {
+    fn receive(&mut self, received: ClientMessage) {
+        match received {
             ClientMessage::ConnectionInit { payload } => {
                 if matches!(self.phase, Phase::Connected(_)) {
                     self.phase = Phase::Initialising;
-                    self.pending.event(Event::Init { payload });
+                    self.state.pending.push_event(ServerEvent::Init { payload });
                 } else {
                     let reason = "Too many initialisation requests";
                     self.close(TOO_MANY_INITIALISATION_REQUESTS, reason);
                 }
             }
             ClientMessage::Ping { payload } => {
-                self.pending.pong(envelope::message("pong", payload));
+                self.state.pending.set_pong(message("pong", payload))
             }
             ClientMessage::Pong => {}
-            ClientMessage::Subscribe { id, request } => {
-                if self.phase != Phase::Ready {
-                    self.close(UNAUTHORIZED, "Unauthorized");
-                } else if id.len() > self.config.id_bytes_max {
-                    let reason = format!("`id` is over {} bytes", self.config.id_bytes_max);
-                    self.close_invalid(&reason);
-                } else {
-                    self.subscribe(&id, request);
+            ClientMessage::Start { id, request } => self.start(&id, request),
+            ClientMessage::Stop { id } => {
+                if let Some(Subscription { id, number }) = self.state.stop(&id) {
+                    self.state.pending.push_event(ServerEvent::Complete { id, number });
                 }
             }
-            ClientMessage::Complete { id } => {
-                if let Some(Subscription { id, number }) = self.operations.remove(&id) {
-                    self.pending.event(Event::Complete { id, number });
-                }
-            }
+            ClientMessage::ConnectionTerminate => debug_assert!(false, "the parser refuses it"),
         }
     }
 
-    fn close_invalid(&mut self, what: &str) {
-        self.close(INVALID_MESSAGE, &format!("Invalid message: {what}"));
+    fn close_invalid(&mut self, reason: &str) {
+        self.close(INVALID_MESSAGE, &format!("Invalid message: {reason}"));
+    }
+
+    /// Takes a text message that was parsed.
+    pub(crate) fn receive_parsed(&mut self, message: Result<ClientMessage, InvalidMessage>) {
+        if self.phase == Phase::Ended {
+            return;
+        }
+        match message {
+            Ok(message) => self.receive(message),
+            Err(InvalidMessage(reason)) => self.close_invalid(&reason),
+        }
     }
 }
 
 impl Protocol for GraphqlTransportWs {
-    type Event = Event;
+    type Event = ServerEvent;
 
     fn receive_text(&mut self, text: Bytes) {
         if self.phase != Phase::Ended {
-            self.receive_parsed(ClientMessage::parse(text));
+            self.receive_parsed(ClientMessage::parse(Dialect::TransportWs, text));
         }
     }
 
@@ -286,7 +187,7 @@ impl Protocol for GraphqlTransportWs {
 
     fn receive_large(&mut self, message: LargeMessage) {
         if self.phase != Phase::Ended {
-            self.pending.event(Event::Large(message));
+            self.state.pending.push_event(ServerEvent::Large(message));
         }
     }
 
@@ -297,17 +198,16 @@ impl Protocol for GraphqlTransportWs {
     fn ended(&mut self, closed: Closed) {
         if self.phase != Phase::Ended {
             self.phase = Phase::Ended;
-            self.operations.clear();
-            self.pending.event(Event::Ended(closed));
+            self.state.end_all(closed);
         }
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
-        self.pending.take_event()
+    fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.state.pending.take_event()
     }
 
     fn poll_output(&mut self) -> Option<Output> {
-        self.pending.take_output()
+        self.state.pending.take_output()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -324,43 +224,29 @@ impl Protocol for GraphqlTransportWs {
     }
 }
 
-impl GraphqlTransportWs {
-    /// Takes a text message that was parsed.
-    pub(crate) fn receive_parsed(&mut self, message: Result<ClientMessage, Invalid>) {
-        if self.phase == Phase::Ended {
-            return;
-        }
-        match message {
-            Ok(message) => self.receive(message),
-            Err(Invalid(what)) => self.close_invalid(&what),
-        }
-    }
-}
-
-/// A `next` message as a whole WebSocket frame, ready to write beside the connection's machine: the
+/// Returns a `next` message as a whole WebSocket frame, which can be written beside the connection's machine: the
 /// payload is shared, the rest is one small allocation.
 ///
-/// For outlets that keep their own queue. It is for them to send nothing for an id that is not in
-/// progress, and nothing after the connection has ended.
+/// For outlets that keep their own queue. They must not send anything for an id that is not in progress, and nothing
+/// after the connection has ended.
 pub fn next_frame(id: &str, payload: Bytes) -> Chunks {
     let mut head = Vec::with_capacity(10 + operation_prefix_len(id, NEXT));
     append_next_head(id, payload.len(), &mut head);
     Chunks { head: head.into(), body: payload, tail: b"}" }
 }
 
-/// Appends what stands before the payload of a `next` message: frame header and
-/// `{"id":…,"type":"next","payload":`. Behind the payload, write `}`.
+/// Appends the frame header and the text before the payload of a `next` message, `{"id":…,"type":"next","payload":`.
+/// The caller writes `}` behind the payload.
 ///
-/// Hot path of a broadcast: called for each recipient and event. It allocates nothing when `out`
-/// has room.
+/// Hot path of a broadcast: called for each recipient and event. It allocates nothing when `out` has room.
 pub fn append_next_head(id: &str, payload_len: usize, out: &mut Vec<u8>) {
     append_result_head(id, NEXT, payload_len, out);
 }
 
 /// The type of a result's message.
-pub(crate) const NEXT: &str = "next";
+const NEXT: &str = Dialect::TransportWs.result();
 
-/// [`append_next_head`] for a message of any type.
+/// Appends the head of a message of any type, like [`append_next_head`].
 pub(crate) fn append_result_head(id: &str, kind: &str, payload_len: usize, out: &mut Vec<u8>) {
     append_text_head(operation_prefix_len(id, kind), payload_len + 1, out, |out| {
         append_operation_prefix(id, kind, out);
@@ -371,12 +257,6 @@ pub(crate) fn append_result_head(id: &str, kind: &str, payload_len: usize, out: 
 mod tests {
     use super::*;
     use crate::websocket::{FrameHeader, Opcode};
-
-    #[test]
-    fn an_init_payload_is_not_in_what_debug_shows() {
-        let event = Event::Init { payload: Some(r#"{"token":"hunter2"}"#.into()) };
-        assert_eq!(format!("{event:?}"), "Init { payload: 19 bytes }");
-    }
 
     #[test]
     fn a_frame_written_by_hand_equals_the_one_that_the_machines_write() {

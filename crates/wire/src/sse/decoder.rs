@@ -5,57 +5,57 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::websocket::pop_or_release;
+use crate::lazy_state::pop_or_release;
 
-/// Bounds on what a server may make us hold.
+/// Bounds on the memory that a server may make the client hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Largest event in bytes, all its lines together.
+pub struct DecoderConfig {
+    /// The maximum size of an event in bytes, all its lines together.
     pub event_bytes_max: usize,
 }
 
-impl Default for Config {
-    /// 64 MiB: the default of the largest answer that is taken from a subgraph.
-    fn default() -> Config {
-        Config { event_bytes_max: 64 * 1024 * 1024 }
+impl Default for DecoderConfig {
+    /// 64 MiB: the default limit of a response from a subgraph.
+    fn default() -> DecoderConfig {
+        DecoderConfig { event_bytes_max: 64 * 1024 * 1024 }
     }
 }
 
-/// One event.
+/// One event of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct SseEvent {
     /// The `event` field; empty when there was none.
     pub kind: String,
-    /// The `data` fields, joined by line feeds. As they came: not checked to be UTF-8.
+    /// The `data` fields, joined by line feeds, as received: not checked to be UTF-8.
     pub data: Bytes,
-    /// The most recent `id` of the stream, shared between the events that have it.
+    /// The most recent `id` of the stream. Events with the same id share it.
     pub last_id: Option<Arc<str>>,
 }
 
-/// What an event means in GraphQL over SSE.
+/// The meaning of an event in GraphQL over SSE.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum SseMessage {
     /// A result of the operation.
     Next(Bytes),
     /// The operation has ended.
     Complete,
 }
 
-impl Event {
-    /// What the event means; `None` for events of other kinds, which are to be ignored.
-    pub fn message(self) -> Option<Message> {
+impl SseEvent {
+    /// Returns the meaning of the event; `None` for events of other kinds, which must be ignored.
+    pub fn message(self) -> Option<SseMessage> {
         match &*self.kind {
-            "next" => Some(Message::Next(self.data)),
-            "complete" => Some(Message::Complete),
+            "next" => Some(SseMessage::Next(self.data)),
+            "complete" => Some(SseMessage::Complete),
             _ => None,
         }
     }
 }
 
-/// Why a stream cannot be read further.
+/// The reason that a stream cannot be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// An event, or a line that is none yet, is over the limit.
+    /// An event, or a line that is not complete, is over the limit.
     #[error("an event of the stream is larger than the limit of {limit} bytes")]
     EventTooBig {
         /// The limit in bytes.
@@ -63,20 +63,20 @@ pub enum DecodeError {
     },
 }
 
-/// Reads an event stream from pieces of any size.
+/// A reader that takes an event stream in pieces of any size.
 ///
-/// Unlike a browser it also gives events that have a name and no data, because servers send
-/// `complete` like that. `retry` fields and comments are skipped.
+/// Unlike a browser it also returns events that have a name and no data, because servers send `complete` like that.
+/// `retry` fields and comments are skipped.
 pub struct Decoder {
-    config: Config,
-    /// The part of the current line that came in earlier pieces.
+    config: DecoderConfig,
+    /// The part of the current line that earlier pieces contained.
     line: Vec<u8>,
     kind: String,
     data: Vec<u8>,
     has_fields: bool,
     last_id: Option<Arc<str>>,
-    events: VecDeque<Event>,
-    /// The last byte was a CR, so that an LF now belongs to it.
+    events: VecDeque<SseEvent>,
+    /// True if the last byte was a CR, so that an LF that follows belongs to the same line end.
     skips_line_feed: bool,
     is_first_line: bool,
     failed: Option<DecodeError>,
@@ -84,7 +84,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// Begins a stream.
-    pub fn new(config: Config) -> Decoder {
+    pub fn new(config: DecoderConfig) -> Decoder {
         Decoder {
             config,
             line: Vec::new(),
@@ -99,8 +99,7 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes of the response body. After an error the stream stays failed; events before it
-    /// can still be polled.
+    /// Takes bytes of the response body. After an error the stream stays failed; events before it can still be polled.
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<(), DecodeError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -137,8 +136,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// The next event. One that the stream ends within is never given.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    /// Returns the next event. An event that the end of the stream cuts off is not returned.
+    pub fn poll_event(&mut self) -> Option<SseEvent> {
         pop_or_release(&mut self.events)
     }
 
@@ -179,7 +178,7 @@ impl Decoder {
         if std::mem::take(&mut self.has_fields) {
             data.pop_if(|byte| *byte == b'\n');
             let last_id = self.last_id.clone();
-            self.events.push_back(Event { kind, data: data.into(), last_id });
+            self.events.push_back(SseEvent { kind, data: data.into(), last_id });
         }
     }
 }
@@ -188,17 +187,17 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    fn read(pieces: &[&[u8]]) -> Vec<Event> {
-        let mut decoder = Decoder::new(Config::default());
+    fn read(pieces: &[&[u8]]) -> Vec<SseEvent> {
+        let mut decoder = Decoder::new(DecoderConfig::default());
         for piece in pieces {
             decoder.receive(piece).unwrap();
         }
         std::iter::from_fn(|| decoder.poll_event()).collect()
     }
 
-    fn event(kind: &str, data: &str, last_id: Option<&str>) -> Event {
+    fn event(kind: &str, data: &str, last_id: Option<&str>) -> SseEvent {
         let last_id = last_id.map(Arc::from);
-        Event { kind: kind.into(), data: Bytes::copy_from_slice(data.as_bytes()), last_id }
+        SseEvent { kind: kind.into(), data: Bytes::copy_from_slice(data.as_bytes()), last_id }
     }
 
     #[test]
@@ -221,19 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_encoder_writes_is_read_back() {
+    fn the_decoder_reads_the_events_of_the_encoder() {
         let payload = "{\n  \"data\": {\"a\": \"é\"}\r\n}";
         let id = super::super::EventId::new("c1");
         let mut stream =
             super::super::next_event(Bytes::from_static(payload.as_bytes()), id).to_vec();
         super::super::complete_event().append_to(&mut stream);
-        let messages: Vec<_> = read(&[&stream]).into_iter().filter_map(Event::message).collect();
+        let messages: Vec<_> = read(&[&stream]).into_iter().filter_map(SseEvent::message).collect();
         let expected = Bytes::from("{\n  \"data\": {\"a\": \"é\"}\n}");
-        assert_eq!(messages, [Message::Next(expected), Message::Complete]);
+        assert_eq!(messages, [SseMessage::Next(expected), SseMessage::Complete]);
     }
 
     #[test]
-    fn a_position_is_no_event_and_the_id_of_what_follows() {
+    fn a_position_is_not_an_event_and_sets_the_id_of_later_events() {
         let mut stream = super::super::position("c7".into()).to_vec();
         assert_eq!(read(&[&stream]), []);
         stream.extend_from_slice(b"event: next\ndata: {}\n\n");
@@ -242,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_endless_event_is_refused_however_it_is_cut() {
-        let config = Config { event_bytes_max: 100 };
+        let config = DecoderConfig { event_bytes_max: 100 };
         let failure = Err(DecodeError::EventTooBig { limit: 100 });
         let mut one_line = Decoder::new(config);
         assert_eq!(one_line.receive(&[b'x'; 60]), Ok(()));

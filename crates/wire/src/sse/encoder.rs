@@ -6,32 +6,32 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::http1::Body;
-use crate::websocket::pop_or_release;
+use crate::body::BodyMachine;
+use crate::lazy_state::pop_or_release;
 
-/// What stands before the payload of a `next` event.
+/// The text before the payload of a `next` event.
 pub const NEXT_PREFIX: &[u8] = b"event: next\ndata: ";
-/// What stands behind it.
+/// The text behind the payload.
 pub const NEXT_SUFFIX: &[u8] = b"\n\n";
-/// An empty `data` field is there because browsers do not dispatch an event without one.
+/// The `complete` event. It has an empty `data` field because browsers do not dispatch an event without one.
 const COMPLETE: &[u8] = b"event: complete\ndata:\n\n";
-/// A comment: keeps proxies from closing a quiet connection.
+/// A comment. It keeps proxies from closing a quiet connection.
 const HEARTBEAT: &[u8] = b":\n\n";
 
-/// An event id, sent back by a browser in `Last-Event-ID` when it reconnects: our cursors.
+/// The id of an event: a cursor, which a browser sends back in `Last-Event-ID` when it reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventId<'a>(&'a str);
 
 impl<'a> EventId<'a> {
-    /// `None` for text that cannot be an id: it would end its line, or be ignored for a NUL.
+    /// Returns the id, or `None` for text that cannot be one: it would end its line, or be ignored because of a NUL.
     pub fn new(id: &'a str) -> Option<EventId<'a>> {
         (!id.bytes().any(|byte| matches!(byte, b'\n' | b'\r' | 0))).then_some(EventId(id))
     }
 }
 
-/// A `next` event. The payload is shared and not copied, unless it contains line breaks: JSON may
-/// have them between its tokens only, and each line then gets a `data` field of its own. A
-/// broadcast makes the event once and clones it.
+/// Returns a `next` event. The payload is shared and not copied, unless it contains line breaks: JSON may have them
+/// between its tokens only, and each line then gets a `data` field of its own. A broadcast makes the event once and
+/// clones it.
 pub fn next_event(payload: Bytes, id: Option<EventId<'_>>) -> Chunks {
     let has_lines = memchr::memchr2(b'\n', b'\r', &payload).is_some();
     let mut head = match id {
@@ -56,25 +56,25 @@ pub fn next_event(payload: Bytes, id: Option<EventId<'_>>) -> Chunks {
     Chunks { head: head.into(), body: Bytes::new(), tail: NEXT_SUFFIX }
 }
 
-/// What stands before an id that comes without an event.
+/// The text before an id that is sent without an event.
 const ID_PREFIX: &[u8] = b"id: ";
 
-/// Where the client is, without an event: the id of the last one is `id` from now on, and nothing is dispatched (HTML
-/// living standard, section 9.2.6). It is for the caller that `id` is one, see [`EventId::new`]; it is shared and not
-/// copied.
+/// Returns the client's position without an event: `id` becomes the last event id, and nothing is dispatched (HTML
+/// living standard, section 9.2.6). The caller ensures that `id` is a valid one, see [`EventId::new`]. It is shared and
+/// not copied.
 pub fn position(id: Bytes) -> Chunks {
     Chunks { head: Bytes::from_static(ID_PREFIX), body: id, tail: NEXT_SUFFIX }
 }
 
-/// The `complete` event, after which the response body ends.
+/// Returns the `complete` event, after which the response body ends.
 pub fn complete_event() -> Chunks {
     Chunks::whole(COMPLETE)
 }
 
-/// What stands before the data of a `complete` event that has some.
+/// The text before the data of a `complete` event in single connection mode.
 const COMPLETE_PREFIX: &[u8] = b"event: complete\ndata: ";
 
-/// A `next` event in single connection mode: the payload, shared and not copied, beside the id of its
+/// Returns a `next` event in single connection mode: the payload, shared and not copied, beside the id of its
 /// operation. The payload must not contain line breaks.
 fn next_event_of(operation: &str, payload: Bytes) -> Chunks {
     let mut head = NEXT_PREFIX.to_vec();
@@ -84,7 +84,7 @@ fn next_event_of(operation: &str, payload: Bytes) -> Chunks {
     Chunks { head: head.into(), body: payload, tail: b"}\n\n" }
 }
 
-/// The `complete` event of one operation in single connection mode.
+/// Returns the `complete` event of one operation in single connection mode.
 fn complete_event_of(operation: &str) -> Chunks {
     let mut event = COMPLETE_PREFIX.to_vec();
     event.extend_from_slice(br#"{"id":"#);
@@ -95,15 +95,15 @@ fn complete_event_of(operation: &str) -> Chunks {
 
 /// Settings that many responses share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// How long nothing may be sent before a heartbeat is; `None` sends none.
+pub struct SseConfig {
+    /// The idle time after which a heartbeat is sent; `None` sends none.
     pub heartbeat: Option<Duration>,
 }
 
-impl Default for Config {
+impl Default for SseConfig {
     /// 12 s, as graphql-sse does: under the 15 s that the HTML standard names for old proxies.
-    fn default() -> Config {
-        Config { heartbeat: Some(Duration::from_secs(12)) }
+    fn default() -> SseConfig {
+        SseConfig { heartbeat: Some(Duration::from_secs(12)) }
     }
 }
 
@@ -121,7 +121,7 @@ const _: () = assert!(size_of::<Sse>() <= 80);
 
 impl Sse {
     /// Begins a response body.
-    pub fn new(config: &Config, now: Instant) -> Sse {
+    pub fn new(config: &SseConfig, now: Instant) -> Sse {
         let outgoing = VecDeque::from([Chunks::whole(HEARTBEAT)]);
         Sse { outgoing, heartbeat: config.heartbeat, last_sent: now, is_completed: false }
     }
@@ -133,7 +133,7 @@ impl Sse {
         }
     }
 
-    /// Queues where the client is, see [`position`]. Dropped after [`Sse::complete`].
+    /// Queues the client's position, see [`position`]. Dropped after [`Sse::complete`].
     pub fn position(&mut self, id: Bytes) {
         if !self.is_completed {
             self.outgoing.push_back(position(id));
@@ -167,19 +167,19 @@ impl Sse {
         self.is_completed = true;
     }
 
-    /// The next bytes to write.
+    /// Returns the next bytes to write.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         let chunks = pop_or_release(&mut self.outgoing)?;
         self.last_sent = now;
         Some(chunks)
     }
 
-    /// Says that the caller wrote an event by itself, with [`NEXT_PREFIX`] around a shared payload.
+    /// Notes that the caller wrote an event beside the machine, with [`NEXT_PREFIX`] before a shared payload.
     pub fn sent(&mut self, now: Instant) {
         self.last_sent = now;
     }
 
-    /// When a heartbeat is due. The time moves back whenever something is sent; a caller may keep
+    /// Returns the time at which a heartbeat is due. The time moves back whenever something is sent; a caller may keep
     /// its timer and call early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.is_completed {
@@ -195,13 +195,13 @@ impl Sse {
         }
     }
 
-    /// Whether the body ends once everything is written.
+    /// True if the body ends once everything is written.
     pub fn is_finished(&self) -> bool {
         self.is_completed
     }
 }
 
-impl Body for Sse {
+impl BodyMachine for Sse {
     fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
         Sse::poll_transmit(self, now)
     }
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(text(&said), "id: k7\n\n");
         assert_eq!(said.body.as_ptr(), id.as_ptr());
         let now = Instant::now();
-        let mut sse = Sse::new(&Config { heartbeat: None }, now);
+        let mut sse = Sse::new(&SseConfig { heartbeat: None }, now);
         sse.position(id.clone());
         sse.complete();
         sse.position(id);
@@ -274,9 +274,9 @@ mod tests {
     }
 
     #[test]
-    fn several_operations_on_one_stream_are_told_apart_by_their_ids() {
+    fn several_operations_on_one_stream_are_distinguished_by_their_ids() {
         let now = Instant::now();
-        let mut sse = Sse::new(&Config { heartbeat: None }, now);
+        let mut sse = Sse::new(&SseConfig { heartbeat: None }, now);
         sse.next_of("a\"1", Bytes::from_static(b"{\"data\":1}"));
         sse.complete_of("a\"1");
         sse.next_of("b", Bytes::from_static(b"{\"data\":2}"));
@@ -297,7 +297,7 @@ mod tests {
     fn a_quiet_response_sends_heartbeats_until_it_completes() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut sse = Sse::new(&Config::default(), at(0));
+        let mut sse = Sse::new(&SseConfig::default(), at(0));
         let drain = |sse: &mut Sse, now| {
             let mut out = String::new();
             while let Some(chunks) = sse.poll_transmit(now) {

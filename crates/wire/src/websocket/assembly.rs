@@ -1,7 +1,7 @@
-//! Frames to messages: fragments, control frames between them, unmasking, expanding, UTF-8, size
+//! The assembly of frames into messages: fragments, control frames between them, unmasking, expanding, UTF-8, size
 //! limits.
 //!
-//! An [`Assembly`] exists only while something is half received; an idle connection has none.
+//! An [`MessageAssembler`] exists only while something is half received; an idle connection has none.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use super::large::{ClientBounds, LargeMessage, expand};
 
 /// A whole message or control frame.
 #[derive(Debug)]
-pub(super) enum Arrival {
+pub(super) enum ReceivedMessage {
     Text(Bytes),
     Binary(Bytes),
     Ping(Vec<u8>),
@@ -21,39 +21,39 @@ pub(super) enum Arrival {
     Large(LargeMessage),
 }
 
-impl Arrival {
-    /// Its bytes, after they are expanded. Nothing was expanded of a large one.
+impl ReceivedMessage {
+    /// Returns the number of bytes after expansion; 0 for a large message, which is not expanded here.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Arrival::Text(bytes) | Arrival::Binary(bytes) => bytes.len(),
-            Arrival::Ping(payload) => payload.len(),
-            Arrival::Pong | Arrival::Close(..) | Arrival::Large(_) => 0,
+            ReceivedMessage::Text(bytes) | ReceivedMessage::Binary(bytes) => bytes.len(),
+            ReceivedMessage::Ping(payload) => payload.len(),
+            ReceivedMessage::Pong | ReceivedMessage::Close(..) | ReceivedMessage::Large(_) => 0,
         }
     }
 }
 
-/// What the connection demands of what arrives.
+/// The rules of a connection for incoming frames.
 #[derive(Clone, Copy)]
-pub(super) struct Rules {
-    /// Clients must mask, servers must not (RFC 6455 section 5.1).
+pub(super) struct FrameRules {
+    /// True if frames must be masked: clients must mask, servers must not (RFC 6455, section 5.1).
     pub(super) expects_mask: bool,
     pub(super) message_bytes_max: usize,
-    /// permessage-deflate was negotiated.
+    /// True if permessage-deflate was negotiated.
     pub(super) deflates: bool,
-    /// We have sent a close frame: messages no longer matter, only the peer's close frame does.
+    /// True if this side has sent a close frame: messages are discarded, and only the peer's close frame is processed.
     pub(super) discards_messages: bool,
-    /// Bounds of what a client may cost; `None` on the client's side.
+    /// The bounds of the work that a client may cause; `None` on the client's side.
     pub(super) bounds: Option<ClientBounds>,
 }
 
-/// What has been received of frames and messages that are not complete.
+/// The received parts of frames and messages that are not complete.
 #[derive(Default)]
-pub(super) struct Assembly {
+pub(super) struct MessageAssembler {
     header: [u8; HEADER_BYTES_MAX],
     header_len: u8,
     frame: Option<Frame>,
     control: Vec<u8>,
-    message: Option<Message>,
+    message: Option<PartialMessage>,
 }
 
 /// A frame whose header is complete.
@@ -65,32 +65,32 @@ struct Frame {
     payload_len: u64,
 }
 
-struct Message {
+struct PartialMessage {
     is_text: bool,
     is_compressed: bool,
     bytes: Vec<u8>,
-    /// How many of `bytes` are known to be whole UTF-8 characters; only kept for text.
+    /// The number of `bytes` that are known to be whole UTF-8 characters; kept for text only.
     valid_up_to: usize,
 }
 
-impl Assembly {
-    /// Whether nothing is half received, so that the assembly can be dropped.
+impl MessageAssembler {
+    /// True if nothing is half received, so that the assembly can be dropped.
     pub(super) fn is_idle(&self) -> bool {
         self.header_len == 0 && self.frame.is_none() && self.message.is_none()
     }
 
-    /// Whether no message has begun that waits for more frames.
+    /// True if no message has begun that needs more frames.
     pub(super) fn is_between_messages(&self) -> bool {
         self.message.is_none()
     }
 
-    /// Takes from the front of `input` up to the end of the next message or control frame; `None`
-    /// when all of the input is taken and there is none yet.
+    /// Takes bytes from the front of `input` up to the end of the next message or control frame; `None` if all of the
+    /// input is taken without reaching an end.
     pub(super) fn next(
         &mut self,
         input: &mut &[u8],
-        rules: Rules,
-    ) -> Result<Option<Arrival>, Failure> {
+        rules: FrameRules,
+    ) -> Result<Option<ReceivedMessage>, Failure> {
         loop {
             if self.frame.is_none() {
                 let Some(header) = self.take_header(input)? else { return Ok(None) };
@@ -118,8 +118,8 @@ impl Assembly {
                 return Ok(None);
             }
             self.frame = None;
-            if let Some(arrival) = self.finish(opcode, is_final, rules)? {
-                return Ok(Some(arrival));
+            if let Some(received) = self.finish(opcode, is_final, rules)? {
+                return Ok(Some(received));
             }
         }
     }
@@ -136,7 +136,7 @@ impl Assembly {
         self.header[held..held + take].copy_from_slice(&input[..take]);
         match IncomingHeader::parse(&self.header[..held + take])? {
             Some((header, taken)) => {
-                // The bytes held alone were no whole header, so at least one more was taken.
+                // The held bytes were not a whole header, so at least one more byte was taken.
                 *input = &input[taken - held..];
                 self.header_len = 0;
                 Ok(Some(header))
@@ -149,7 +149,7 @@ impl Assembly {
         }
     }
 
-    fn begin(&mut self, header: IncomingHeader, rules: Rules) -> Result<Frame, Failure> {
+    fn begin(&mut self, header: IncomingHeader, rules: FrameRules) -> Result<Frame, Failure> {
         let IncomingHeader { opcode, is_final, is_compressed, mask, payload_len } = header;
         // The bit belongs to the first frame of a message (RFC 7692, section 6).
         if is_compressed && !(rules.deflates && matches!(opcode, Opcode::Text | Opcode::Binary)) {
@@ -161,7 +161,7 @@ impl Assembly {
             _ => {}
         }
         if opcode.is_control() {
-            // A control frame cannot wait for another one: frames do not interleave.
+            // A control frame is complete before the next one begins: frames do not interleave.
             debug_assert!(self.control.is_empty() && payload_len <= CONTROL_BYTES_MAX);
         } else if !rules.discards_messages {
             match (opcode, &self.message) {
@@ -174,7 +174,8 @@ impl Assembly {
                 (Opcode::Text | Opcode::Binary, None) => {
                     let is_text = opcode == Opcode::Text;
                     let (bytes, valid_up_to) = (Vec::new(), 0);
-                    self.message = Some(Message { is_text, is_compressed, bytes, valid_up_to });
+                    self.message =
+                        Some(PartialMessage { is_text, is_compressed, bytes, valid_up_to });
                 }
                 _ => {}
             }
@@ -191,30 +192,30 @@ impl Assembly {
         &mut self,
         opcode: Opcode,
         is_final: bool,
-        rules: Rules,
-    ) -> Result<Option<Arrival>, Failure> {
+        rules: FrameRules,
+    ) -> Result<Option<ReceivedMessage>, Failure> {
         Ok(match opcode {
-            Opcode::Ping => Some(Arrival::Ping(std::mem::take(&mut self.control))),
+            Opcode::Ping => Some(ReceivedMessage::Ping(std::mem::take(&mut self.control))),
             Opcode::Pong => {
                 self.control = Vec::new();
-                Some(Arrival::Pong)
+                Some(ReceivedMessage::Pong)
             }
             Opcode::Close => {
                 let payload = std::mem::take(&mut self.control);
                 let (code, reason) = close::parse(&payload)?;
-                Some(Arrival::Close(code, reason))
+                Some(ReceivedMessage::Close(code, reason))
             }
             Opcode::Text | Opcode::Binary | Opcode::Continuation if !is_final => None,
             Opcode::Text | Opcode::Binary | Opcode::Continuation => {
-                self.message.take().map(|it| it.arrival(rules)).transpose()?
+                self.message.take().map(|it| it.received(rules)).transpose()?
             }
         })
     }
 }
 
-impl Message {
-    /// Expands a whole message, unless that is work for another thread.
-    fn arrival(mut self, rules: Rules) -> Result<Arrival, Failure> {
+impl PartialMessage {
+    /// Expands a whole message, unless another thread must do that.
+    fn received(mut self, rules: FrameRules) -> Result<ReceivedMessage, Failure> {
         let limit = match rules.bounds {
             Some(bounds) if self.is_compressed => {
                 bounds.expanded_bytes_max(self.bytes.len()).min(rules.message_bytes_max)
@@ -223,30 +224,32 @@ impl Message {
         };
         let inline = rules.bounds.map_or(usize::MAX, |bounds| bounds.inline_bytes_max);
         if self.bytes.len() > inline {
-            return Ok(Arrival::Large(self.large(limit)));
+            return Ok(ReceivedMessage::Large(self.large(limit)));
         }
         if self.is_compressed {
             match expand(&self.bytes, limit.min(inline)) {
                 Ok(expanded) => self.bytes = expanded,
-                Err(TOO_BIG) if inline < limit => return Ok(Arrival::Large(self.large(limit))),
+                Err(TOO_BIG) if inline < limit => {
+                    return Ok(ReceivedMessage::Large(self.large(limit)));
+                }
                 Err(failure) => return Err(failure),
             }
             self.is_compressed = false;
             self.check_utf8(true)?;
         }
         Ok(match self.is_text {
-            true => Arrival::Text(self.bytes.into()),
-            false => Arrival::Binary(self.bytes.into()),
+            true => ReceivedMessage::Text(self.bytes.into()),
+            false => ReceivedMessage::Binary(self.bytes.into()),
         })
     }
 
     fn large(self, expanded_bytes_max: usize) -> LargeMessage {
-        let Message { is_text, is_compressed, bytes, valid_up_to: _ } = self;
+        let PartialMessage { is_text, is_compressed, bytes, valid_up_to: _ } = self;
         LargeMessage { bytes: bytes.into(), is_text, is_compressed, expanded_bytes_max }
     }
 
-    /// Fails as soon as the text received so far cannot become UTF-8 (RFC 6455 section 8.1). Each
-    /// byte is looked at once, but for the up to three of an unfinished character.
+    /// Fails as soon as the text received so far cannot become UTF-8 (RFC 6455, section 8.1). Each byte is checked
+    /// once, except for the up to three bytes of an unfinished character.
     fn check_utf8(&mut self, is_end: bool) -> Result<(), Failure> {
         if !self.is_text || self.is_compressed {
             return Ok(());
@@ -260,8 +263,8 @@ impl Message {
     }
 }
 
-/// Appends a piece of a frame and unmasks it. Memory follows the bytes that came, not the length
-/// that a header announced: at most twice what came, and never more than what is `missing`.
+/// Appends a piece of a frame and unmasks it. Memory follows the bytes that were received, not the length that a header
+/// announced: at most twice as much, and never more than `missing`.
 fn append(out: &mut Vec<u8>, piece: &[u8], missing: u64, mask: Option<[u8; 4]>, offset: u64) {
     let old_len = out.len();
     if out.capacity() - old_len < piece.len() {

@@ -1,42 +1,42 @@
-//! Close codes and reasons (RFC 6455 sections 5.5.1 and 7.4).
+//! Close codes and reasons (RFC 6455, sections 5.5.1 and 7.4).
 
 use std::fmt;
 
-/// Longest close reason in bytes: a control frame carries 125, two of them are the code.
+/// The maximum length of a close reason in bytes: a control frame carries 125, two of which are the code.
 pub(super) const REASON_BYTES_MAX: usize = 123;
 
-/// Why a connection closed, as a number that both sides know.
+/// The number in a close frame that states why a connection closed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CloseCode(pub u16);
 
 impl CloseCode {
-    /// The purpose is fulfilled.
+    /// The connection has done its work.
     pub const NORMAL: CloseCode = CloseCode(1000);
-    /// The server goes down, or the user left the page.
+    /// The server shuts down, or the user left the page.
     pub const GOING_AWAY: CloseCode = CloseCode(1001);
     /// The peer broke RFC 6455.
     pub const PROTOCOL_ERROR: CloseCode = CloseCode(1002);
-    /// A kind of message that the receiver does not take.
+    /// The receiver does not accept this kind of message.
     pub const UNSUPPORTED: CloseCode = CloseCode(1003);
     /// Never sent: the peer's close frame had no code.
     pub const NO_STATUS: CloseCode = CloseCode(1005);
     /// Never sent: the connection was lost without a close frame.
     pub const ABNORMAL: CloseCode = CloseCode(1006);
-    /// Text that is not UTF-8.
+    /// A text message was not UTF-8.
     pub const INVALID_PAYLOAD: CloseCode = CloseCode(1007);
-    /// A rule of the receiver's that has no code of its own.
+    /// The peer broke a rule of the receiver that has no code of its own.
     pub const POLICY: CloseCode = CloseCode(1008);
-    /// A message over the size limit.
+    /// A message was over the size limit.
     pub const TOO_BIG: CloseCode = CloseCode(1009);
     /// The server failed.
     pub const INTERNAL: CloseCode = CloseCode(1011);
-    /// The server restarts: reconnect.
+    /// The server restarts; the client should reconnect.
     pub const SERVICE_RESTART: CloseCode = CloseCode(1012);
-    /// The server is overloaded: reconnect later.
+    /// The server is overloaded; the client should reconnect later.
     pub const TRY_AGAIN_LATER: CloseCode = CloseCode(1013);
 
-    /// Whether the code may stand in a close frame: defined by RFC 6455 or its registry, or in the
-    /// ranges for libraries and applications.
+    /// True if a close frame may contain the code: it is defined by RFC 6455 or its registry, or is in the ranges for
+    /// libraries and applications.
     pub fn may_be_sent(self) -> bool {
         matches!(self.0, 1000..=1003 | 1007..=1014 | 3000..=4999)
     }
@@ -54,34 +54,34 @@ impl fmt::Display for CloseCode {
     }
 }
 
-/// Who ended a connection.
+/// The side that ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedBy {
-    /// We sent the first close frame, or failed the connection because the peer broke a rule.
+    /// This side sent the first close frame, or failed the connection because the peer broke a rule.
     Us,
     /// The peer sent the first close frame.
     Peer,
-    /// Nobody: the transport ended or the peer fell silent.
+    /// Neither side: the transport ended, or the peer stopped responding.
     Loss,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// The code in the deciding close frame, or [`CloseCode::ABNORMAL`] without one.
+    /// The code of the first close frame, or [`CloseCode::ABNORMAL`] without one.
     pub code: CloseCode,
     /// The reason in that frame, often empty.
     pub reason: Box<str>,
-    /// Who began it.
+    /// The side that ended the connection.
     pub by: ClosedBy,
 }
 
-/// The longest prefix of `reason` that fits a close frame and ends between two characters.
+/// Returns the longest prefix of `reason` that fits a close frame and ends between two characters.
 pub(super) fn fit_reason(reason: &str) -> &str {
     &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]
 }
 
-/// The payload of a close frame; empty for [`CloseCode::NO_STATUS`].
+/// Returns the payload of a close frame; empty for [`CloseCode::NO_STATUS`].
 pub(super) fn payload(code: CloseCode, reason: &str) -> Vec<u8> {
     if code == CloseCode::NO_STATUS {
         return Vec::new();
@@ -93,18 +93,18 @@ pub(super) fn payload(code: CloseCode, reason: &str) -> Vec<u8> {
     payload
 }
 
-/// Why a connection must be failed (RFC 6455 section 7.1.7).
+/// The reason that a connection must be failed (RFC 6455, section 7.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(super) code: CloseCode,
     pub(super) reason: &'static str,
 }
 
-/// A message over the size limit.
+/// A message is over the size limit.
 pub(super) const TOO_BIG: Failure =
     Failure { code: CloseCode::TOO_BIG, reason: "message is too big" };
 
-/// Text with bytes that are not UTF-8.
+/// A text message contains bytes that are not UTF-8.
 pub(super) const NOT_UTF8: Failure =
     Failure { code: CloseCode::INVALID_PAYLOAD, reason: "text is not UTF-8" };
 

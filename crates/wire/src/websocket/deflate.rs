@@ -1,23 +1,23 @@
-//! Broadcasts under permessage-deflate: the payload is compressed once, and before it stands what is each
-//! recipient's own, in a block that is compressed in form only.
+//! Broadcasts under permessage-deflate: the payload is compressed once. The recipient's own text goes before it as a
+//! stored block.
 
 use bytes::Bytes;
 
 use super::frame::{FrameHeader, Opcode};
 
-/// The blocks of `payload` and the `tail` that closes its message, for every recipient of a broadcast;
-/// `None` where sending them as they are takes fewer bytes.
+/// Returns the blocks of `payload` and of the `tail` that closes its message, for every recipient of a broadcast.
+/// `None` if the uncompressed text takes fewer bytes.
 ///
-/// Write frame header and head ([`crate::subprotocol::Subprotocol::append_deflated_head`]), then this.
+/// Write the frame header and head ([`crate::subprotocol::Subprotocol::append_deflated_head`]) before the blocks.
 pub fn deflate_shared(payload: &Bytes, tail: &[u8]) -> Option<Bytes> {
     let blocks = coding::deflate_message(&[payload, tail])?;
     let is_smaller = blocks.len() + coding::STORED_HEAD_BYTES < payload.len() + tail.len();
     is_smaller.then(|| blocks.into())
 }
 
-/// Appends frame header and stored block of a message whose shared blocks have `blocks_len` bytes, with
-/// the prefix that `write` appends, about `prefix_len` bytes. `false`, and nothing appended: the prefix is
-/// too long for one block.
+/// Appends the frame header and the stored block of a message whose shared blocks have `blocks_len` bytes. `write`
+/// appends the contents of the stored block, about `prefix_len` bytes. `false` if they are too long for one block;
+/// nothing is appended then.
 pub(crate) fn append_deflated_head(
     blocks_len: usize,
     prefix_len: usize,
@@ -29,8 +29,8 @@ pub(crate) fn append_deflated_head(
         let payload_len = coding::STORED_HEAD_BYTES + prefix_len + blocks_len;
         FrameHeader::new(Opcode::Text, payload_len).compressed()
     };
-    // The prefix is written in its place, and what stands before it corrected where the length that was
-    // assumed is wrong: an id may need escapes.
+    // The prefix is written in its place, and the bytes before it are corrected if the assumed length is wrong: an id
+    // may need escapes.
     let assumed = header(prefix_len);
     out.extend_from_slice(&assumed);
     coding::append_stored(&[], out);

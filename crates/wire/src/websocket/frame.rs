@@ -1,33 +1,33 @@
-//! One frame's header, both ways, and masking (RFC 6455 sections 5.2 and 5.3).
+//! The header of a frame, both ways, and masking (RFC 6455, sections 5.2 and 5.3).
 
 use std::ops::Deref;
 
 use super::close::Failure;
 
-/// Longest header in bytes: two, eight of length, four of mask.
+/// The maximum length of a header in bytes: two, eight of length, four of mask.
 pub(super) const HEADER_BYTES_MAX: usize = 14;
 /// RSV1: under permessage-deflate, the message that the frame begins is compressed.
 const COMPRESSED_BIT: u8 = 0x40;
-/// RSV2 and RSV3: no extension of ours gives them a meaning.
+/// RSV2 and RSV3, which have no meaning without further extensions.
 const RESERVED_BITS: u8 = 0x30;
-/// Longest payload of a control frame in bytes (RFC 6455 section 5.5).
+/// The maximum payload of a control frame in bytes (RFC 6455, section 5.5).
 pub(super) const CONTROL_BYTES_MAX: u64 = 125;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Goes on with the message that an earlier frame began.
+    /// The next fragment of a message that an earlier frame began.
     Continuation = 0,
-    /// A message of UTF-8.
+    /// A text message in UTF-8.
     Text = 1,
-    /// A message of bytes.
+    /// A binary message.
     Binary = 2,
-    /// The connection ends.
+    /// The start of the closing handshake, or the response to it.
     Close = 8,
-    /// Asks for a pong.
+    /// A request for a pong.
     Ping = 9,
-    /// Answers a ping.
+    /// The response to a ping.
     Pong = 10,
 }
 
@@ -44,7 +44,7 @@ impl Opcode {
         })
     }
 
-    /// Whether frames of this kind may stand between the fragments of a message.
+    /// True if frames of this kind may be sent between the fragments of a message.
     pub fn is_control(self) -> bool {
         self as u8 >= 8
     }
@@ -52,7 +52,7 @@ impl Opcode {
 
 /// The header of an outgoing frame; dereferences to its bytes.
 ///
-/// Lets a broadcast write `header + shared payload` without touching the payload.
+/// With it a broadcast can write the header and the shared payload without copying the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     bytes: [u8; HEADER_BYTES_MAX],
@@ -60,7 +60,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header of an unfragmented, unmasked frame: what a server sends.
+    /// Returns the header of an unfragmented, unmasked frame, as a server sends it.
     pub fn new(opcode: Opcode, payload_len: usize) -> FrameHeader {
         let mut header = FrameHeader { bytes: [0; HEADER_BYTES_MAX], len: 0 };
         header.push(&[0x80 | opcode as u8]);
@@ -78,7 +78,7 @@ impl FrameHeader {
         header
     }
 
-    /// The same for a client, whose payload must then be masked with `mask`.
+    /// Returns the header of a client's frame, whose payload must be masked with `mask`.
     pub(super) fn masked(opcode: Opcode, payload_len: usize, mask: [u8; 4]) -> FrameHeader {
         let mut header = FrameHeader::new(opcode, payload_len);
         header.bytes[1] |= 0x80;
@@ -86,7 +86,7 @@ impl FrameHeader {
         header
     }
 
-    /// The same header for a payload that is compressed (RFC 7692, section 6).
+    /// Returns the same header for a compressed payload (RFC 7692, section 6).
     pub(crate) fn compressed(mut self) -> FrameHeader {
         self.bytes[0] |= COMPRESSED_BIT;
         self
@@ -107,7 +107,7 @@ impl Deref for FrameHeader {
     }
 }
 
-/// The header of an incoming frame, as far as one frame alone can be judged.
+/// The header of an incoming frame, checked as far as is possible without other frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IncomingHeader {
     pub(super) opcode: Opcode,
@@ -118,10 +118,10 @@ pub(super) struct IncomingHeader {
 }
 
 impl IncomingHeader {
-    /// Reads a header from the start of `bytes` and says how many bytes it took; `None` when they
-    /// do not hold a whole one yet.
+    /// Reads a header from the start of `bytes` and returns it with its length; `None` if `bytes` does not contain a
+    /// whole header yet.
     ///
-    /// A length that is written longer than needed is taken as it is: it does no harm.
+    /// A length in a longer form than necessary is accepted: it does no harm.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<(IncomingHeader, usize)>, Failure> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
         if first & RESERVED_BITS != 0 {
@@ -162,7 +162,7 @@ impl IncomingHeader {
     }
 }
 
-/// Masks or unmasks in place. `offset` is how many payload bytes came before these.
+/// Masks or unmasks in place. `offset` is the number of payload bytes before these.
 pub(super) fn apply_mask(bytes: &mut [u8], mask: [u8; 4], offset: u64) {
     let key: [u8; 16] = std::array::from_fn(|i| mask[(offset as usize).wrapping_add(i) & 3]);
     let (blocks, rest) = bytes.as_chunks_mut::<16>();
@@ -185,8 +185,8 @@ pub(crate) fn append_text_head(
     write: impl FnOnce(&mut Vec<u8>),
 ) {
     let start = out.len();
-    // The size of the header depends on the length of an id that may need escapes. So the usual size is assumed, and
-    // corrected where it is wrong.
+    // The size of the header depends on the length of an id that may need escapes. The usual size is assumed, and
+    // corrected if it is wrong.
     let assumed = FrameHeader::new(Opcode::Text, prefix_len + rest_len);
     out.extend_from_slice(&assumed);
     write(out);

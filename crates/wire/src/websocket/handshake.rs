@@ -1,40 +1,39 @@
-//! The opening handshake (RFC 6455 section 4): the server's judgement of an upgrade request, and
-//! the client's request and its judgement of the response.
+//! The opening handshake (RFC 6455, section 4): the server's check of an upgrade request, and the client's request and
+//! its check of the response.
 //!
-//! [`accept`] works on headers that an HTTP library has parsed. [`ClientHandshake`] writes and reads
-//! HTTP by itself: it serves tests, the load tool and streams from subgraphs.
+//! [`accept`] works on headers that an HTTP library has parsed. [`ClientHandshake`] writes and reads HTTP itself: it
+//! serves tests, the load generator and streams from subgraphs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
-/// RFC 6455 section 1.3.
+/// The constant that is hashed with the key (RFC 6455, section 1.3).
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// What a `Sec-WebSocket-Key` decodes to, in bytes.
+/// The length of a decoded `Sec-WebSocket-Key` in bytes.
 const KEY_BYTES: usize = 16;
-/// Largest response head that a client reads, in bytes: HTTP servers commonly stop at the same.
+/// The maximum size of a response head that a client reads, in bytes: HTTP servers commonly have the same limit.
 const RESPONSE_HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Most headers in a response that a client reads.
+/// The maximum number of headers in a response that a client reads.
 const RESPONSE_HEADERS_MAX: usize = 64;
 
-/// An upgrade request that can be answered with `101 Switching Protocols`.
+/// An upgrade request that the server may accept with `101 Switching Protocols`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accept<'s> {
-    /// Value of the `Sec-WebSocket-Accept` header.
+    /// The value of the `Sec-WebSocket-Accept` header.
     pub key: String,
-    /// Value of the `Sec-WebSocket-Protocol` header: the first of the client's subprotocols that
-    /// the server supports. Without one, the header is left out, and a server that needs one
-    /// upgrades and closes with a code of that protocol, because a browser shows no HTTP status.
+    /// The value of the `Sec-WebSocket-Protocol` header: the first of the client's subprotocols that the server
+    /// supports. If there is none, the header is left out. A server that needs a subprotocol then upgrades and closes
+    /// with a code of that protocol, because a browser shows no HTTP status.
     pub subprotocol: Option<&'s str>,
-    /// The first offer of compression that can be taken. A server that does not want to compress
-    /// makes it `None`; otherwise it hands `is_some()` to
-    /// [`with_deflate`](crate::connection::Connection::with_deflate).
+    /// The first offer of compression that the server can accept. A server that does not want to compress makes it
+    /// `None`; otherwise it passes `is_some()` to [`with_deflate`](crate::connection::Connection::with_deflate).
     pub deflate: Option<Deflate>,
 }
 
 impl Accept<'_> {
-    /// The headers of the response, names in lower case.
+    /// Returns the headers of the response, with names in lower case.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [("upgrade", "websocket"), ("connection", "Upgrade"), ("sec-websocket-accept", &self.key)]
             .into_iter()
@@ -42,7 +41,7 @@ impl Accept<'_> {
             .chain(self.deflate.map(|deflate| ("sec-websocket-extensions", deflate.response())))
     }
 
-    /// The whole response head, for servers without an HTTP library.
+    /// Returns the whole response head, for servers without an HTTP library.
     pub fn response(&self) -> Vec<u8> {
         let mut response = String::from("HTTP/1.1 101 Switching Protocols\r\n");
         for (name, value) in self.headers() {
@@ -53,18 +52,18 @@ impl Accept<'_> {
     }
 }
 
-/// An offer of permessage-deflate that is taken (RFC 7692, section 7.1): without context takeover both
-/// ways, which a server may always ask for, and with the full window.
+/// An accepted offer of permessage-deflate (RFC 7692, section 7.1): with the full window, and without context takeover
+/// both ways, which a server may always request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// The offer named the size of our window, so that the response has to.
+    /// True if the offer named the size of the server's window, so that the response must name it too.
     names_window: bool,
 }
 
 impl Deflate {
-    /// Judges one offer; `None` where it is of another extension, malformed, or asks for a smaller window
-    /// than ours: what is compressed once for everybody cannot have several.
-    fn judge(offer: &[u8]) -> Option<Deflate> {
+    /// Checks one offer. `None` if it is for another extension, malformed, or requests a smaller window than the
+    /// server's: a broadcast is compressed once for all recipients, which is possible with one window size only.
+    fn check_offer(offer: &[u8]) -> Option<Deflate> {
         let mut parts = std::str::from_utf8(offer).ok()?.split(';').map(str::trim);
         if parts.next() != Some("permessage-deflate") {
             return None;
@@ -78,11 +77,11 @@ impl Deflate {
             let is_fine = match name {
                 "server_no_context_takeover" | "client_no_context_takeover" => value.is_none(),
                 "server_max_window_bits" => value == Some("15"),
-                // We ask for nothing smaller, and can read everything.
+                // The server requests nothing smaller, and can read every size.
                 "client_max_window_bits" => value.is_none_or(is_window_bits),
                 _ => false,
             };
-            // There are four parameters, so a fifth is one of them twice.
+            // There are four parameters, so a fifth is a repetition.
             if !is_fine || seen.contains(&Some(name)) {
                 return None;
             }
@@ -91,7 +90,7 @@ impl Deflate {
         Some(Deflate { names_window: seen.contains(&Some("server_max_window_bits")) })
     }
 
-    /// Value of the `Sec-WebSocket-Extensions` header of the response.
+    /// Returns the value of the `Sec-WebSocket-Extensions` header of the response.
     fn response(self) -> &'static str {
         match self.names_window {
             false => "permessage-deflate; server_no_context_takeover; client_no_context_takeover",
@@ -111,28 +110,28 @@ fn unquoted(value: &str) -> &str {
     value.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(value)
 }
 
-/// An upgrade request that is refused. The message says what the client should change.
+/// The reason that an upgrade request is refused. The message states what the client should change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// RFC 6455 section 4.1, requirement 2.
+    /// The method is not GET (RFC 6455, section 4.1, requirement 2).
     #[error("a WebSocket handshake is a GET request")]
     NotGet,
-    /// Requirements 5 and 6.
+    /// The upgrade headers are missing (requirements 5 and 6).
     #[error("the headers `Connection: Upgrade` and `Upgrade: websocket` are required")]
     NotAnUpgrade,
-    /// Requirement 9.
+    /// The version is missing or not 13 (requirement 9).
     #[error("the header `Sec-WebSocket-Version: 13` is required: no other version is supported")]
     UnsupportedVersion,
-    /// Requirement 7.
+    /// The key is missing (requirement 7).
     #[error("the header `Sec-WebSocket-Key` is missing")]
     MissingKey,
-    /// Requirement 7: sixteen bytes in base64, once.
+    /// The key is not sixteen bytes in base64, or is given more than once (requirement 7).
     #[error("the header `Sec-WebSocket-Key` must be given once, as base64 of 16 bytes")]
     InvalidKey,
 }
 
 impl Rejection {
-    /// The HTTP status of the response.
+    /// Returns the HTTP status of the response.
     pub fn status(self) -> u16 {
         match self {
             Rejection::NotGet => 405,
@@ -141,7 +140,7 @@ impl Rejection {
         }
     }
 
-    /// Headers that the response must carry, names in lower case.
+    /// Returns the headers that the response must have, with names in lower case.
     pub fn headers(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Rejection::NotGet => &[("allow", "GET")],
@@ -155,8 +154,8 @@ impl Rejection {
     }
 }
 
-/// Judges an upgrade request (RFC 6455 section 4.2.1). Header names may be in any case, values are
-/// as they came. `supported` are the server's subprotocols; the client's order of preference wins.
+/// Checks an upgrade request (RFC 6455, section 4.2.1). Header names may be in any case; values are as received.
+/// `supported` are the server's subprotocols; the client's order of preference decides.
 pub fn accept<'h, 's>(
     method: &str,
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
@@ -184,7 +183,7 @@ pub fn accept<'h, 's>(
             subprotocol = tokens(value)
                 .find_map(|token| supported.iter().find(|name| name.as_bytes() == token).copied());
         } else if name.eq_ignore_ascii_case("sec-websocket-extensions") && deflate.is_none() {
-            deflate = tokens(value).find_map(Deflate::judge);
+            deflate = tokens(value).find_map(Deflate::check_offer);
         }
     }
     if !(connection && upgrade) {
@@ -200,7 +199,7 @@ pub fn accept<'h, 's>(
     Ok(Accept { key: accept_key(key), subprotocol, deflate })
 }
 
-/// The elements of a comma-separated header value.
+/// Returns the elements of a comma-separated header value.
 fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
@@ -221,23 +220,23 @@ pub struct ClientHandshake {
 pub struct Upgraded {
     /// The subprotocol that the server chose.
     pub subprotocol: Option<String>,
-    /// What came behind the response head: hand it to [`super::WebSocket::receive`] first.
+    /// The bytes behind the response head: pass them to [`super::WebSocket::receive`] first.
     pub rest: Bytes,
 }
 
-/// Why there is no WebSocket connection.
+/// The reason that there is no WebSocket connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// A part of the request contains a line break, a NUL or, in the target, a space.
-    #[error("{0} contains a character that cannot stand in a request head")]
+    #[error("{0} contains a character that a request head must not contain")]
     InvalidRequest(&'static str),
     /// The bytes are not an HTTP/1.1 response head.
-    #[error("the server's answer is not HTTP: {0}")]
+    #[error("the server's response is not HTTP: {0}")]
     NotHttp(httparse::Error),
     /// The head is too long.
     #[error("the server's response head is longer than 16 KiB")]
     HeadTooLong,
-    /// The server answered as HTTP, but not with 101.
+    /// The server responded by HTTP, but not with 101.
     #[error("the server refused the upgrade with status {0}")]
     Refused(u16),
     /// A header of the 101 response is missing or wrong.
@@ -246,8 +245,8 @@ pub enum HandshakeError {
 }
 
 impl ClientHandshake {
-    /// Starts a handshake and gives the request to write. `entropy` should be random (RFC 6455
-    /// section 4.1, requirement 7).
+    /// Starts a handshake and returns it with the request to write. `entropy` should be random (RFC 6455, section 4.1,
+    /// requirement 7).
     pub fn new(
         authority: &str,
         target: &str,
@@ -255,8 +254,8 @@ impl ClientHandshake {
         subprotocols: &[&str],
         headers: &[(&str, &str)],
     ) -> Result<(ClientHandshake, Vec<u8>), HandshakeError> {
-        check(target, "the target", |byte| byte > b' ')?;
-        check(authority, "the authority", |byte| byte > b' ')?;
+        check_text(target, "the target", |byte| byte > b' ')?;
+        check_text(authority, "the authority", |byte| byte > b' ')?;
         let key = BASE64.encode(entropy);
         let mut request = format!(
             "GET {target} HTTP/1.1\r\nhost: {authority}\r\nupgrade: websocket\r\n\
@@ -265,12 +264,12 @@ impl ClientHandshake {
         let is_value = |byte| byte >= b' ' || byte == b'\t';
         if !subprotocols.is_empty() {
             let list = subprotocols.join(", ");
-            check(&list, "a subprotocol", is_value)?;
+            check_text(&list, "a subprotocol", is_value)?;
             request.extend(["sec-websocket-protocol: ", &list, "\r\n"]);
         }
         for (name, value) in headers {
-            check(name, "a header name", |byte| byte > b' ' && byte != b':')?;
-            check(value, "a header value", is_value)?;
+            check_text(name, "a header name", |byte| byte > b' ' && byte != b':')?;
+            check_text(value, "a header value", is_value)?;
             request.extend([name, ": ", value, "\r\n"]);
         }
         request.push_str("\r\n");
@@ -282,7 +281,7 @@ impl ClientHandshake {
         Ok((handshake, request.into_bytes()))
     }
 
-    /// Takes bytes of the response; gives the result once its head is whole.
+    /// Takes bytes of the response; returns the result once the head is complete.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<Upgraded>, HandshakeError> {
         self.received.extend_from_slice(bytes);
         let mut headers = [httparse::EMPTY_HEADER; RESPONSE_HEADERS_MAX];
@@ -332,7 +331,7 @@ impl ClientHandshake {
 }
 
 /// Refuses text that could end its line of the request and begin another.
-fn check(
+fn check_text(
     text: &str,
     what: &'static str,
     is_allowed: impl Fn(u8) -> bool,
@@ -347,7 +346,7 @@ fn check(
 mod tests {
     use super::*;
 
-    /// The example of RFC 6455 section 1.3.
+    /// The example of RFC 6455, section 1.3.
     const REQUEST: [(&str, &str); 5] = [
         ("Upgrade", "websocket"),
         ("Connection", "keep-alive, Upgrade"),
@@ -356,7 +355,7 @@ mod tests {
         ("Sec-WebSocket-Version", "13"),
     ];
 
-    fn judge<'h>(
+    fn check<'h>(
         method: &str,
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,
     ) -> Result<Accept<'static>, Rejection> {
@@ -370,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_specification_is_accepted() {
-        let accepted = judge("GET", REQUEST).unwrap();
+        let accepted = check("GET", REQUEST).unwrap();
         let expected = Accept {
             key: "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".into(),
             subprotocol: Some("graphql-transport-ws"),
@@ -382,19 +381,19 @@ mod tests {
     #[test]
     fn each_missing_or_wrong_part_has_its_status() {
         let with = |name, value| without(name).chain([(name, value)]);
-        assert_eq!(judge("POST", REQUEST), Err(Rejection::NotGet));
-        assert_eq!(judge("GET", without("Upgrade")), Err(Rejection::NotAnUpgrade));
-        assert_eq!(judge("GET", with("Upgrade", "h2c")), Err(Rejection::NotAnUpgrade));
-        assert_eq!(judge("GET", with("Connection", "close")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(check("POST", REQUEST), Err(Rejection::NotGet));
+        assert_eq!(check("GET", without("Upgrade")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(check("GET", with("Upgrade", "h2c")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(check("GET", with("Connection", "close")), Err(Rejection::NotAnUpgrade));
         let version = "Sec-WebSocket-Version";
-        assert_eq!(judge("GET", without(version)), Err(Rejection::UnsupportedVersion));
-        assert_eq!(judge("GET", with(version, "8")), Err(Rejection::UnsupportedVersion));
+        assert_eq!(check("GET", without(version)), Err(Rejection::UnsupportedVersion));
+        assert_eq!(check("GET", with(version, "8")), Err(Rejection::UnsupportedVersion));
         let key = "Sec-WebSocket-Key";
-        assert_eq!(judge("GET", without(key)), Err(Rejection::MissingKey));
-        assert_eq!(judge("GET", with(key, "c2hvcnQ=")), Err(Rejection::InvalidKey));
-        assert_eq!(judge("GET", with(key, "not base64")), Err(Rejection::InvalidKey));
+        assert_eq!(check("GET", without(key)), Err(Rejection::MissingKey));
+        assert_eq!(check("GET", with(key, "c2hvcnQ=")), Err(Rejection::InvalidKey));
+        assert_eq!(check("GET", with(key, "not base64")), Err(Rejection::InvalidKey));
         let twice = REQUEST.into_iter().chain([(key, "dGhlIHNhbXBsZSBub25jZQ==")]);
-        assert_eq!(judge("GET", twice), Err(Rejection::InvalidKey));
+        assert_eq!(check("GET", twice), Err(Rejection::InvalidKey));
 
         let statuses = [
             (Rejection::NotGet, 405),
@@ -411,14 +410,14 @@ mod tests {
 
     #[test]
     fn a_client_without_our_subprotocol_is_accepted_without_one() {
-        let accepted = judge("GET", without("Sec-WebSocket-Protocol")).unwrap();
+        let accepted = check("GET", without("Sec-WebSocket-Protocol")).unwrap();
         assert_eq!(accepted.subprotocol, None);
     }
 
     #[test]
     fn the_first_offer_of_compression_that_can_be_taken_is_taken() {
         let answer = |offers: &'static str| {
-            let accepted = judge("GET", REQUEST.into_iter().chain([(EXTENSIONS, offers)])).unwrap();
+            let accepted = check("GET", REQUEST.into_iter().chain([(EXTENSIONS, offers)])).unwrap();
             accepted.deflate.map(Deflate::response)
         };
         const EXTENSIONS: &str = "Sec-WebSocket-Extensions";
@@ -474,24 +473,24 @@ mod tests {
     }
 
     #[test]
-    fn a_client_refuses_what_is_no_upgrade_for_its_key() {
-        let judge = |response: &str| {
+    fn a_client_refuses_responses_that_are_not_an_upgrade_for_its_key() {
+        let check = |response: &str| {
             let (mut client, _) = ClientHandshake::new("h", "/", [0; 16], &[], &[]).unwrap();
             client.receive(response.as_bytes())
         };
         assert_eq!(
-            judge("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
+            check("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
             Err(HandshakeError::Refused(503))
         );
         let key = accept_key(b"another key");
         let foreign = Accept { key, subprotocol: None, deflate: None };
         assert_eq!(
-            judge(&String::from_utf8(foreign.response()).unwrap()),
+            check(&String::from_utf8(foreign.response()).unwrap()),
             Err(HandshakeError::InvalidHeader("sec-websocket-accept"))
         );
-        assert!(matches!(judge("SSH-2.0-OpenSSH\r\n"), Err(HandshakeError::NotHttp(_))));
+        assert!(matches!(check("SSH-2.0-OpenSSH\r\n"), Err(HandshakeError::NotHttp(_))));
         let endless = "HTTP/1.1 101 Switching\r\nx: ".to_owned() + &"y".repeat(20_000);
-        assert_eq!(judge(&endless), Err(HandshakeError::HeadTooLong));
+        assert_eq!(check(&endless), Err(HandshakeError::HeadTooLong));
     }
 
     #[test]

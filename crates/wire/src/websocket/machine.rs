@@ -6,41 +6,44 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::assembly::{Arrival, Assembly, Rules};
+use super::assembly::{FrameRules, MessageAssembler, ReceivedMessage};
 use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
 use super::frame::{FrameHeader, Opcode, apply_mask};
 use super::large::{ClientBounds, LargeMessage, MESSAGE_COST};
 use crate::Chunks;
-use crate::pending::{Idle, Seldom};
+use crate::lazy_state::{Idle, LazyState};
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Largest message in bytes, all fragments together; a larger one closes with 1009.
+pub struct WebSocketConfig {
+    /// The maximum size of a message in bytes, all fragments together; a larger one closes the connection with 1009.
     pub message_bytes_max: usize,
-    /// How long the peer may be silent before it is pinged; `None` never pings.
+    /// The time without input after which the peer is pinged; `None` never pings.
     pub ping_interval: Option<Duration>,
-    /// How long after a ping anything must arrive before the peer counts as dead.
+    /// The time after a ping within which anything must arrive; otherwise the connection counts as lost.
     pub pong_timeout: Duration,
-    /// How long a message may take from its first byte to its last; past it the connection closes
-    /// with 1008. Half a message is memory that is held for the peer.
+    /// The time that a message may take from its first byte to its last; after it the connection closes with 1008,
+    /// because half a message is memory that is held for the peer.
     pub message_timeout: Duration,
-    /// How long the peer may take to answer our close frame.
+    /// The time that the peer may take to respond to a close frame.
     pub close_timeout: Duration,
-    /// Messages from this size on are compressed, where that was negotiated and makes them smaller.
+    /// The minimum size of a message that is compressed, if compression was negotiated and makes it smaller.
     pub deflate_bytes_min: usize,
     /// Bounds of the work that one client may cause, on the server's side. A caller that sets them handles
-    /// [`WebSocket::has_input`] and [`Event::Large`].
+    /// [`WebSocket::has_input`] and [`WebSocketEvent::Large`].
     pub client_bounds: Option<ClientBounds>,
 }
 
-impl Default for Config {
-    /// 1 MiB a message: far above any GraphQL document that the limits let pass. 30 s to a ping:
-    /// under the idle timeout of common proxies (60 s). 30 s for its answer: phones sleep. 60 s for
-    /// a message: the largest one at 140 kbit/s. 5 s for the closing handshake: a peer that lives
-    /// answers in a round trip. 1,400 bytes: what fits one packet arrives no sooner for being smaller.
-    fn default() -> Config {
-        Config {
+impl Default for WebSocketConfig {
+    /// Returns defaults with these reasons:
+    /// - 1 MiB a message: far above any GraphQL document that the limits let pass.
+    /// - 30 s to a ping: under the idle timeout of common proxies (60 s).
+    /// - 30 s for its pong: phones sleep.
+    /// - 60 s for a message: the largest one at 140 kbit/s.
+    /// - 5 s for the closing handshake: a live peer responds in a round trip.
+    /// - 1,400 bytes to compress: a message that fits one packet arrives no sooner for being smaller.
+    fn default() -> WebSocketConfig {
+        WebSocketConfig {
             message_bytes_max: 1024 * 1024,
             ping_interval: Some(Duration::from_secs(30)),
             pong_timeout: Duration::from_secs(30),
@@ -52,60 +55,59 @@ impl Default for Config {
     }
 }
 
-/// What a peer sent, or how the connection ended.
+/// A message of the peer, or the end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum WebSocketEvent {
     /// A whole text message; the bytes are valid UTF-8.
     Text(Bytes),
     /// A whole binary message.
     Binary(Bytes),
-    /// A message for another thread to read. No event of the peer's follows until it has been read.
+    /// A message for another thread to read. No other event of the peer follows until it has been read.
     Large(LargeMessage),
-    /// The last event: write what [`WebSocket::poll_transmit`] still gives, then close the
-    /// transport.
+    /// The last event: write everything that [`WebSocket::poll_transmit`] still returns, then close the transport.
     Closed(Closed),
 }
 
 /// One WebSocket connection after its opening handshake.
 ///
-/// It answers pings and close frames, and pings a silent peer. Of a flood of pings in one read only
-/// the first few and the last are answered, as RFC 6455 section 5.5.3 allows, so that it costs nothing.
-/// Idle, it holds no heap memory of its own.
+/// It responds to pings and close frames, and pings a silent peer. Of a flood of pings in one read it responds only to
+/// the first few and the last, as RFC 6455, section 5.5.3 allows, so that a flood costs nothing. An idle connection
+/// holds no heap memory of its own.
 pub struct WebSocket {
-    config: Arc<Config>,
-    busy: Seldom<Busy>,
-    /// Since when `state` waits for something.
+    config: Arc<WebSocketConfig>,
+    busy: LazyState<BusyState>,
+    /// The time since which `state` waits for something.
     since: Instant,
     role: Role,
-    state: State,
-    /// permessage-deflate was negotiated, without context takeover both ways.
+    state: ConnectionState,
+    /// True if permessage-deflate was negotiated, without context takeover both ways.
     deflates: bool,
-    /// The server has acknowledged the client, see [`ClientBounds`].
+    /// True if the server has acknowledged the client, see [`ClientBounds`].
     is_acknowledged: bool,
-    /// The cost of the client's messages before that.
+    /// The cost of the client's messages before the acknowledgement.
     init_bytes: u32,
 }
 
 // See the budget in `graphql_transport_ws::server`.
 const _: () = assert!(size_of::<WebSocket>() <= 48);
 
-/// What a connection has only while it is not idle.
+/// The state of a connection that is not idle.
 #[derive(Default)]
-struct Busy {
-    partial: Option<Partial>,
-    events: VecDeque<Event>,
+struct BusyState {
+    partial: Option<PartialInput>,
+    events: VecDeque<WebSocketEvent>,
     outgoing: VecDeque<Chunks>,
-    /// The answer to the last of more pings than there is room for in `outgoing`.
+    /// The payload of the last ping, if there is no room for its pong in `outgoing`.
     pong: Option<Box<[u8]>>,
-    /// Input that the last turn did not get to.
+    /// The input that the last turn did not process.
     input: Vec<u8>,
-    /// True while a [`LargeMessage`] is read.
+    /// True while another thread reads a [`LargeMessage`].
     is_reading: bool,
-    /// See [`WebSocket::hold`].
+    /// True while the connection is held, see [`WebSocket::hold`].
     is_held: bool,
 }
 
-impl Idle for Busy {
+impl Idle for BusyState {
     fn is_idle(&self) -> bool {
         let Self { partial, events, outgoing, pong, input, is_reading, is_held } = self;
         let reads_nothing = partial.is_none() && input.is_empty() && !is_reading && !is_held;
@@ -113,101 +115,100 @@ impl Idle for Busy {
     }
 }
 
-/// Frames that may wait when a ping is answered at once. Protocol suites send ten pings and want ten
-/// answers; nobody else sends two.
+/// The number of waiting frames up to which every ping gets a pong. Protocol test suites send ten pings and expect ten
+/// pongs; other clients send one at a time.
 const PONGS_WAITING_MAX: usize = 16;
 
-/// What is half received.
-struct Partial {
-    assembly: Assembly,
+/// A message that is half received.
+struct PartialInput {
+    assembler: MessageAssembler,
     since: Instant,
 }
 
 enum Role {
     Server,
-    /// What its next mask is drawn from. In a box, so that it costs a server nothing.
+    /// The client's side, with the state of the mask generator. Boxed so that it costs a server nothing.
     Client(Box<u64>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Something arrived at `since`.
+enum ConnectionState {
+    /// Input arrived at `since`.
     Open,
-    /// Nothing has arrived since we pinged at `since`.
+    /// Nothing has arrived since the ping at `since`.
     Pinged,
-    /// We sent a close frame at `since`.
+    /// This side sent a close frame at `since`.
     Closing,
     Closed,
 }
 
 impl WebSocket {
-    /// The server's side.
-    pub fn server(config: Arc<Config>, now: Instant) -> WebSocket {
+    /// Returns the server's side.
+    pub fn server(config: Arc<WebSocketConfig>, now: Instant) -> WebSocket {
         WebSocket::new(config, now, Role::Server)
     }
 
-    /// The client's side. The masks of its frames are derived from `mask_seed`, which should be
-    /// random where untrusted code chooses payloads (RFC 6455 section 10.3).
-    pub fn client(config: Arc<Config>, now: Instant, mask_seed: u64) -> WebSocket {
+    /// Returns the client's side. The masks of its frames are derived from `mask_seed`, which should be random where
+    /// untrusted code chooses payloads (RFC 6455, section 10.3).
+    pub fn client(config: Arc<WebSocketConfig>, now: Instant, mask_seed: u64) -> WebSocket {
         WebSocket::new(config, now, Role::Client(Box::new(mask_seed)))
     }
 
-    fn new(config: Arc<Config>, now: Instant, role: Role) -> WebSocket {
+    fn new(config: Arc<WebSocketConfig>, now: Instant, role: Role) -> WebSocket {
         WebSocket {
             config,
-            busy: Seldom::default(),
+            busy: LazyState::default(),
             since: now,
             role,
-            state: State::Open,
+            state: ConnectionState::Open,
             deflates: false,
             is_acknowledged: true,
             init_bytes: 0,
         }
     }
 
-    /// Says whether permessage-deflate was negotiated, without context takeover both ways. It was not
-    /// unless said.
+    /// Sets whether permessage-deflate was negotiated without context takeover both ways; by default not.
     pub fn set_deflate(&mut self, is_negotiated: bool) {
         self.deflates = is_negotiated;
     }
 
-    /// Whether compressed messages may be sent.
+    /// True if compressed messages may be sent.
     pub fn deflates(&self) -> bool {
         self.deflates
     }
 
-    /// Says whether the server has acknowledged the client. It has, unless said.
+    /// Sets whether the server has acknowledged the client; by default it has.
     pub fn set_acknowledged(&mut self, is_acknowledged: bool) {
         self.is_acknowledged = is_acknowledged;
     }
 
-    /// True if input is left that the last call of [`WebSocket::receive`] did not get to: call it again, with no bytes,
-    /// after other connections have had their turn. Read no more from the transport until then.
+    /// True if the last call of [`WebSocket::receive`] left input: call it again, with no bytes, after other
+    /// connections have had their turn. Do not read from the transport until then.
     pub fn has_input(&self) -> bool {
         self.busy.get().is_some_and(|busy| !busy.input.is_empty())
     }
 
-    /// True while a [`LargeMessage`] is read, or the connection is held. Read nothing from the transport meanwhile. The
+    /// True while a [`LargeMessage`] is read, or the connection is held. Do not read from the transport meanwhile. The
     /// peer's deadlines pause, since its messages are not seen.
     pub fn is_paused(&self) -> bool {
         self.busy.get().is_some_and(|busy| busy.is_held || busy.is_reading)
     }
 
-    /// Stops or resumes the handling of the peer's messages. Without effect unless the connection is open.
+    /// Stops or resumes the processing of the peer's messages. Without effect unless the connection is open.
     pub fn hold(&mut self, now: Instant, is_held: bool) {
         if is_held && self.is_open() {
-            self.busy.fill().is_held = true;
+            self.busy.get_or_allocate().is_held = true;
         } else if self.busy.take(|busy| std::mem::take(&mut busy.is_held).then_some(())).is_some() {
             self.restart_deadlines(now);
         }
     }
 
-    /// Ends the pause that began with a [`LargeMessage`]. `failure`: the message breaks a rule.
+    /// Ends the pause that began with a [`LargeMessage`]. `failure` is the rule that the message breaks, if any.
     pub(crate) fn resume(&mut self, now: Instant, failure: Option<Failure>) {
         self.busy.take(|busy| std::mem::take(&mut busy.is_reading).then_some(()));
         self.restart_deadlines(now);
         if let Some(failure) = failure
-            && self.state != State::Closed
+            && self.state != ConnectionState::Closed
         {
             self.fail(failure);
         }
@@ -229,16 +230,18 @@ impl WebSocket {
 
     /// Takes bytes that the transport delivered, in pieces of any size.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
-        if matches!(self.state, State::Open | State::Pinged) && !bytes.is_empty() {
-            self.state = State::Open;
+        if matches!(self.state, ConnectionState::Open | ConnectionState::Pinged)
+            && !bytes.is_empty()
+        {
+            self.state = ConnectionState::Open;
             self.since = now;
         }
-        if self.state == State::Closed {
+        if self.state == ConnectionState::Closed {
             return;
         }
         if self.is_paused() {
             if !bytes.is_empty() {
-                self.busy.fill().input.extend_from_slice(bytes);
+                self.busy.get_or_allocate().input.extend_from_slice(bytes);
             }
             return;
         }
@@ -255,14 +258,14 @@ impl WebSocket {
         }
         let mut turn_bytes = self.bounds().map_or(usize::MAX, |bounds| bounds.turn_bytes_max);
         let partial = self.busy.take(|busy| busy.partial.take());
-        let mut partial =
-            partial.unwrap_or_else(|| Partial { assembly: Assembly::default(), since: now });
-        while self.state != State::Closed {
-            match partial.assembly.next(&mut bytes, self.rules()) {
-                Ok(Some(arrival)) => {
-                    let cost = MESSAGE_COST + arrival.bytes();
-                    self.arrived(arrival, cost);
-                    if partial.assembly.is_between_messages() {
+        let mut partial = partial
+            .unwrap_or_else(|| PartialInput { assembler: MessageAssembler::default(), since: now });
+        while self.state != ConnectionState::Closed {
+            match partial.assembler.next(&mut bytes, self.rules()) {
+                Ok(Some(received)) => {
+                    let cost = MESSAGE_COST + received.bytes();
+                    self.process(received, cost);
+                    if partial.assembler.is_between_messages() {
                         partial.since = now;
                     }
                     turn_bytes = turn_bytes.saturating_sub(cost);
@@ -274,18 +277,18 @@ impl WebSocket {
                 Err(failure) => self.fail(failure),
             }
         }
-        if self.state == State::Closed {
+        if self.state == ConnectionState::Closed {
             return;
         }
-        if !partial.assembly.is_idle() {
-            self.busy.fill().partial = Some(partial);
+        if !partial.assembler.is_idle() {
+            self.busy.get_or_allocate().partial = Some(partial);
         }
         if !bytes.is_empty() {
-            self.busy.fill().input = bytes.to_vec();
+            self.busy.get_or_allocate().input = bytes.to_vec();
         }
     }
 
-    /// Notes that the peer has taken bytes that waited for it, which restarts its deadline: it cannot respond to a ping
+    /// Notes that the peer has read bytes that waited for it, which restarts its deadline: it cannot respond to a ping
     /// that is queued behind a large message.
     pub fn taken(&mut self, now: Instant) {
         if self.is_open() {
@@ -293,24 +296,23 @@ impl WebSocket {
         }
     }
 
-    /// The transport has ended or failed.
+    /// Notes that the transport has ended or failed.
     pub fn receive_eof(&mut self) {
         let by = match self.state {
-            State::Closed => return,
-            State::Closing => ClosedBy::Us,
-            State::Open | State::Pinged => ClosedBy::Loss,
+            ConnectionState::Closed => return,
+            ConnectionState::Closing => ClosedBy::Us,
+            ConnectionState::Open | ConnectionState::Pinged => ClosedBy::Loss,
         };
         self.closed(Closed { code: CloseCode::ABNORMAL, reason: "".into(), by });
     }
 
-    /// The next thing to tell the layer above.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    /// Returns the next event for the layer above.
+    pub fn poll_event(&mut self) -> Option<WebSocketEvent> {
         self.busy.take(|busy| busy.events.pop_front())
     }
 
-    /// The next bytes to write. Each run is whole frames; a run can be put between any two frames
-    /// that the caller writes by itself with [`FrameHeader`], but nothing may follow a close frame:
-    /// see [`WebSocket::is_open`].
+    /// Returns the next bytes to write. Each run consists of whole frames. The caller may write frames of its own
+    /// between two runs, with [`FrameHeader`], but nothing after a close frame: see [`WebSocket::is_open`].
     pub fn poll_transmit(&mut self) -> Option<Chunks> {
         if let Some(frame) = self.busy.take(|busy| busy.outgoing.pop_front()) {
             return Some(frame);
@@ -320,18 +322,18 @@ impl WebSocket {
         Some(self.frame(Opcode::Pong, false, Chunks::whole(Vec::from(payload))))
     }
 
-    /// When [`WebSocket::handle_timeout`] wants to be called. The time can move back whenever bytes
-    /// arrive; a caller may keep its timer and call early.
+    /// Returns the time at which [`WebSocket::handle_timeout`] must be called. It can move back whenever bytes arrive;
+    /// a caller may keep its timer and call early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wait = match self.state {
-            State::Open => self.config.ping_interval,
-            // Its pong would not be seen.
-            State::Pinged if self.is_paused() => None,
-            State::Pinged => Some(self.config.pong_timeout),
-            State::Closing => Some(self.config.close_timeout),
-            State::Closed => return None,
+            ConnectionState::Open => self.config.ping_interval,
+            // While input is not read, a pong would not be seen.
+            ConnectionState::Pinged if self.is_paused() => None,
+            ConnectionState::Pinged => Some(self.config.pong_timeout),
+            ConnectionState::Closing => Some(self.config.close_timeout),
+            ConnectionState::Closed => return None,
         };
-        // A deadline beyond what `Instant` can hold is none.
+        // A deadline beyond the range of `Instant` counts as none.
         let silence = wait.and_then(|wait| self.since.checked_add(wait));
         match (silence, self.message_deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -339,14 +341,14 @@ impl WebSocket {
         }
     }
 
-    /// When the message that is half received must be whole.
+    /// Returns the time at which the half-received message must be complete.
     fn message_deadline(&self) -> Option<Instant> {
         let is_running = self.is_open() && !self.is_paused();
         let partial = self.busy.get()?.partial.as_ref().filter(|_| is_running)?;
         partial.since.checked_add(self.config.message_timeout)
     }
 
-    /// Pings a silent peer, gives up a dead one, refuses a message that takes too long.
+    /// Does what is due at `now`: pings a silent peer, gives up a lost one, or refuses a message that takes too long.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
@@ -356,29 +358,29 @@ impl WebSocket {
             return self.fail(Failure { code: CloseCode::POLICY, reason });
         }
         match self.state {
-            State::Open => {
-                self.state = State::Pinged;
+            ConnectionState::Open => {
+                self.state = ConnectionState::Pinged;
                 self.since = now;
-                self.push(Opcode::Ping, Chunks::default());
+                self.push_frame(Opcode::Ping, Chunks::default());
             }
-            State::Pinged => self.closed(Closed {
+            ConnectionState::Pinged => self.closed(Closed {
                 code: CloseCode::ABNORMAL,
-                reason: "no answer to a ping".into(),
+                reason: "no response to a ping".into(),
                 by: ClosedBy::Loss,
             }),
-            State::Closing => self.receive_eof(),
-            State::Closed => {}
+            ConnectionState::Closing => self.receive_eof(),
+            ConnectionState::Closed => {}
         }
     }
 
-    /// Whether messages may still be sent: no close frame has been sent or received.
+    /// True if messages may still be sent: no close frame was sent or received.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open | State::Pinged)
+        matches!(self.state, ConnectionState::Open | ConnectionState::Pinged)
     }
 
-    /// Whether the transport can be closed once everything is written.
+    /// True if the transport can be closed once everything is written.
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == ConnectionState::Closed
     }
 
     /// Queues a text message, which must be UTF-8. Dropped unless the connection is open.
@@ -391,20 +393,19 @@ impl WebSocket {
         self.send(Opcode::Binary, bytes);
     }
 
-    /// Begins the closing handshake. A reason over 123 bytes is cut. Without effect unless the
-    /// connection is open.
+    /// Begins the closing handshake. A reason over 123 bytes is cut. Without effect unless the connection is open.
     ///
-    /// A code that must not be sent goes out as 1011: the mistake is ours, not the peer's.
+    /// A code that must not be sent is replaced by 1011, because the mistake is the server's own.
     pub fn close(&mut self, now: Instant, code: CloseCode, reason: &str) {
         if !self.is_open() {
             return;
         }
         let code = if code.may_be_sent() { code } else { CloseCode::INTERNAL };
-        self.push(Opcode::Close, Chunks::whole(close::payload(code, reason)));
-        self.state = State::Closing;
+        self.push_frame(Opcode::Close, Chunks::whole(close::payload(code, reason)));
+        self.state = ConnectionState::Closing;
         self.since = now;
-        // Of what the peer sends, only its close frame matters any more.
-        let busy = self.busy.fill();
+        // Of the peer's further input, only the close frame is processed.
+        let busy = self.busy.get_or_allocate();
         (busy.is_reading, busy.is_held) = (false, false);
     }
 
@@ -418,28 +419,28 @@ impl WebSocket {
             Some(blocks) => self.frame(opcode, true, Chunks::whole(blocks)),
             None => self.frame(opcode, false, payload),
         };
-        self.busy.fill().outgoing.push_back(frame);
+        self.busy.get_or_allocate().outgoing.push_back(frame);
     }
 
-    /// The bounds of the work that the peer may cause.
+    /// Returns the bounds of the work that the peer may cause.
     fn bounds(&self) -> Option<ClientBounds> {
         self.config.client_bounds.filter(|_| matches!(self.role, Role::Server))
     }
 
-    fn rules(&self) -> Rules {
+    fn rules(&self) -> FrameRules {
         let bounds = self.bounds();
         let early = bounds.filter(|_| !self.is_acknowledged);
         let early = early.map_or(usize::MAX, |bounds| bounds.init_message_bytes_max);
-        Rules {
+        FrameRules {
             bounds,
             expects_mask: matches!(self.role, Role::Server),
             message_bytes_max: self.config.message_bytes_max.min(early),
             deflates: self.deflates,
-            discards_messages: self.state == State::Closing,
+            discards_messages: self.state == ConnectionState::Closing,
         }
     }
 
-    fn arrived(&mut self, arrival: Arrival, cost: usize) {
+    fn process(&mut self, received: ReceivedMessage, cost: usize) {
         if !self.is_acknowledged
             && let Some(bounds) = self.bounds()
         {
@@ -450,27 +451,27 @@ impl WebSocket {
                 return self.fail(Failure { code: CloseCode::POLICY, reason });
             }
         }
-        match arrival {
-            Arrival::Large(message) => {
-                self.busy.fill().is_reading = true;
-                self.tell(Event::Large(message));
+        match received {
+            ReceivedMessage::Large(message) => {
+                self.busy.get_or_allocate().is_reading = true;
+                self.push_event(WebSocketEvent::Large(message));
             }
-            Arrival::Text(text) => self.tell(Event::Text(text)),
-            Arrival::Binary(bytes) => self.tell(Event::Binary(bytes)),
-            Arrival::Ping(payload) => {
-                if self.is_open() && self.outgoing() < PONGS_WAITING_MAX {
-                    self.push(Opcode::Pong, Chunks::whole(payload));
+            ReceivedMessage::Text(text) => self.push_event(WebSocketEvent::Text(text)),
+            ReceivedMessage::Binary(bytes) => self.push_event(WebSocketEvent::Binary(bytes)),
+            ReceivedMessage::Ping(payload) => {
+                if self.is_open() && self.waiting_frames() < PONGS_WAITING_MAX {
+                    self.push_frame(Opcode::Pong, Chunks::whole(payload));
                 } else {
-                    self.busy.fill().pong = Some(payload.into());
+                    self.busy.get_or_allocate().pong = Some(payload.into());
                 }
             }
-            Arrival::Pong => {}
-            Arrival::Close(code, reason) => {
+            ReceivedMessage::Pong => {}
+            ReceivedMessage::Close(code, reason) => {
                 let by = match self.state {
-                    State::Closing => ClosedBy::Us,
+                    ConnectionState::Closing => ClosedBy::Us,
                     _ => {
-                        // RFC 6455 section 5.5.1: answer with the code that came.
-                        self.push(Opcode::Close, Chunks::whole(close::payload(code, "")));
+                        // RFC 6455, section 5.5.1: the response has the code that was received.
+                        self.push_frame(Opcode::Close, Chunks::whole(close::payload(code, "")));
                         ClosedBy::Peer
                     }
                 };
@@ -479,37 +480,37 @@ impl WebSocket {
         }
     }
 
-    /// RFC 6455 section 7.1.7. The rest of the stream cannot be understood, so there is no waiting
-    /// for the peer's close frame.
+    /// Fails the connection (RFC 6455, section 7.1.7). The rest of the stream cannot be understood, so this side does
+    /// not wait for the peer's close frame.
     fn fail(&mut self, failure: Failure) {
         if self.is_open() {
             let payload = close::payload(failure.code, failure.reason);
-            self.push(Opcode::Close, Chunks::whole(payload));
+            self.push_frame(Opcode::Close, Chunks::whole(payload));
         }
         let Failure { code, reason } = failure;
         self.closed(Closed { code, reason: reason.into(), by: ClosedBy::Us });
     }
 
     fn closed(&mut self, closed: Closed) {
-        self.state = State::Closed;
-        let busy = self.busy.fill();
+        self.state = ConnectionState::Closed;
+        let busy = self.busy.get_or_allocate();
         (busy.partial, busy.is_reading, busy.is_held) = (None, false, false);
         busy.input = Vec::new();
-        self.tell(Event::Closed(closed));
+        self.push_event(WebSocketEvent::Closed(closed));
     }
 
-    fn tell(&mut self, event: Event) {
-        self.busy.fill().events.push_back(event);
+    fn push_event(&mut self, event: WebSocketEvent) {
+        self.busy.get_or_allocate().events.push_back(event);
     }
 
-    /// How many frames wait.
-    fn outgoing(&self) -> usize {
+    /// Returns the number of frames that wait.
+    fn waiting_frames(&self) -> usize {
         self.busy.get().map_or(0, |busy| busy.outgoing.len())
     }
 
-    fn push(&mut self, opcode: Opcode, payload: Chunks) {
+    fn push_frame(&mut self, opcode: Opcode, payload: Chunks) {
         let frame = self.frame(opcode, false, payload);
-        self.busy.fill().outgoing.push_back(frame);
+        self.busy.get_or_allocate().outgoing.push_back(frame);
     }
 
     fn frame(&mut self, opcode: Opcode, is_compressed: bool, payload: Chunks) -> Chunks {
@@ -533,17 +534,7 @@ impl WebSocket {
     }
 }
 
-/// Takes from the front, and gives the queue's memory back with its last entry: an idle machine
-/// holds none.
-pub(crate) fn pop_or_release<T>(queue: &mut VecDeque<T>) -> Option<T> {
-    let front = queue.pop_front();
-    if queue.is_empty() && queue.capacity() > 0 {
-        *queue = VecDeque::new();
-    }
-    front
-}
-
-/// One step of SplitMix64.
+/// Returns the next mask: one step of SplitMix64.
 fn next_mask(state: &mut u64) -> [u8; 4] {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

@@ -199,12 +199,12 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
         --- PATCH
         405 application/json; charset=utf-8
         allow: GET, POST, PUT, DELETE, OPTIONS
-        {"errors":[{"message":"the GraphQL endpoint answers GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the GraphQL endpoint supports GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- DELETE
         405 application/json; charset=utf-8
         allow: GET, POST, PUT, DELETE, OPTIONS
-        {"errors":[{"message":"the GraphQL endpoint answers GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the GraphQL endpoint supports GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- HEAD
         405 application/json; charset=utf-8
@@ -214,17 +214,17 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
         --- an unknown method
         405 application/json; charset=utf-8
         allow: GET, POST, PUT, DELETE, OPTIONS
-        {"errors":[{"message":"the GraphQL endpoint answers GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the GraphQL endpoint supports GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- a mutation by GET
         405 application/json; charset=utf-8
         allow: POST
-        {"errors":[{"message":"a mutation must be sent by POST: GET requests may be repeated by anyone on the way","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"a mutation must be sent by POST: proxies may repeat GET requests","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- a mutation by GET for a stream
         405 application/json; charset=utf-8
         allow: POST
-        {"errors":[{"message":"a mutation must be sent by POST: GET requests may be repeated by anyone on the way","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"a mutation must be sent by POST: proxies may repeat GET requests","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- accept: text/html
         406 application/json; charset=utf-8

@@ -1,6 +1,6 @@
-//! The JSON around operations and results: reading messages and writing them.
+//! The JSON messages of both WebSocket subprotocols: parsing them and writing them.
 //!
-//! Only the envelope is understood. Variables, extensions and results are passed on as text.
+//! Only the envelope is interpreted. Variables, extensions and results are passed on as text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,23 +10,23 @@ use bytes::Bytes;
 
 use crate::Chunks;
 
-/// Deepest nesting of a message. Results are the deepest: an operation has at most 100 levels by
-/// default, each with a list at most now and then, and the envelope adds two.
+/// The maximum nesting of a message. Results are the deepest: an operation has at most 100 levels by default, some of
+/// them with a list, and the envelope adds two.
 const MESSAGE_DEPTH_MAX: u32 = 256;
 
-/// An operation that a client wants executed, as far as the transport understands it.
+/// An operation that a client requests, as far as the transport interprets it.
 ///
-/// `Debug` shows the size of variables and extensions only: they hold passwords and tokens, and a
-/// log line is easily written.
+/// `Debug` shows only the size of variables and extensions: they contain passwords and tokens, which must not get into
+/// log lines.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The GraphQL document. Absent only where `extensions` name a persisted one.
+    /// The GraphQL document. Absent only if `extensions` name a persisted one.
     pub query: Option<Box<str>>,
-    /// Which operation of the document.
+    /// The name of the operation in the document.
     pub operation_name: Option<Box<str>>,
-    /// A JSON object.
+    /// The variables, a JSON object.
     pub variables: Option<Bytes>,
-    /// A JSON object.
+    /// The extensions, a JSON object.
     pub extensions: Option<Bytes>,
 }
 
@@ -35,16 +35,16 @@ impl fmt::Debug for Request {
         f.debug_struct("Request")
             .field("query", &self.query)
             .field("operation_name", &self.operation_name)
-            .field("variables", &Hidden(&self.variables))
-            .field("extensions", &Hidden(&self.extensions))
+            .field("variables", &HiddenText(&self.variables))
+            .field("extensions", &HiddenText(&self.extensions))
             .finish()
     }
 }
 
-/// Shows that there is text and how much.
-pub(crate) struct Hidden<'a>(pub(crate) &'a Option<Bytes>);
+/// A text of which `Debug` shows only the size.
+pub(crate) struct HiddenText<'a>(pub(crate) &'a Option<Bytes>);
 
-impl fmt::Debug for Hidden<'_> {
+impl fmt::Debug for HiddenText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(text) => write!(f, "{} bytes", text.len()),
@@ -53,17 +53,65 @@ impl fmt::Debug for Hidden<'_> {
     }
 }
 
-/// What a client says.
-#[derive(Debug)]
-pub(crate) enum ClientMessage {
-    ConnectionInit { payload: Option<Bytes> },
-    Ping { payload: Option<Bytes> },
-    Pong,
-    Subscribe { id: String, request: Request },
-    Complete { id: String },
+/// A WebSocket subprotocol of GraphQL, as far as its messages differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Dialect {
+    /// `graphql-transport-ws`.
+    TransportWs,
+    /// `graphql-ws`.
+    Ws,
 }
 
-/// What a server says.
+impl Dialect {
+    /// Returns the type of the message that starts an operation.
+    const fn start(self) -> &'static str {
+        match self {
+            Dialect::TransportWs => "subscribe",
+            Dialect::Ws => "start",
+        }
+    }
+
+    /// Returns the type of the client's message that ends an operation.
+    const fn stop(self) -> &'static str {
+        match self {
+            Dialect::TransportWs => "complete",
+            Dialect::Ws => "stop",
+        }
+    }
+
+    /// Returns the type of a result's message.
+    pub(crate) const fn result(self) -> &'static str {
+        match self {
+            Dialect::TransportWs => "next",
+            Dialect::Ws => "data",
+        }
+    }
+}
+
+/// A client's message of either subprotocol.
+#[derive(Debug)]
+pub(crate) enum ClientMessage {
+    ConnectionInit {
+        payload: Option<Bytes>,
+    },
+    Start {
+        id: String,
+        request: Request,
+    },
+    Stop {
+        id: String,
+    },
+    /// `graphql-transport-ws` only.
+    Ping {
+        payload: Option<Bytes>,
+    },
+    /// `graphql-transport-ws` only.
+    Pong,
+    /// `graphql-ws` only.
+    ConnectionTerminate,
+}
+
+/// A server's message of `graphql-transport-ws`.
 #[derive(Debug)]
 pub(crate) enum ServerMessage {
     ConnectionAck { payload: Option<Bytes> },
@@ -74,36 +122,39 @@ pub(crate) enum ServerMessage {
     Complete { id: String },
 }
 
-/// What is wrong with a message; becomes the reason of a close frame.
+/// The defect of an invalid message; becomes the reason of a close frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Invalid(pub(crate) Cow<'static, str>);
+pub(crate) struct InvalidMessage(pub(crate) Cow<'static, str>);
 
 impl ClientMessage {
-    pub(crate) fn parse(text: Bytes) -> Result<ClientMessage, Invalid> {
+    pub(crate) fn parse(dialect: Dialect, text: Bytes) -> Result<ClientMessage, InvalidMessage> {
         let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
         let message = Object::parse(&mut document, text)?;
         let kind = message.kind()?;
-        Ok(match &*kind {
-            "connection_init" => {
+        Ok(match (&*kind, dialect) {
+            ("connection_init", _) => {
                 ClientMessage::ConnectionInit { payload: message.optional_object("payload")? }
             }
-            "ping" => ClientMessage::Ping { payload: message.optional_object("payload")? },
-            "pong" => {
-                message.optional_object("payload")?;
-                ClientMessage::Pong
-            }
-            "subscribe" => ClientMessage::Subscribe {
+            (kind, dialect) if kind == dialect.start() => ClientMessage::Start {
                 id: message.id()?,
                 request: message.member("payload", Kind::Object, "an object")?.request()?,
             },
-            "complete" => ClientMessage::Complete { id: message.id()? },
+            (kind, dialect) if kind == dialect.stop() => ClientMessage::Stop { id: message.id()? },
+            ("ping", Dialect::TransportWs) => {
+                ClientMessage::Ping { payload: message.optional_object("payload")? }
+            }
+            ("pong", Dialect::TransportWs) => {
+                message.optional_object("payload")?;
+                ClientMessage::Pong
+            }
+            ("connection_terminate", Dialect::Ws) => ClientMessage::ConnectionTerminate,
             _ => return Err(unknown(&kind)),
         })
     }
 }
 
 impl ServerMessage {
-    pub(crate) fn parse(text: Bytes) -> Result<ServerMessage, Invalid> {
+    pub(crate) fn parse(text: Bytes) -> Result<ServerMessage, InvalidMessage> {
         let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
         let message = Object::parse(&mut document, text)?;
         let kind = message.kind()?;
@@ -130,58 +181,42 @@ impl ServerMessage {
     }
 }
 
-pub(crate) fn unknown(kind: &str) -> Invalid {
-    Invalid(format!("unknown message type `{kind}`").into())
+fn unknown(kind: &str) -> InvalidMessage {
+    InvalidMessage(format!("unknown message type `{kind}`").into())
 }
 
-fn must_be(name: &str, what: &str) -> Invalid {
-    Invalid(format!("`{name}` must be {what}").into())
+fn must_be(name: &str, what: &str) -> InvalidMessage {
+    InvalidMessage(format!("`{name}` must be {what}").into())
 }
 
-/// The error of an operation that is one too many, a JSON object.
-pub(crate) fn too_many(most: usize) -> String {
-    format!(
-        r#"{{"message":"This connection has {most} operations in progress, the most it may have: complete one first.","extensions":{{"code":"TOO_MANY_SUBSCRIPTIONS"}}}}"#
-    )
-}
-
-/// Parses a message, which is a JSON object, into a document that is lent for it.
-pub(crate) fn parse_with<T>(
-    text: Bytes,
-    read: impl FnOnce(Object<'_>) -> Result<T, Invalid>,
-) -> Result<T, Invalid> {
-    let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
-    read(Object::parse(&mut document, text)?)
-}
-
-/// A value in a message; an object but where `text` alone is asked for.
+/// A value in a message: an object, except where only its text is read.
 #[derive(Clone, Copy)]
-pub(crate) struct Object<'d> {
+struct Object<'d> {
     document: &'d Document,
     node: NodeId,
 }
 
 impl<'d> Object<'d> {
-    fn parse(document: &'d mut Document, text: Bytes) -> Result<Object<'d>, Invalid> {
-        let node = document.parse(text).map_err(|_| Invalid("not JSON".into()))?;
+    fn parse(document: &'d mut Document, text: Bytes) -> Result<Object<'d>, InvalidMessage> {
+        let node = document.parse(text).map_err(|_| InvalidMessage("not JSON".into()))?;
         match document.kind(node) {
             Kind::Object => Ok(Object { document, node }),
-            _ => Err(Invalid("not a JSON object".into())),
+            _ => Err(InvalidMessage("not a JSON object".into())),
         }
     }
 
-    pub(crate) fn kind(self) -> Result<Cow<'d, str>, Invalid> {
+    fn kind(self) -> Result<Cow<'d, str>, InvalidMessage> {
         self.optional_string("type")?.ok_or_else(|| must_be("type", "a string"))
     }
 
-    pub(crate) fn id(self) -> Result<String, Invalid> {
+    fn id(self) -> Result<String, InvalidMessage> {
         match self.optional_string("id")? {
             Some(id) if !id.is_empty() => Ok(id.into_owned()),
             _ => Err(must_be("id", "a non-empty string")),
         }
     }
 
-    pub(crate) fn request(self) -> Result<Request, Invalid> {
+    fn request(self) -> Result<Request, InvalidMessage> {
         let query = self.optional_string("query")?.map(Box::from);
         let operation_name = self.optional_string("operationName")?.map(Box::from);
         let variables = self.optional_object("variables")?;
@@ -192,25 +227,25 @@ impl<'d> Object<'d> {
         Ok(Request { query, operation_name, variables, extensions })
     }
 
-    /// A member that is not null, which is the same as absent everywhere in the protocol.
+    /// Returns a member that is not null. Null is the same as absent everywhere in the protocols.
     fn get(self, name: &str) -> Option<NodeId> {
         self.document.get(self.node, name).filter(|node| !self.document.is_null(*node))
     }
 
-    fn optional_string(self, name: &str) -> Result<Option<Cow<'d, str>>, Invalid> {
+    fn optional_string(self, name: &str) -> Result<Option<Cow<'d, str>>, InvalidMessage> {
         self.get(name)
             .map(|node| self.document.as_str(node).ok_or_else(|| must_be(name, "a string")))
             .transpose()
     }
 
-    pub(crate) fn optional_object(self, name: &str) -> Result<Option<Bytes>, Invalid> {
+    fn optional_object(self, name: &str) -> Result<Option<Bytes>, InvalidMessage> {
         match self.get(name) {
             None => Ok(None),
             Some(_) => self.member(name, Kind::Object, "an object").map(|it| Some(it.text())),
         }
     }
 
-    pub(crate) fn member(self, name: &str, kind: Kind, what: &str) -> Result<Object<'d>, Invalid> {
+    fn member(self, name: &str, kind: Kind, what: &str) -> Result<Object<'d>, InvalidMessage> {
         match self.get(name) {
             Some(node) if self.document.kind(node) == kind => Ok(Object { node, ..self }),
             _ => Err(must_be(name, what)),
@@ -224,7 +259,7 @@ impl<'d> Object<'d> {
     }
 }
 
-/// `{"type":…,"payload":…}`.
+/// Returns `{"type":…,"payload":…}`.
 pub(crate) fn message(kind: &str, payload: Option<Bytes>) -> Chunks {
     match payload {
         None => Chunks::whole(format!("{{\"type\":\"{kind}\"}}")),
@@ -235,7 +270,7 @@ pub(crate) fn message(kind: &str, payload: Option<Bytes>) -> Chunks {
     }
 }
 
-/// `{"id":…,"type":…,"payload":…}`.
+/// Returns `{"id":…,"type":…,"payload":…}`.
 pub(crate) fn operation_message(id: &str, kind: &str, payload: Option<Bytes>) -> Chunks {
     let mut head = Vec::with_capacity(operation_prefix_len(id, kind));
     match payload {
@@ -251,13 +286,13 @@ pub(crate) fn operation_message(id: &str, kind: &str, payload: Option<Bytes>) ->
     }
 }
 
-/// `{"id":…,"type":…,"payload":`.
+/// Appends `{"id":…,"type":…,"payload":`.
 pub(crate) fn append_operation_prefix(id: &str, kind: &str, out: &mut Vec<u8>) {
     append_operation_head(id, kind, out);
     out.extend_from_slice(br#","payload":"#);
 }
 
-/// About how long that is: exact unless the id needs escapes.
+/// Returns the length of that prefix, which is exact unless the id needs escapes.
 pub(crate) fn operation_prefix_len(id: &str, kind: &str) -> usize {
     br#"{"id":"","type":"","payload":"#.len() + id.len() + kind.len()
 }
@@ -274,8 +309,8 @@ fn append_operation_head(id: &str, kind: &str, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn invalid(text: &'static str) -> String {
-        ClientMessage::parse(text.into()).unwrap_err().0.into_owned()
+    fn parse(text: impl Into<Bytes>) -> Result<ClientMessage, InvalidMessage> {
+        ClientMessage::parse(Dialect::TransportWs, text.into())
     }
 
     #[test]
@@ -288,9 +323,8 @@ mod tests {
                 "extensions": {}
             }
         }"#;
-        let ClientMessage::Subscribe { id, request } = ClientMessage::parse(text.into()).unwrap()
-        else {
-            panic!("another message")
+        let ClientMessage::Start { id, request } = parse(text).unwrap() else {
+            panic!("a message of another type")
         };
         assert_eq!(id, "a\"1");
         let expected = Request {
@@ -303,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_says_what_is_wrong_with_a_message() {
+    fn the_reason_names_the_defect_of_a_message() {
         let cases = [
             ("", "not JSON"),
             ("{", "not JSON"),
@@ -331,35 +365,50 @@ mod tests {
             ),
         ];
         for (text, reason) in cases {
-            assert_eq!(invalid(text), reason, "{text}");
+            assert_eq!(parse(text).unwrap_err().0, reason, "{text}");
         }
     }
 
     #[test]
-    fn secrets_are_not_in_what_debug_shows() {
+    fn the_predecessor_has_names_of_its_own_for_messages() {
+        let cases = [
+            ("", "not JSON"),
+            ("[]", "not a JSON object"),
+            (r#"{"type":"subscribe","id":"1"}"#, "unknown message type `subscribe`"),
+            (r#"{"type":"start","payload":{}}"#, "`id` must be a non-empty string"),
+            (r#"{"type":"start","id":"1"}"#, "`payload` must be an object"),
+            (r#"{"type":"start","id":"1","payload":{}}"#, "`query` must be a string"),
+            (r#"{"type":"stop"}"#, "`id` must be a non-empty string"),
+            (r#"{"type":"connection_init","payload":1}"#, "`payload` must be an object"),
+        ];
+        for (text, reason) in cases {
+            let invalid = ClientMessage::parse(Dialect::Ws, text.into()).unwrap_err();
+            assert_eq!(invalid.0, reason, "{text}");
+        }
+    }
+
+    #[test]
+    fn debug_output_does_not_contain_secrets() {
         let text = r#"{"type":"subscribe","id":"1","payload":{"query":"{a}","variables":{"password":"hunter2"},"extensions":{"token":"hunter2"}}}"#;
-        let ClientMessage::Subscribe { request, .. } = ClientMessage::parse(text.into()).unwrap()
-        else {
-            panic!("another message")
+        let ClientMessage::Start { request, .. } = parse(text).unwrap() else {
+            panic!("a message of another type")
         };
         let expected = r#"Request { query: Some("{a}"), operation_name: None, variables: 22 bytes, extensions: 19 bytes }"#;
         assert_eq!(format!("{request:?}"), expected);
     }
 
     #[test]
-    fn a_message_nested_beyond_reason_is_invalid_and_nothing_worse() {
+    fn a_deeply_nested_message_is_invalid_and_does_no_harm() {
         let text = format!(r#"{{"type":"ping","payload":{}"#, r#"{"a":"#.repeat(500_000));
-        assert!(ClientMessage::parse(text.into()).is_err());
+        assert!(parse(text).is_err());
     }
 
     #[test]
     fn a_persisted_operation_needs_no_query() {
         let text =
             r#"{"type":"subscribe","id":"1","payload":{"extensions":{"persistedQuery":{}}}}"#;
-        let parsed = ClientMessage::parse(text.into()).unwrap();
-        assert!(
-            matches!(parsed, ClientMessage::Subscribe { request, .. } if request.query.is_none())
-        );
+        let parsed = parse(text).unwrap();
+        assert!(matches!(parsed, ClientMessage::Start { request, .. } if request.query.is_none()));
     }
 
     #[test]

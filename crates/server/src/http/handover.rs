@@ -1,6 +1,6 @@
-//! How a connection leaves HTTP/1.1: its last answer is a head, and what follows is not HTTP any more, or a body
-//! without end. The HTTP library never sees such an answer. It is stopped while it waits for one, when everything that
-//! it wrote before has gone; the head is written here.
+//! The handover of a connection that leaves HTTP/1.1: its last response is a head, followed by another protocol or by a
+//! body without end. The HTTP library never sees such a response. It is stopped while it waits for one and has written
+//! all of its earlier data; the head is written here.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -9,63 +9,63 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
-use http::Response;
 use http::header::DATE;
 use http::response::Parts;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::answer::{Answer, AnswerBody};
+use super::response::{Response, ResponseBody};
 use super::stream::ClientStream;
 use super::takeover::Takeover;
 
-/// What the service of a connection and who drives it tell each other. Clones are one.
+/// The state that the service of a connection and the task that drives the connection share. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Departure(Rc<State>);
+pub(super) struct Handover(Rc<HandoverState>);
 
 #[derive(Default)]
-struct State {
-    answer: RefCell<Option<(Parts, Takeover)>>,
-    /// Bytes may wait in the library, or in what carries the connection.
+struct HandoverState {
+    response: RefCell<Option<(Parts, Takeover)>>,
+    /// True if bytes may wait in the library, or in the carrier of the connection.
     is_writing: Cell<bool>,
 }
 
-impl Departure {
-    /// The answer, unless the connection is to leave with it. Then there is never one.
-    pub(super) async fn unless_leaving(&self, answer: Answer) -> Answer {
-        match answer.into_parts() {
-            (head, AnswerBody::Leaving(takeover)) => {
-                *self.0.answer.borrow_mut() = Some((head, takeover));
+impl Handover {
+    /// Returns the response, unless it hands the connection over: then the method stores the response and never
+    /// returns.
+    pub(super) async fn intercept(&self, response: Response) -> Response {
+        match response.into_parts() {
+            (head, ResponseBody::Takeover(takeover)) => {
+                *self.0.response.borrow_mut() = Some((head, takeover));
                 std::future::pending().await
             }
-            (head, body) => Response::from_parts(head, body),
+            (head, body) => http::Response::from_parts(head, body),
         }
     }
 
-    /// Is the connection to leave, and has all gone that was written before?
-    pub(super) fn is_due(&self) -> bool {
-        !self.0.is_writing.get() && self.0.answer.borrow().is_some()
+    /// True if the connection is to be handed over and all earlier data was written.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.0.is_writing.get() && self.0.response.borrow().is_some()
     }
 
-    /// Takes the last head of the connection and its takeover.
+    /// Returns the last head of the connection and its takeover.
     pub(super) fn take(&self) -> Option<(Parts, Takeover)> {
-        self.0.answer.borrow_mut().take()
+        self.0.response.borrow_mut().take()
     }
 }
 
-/// The stream of a connection that may leave. The library flushes it only when it has handed over everything, and it
-/// tries to after each step.
-pub(super) struct Watched {
+/// The stream of a connection that may be handed over. The library flushes it after each step, but successfully only
+/// when it has written everything.
+pub(super) struct FlushTrackedStream {
     pub(super) stream: ClientStream,
-    pub(super) departure: Departure,
+    pub(super) handover: Handover,
 }
 
-impl Watched {
+impl FlushTrackedStream {
     fn stream(self: Pin<&mut Self>) -> Pin<&mut ClientStream> {
         Pin::new(&mut self.get_mut().stream)
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for FlushTrackedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -75,13 +75,13 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for FlushTrackedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.departure.0.is_writing.set(true);
+        self.handover.0.is_writing.set(true);
         self.stream().poll_write(context, bytes)
     }
 
@@ -90,7 +90,7 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.departure.0.is_writing.set(true);
+        self.handover.0.is_writing.set(true);
         self.stream().poll_write_vectored(context, parts)
     }
 
@@ -100,7 +100,7 @@ impl AsyncWrite for Watched {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.as_mut().stream().poll_flush(context);
-        self.departure.0.is_writing.set(flushed.is_pending());
+        self.handover.0.is_writing.set(flushed.is_pending());
         flushed
     }
 
@@ -109,7 +109,7 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// A response head as HTTP/1.1 writes it (RFC 9112, sections 3 and 4).
+/// Returns a response head in the form of HTTP/1.1 (RFC 9112, sections 3 and 4).
 pub(super) fn head_text(head: &Parts, now: SystemTime) -> Vec<u8> {
     let status = head.status;
     let mut text = b"HTTP/1.1 ".to_vec();
@@ -117,7 +117,7 @@ pub(super) fn head_text(head: &Parts, now: SystemTime) -> Vec<u8> {
     text.push(b' ');
     text.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
     text.extend_from_slice(b"\r\n");
-    // The types of name and value let no line break in.
+    // The types of name and value exclude line breaks.
     for (name, value) in &head.headers {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             text.extend_from_slice(part);
@@ -140,12 +140,12 @@ mod tests {
 
     #[test]
     fn a_head_is_written_with_its_date() {
-        let mut answer = Response::new(());
-        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        answer.headers_mut().append(SET_COOKIE, HeaderValue::from_static("a=1"));
-        answer.headers_mut().append(SET_COOKIE, HeaderValue::from_static("b=2"));
-        let text = head_text(&answer.into_parts().0, SystemTime::UNIX_EPOCH);
+        let mut response = http::Response::new(());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        response.headers_mut().append(SET_COOKIE, HeaderValue::from_static("a=1"));
+        response.headers_mut().append(SET_COOKIE, HeaderValue::from_static("b=2"));
+        let text = head_text(&response.into_parts().0, SystemTime::UNIX_EPOCH);
         assert_eq!(
             String::from_utf8(text).unwrap(),
             "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nset-cookie: a=1\r\n\

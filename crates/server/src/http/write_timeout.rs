@@ -1,5 +1,5 @@
-//! A socket whose peer must take what is written, if slowly. The HTTP library waits for ever for a peer that
-//! stops reading, and so would the answer, the memory it takes and the descriptor.
+//! A socket whose peer must read the data that is written, if slowly. The HTTP library waits for ever for a peer that
+//! stops reading; the response, its memory and the descriptor would stay as long.
 //!
 //! Reading is bounded elsewhere: a head by the HTTP library's timer, a body in `body`.
 
@@ -11,25 +11,28 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// How long a peer of the admin listener may take nothing at all while something waits for it.
+/// The time for which a peer of the admin listener may read nothing at all while data waits for it.
 pub(crate) const STALL_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// A socket that fails a write if its peer reads nothing for too long.
 #[derive(Debug)]
-pub(crate) struct Patient<S> {
+pub(crate) struct WriteTimeout<S> {
     socket: S,
-    /// How long a peer may take nothing at all while something waits for it.
+    /// The time for which the peer may read nothing at all while data waits for it.
     stall_time_max: Duration,
     /// Runs while a write waits.
-    patience: Option<Pin<Box<Sleep>>>,
+    stall_timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: AsyncWrite + Unpin> Patient<S> {
+// Alias for callers that still use the old name.
+pub(crate) use WriteTimeout as Patient;
+
+impl<S: AsyncWrite + Unpin> WriteTimeout<S> {
     pub(crate) fn new(socket: S, stall_time_max: Duration) -> Self {
-        Self { socket, stall_time_max, patience: None }
+        Self { socket, stall_time_max, stall_timer: None }
     }
 
-    /// The socket, without patience.
+    /// Returns the socket without the timeout.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_inner(self) -> S {
         self.socket
@@ -42,17 +45,17 @@ impl<S: AsyncWrite + Unpin> Patient<S> {
     ) -> Poll<io::Result<usize>> {
         let written = write(Pin::new(&mut self.socket), context);
         if written.is_ready() {
-            self.patience = None;
+            self.stall_timer = None;
             return written;
         }
         let sleep = || Box::pin(tokio::time::sleep(self.stall_time_max));
-        ready!(self.patience.get_or_insert_with(sleep).as_mut().poll(context));
+        ready!(self.stall_timer.get_or_insert_with(sleep).as_mut().poll(context));
         let reason = "the peer has stopped reading";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -62,7 +65,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -92,7 +95,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 }
 
-/// True if a connection of the HTTP library ended because its peer took nothing for too long ([`Patient`]).
+/// True if a connection of the HTTP library ended because its peer read nothing for too long ([`WriteTimeout`]).
 pub(super) fn is_stall(error: &hyper::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
@@ -112,7 +115,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_never_reads_is_given_up() {
         let (ours, _theirs) = duplex(4);
-        let written = Patient::new(ours, STALL_TIME_MAX).write_all(b"more than fits").await;
+        let written = WriteTimeout::new(ours, STALL_TIME_MAX).write_all(b"more than fits").await;
         assert_eq!(written.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
     }
 
@@ -127,7 +130,7 @@ mod tests {
             }
             read
         };
-        let mut patient = Patient::new(ours, STALL_TIME_MAX);
+        let mut patient = WriteTimeout::new(ours, STALL_TIME_MAX);
         let (written, read) = tokio::join!(patient.write_all(b"hello"), reading);
         assert_eq!((written.is_ok(), &read), (true, b"hello"));
     }

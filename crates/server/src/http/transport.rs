@@ -1,0 +1,239 @@
+//! The classification of requests: one look at the head of a request decides the handler.
+
+use http::header::ACCESS_CONTROL_REQUEST_METHOD;
+use http::{HeaderMap, Method, Uri, Version};
+
+use super::page;
+use crate::live::{single, websocket};
+
+/// The kind of a request to the listener of clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum RequestKind {
+    /// A browser asks which cross-origin requests are allowed.
+    Preflight,
+    /// A browser asks for the page, at the path of the endpoint.
+    Page,
+    /// Another path: a file of the page, or nothing.
+    File,
+    /// A request to the GraphQL endpoint.
+    Endpoint(EndpointRequest),
+}
+
+/// The kind of a request to the GraphQL endpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum EndpointRequest {
+    /// OPTIONS: the allowed methods.
+    Options,
+    /// A WebSocket handshake, valid or not.
+    WebSocket,
+    /// A GraphQL request by GET or POST. `accept` and the operation decide the transport of the response.
+    Operation,
+    /// A request of single connection mode.
+    Stream(StreamRequest),
+    /// A method that the endpoint does not support.
+    UnsupportedMethod,
+}
+
+/// A request of single connection mode: several operations share one event stream, which a token identifies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum StreamRequest {
+    /// Reserves a stream.
+    Reserve,
+    /// Opens the stream with this token.
+    Open(Box<str>),
+    /// Starts an operation on the stream with this token.
+    Start(Box<str>),
+    /// Stops an operation on the stream with this token.
+    Stop(Box<str>),
+}
+
+impl EndpointRequest {
+    /// True if the client must be authorized before its request is handled. The client of a WebSocket may send its
+    /// token later, with `connection_init`. A client with the token of a stream was authorized when it reserved the
+    /// stream; `EventSource` sends no headers.
+    pub(super) fn requires_authorization(&self) -> bool {
+        match self {
+            Self::Options | Self::WebSocket => false,
+            Self::Stream(StreamRequest::Open(_) | StreamRequest::Stop(_)) => false,
+            Self::Stream(StreamRequest::Reserve | StreamRequest::Start(_)) => true,
+            Self::Operation | Self::UnsupportedMethod => true,
+        }
+    }
+}
+
+/// The parts of a request's head on which its kind depends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestHead<'a> {
+    pub(super) method: &'a Method,
+    pub(super) version: Version,
+    pub(super) uri: &'a Uri,
+    pub(super) headers: &'a HeaderMap,
+}
+
+/// Returns the kind of a request. `endpoint` is the path of the GraphQL endpoint; `has_page` is true if the router
+/// serves the page.
+pub(super) fn classify(head: RequestHead<'_>, endpoint: &str, has_page: bool) -> RequestKind {
+    let RequestHead { method, uri, headers, .. } = head;
+    if method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+        RequestKind::Preflight
+    } else if uri.path() != endpoint {
+        RequestKind::File
+    } else if has_page && page::is_requested(method, uri, headers) {
+        RequestKind::Page
+    } else {
+        RequestKind::Endpoint(classify_endpoint(head))
+    }
+}
+
+fn classify_endpoint(head: RequestHead<'_>) -> EndpointRequest {
+    let RequestHead { method, version, uri, headers } = head;
+    if method == Method::OPTIONS {
+        return EndpointRequest::Options;
+    }
+    // RFC 9110, section 7.8: `upgrade` is ignored in a request by HTTP/1.0.
+    if version > Version::HTTP_10 && websocket::is_wanted(headers) {
+        return EndpointRequest::WebSocket;
+    }
+    let token = || single::token_of(uri, headers);
+    match *method {
+        Method::GET => match token() {
+            Some(token) if single::is_opened_by(uri, headers) => {
+                EndpointRequest::Stream(StreamRequest::Open(token))
+            }
+            Some(token) => EndpointRequest::Stream(StreamRequest::Start(token)),
+            None => EndpointRequest::Operation,
+        },
+        Method::POST => match token() {
+            Some(token) => EndpointRequest::Stream(StreamRequest::Start(token)),
+            None => EndpointRequest::Operation,
+        },
+        Method::PUT => EndpointRequest::Stream(StreamRequest::Reserve),
+        Method::DELETE => match token() {
+            Some(token) => EndpointRequest::Stream(StreamRequest::Stop(token)),
+            None => EndpointRequest::UnsupportedMethod,
+        },
+        _ => EndpointRequest::UnsupportedMethod,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn kind(
+        method: &str,
+        uri: &'static str,
+        pairs: &[(&'static str, &'static str)],
+    ) -> RequestKind {
+        kind_of(Version::HTTP_11, method, uri, pairs)
+    }
+
+    fn kind_of(
+        version: Version,
+        method: &str,
+        uri: &'static str,
+        pairs: &[(&'static str, &'static str)],
+    ) -> RequestKind {
+        let method = &Method::from_bytes(method.as_bytes()).expect("a method");
+        let uri = &Uri::from_static(uri);
+        let headers = pairs
+            .iter()
+            .map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let headers = &headers.collect();
+        classify(RequestHead { method, version, uri, headers }, "/graphql", true)
+    }
+
+    const TOKEN: (&str, &str) = ("x-graphql-event-stream-token", "stream-7");
+    const HTML: (&str, &str) = ("accept", "text/html,*/*;q=0.8");
+    const EVENTS: (&str, &str) = ("accept", "text/event-stream");
+    const UPGRADE: (&str, &str) = ("upgrade", "websocket");
+
+    #[test]
+    fn the_path_and_the_accepted_types_tell_the_page_from_the_endpoint() {
+        use RequestKind::{Endpoint, File, Page};
+        assert_eq!(kind("GET", "/graphql", &[HTML]), Page);
+        assert_eq!(kind("GET", "/graphql?query=x", &[HTML]), Endpoint(EndpointRequest::Operation));
+        assert_eq!(kind("POST", "/graphql", &[HTML]), Endpoint(EndpointRequest::Operation));
+        assert_eq!(kind("GET", "/ide.js", &[]), File);
+        assert_eq!(kind("POST", "/", &[]), File);
+    }
+
+    #[test]
+    fn a_preflight_is_recognized_at_every_path_and_needs_its_header() {
+        let asks = ("access-control-request-method", "POST");
+        assert_eq!(kind("OPTIONS", "/graphql", &[asks]), RequestKind::Preflight);
+        assert_eq!(kind("OPTIONS", "/other", &[asks]), RequestKind::Preflight);
+        let options = RequestKind::Endpoint(EndpointRequest::Options);
+        assert_eq!(kind("OPTIONS", "/graphql", &[]), options);
+        assert_eq!(kind("OPTIONS", "/graphql", &[UPGRADE]), options);
+    }
+
+    #[test]
+    fn a_handshake_is_a_websocket_whatever_its_method_but_not_over_http_1_0() {
+        let websocket = RequestKind::Endpoint(EndpointRequest::WebSocket);
+        for method in ["GET", "POST", "PUT"] {
+            assert_eq!(kind(method, "/graphql", &[UPGRADE, TOKEN]), websocket, "{method}");
+        }
+        assert_eq!(kind("GET", "/graphql", &[UPGRADE, HTML]), websocket);
+        assert_eq!(kind("GET", "/other", &[UPGRADE]), RequestKind::File);
+        let old = kind_of(Version::HTTP_10, "GET", "/graphql", &[UPGRADE]);
+        assert_eq!(old, RequestKind::Endpoint(EndpointRequest::Operation));
+        let h2c = kind("GET", "/graphql", &[("upgrade", "h2c")]);
+        assert_eq!(h2c, RequestKind::Endpoint(EndpointRequest::Operation));
+    }
+
+    #[test]
+    fn a_token_makes_a_request_one_of_single_connection_mode() {
+        let token = || "stream-7".into();
+        let stream = |request| RequestKind::Endpoint(EndpointRequest::Stream(request));
+        for (method, uri, pairs, expected) in [
+            ("PUT", "/graphql", &[][..], stream(StreamRequest::Reserve)),
+            ("PUT", "/graphql", &[TOKEN], stream(StreamRequest::Reserve)),
+            ("GET", "/graphql", &[TOKEN], stream(StreamRequest::Open(token()))),
+            ("GET", "/graphql?token=stream-7", &[], stream(StreamRequest::Open(token()))),
+            ("GET", "/graphql?query=x", &[TOKEN, EVENTS], stream(StreamRequest::Open(token()))),
+            ("GET", "/graphql?query=x", &[TOKEN], stream(StreamRequest::Start(token()))),
+            ("POST", "/graphql", &[TOKEN, EVENTS], stream(StreamRequest::Start(token()))),
+            ("DELETE", "/graphql", &[TOKEN], stream(StreamRequest::Stop(token()))),
+            // A parameter `token` of another purpose.
+            (
+                "GET",
+                "/graphql?query=x&token=7",
+                &[],
+                RequestKind::Endpoint(EndpointRequest::Operation),
+            ),
+            ("DELETE", "/graphql", &[], RequestKind::Endpoint(EndpointRequest::UnsupportedMethod)),
+            (
+                "PATCH",
+                "/graphql",
+                &[TOKEN],
+                RequestKind::Endpoint(EndpointRequest::UnsupportedMethod),
+            ),
+        ] {
+            assert_eq!(kind(method, uri, pairs), expected, "{method} {uri} {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn clients_with_the_token_of_a_stream_and_websockets_need_no_authorization_yet() {
+        use EndpointRequest::{Operation, Options, Stream, UnsupportedMethod, WebSocket};
+        for request in [
+            Options,
+            WebSocket,
+            Stream(StreamRequest::Open("a".into())),
+            Stream(StreamRequest::Stop("a".into())),
+        ] {
+            assert!(!request.requires_authorization(), "{request:?}");
+        }
+        for request in [
+            Operation,
+            UnsupportedMethod,
+            Stream(StreamRequest::Reserve),
+            Stream(StreamRequest::Start("a".into())),
+        ] {
+            assert!(request.requires_authorization(), "{request:?}");
+        }
+    }
+}
