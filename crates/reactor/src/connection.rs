@@ -14,7 +14,7 @@ pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// meanwhile: otherwise the system sends a reset, which can overtake the close frame.
 pub(crate) const HANG_UP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The maximum number of bytes discarded in that time. A peer that keeps sending would occupy the thread busy without
+/// The maximum number of bytes discarded in that time. A peer that keeps sending would occupy the thread without
 /// use.
 pub(crate) const IGNORED_BYTES_MAX: u32 = 1 << 20;
 
