@@ -30,7 +30,6 @@ impl<S: AsyncWrite + Unpin> Patient<S> {
     }
 
     /// The socket, without patience.
-    #[cfg(target_os = "linux")]
     pub(crate) fn into_inner(self) -> S {
         self.socket
     }

@@ -295,7 +295,6 @@ impl Backlog {
     }
 
     /// The operation has lost something that never came here. Its next event tells.
-    #[cfg(target_os = "linux")]
     pub(super) fn owe(&mut self, operation: u32, lost: Missed) {
         if !self.overflown {
             let missed = &mut self.tallies.entry(operation).or_default().missed;

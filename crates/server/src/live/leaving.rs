@@ -3,18 +3,14 @@
 use std::sync::Arc;
 
 use execute::LocalFuture;
-#[cfg(target_os = "linux")]
 use wire::http1::Framing;
-#[cfg(target_os = "linux")]
 use wire::result_stream::Kind;
 
 use super::caller::Caller;
-#[cfg(target_os = "linux")]
 use super::single;
-use super::websocket::{self, Spoken};
+use super::websocket::Spoken;
 use crate::http::answer::AnswerBody;
-use crate::http::takeover::{Left, Takeover};
-#[cfg(target_os = "linux")]
+use crate::http::takeover::Takeover;
 use crate::operation::Ready;
 use crate::router::Router;
 
@@ -24,10 +20,8 @@ pub(crate) enum Leaving {
     /// A WebSocket.
     WebSocket(WebSocket),
     /// A response body of results.
-    #[cfg(target_os = "linux")]
     ResultStream(Streamed),
     /// A response body of the results of many operations.
-    #[cfg(target_os = "linux")]
     SingleConnection(Framing, Box<single::Opened>),
 }
 
@@ -41,7 +35,6 @@ pub(crate) struct WebSocket {
 }
 
 /// A response body of results after its head.
-#[cfg(target_os = "linux")]
 #[derive(Debug)]
 pub(crate) struct Streamed {
     pub(super) framing: Framing,
@@ -55,25 +48,9 @@ impl Leaving {
     pub(super) fn into_body(self, router: &Arc<Router>) -> AnswerBody {
         let router = Arc::clone(router);
         let run = move |left| {
-            Box::pin(async move { self.go(&router, left).await }) as LocalFuture<'static, ()>
+            Box::pin(async move { router.reactors.adopt(&router, self, left) })
+                as LocalFuture<'static, ()>
         };
         AnswerBody::Leaving(Takeover::new(run))
-    }
-
-    /// Goes on. Returns at once where a reactor takes over, at the end where none does.
-    async fn go(self, router: &Arc<Router>, left: Left) {
-        #[cfg(target_os = "linux")]
-        if router.reactors.are_there() {
-            return router.reactors.adopt(router, self, left);
-        }
-        let Left { stream, early, permit } = left;
-        match self {
-            Self::WebSocket(WebSocket { spoken, caller }) => {
-                websocket::run(router, stream, early, spoken, caller, permit.client()).await;
-            }
-            // Does not leave where there are none.
-            #[cfg(target_os = "linux")]
-            Self::ResultStream(_) | Self::SingleConnection(..) => {}
-        }
     }
 }

@@ -14,7 +14,6 @@ mod leaving;
 pub(crate) mod once;
 pub(crate) mod outlet;
 mod queue_total;
-#[cfg(target_os = "linux")]
 pub(crate) mod reactors;
 pub(crate) mod running;
 pub(crate) mod single;

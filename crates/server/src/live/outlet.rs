@@ -48,14 +48,12 @@ impl Filled {
 
     /// Calls `tell` from now on, on whatever thread, when something comes: once until [`Filled::heard`]. What came
     /// before is for the caller to look for, after this.
-    #[cfg(target_os = "linux")]
     pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
         let is_first = self.other.set(tell).is_ok();
         debug_assert!(is_first, "a connection has one writer");
     }
 
     /// Somebody is about to look.
-    #[cfg(target_os = "linux")]
     pub(crate) fn heard(&self) {
         self.is_told.store(false, Ordering::Release);
     }
@@ -295,7 +293,6 @@ mod tests {
         ConnectionOutlet::new(&settings, total)
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn whoever_writes_beside_a_task_is_told_once_until_it_looks() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1 << 20, 16);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use reactor::{Mailbox, Reactor, Settings, Stream};
+use reactor::{Mailbox, Reactor, ReactorSettings, Stream};
 use socket2::SockRef;
 use wire::http1::{Framing, ResponseBody};
 use wire::result_stream::{Kind, ResultStream};
@@ -56,7 +56,7 @@ impl Reactors {
         count: usize,
         stall_time_max: Duration,
     ) -> io::Result<(Self, ReactorHandles)> {
-        let settings = Settings { stall_time_max };
+        let settings = ReactorSettings { stall_time_max };
         let start = |index| {
             let make = |mailbox: &Arc<Mailbox<Message>>| {
                 Live::new(Arc::new(ReactorOutlet::new(Arc::clone(mailbox))))
@@ -92,11 +92,6 @@ fn result_stream(router: &Router, framing: Framing, kind: Kind, now: Instant) ->
 }
 
 impl ReactorHandles {
-    /// Is there any? If not, lasting connections are tasks.
-    pub(crate) fn are_there(&self) -> bool {
-        !self.mailboxes.is_empty()
-    }
-
     /// Hands over a connection that has left HTTP.
     pub(crate) fn adopt(&self, router: &Router, leaving: Leaving, left: Left) {
         let Left { stream, early, permit } = left;

@@ -7,22 +7,18 @@ use std::time::Instant;
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use hub::{Member, SubscribeRequest, Subscription};
 use plan::OperationKind;
-use prepare::OperationRequest;
 use tokio::task::AbortHandle;
 
-use super::caller::Caller;
 use super::client_work::{ClientWork, Started};
 use super::end_reasons::broken_off;
 use super::kept_operations::{Held, KeptOperation, KeptShare, KeptTotal};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::byte_budget::ByteAccount;
-use crate::forwarding::ClientHeaders::OfMessage;
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
 use crate::renewal;
 use crate::router::Router;
-use crate::trace::RequestTrace;
 
 /// See the module. Clones share one list.
 #[derive(Clone)]
@@ -68,9 +64,9 @@ impl Running {
         transport: Transport,
         (client, kept): (ClientKey, Arc<KeptTotal>),
     ) -> Self {
-        let writer = Arc::clone(outlet);
         let account = response_account(router, client);
-        let work = ClientWork::new(account, Box::new(move || writer.filled.notify_one()));
+        // One operation, so the connection is never held.
+        let work = ClientWork::new(account, Box::new(|| {}));
         Self::of(router, outlet, connection, transport, (Operations::default(), work, kept))
     }
 
@@ -86,33 +82,10 @@ impl Running {
         Self { router, outlet, connection, transport, operations, work, kept }
     }
 
-    /// Starts an operation that was not prepared yet. `address` is the key of the client's address. The results come
-    /// out of the outlet.
-    pub(crate) fn start(
-        &self,
-        number: u32,
-        request: OperationRequest,
-        caller: Arc<Caller>,
-        address: ClientKey,
-    ) {
-        let this = self.clone();
-        let started = self.work.start();
-        self.spawn(number, async move {
-            let trace = RequestTrace::wanted(&this.router.config, &caller.headers);
-            let (headers, identity) = (OfMessage(&caller.headers), caller.identity.clone());
-            let prepared =
-                operation::prepare_for(&this.router, &request, headers, identity, address);
-            match prepared.await {
-                Ok(ready) => this.run(number, ready, trace, started).await,
-                Err(errors) => this.failed(number, errors),
-            }
-        });
-    }
-
     /// Starts a prepared operation.
     pub(crate) fn start_ready(&self, number: u32, ready: Ready) {
         let (this, started) = (self.clone(), self.work.start());
-        self.spawn(number, async move { this.run(number, ready, None, started).await });
+        self.spawn(number, async move { this.run(number, ready, started).await });
     }
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
@@ -125,22 +98,13 @@ impl Running {
         self.operations.begin(number, task.abort_handle());
     }
 
-    async fn run(
-        &self,
-        number: u32,
-        ready: Ready,
-        mut trace: Option<RequestTrace>,
-        started: Started,
-    ) {
+    async fn run(&self, number: u32, ready: Ready, started: Started) {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
-        if let Some(trace) = &mut trace {
-            trace.prepared();
-        }
         // The connection is about to be closed: it reads nothing.
         let Some(_permit) = started.permit().await else { return };
-        match operation::run(&self.router, ready, trace).await {
+        match operation::run(&self.router, ready, None).await {
             Ok(payload) => {
                 let payload = started.charge(payload);
                 self.forget(number);
@@ -172,8 +136,7 @@ impl Running {
 
     /// Ends a subscription with the token that it began with.
     fn ends_with(&self, number: u32, identity: Identity) -> Option<AbortOnDrop> {
-        // The whole of a WebSocket ends with it, and says so itself.
-        if identity.is_anonymous() || self.transport == Transport::websocket {
+        if identity.is_anonymous() {
             return None;
         }
         let this = self.clone();
@@ -195,12 +158,6 @@ impl Running {
     /// The operation is over; nothing is stopped that has ended by itself.
     pub(crate) fn forget(&self, number: u32) {
         self.operations.forget(number);
-    }
-
-    /// The client wants no more of it, nor what waits of it.
-    pub(crate) fn stop(&self, number: u32) {
-        self.operations.stop(number);
-        self.outlet.forget(number);
     }
 
     /// The connection is over.

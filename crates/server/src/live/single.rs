@@ -22,7 +22,6 @@ use tokio::time::MissedTickBehavior;
 use wire::result_stream::Kind;
 
 use super::client_work::ClientWork;
-#[cfg(target_os = "linux")]
 use super::leaving::Leaving;
 use super::outlet::ConnectionOutlet;
 use super::running::response_account;
@@ -38,7 +37,6 @@ use crate::refusal;
 use crate::request_extensions::string_member;
 use crate::router::Router;
 pub(crate) use opened::Opened;
-#[cfg(target_os = "linux")]
 pub(crate) use opened::Step;
 use stream::{Refusal, Stream};
 pub(crate) use streams::Streams;
@@ -137,13 +135,10 @@ pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answe
         Err(_) => return not_found(),
     };
     let opened = Opened::new(router, token, stream);
-    #[cfg(target_os = "linux")]
-    if version < Version::HTTP_2 && router.reactors.are_there() {
+    if version < Version::HTTP_2 {
         let leaving = |framing| Leaving::SingleConnection(framing, Box::new(opened));
         return super::sse::leaving_as(router, AnswerType::EventStream, version, leaving);
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = version;
     let (pieces, body) = mpsc::channel(AHEAD);
     let open = router.metrics.stream(Transport::sse);
     tokio::task::spawn_local(opened::write(opened, pieces, open));

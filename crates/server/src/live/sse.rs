@@ -8,18 +8,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use execute::{ClientKey, GraphqlError};
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
-#[cfg(target_os = "linux")]
 use http::header::{CONNECTION, TRANSFER_ENCODING};
 use http::{Response, Version};
 use tokio::sync::mpsc;
-#[cfg(target_os = "linux")]
 use wire::http1::Framing;
 use wire::result_stream::{Kind, ResultStream};
 
 use super::dropped_events::count_dropped;
 use super::end_reasons::{shutting_down_error, too_slow};
 use super::kept_operations::KeptTotal;
-#[cfg(target_os = "linux")]
 use super::leaving::{Leaving, Streamed};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::Running;
@@ -46,8 +43,7 @@ pub(crate) fn answer(
     version: Version,
     client: (ClientKey, &Arc<KeptTotal>),
 ) -> Answer {
-    #[cfg(target_os = "linux")]
-    if version < Version::HTTP_2 && router.reactors.are_there() {
+    if version < Version::HTTP_2 {
         return leaving(router, ready, kind, version);
     }
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
@@ -64,14 +60,12 @@ pub(crate) fn answer(
 }
 
 /// The connection becomes the stream: nothing else is answered on it.
-#[cfg(target_os = "linux")]
 fn leaving(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
     let streamed = |framing| Leaving::ResultStream(Streamed { framing, kind, ready });
     leaving_as(router, AnswerType::of(kind), version, streamed)
 }
 
 /// The head of an answer by HTTP/1.1 or 1.0 whose connection becomes what `leaving` gives.
-#[cfg(target_os = "linux")]
 pub(super) fn leaving_as(
     router: &Arc<Router>,
     media: AnswerType,

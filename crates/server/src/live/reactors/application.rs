@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use futures_util::future::AbortHandle;
 use hub::GroupId;
-use reactor::{Application, End, Sockets, Token};
+use reactor::{Application, ConnectionEnd, Sockets, Token};
 use wire::Machine;
 use wire::graphql_transport_ws::Event;
 
@@ -56,7 +56,7 @@ type ClientSockets = Sockets<ClientMachine, Client>;
 // The memory of an idle connection with its first subscription in the slab. Beside it are the id of the subscription,
 // its place in the list of its group (`members`), and an entry in the timer wheel: some 350 bytes together, measured by
 // `starling bench subscriptions --simulate`; 440 are allowed.
-const _: () = assert!(ClientSockets::ENTRY_BYTES <= 296);
+const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 296);
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -132,7 +132,7 @@ impl Application for Live {
     type Client = Client;
     type Message = Message;
 
-    fn event(&mut self, sockets: &mut ClientSockets, token: Token, event: Event) {
+    fn on_event(&mut self, sockets: &mut ClientSockets, token: Token, event: Event) {
         match event {
             Event::Init { payload } => self.initialise(sockets, token, payload),
             Event::Subscribe { number, request, .. } => {
@@ -155,7 +155,7 @@ impl Application for Live {
         }
     }
 
-    fn message(&mut self, sockets: &mut ClientSockets, message: Message) {
+    fn on_message(&mut self, sockets: &mut ClientSockets, message: Message) {
         match message {
             Message::Begin(router) => {
                 self.deflation = RefCell::new(Deflation::new(router.websocket.deflate_bytes_min));
@@ -186,9 +186,9 @@ impl Application for Live {
                     connection.resume(Instant::now(), message);
                 }
             }
-            Message::Sunk(reply) => {
+            Message::DiscardStats(reply) => {
                 // Whoever asked may have gone.
-                let _ = reply.send(sockets.sunk());
+                let _ = reply.send(sockets.discard_stats());
             }
             Message::ShutDown { portion } => {
                 self.is_shutting_down = true;
@@ -215,7 +215,7 @@ impl Application for Live {
         }
     }
 
-    fn writable(&mut self, sockets: &mut ClientSockets, token: Token) {
+    fn on_writable(&mut self, sockets: &mut ClientSockets, token: Token) {
         if let Some(work) = sockets.client(token).and_then(|client| client.work.as_ref()) {
             work.account().note_progress();
         }
@@ -226,12 +226,12 @@ impl Application for Live {
         }
     }
 
-    fn closed(&mut self, token: Token, mut client: Client, end: End) {
+    fn on_closed(&mut self, token: Token, mut client: Client, end: ConnectionEnd) {
         client.stop_all();
         self.unread.remove(&token);
         self.stop_reading(token);
         self.keeps_up(token);
-        if let (End::Stalled, Some(router)) = (end, &self.router) {
+        if let (ConnectionEnd::Stalled, Some(router)) = (end, &self.router) {
             router.metrics.timeout(TimeoutPhase::stall);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
 use hub::{OutletCommand, Subscription};
-use reactor::{Stream, Sunk, Token};
+use reactor::{DiscardStats, Stream, Token};
 use tokio::sync::oneshot;
 use wire::subprotocol::ParsedMessage;
 use wire::websocket::ReadMessage;
@@ -43,7 +43,7 @@ pub(crate) enum Message {
     /// A large message of the connection, read by another thread.
     Read(Token, ReadMessage<ParsedMessage>),
     /// Asks for the count of what was sent to clients without sockets.
-    Sunk(oneshot::Sender<Sunk>),
+    DiscardStats(oneshot::Sender<DiscardStats>),
     /// Ends the connections of one portion, and each that comes later.
     ShutDown {
         /// One of [`crate::farewell::PORTIONS`].

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use reactor::{Stream, Sunk};
+use reactor::{DiscardStats, Stream};
 use tokio::sync::oneshot;
 use wire::graphql_transport_ws::SUBPROTOCOL;
 
@@ -32,7 +32,7 @@ impl ReactorHandles {
     ) -> Result<(), NoRoom> {
         let spoken = Spoken { subprotocol: Some(SUBPROTOCOL), deflates: false };
         let adoption = Adoption {
-            stream: Stream::nowhere(),
+            stream: Stream::null(),
             machine: ClientMachine::WebSocket(spoken.machine(router, Instant::now())),
             early: greeting.to_vec(),
             caller: Caller::default(),
@@ -51,13 +51,13 @@ impl ReactorHandles {
 
 impl Reactors {
     /// What has been sent to clients without sockets.
-    pub(crate) async fn sunk(&self) -> Sunk {
-        let mut all = Sunk::default();
+    pub(crate) async fn sunk(&self) -> DiscardStats {
+        let mut all = DiscardStats::default();
         for reactor in &self.reactors {
             let (reply, answer) = oneshot::channel();
-            reactor.mailbox().send(Message::Sunk(reply));
+            reactor.mailbox().send(Message::DiscardStats(reply));
             // Without an answer the thread has ended.
-            let Sunk { messages, bytes } = answer.await.unwrap_or_default();
+            let DiscardStats { messages, bytes } = answer.await.unwrap_or_default();
             all.messages += messages;
             all.bytes += bytes;
         }

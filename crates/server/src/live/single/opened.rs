@@ -24,7 +24,6 @@ pub(crate) struct Opened {
 }
 
 /// The outcome of [`Opened::pour`].
-#[cfg(target_os = "linux")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// Something was written: go on if the socket still has room.
@@ -40,7 +39,6 @@ impl Opened {
     }
 }
 
-#[cfg(target_os = "linux")]
 impl Opened {
     /// Calls `tell` from now on when there is something to write. The caller must look for earlier deliveries at once.
     pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use execute::{Missed, Payload};
 use hub::{EndReason, GroupId, Member, OutletCommand};
-use reactor::{Sent, Token};
+use reactor::{SendOutcome, Token};
 
 use super::super::machine::{Shared, SharedPosition};
 use super::super::message::Message;
@@ -82,7 +82,7 @@ impl Live {
                 let (body, tail) = machine.next(member.operation, &shared, head)?;
                 Some((&head[..], body, tail))
             });
-            if has_backlog || sent == Some(Sent::Blocked) {
+            if has_backlog || sent == Some(SendOutcome::Blocked) {
                 slow.push(member);
             }
         }
@@ -327,7 +327,7 @@ impl Live {
                     let (body, tail) = machine.next(operation, &shared, head)?;
                     Some((&head[..], body, tail))
                 });
-                debug_assert_ne!(sent, Some(Sent::Blocked), "the callers check for room");
+                debug_assert_ne!(sent, Some(SendOutcome::Blocked), "the callers check for room");
             }
             // Positions do not wait in these backlogs.
             Delivery::Position { .. } => {}
