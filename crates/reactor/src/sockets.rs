@@ -197,7 +197,7 @@ impl<M: Machine, C> Sockets<M, C> {
 
     /// Writes the output of the machine now rather than at the end of the turn, so that [`Sockets::is_blocked`] tells
     /// whether there is room for more.
-    pub fn write_now(&mut self, token: Token) {
+    pub fn flush_machine(&mut self, token: Token) {
         self.transmit(token);
     }
 

@@ -73,7 +73,7 @@ impl Delivery {
 
 /// What a connection takes out.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Taken {
+pub(crate) enum NextDelivery {
     /// The next delivery.
     Delivery(Delivery),
     /// Nothing waits.
@@ -84,13 +84,13 @@ pub(crate) enum Taken {
 
 /// The configured bounds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(super) struct BacklogBounds {
     bytes: usize,
     events: usize,
     policy: OverflowPolicy,
 }
 
-impl Bounds {
+impl BacklogBounds {
     pub(super) fn new(settings: &Subscriptions) -> Self {
         Self {
             bytes: settings.queue_bytes,
@@ -104,17 +104,17 @@ impl Bounds {
 #[derive(Debug)]
 pub(super) struct Backlog {
     share: Arc<QueueShare>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedDelivery>,
     /// Of all events that wait.
     bytes: usize,
     /// By operation; none without an entry of its own.
-    tallies: HashMap<u32, Tally>,
+    tallies: HashMap<u32, OperationTally>,
     dropped: u64,
     overflown: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedDelivery {
     delivery: Delivery,
     /// The policy decides about events only.
     is_event: bool,
@@ -122,7 +122,7 @@ struct Waiting {
 
 /// The events of one operation.
 #[derive(Debug, Default, PartialEq)]
-struct Tally {
+struct OperationTally {
     waiting: usize,
     /// What was dropped and not announced yet.
     missed: Missed,
@@ -150,19 +150,19 @@ impl Backlog {
     }
 
     /// The answer of a query or mutation. An end follows.
-    pub(super) fn answer(&mut self, operation: u32, payload: Payload) {
+    pub(super) fn push_response(&mut self, operation: u32, payload: Payload) {
         let delivery = Delivery::Next { operation, payload, missed: Missed::default() };
-        self.waiting.push_back(Waiting { delivery, is_event: false });
+        self.waiting.push_back(QueuedDelivery { delivery, is_event: false });
     }
 
     /// The oldest delivery.
-    pub(super) fn take(&mut self) -> Taken {
+    pub(super) fn pop(&mut self) -> NextDelivery {
         if self.overflown {
-            return Taken::Overflown;
+            return NextDelivery::Overflown;
         }
-        let Some(taken) = self.waiting.pop_front() else { return Taken::Nothing };
-        self.left(&taken);
-        Taken::Delivery(taken.delivery)
+        let Some(taken) = self.waiting.pop_front() else { return NextDelivery::Nothing };
+        self.count_out(&taken);
+        NextDelivery::Delivery(taken.delivery)
     }
 
     /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
@@ -171,7 +171,7 @@ impl Backlog {
         self.overflown
     }
 
-    /// Does nothing wait, and is nothing owed to anyone?
+    /// Does nothing wait, and is nothing unannounced to anyone?
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.tallies.is_empty() && !self.overflown
     }
@@ -182,7 +182,7 @@ impl Backlog {
     }
 
     /// A result of a subscription.
-    pub(super) fn event(&mut self, bounds: Bounds, operation: u32, payload: Payload) {
+    pub(super) fn push_event(&mut self, bounds: BacklogBounds, operation: u32, payload: Payload) {
         self.shed(bounds);
         if self.overflown {
             return;
@@ -193,7 +193,7 @@ impl Backlog {
                 self.drop_at(at);
             }
         }
-        while let Some(bound) = self.bound_met(bounds, operation, size) {
+        while let Some(bound) = self.exceeded_bound(bounds, operation, size) {
             let victim = match bounds.policy {
                 OverflowPolicy::Disconnect => return self.overflow(),
                 OverflowPolicy::DropOldest | OverflowPolicy::Latest => match bound {
@@ -208,7 +208,7 @@ impl Backlog {
             match (bounds.policy, self.oldest_event()) {
                 (OverflowPolicy::Disconnect, _) => return self.overflow(),
                 // Others have it all: the next event tells that this one was lost.
-                (_, None) => return self.lose(operation, &payload),
+                (_, None) => return self.record_dropped(operation, &payload),
                 (_, Some(at)) => self.drop_at(at),
             }
         }
@@ -217,7 +217,7 @@ impl Backlog {
         tally.waiting += 1;
         let missed = std::mem::take(&mut tally.missed);
         let delivery = Delivery::Next { operation, payload, missed };
-        self.waiting.push_back(Waiting { delivery, is_event: true });
+        self.waiting.push_back(QueuedDelivery { delivery, is_event: true });
     }
 
     /// Calls `wake` from now on, on any thread, when [`Backlog::shed`] is to be called.
@@ -226,10 +226,10 @@ impl Backlog {
     }
 
     /// Makes room for other connections if this one holds the most.
-    pub(super) fn shed(&mut self, bounds: Bounds) {
+    pub(super) fn shed(&mut self, bounds: BacklogBounds) {
         let mut to_shed = self.share.take_to_shed();
         while to_shed > 0 && !self.overflown {
-            // The events that waited at the time of the request may have gone.
+            // The events that waited at the time of the request may have removed.
             let Some(at) = self.oldest_event() else { return };
             if bounds.policy == OverflowPolicy::Disconnect {
                 return self.overflow();
@@ -242,24 +242,24 @@ impl Backlog {
 
     /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would
     /// go on behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
-    pub(super) fn position(&mut self, operation: u32, cursor: Bytes) {
-        if !self.overflown && !self.concerns(operation) {
-            let tally = Tally { has_position: true, ..Tally::default() };
+    pub(super) fn push_position(&mut self, operation: u32, cursor: Bytes) {
+        if !self.overflown && !self.has_news_of(operation) {
+            let tally = OperationTally { has_position: true, ..OperationTally::default() };
             self.tallies.insert(operation, tally);
             let delivery = Delivery::Position { operation, cursor };
-            self.waiting.push_back(Waiting { delivery, is_event: false });
+            self.waiting.push_back(QueuedDelivery { delivery, is_event: false });
         }
     }
 
-    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are owed is
+    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are unannounced is
     /// nothing to it.
-    pub(super) fn concerns(&self, operation: u32) -> bool {
+    pub(super) fn has_news_of(&self, operation: u32) -> bool {
         self.tallies.contains_key(&operation)
     }
 
     /// Which bound one more event of `size` bytes breaks. A single event that is over the bound alone waits
     /// nevertheless, since a subscriber who cannot have it would never have anything.
-    fn bound_met(&self, bounds: Bounds, operation: u32, size: usize) -> Option<Bound> {
+    fn exceeded_bound(&self, bounds: BacklogBounds, operation: u32, size: usize) -> Option<Bound> {
         if self.tallies.get(&operation).is_some_and(|it| it.waiting >= bounds.events) {
             return Some(Bound::Events);
         }
@@ -267,13 +267,13 @@ impl Backlog {
     }
 
     /// True if no bound is reached that another event of the operation would break.
-    pub(super) fn accepts_event(&self, bounds: Bounds, operation: u32) -> bool {
+    pub(super) fn accepts_event(&self, bounds: BacklogBounds, operation: u32) -> bool {
         let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
         waiting < bounds.events && self.bytes < bounds.bytes
     }
 
     /// May an operation be given more of what it missed? Not beyond half of what may wait: more is on its way.
-    pub(super) fn has_room(&self, bounds: Bounds, operation: u32) -> bool {
+    pub(super) fn has_room(&self, bounds: BacklogBounds, operation: u32) -> bool {
         let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
         2 * waiting < bounds.events && 2 * self.bytes < bounds.bytes
     }
@@ -288,14 +288,14 @@ impl Backlog {
     }
 
     /// An event does not even wait.
-    fn lose(&mut self, operation: u32, payload: &Payload) {
+    fn record_dropped(&mut self, operation: u32, payload: &Payload) {
         self.dropped += 1;
         let missed = &mut self.tallies.entry(operation).or_default().missed;
         *missed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
     }
 
     /// The operation has lost something that never came here. Its next event tells.
-    pub(super) fn owe(&mut self, operation: u32, lost: Missed) {
+    pub(super) fn record_loss(&mut self, operation: u32, lost: Missed) {
         if !self.overflown {
             let missed = &mut self.tallies.entry(operation).or_default().missed;
             *missed = missed.and(lost);
@@ -303,50 +303,52 @@ impl Backlog {
     }
 
     /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
-    pub(super) fn end(&mut self, end: Delivery) {
-        self.forget_missed(end.operation());
+    pub(super) fn push_end(&mut self, end: Delivery) {
+        self.clear_missed(end.operation());
         if !self.overflown {
-            self.waiting.push_back(Waiting { delivery: end, is_event: false });
+            self.waiting.push_back(QueuedDelivery { delivery: end, is_event: false });
         }
     }
 
     /// Drops what waits for an operation that its client has completed: nothing of it is sent any more.
-    pub(super) fn forget(&mut self, operation: u32) {
+    pub(super) fn drop_deliveries_of(&mut self, operation: u32) {
         let is_of = |delivery: &Delivery| delivery.operation() == operation;
         if self.waiting.iter().any(|it| is_of(&it.delivery)) {
             let waiting = std::mem::take(&mut self.waiting).into_iter();
-            let (gone, kept): (VecDeque<_>, _) = waiting.partition(|it| is_of(&it.delivery));
+            let (removed, kept): (VecDeque<_>, _) = waiting.partition(|it| is_of(&it.delivery));
             self.waiting = kept;
-            gone.iter().for_each(|it| self.left(it));
+            removed.iter().for_each(|it| self.count_out(it));
         }
         self.tallies.remove(&operation);
     }
 
     /// Nobody has to be told any more what the operation missed.
-    pub(super) fn forget_missed(&mut self, operation: u32) {
+    pub(super) fn clear_missed(&mut self, operation: u32) {
         if let Some(tally) = self.tallies.get_mut(&operation) {
             tally.missed = Missed::default();
         }
-        self.tidy(operation);
+        self.remove_empty_tally(operation);
     }
 
     /// Counts out what has been taken from the queue.
-    fn left(&mut self, gone: &Waiting) {
-        if let Waiting { delivery: Delivery::Next { operation, payload, .. }, is_event: true } =
-            gone
+    fn count_out(&mut self, removed: &QueuedDelivery) {
+        if let QueuedDelivery {
+            delivery: Delivery::Next { operation, payload, .. },
+            is_event: true,
+        } = removed
         {
             self.bytes -= payload.bytes.len();
             self.share.give_back(payload.bytes.len());
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.waiting -= 1;
             }
-            self.tidy(*operation);
+            self.remove_empty_tally(*operation);
         }
-        if let Delivery::Position { operation, .. } = &gone.delivery {
+        if let Delivery::Position { operation, .. } = &removed.delivery {
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.has_position = false;
             }
-            self.tidy(*operation);
+            self.remove_empty_tally(*operation);
         }
         if self.waiting.is_empty() && self.waiting.capacity() > WAITING_KEPT {
             // An idle connection gives back what a burst needed.
@@ -354,8 +356,8 @@ impl Backlog {
         }
     }
 
-    fn tidy(&mut self, operation: u32) {
-        if self.tallies.get(&operation) == Some(&Tally::default()) {
+    fn remove_empty_tally(&mut self, operation: u32) {
+        if self.tallies.get(&operation) == Some(&OperationTally::default()) {
             self.tallies.remove(&operation);
         }
     }
@@ -374,18 +376,19 @@ impl Backlog {
 
     /// Drops one event; the next one of that operation tells.
     fn drop_at(&mut self, at: usize) {
-        let Some(gone) = self.waiting.remove(at) else { return };
-        let Delivery::Next { operation, payload, missed } = &gone.delivery else { return };
+        let Some(removed) = self.waiting.remove(at) else { return };
+        let Delivery::Next { operation, payload, missed } = &removed.delivery else { return };
         self.dropped += 1;
-        // What the dropped event would have announced is owed as well.
-        let owed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
+        // What the dropped event would have announced is unannounced as well.
+        let unannounced = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
         let later = self.waiting.iter_mut().skip(at).find_map(|it| match &mut it.delivery {
             Delivery::Next { operation: other, missed, .. } if other == operation => Some(missed),
             _ => None,
         });
-        let debt = later.unwrap_or_else(|| &mut self.tallies.entry(*operation).or_default().missed);
-        *debt = debt.and(owed);
-        self.left(&gone);
+        let announcement =
+            later.unwrap_or_else(|| &mut self.tallies.entry(*operation).or_default().missed);
+        *announcement = announcement.and(unannounced);
+        self.count_out(&removed);
     }
 }
 

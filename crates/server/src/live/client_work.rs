@@ -15,7 +15,7 @@ use crate::byte_budget::ByteAccount;
 const STARTED_MAX: usize = 64;
 
 /// The number of started operations at which a held connection is read again.
-const STARTED_FEW: usize = STARTED_MAX / 2;
+const STARTED_RESUME: usize = STARTED_MAX / 2;
 
 /// The maximum number of queries and mutations of one connection that are executed at the same time; more wait.
 /// Responses are counted after they are made, so this bounds the memory of a client that reads nothing, beyond its
@@ -30,11 +30,11 @@ pub(crate) struct ClientWork {
     /// The connection is not read until few operations are left.
     is_held: AtomicBool,
     /// Tells the connection that few are left.
-    on_few: Box<dyn Fn() + Send + Sync>,
+    on_resume: Box<dyn Fn() + Send + Sync>,
 }
 
 /// A started operation; counted until dropped.
-pub(crate) struct Started(Arc<ClientWork>);
+pub(crate) struct StartedOperation(Arc<ClientWork>);
 
 impl std::fmt::Debug for ClientWork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,32 +43,35 @@ impl std::fmt::Debug for ClientWork {
 }
 
 impl ClientWork {
-    /// Creates the record of a connection without work. `on_few` is called, on any thread, when a connection for which
-    /// [`ClientWork::hold`] was true may be read again.
-    pub(crate) fn new(account: Arc<ByteAccount>, on_few: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+    /// Creates the record of a connection without work. `on_resume` is called, on any thread, when a connection for which
+    /// [`ClientWork::try_hold`] was true may be read again.
+    pub(crate) fn new(
+        account: Arc<ByteAccount>,
+        on_resume: Box<dyn Fn() + Send + Sync>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             account,
             executing: Semaphore::new(EXECUTED_MAX),
             started: AtomicUsize::new(0),
             is_held: AtomicBool::new(false),
-            on_few,
+            on_resume,
         })
     }
 
     /// Counts an operation as started.
-    pub(crate) fn start(self: &Arc<Self>) -> Started {
+    pub(crate) fn start_operation(self: &Arc<Self>) -> StartedOperation {
         self.started.fetch_add(1, Ordering::SeqCst);
-        Started(Arc::clone(self))
+        StartedOperation(Arc::clone(self))
     }
 
-    /// True if so many operations are started that the connection must not be read until `on_few` is called.
-    pub(crate) fn hold(&self) -> bool {
+    /// True if so many operations are started that the connection must not be read until `on_resume` is called.
+    pub(crate) fn try_hold(&self) -> bool {
         if self.started.load(Ordering::SeqCst) < STARTED_MAX {
             return false;
         }
         self.is_held.store(true, Ordering::SeqCst);
         // The others may have ended since the first look, before `is_held` was set.
-        let has_few = self.started.load(Ordering::SeqCst) <= STARTED_FEW;
+        let has_few = self.started.load(Ordering::SeqCst) <= STARTED_RESUME;
         !(has_few && self.is_held.swap(false, Ordering::SeqCst))
     }
 
@@ -96,7 +99,7 @@ impl ClientWork {
     }
 }
 
-impl Started {
+impl StartedOperation {
     /// Waits until a query or mutation may be executed. `None`: the connection is to be closed instead.
     pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         let permit = self.0.executing.acquire().await.ok()?;
@@ -111,11 +114,11 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedOperation {
     fn drop(&mut self) {
         let left = self.0.started.fetch_sub(1, Ordering::SeqCst) - 1;
-        if left <= STARTED_FEW && self.0.is_held.swap(false, Ordering::SeqCst) {
-            (self.0.on_few)();
+        if left <= STARTED_RESUME && self.0.is_held.swap(false, Ordering::SeqCst) {
+            (self.0.on_resume)();
         }
     }
 }
@@ -125,35 +128,35 @@ mod tests {
     use super::*;
     use crate::byte_budget::ByteBudget;
 
-    fn work(told: &Arc<AtomicUsize>) -> Arc<ClientWork> {
+    fn work(calls: &Arc<AtomicUsize>) -> Arc<ClientWork> {
         let account = ByteBudget::new(1 << 20).open(execute::ClientKey::UNKNOWN, 1 << 10);
-        let told = Arc::clone(told);
-        let on_few = Box::new(move || _ = told.fetch_add(1, Ordering::Relaxed));
-        ClientWork::new(account, on_few)
+        let calls = Arc::clone(calls);
+        let on_resume = Box::new(move || _ = calls.fetch_add(1, Ordering::Relaxed));
+        ClientWork::new(account, on_resume)
     }
 
     #[test]
     fn a_connection_that_starts_too_much_is_held_until_half_of_it_has_ended() {
-        let told = Arc::default();
-        let work = work(&told);
-        let mut started: Vec<_> = (1..STARTED_MAX).map(|_| work.start()).collect();
-        assert!(!work.hold() && !work.is_full());
-        started.push(work.start());
-        assert!(work.hold() && work.is_full());
-        while started.len() > STARTED_FEW {
-            assert_eq!(told.load(Ordering::Relaxed), 0);
+        let calls = Arc::default();
+        let work = work(&calls);
+        let mut started: Vec<_> = (1..STARTED_MAX).map(|_| work.start_operation()).collect();
+        assert!(!work.try_hold() && !work.is_full());
+        started.push(work.start_operation());
+        assert!(work.try_hold() && work.is_full());
+        while started.len() > STARTED_RESUME {
+            assert_eq!(calls.load(Ordering::Relaxed), 0);
             started.pop();
         }
-        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
         drop(started);
-        assert_eq!(told.load(Ordering::Relaxed), 1, "it is told once");
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "the callback is called once");
         assert!(work.is_idle());
     }
 
     #[tokio::test]
     async fn nothing_is_executed_while_a_response_is_unread() {
         let work = work(&Arc::default());
-        let (one, two) = (work.start(), work.start());
+        let (one, two) = (work.start_operation(), work.start_operation());
         let bytes = vec![b'x'; 2 << 10].into();
         let payload = Payload { bytes, splice: 0, has_data: true, errors: 0, headers: None };
         let permit = one.permit().await;

@@ -27,7 +27,7 @@ pub(super) struct InitPayload {
 ///
 /// # Errors
 /// A member that cannot be a header; the message does not repeat its value.
-pub(super) fn read(
+pub(super) fn read_init_payload(
     allowed: &[HeaderName],
     tokens: Option<TokenSource<'_>>,
     payload: Option<Bytes>,
@@ -113,7 +113,8 @@ mod tests {
 
     fn authorization(payload: &'static str) -> Result<Option<String>, String> {
         let name = HeaderName::from_static("x-client");
-        let read = read(&[AUTHORIZATION, name], None, Some(payload.into()), &handshake())?;
+        let read =
+            read_init_payload(&[AUTHORIZATION, name], None, Some(payload.into()), &handshake())?;
         assert!(!read.headers.contains_key(COOKIE), "only what is allowed is taken");
         Ok(read.headers.get(AUTHORIZATION).map(|it| it.to_str().unwrap().to_owned()))
     }
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn nothing_is_taken_unless_it_is_configured() {
         let payload = Some(r#"{"authorization":"a"}"#.into());
-        let read = read(&[], None, payload, &HeaderMap::new()).expect("readable");
+        let read = read_init_payload(&[], None, payload, &HeaderMap::new()).expect("readable");
         assert_eq!(read.headers, HeaderMap::new());
         assert_eq!(read.token, Ok(None));
     }
@@ -153,7 +154,8 @@ mod tests {
     fn verified(allowed: &[HeaderName], paths: &[&str], payload: &'static str) -> InitPayload {
         let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
         let tokens = TokenSource { header: &AUTHORIZATION, prefix: "Bearer", init_payload: &paths };
-        read(allowed, Some(tokens), Some(payload.into()), &handshake()).expect("readable")
+        read_init_payload(allowed, Some(tokens), Some(payload.into()), &handshake())
+            .expect("readable")
     }
 
     #[test]
@@ -206,7 +208,7 @@ mod tests {
             let paths = ["authorization".to_owned()];
             let tokens =
                 TokenSource { header: &AUTHORIZATION, prefix: "Bearer", init_payload: &paths };
-            let read = read(allowed, Some(tokens), Some(payload.into()), handshake);
+            let read = read_init_payload(allowed, Some(tokens), Some(payload.into()), handshake);
             read.expect("readable").token.expect("a token").expect("a token").replaces_header
         };
         assert!(!token(&[], &HeaderMap::new()));

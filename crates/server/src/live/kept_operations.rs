@@ -29,7 +29,7 @@ pub(crate) struct KeptTotal {
 
 /// The amounts that a connection keeps already when one more subscription begins.
 #[derive(Clone, Debug)]
-pub(crate) enum Held {
+pub(crate) enum ExistingAmounts {
     /// The sum over the connection's own list, which has the new subscription once it is live.
     Amounts(Amounts),
     /// A total in which the new subscription is counted.
@@ -91,11 +91,13 @@ impl KeptOperation {
     pub(crate) fn check(
         &self,
         settings: &Subscriptions,
-        held: &Held,
+        held: &ExistingAmounts,
     ) -> Result<Option<KeptShare>, GraphqlError> {
         match held {
-            Held::Amounts(held) => held.check_with(self.amounts, settings).map(|_| None),
-            Held::Total(connection) => connection.count_in(self.amounts, settings).map(Some),
+            ExistingAmounts::Amounts(held) => held.check_with(self.amounts, settings).map(|_| None),
+            ExistingAmounts::Total(connection) => {
+                connection.count_in(self.amounts, settings).map(Some)
+            }
         }
     }
 }

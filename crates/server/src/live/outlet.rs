@@ -10,57 +10,59 @@ use execute::Payload;
 use hub::{GroupId, Member, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
-use super::backlog::{Backlog, Bounds};
-pub(crate) use super::backlog::{Delivery, Taken};
+use super::backlog::{Backlog, BacklogBounds};
+pub(crate) use super::backlog::{Delivery, NextDelivery};
 use super::queue_total::QueueTotal;
 use crate::config::Subscriptions;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ConnectionOutlet {
-    bounds: Bounds,
+    bounds: BacklogBounds,
     queue: Mutex<Queue>,
     /// Wakes whoever writes the connection.
-    pub(crate) filled: Arc<Filled>,
+    pub(crate) output_ready: Arc<OutputReady>,
 }
 
 /// How the writer of a connection hears that there is something to write.
 #[derive(Default)]
-pub(crate) struct Filled {
+pub(crate) struct OutputReady {
     task: Notify,
     /// Once there is one, no task waits.
-    other: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    callback: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// It was called, and has not looked since: once is enough.
-    is_told: AtomicBool,
+    is_called: AtomicBool,
 }
 
-impl std::fmt::Debug for Filled {
+impl std::fmt::Debug for OutputReady {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Filled").field("other", &self.other.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("OutputReady")
+            .field("callback", &self.callback.get().is_some())
+            .finish_non_exhaustive()
     }
 }
 
-impl Filled {
+impl OutputReady {
     /// Until there is something that was not there at the last call.
     pub(crate) async fn notified(&self) {
         self.task.notified().await;
     }
 
-    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`Filled::heard`]. What came
+    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`OutputReady::acknowledge`]. What came
     /// before is for the caller to look for, after this.
-    pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        let is_first = self.other.set(tell).is_ok();
+    pub(crate) fn set_callback(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        let is_first = self.callback.set(callback).is_ok();
         debug_assert!(is_first, "a connection has one writer");
     }
 
     /// Somebody is about to look.
-    pub(crate) fn heard(&self) {
-        self.is_told.store(false, Ordering::Release);
+    pub(crate) fn acknowledge(&self) {
+        self.is_called.store(false, Ordering::Release);
     }
 
     pub(super) fn notify_one(&self) {
-        match self.other.get() {
-            Some(tell) if !self.is_told.swap(true, Ordering::AcqRel) => tell(),
+        match self.callback.get() {
+            Some(callback) if !self.is_called.swap(true, Ordering::AcqRel) => callback(),
             Some(_) => {}
             None => self.task.notify_one(),
         }
@@ -87,7 +89,7 @@ struct Queue {
 
 impl Queue {
     /// True unless the bounds would drop an event of `group` only because the writer has not run yet.
-    fn accepts_result(&self, bounds: Bounds, group: GroupId, now: Instant) -> bool {
+    fn accepts_result(&self, bounds: BacklogBounds, group: GroupId, now: Instant) -> bool {
         // Without the first bound a client that reads slowly would hold up its group each time its writer is woken.
         let least = if self.is_blocked { WAKE_MAX } else { Duration::ZERO };
         let is_starved = |since| (least..UNSEEN_MAX).contains(&now.duration_since(since));
@@ -103,41 +105,41 @@ impl ConnectionOutlet {
         let backlog = Backlog::new(Arc::clone(total));
         let queue =
             Queue { members: HashMap::new(), backlog, unseen_since: None, is_blocked: false };
-        let filled = Arc::<Filled>::default();
-        let writer = Arc::clone(&filled);
+        let output_ready = Arc::<OutputReady>::default();
+        let writer = Arc::clone(&output_ready);
         queue.backlog.on_shed(Box::new(move || writer.notify_one()));
-        Self { bounds: Bounds::new(settings), queue: Mutex::new(queue), filled }
+        Self { bounds: BacklogBounds::new(settings), queue: Mutex::new(queue), output_ready }
     }
 
     /// The answer of a query or mutation. An end follows.
-    pub(crate) fn answer(&self, operation: u32, payload: Payload) {
-        self.lock().backlog.answer(operation, payload);
-        self.filled.notify_one();
+    pub(crate) fn push_response(&self, operation: u32, payload: Payload) {
+        self.lock().backlog.push_response(operation, payload);
+        self.output_ready.notify_one();
     }
 
     /// The end of an operation.
-    pub(crate) fn end(&self, end: Delivery) {
-        self.lock().backlog.end(end);
-        self.filled.notify_one();
+    pub(crate) fn push_end(&self, end: Delivery) {
+        self.lock().backlog.push_end(end);
+        self.output_ready.notify_one();
     }
 
     /// Drops what waits for an operation that its client has completed.
-    pub(crate) fn forget(&self, operation: u32) {
-        self.lock().backlog.forget(operation);
+    pub(crate) fn drop_deliveries_of(&self, operation: u32) {
+        self.lock().backlog.drop_deliveries_of(operation);
     }
 
     /// Drops everything that waits: the connection is to be closed.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn overflow(&self) {
         self.lock().backlog.overflow();
-        self.filled.notify_one();
+        self.output_ready.notify_one();
     }
 
     /// The oldest delivery.
-    pub(crate) fn take(&self) -> Taken {
+    pub(crate) fn next_delivery(&self) -> NextDelivery {
         let mut queue = self.lock();
         (queue.unseen_since, queue.is_blocked) = (None, false);
         queue.backlog.shed(self.bounds);
-        queue.backlog.take()
+        queue.backlog.pop()
     }
 
     /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
@@ -183,14 +185,14 @@ impl Outlet for ConnectionOutlet {
             OutletCommand::Deliver { group, payload, .. } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
                 for member in members {
-                    queue.backlog.event(self.bounds, member.operation, payload.clone());
+                    queue.backlog.push_event(self.bounds, member.operation, payload.clone());
                 }
                 queue.unseen_since.get_or_insert_with(Instant::now);
             }
             OutletCommand::Position { group, cursor } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
                 for member in members {
-                    queue.backlog.position(member.operation, cursor.clone());
+                    queue.backlog.push_position(member.operation, cursor.clone());
                 }
             }
             OutletCommand::Leave { group, member } => {
@@ -200,7 +202,7 @@ impl Outlet for ConnectionOutlet {
                         queue.members.remove(&group);
                     }
                 }
-                return queue.backlog.forget_missed(member.operation);
+                return queue.backlog.clear_missed(member.operation);
             }
             OutletCommand::Merge { from, into } => {
                 let merged = queue.members.remove(&from).unwrap_or_default();
@@ -209,12 +211,12 @@ impl Outlet for ConnectionOutlet {
             }
             OutletCommand::End { group, reason } => {
                 for Member { operation, .. } in queue.members.remove(&group).unwrap_or_default() {
-                    queue.backlog.end(Delivery::end(operation, &reason));
+                    queue.backlog.push_end(Delivery::end(operation, &reason));
                 }
             }
         }
         drop(queue);
-        self.filled.notify_one();
+        self.output_ready.notify_one();
     }
 }
 
@@ -299,20 +301,22 @@ mod tests {
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
         event(&outlet, 1, payload("1"));
-        outlet.filled.tell(Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed)));
-        let end = || outlet.end(Delivery::Complete { operation: 1 });
+        outlet
+            .output_ready
+            .set_callback(Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed)));
+        let end = || outlet.push_end(Delivery::Complete { operation: 1 });
         end();
         end();
         assert_eq!(told.load(Ordering::Relaxed), 1);
-        outlet.filled.heard();
+        outlet.output_ready.acknowledge();
         assert_eq!(all(&outlet), [(1, "1", 0)]);
         end();
         assert_eq!(told.load(Ordering::Relaxed), 2);
     }
 
     fn all(outlet: &ConnectionOutlet) -> Vec<(u32, &'static str, u64)> {
-        std::iter::from_fn(|| match outlet.take() {
-            Taken::Delivery(Delivery::Next { operation, payload, missed }) => {
+        std::iter::from_fn(|| match outlet.next_delivery() {
+            NextDelivery::Delivery(Delivery::Next { operation, payload, missed }) => {
                 let text =
                     ["1", "2", "3", "4"].into_iter().find(|it| it.as_bytes() == payload.bytes);
                 Some((operation, text.unwrap_or("?"), missed.lost))
@@ -323,7 +327,7 @@ mod tests {
     }
 
     fn event(outlet: &ConnectionOutlet, operation: u32, payload: Payload) {
-        outlet.lock().backlog.event(outlet.bounds, operation, payload);
+        outlet.lock().backlog.push_event(outlet.bounds, operation, payload);
     }
 
     #[test]
@@ -339,8 +343,11 @@ mod tests {
         outlet.send(deliver(group, "2"));
         assert_eq!(all(&outlet), [(7, "1", 0), (8, "1", 0), (8, "2", 0)]);
         outlet.send(OutletCommand::End { group, reason: EndReason::Complete });
-        assert_eq!(outlet.take(), Taken::Delivery(Delivery::Complete { operation: 8 }));
-        assert_eq!(outlet.take(), Taken::Nothing);
+        assert_eq!(
+            outlet.next_delivery(),
+            NextDelivery::Delivery(Delivery::Complete { operation: 8 })
+        );
+        assert_eq!(outlet.next_delivery(), NextDelivery::Nothing);
     }
 
     #[test]
@@ -362,7 +369,7 @@ mod tests {
         for text in ["1", "2", "3"] {
             event(&outlet, 0, payload(text));
         }
-        assert_eq!(outlet.take(), Taken::Overflown);
+        assert_eq!(outlet.next_delivery(), NextDelivery::Overflown);
         assert_eq!(outlet.take_dropped(), 1);
     }
 
@@ -384,7 +391,7 @@ mod tests {
             Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0, headers: None };
         event(&outlet, 0, first.with_missed(announced));
         event(&outlet, 0, payload("2"));
-        let Taken::Delivery(Delivery::Next { missed, .. }) = outlet.take() else {
+        let NextDelivery::Delivery(Delivery::Next { missed, .. }) = outlet.next_delivery() else {
             panic!("nothing was kept")
         };
         assert_eq!(missed, Missed { lost: 3, gap: true });
@@ -401,28 +408,34 @@ mod tests {
             outlet.send(OutletCommand::Position { group, cursor: cursor.into() });
         };
         let position = |operation, cursor: &'static str| {
-            Taken::Delivery(Delivery::Position { operation, cursor: cursor.into() })
+            NextDelivery::Delivery(Delivery::Position { operation, cursor: cursor.into() })
         };
         // A second one does not wait behind the first.
         tell("a");
         tell("b");
         outlet.send(deliver(group, "1"));
-        assert_eq!([outlet.take(), outlet.take()], [position(7, "a"), position(8, "a")]);
+        assert_eq!(
+            [outlet.next_delivery(), outlet.next_delivery()],
+            [position(7, "a"), position(8, "a")]
+        );
         // Of the first operation nothing waits any more.
-        let taken = outlet.take();
-        assert!(matches!(taken, Taken::Delivery(Delivery::Next { operation: 7, .. })));
+        let taken = outlet.next_delivery();
+        assert!(matches!(taken, NextDelivery::Delivery(Delivery::Next { operation: 7, .. })));
         tell("c");
-        let taken = outlet.take();
-        assert!(matches!(taken, Taken::Delivery(Delivery::Next { operation: 8, .. })));
-        assert_eq!([outlet.take(), outlet.take()], [position(7, "c"), Taken::Nothing]);
+        let taken = outlet.next_delivery();
+        assert!(matches!(taken, NextDelivery::Delivery(Delivery::Next { operation: 8, .. })));
+        assert_eq!(
+            [outlet.next_delivery(), outlet.next_delivery()],
+            [position(7, "c"), NextDelivery::Nothing]
+        );
         // An event that is lost without another one behind it that would say so.
         let full =
             outlet_within(OverflowPolicy::DropOldest, 1000, 1, &Arc::new(QueueTotal::new(0)));
         event(&full, 7, payload("1"));
-        full.lock().backlog.position(7, "d".into());
-        assert_eq!(full.take(), Taken::Nothing);
-        assert!(full.lock().backlog.concerns(7));
-        assert!(!full.lock().backlog.concerns(8));
+        full.lock().backlog.push_position(7, "d".into());
+        assert_eq!(full.next_delivery(), NextDelivery::Nothing);
+        assert!(full.lock().backlog.has_news_of(7));
+        assert!(!full.lock().backlog.has_news_of(8));
         assert!(outlet.lock().backlog.is_idle());
     }
 
@@ -472,12 +485,12 @@ mod tests {
         {
             let outlet = outlet(policy, 2, 1);
             for operation in 0..3 {
-                outlet.answer(operation, payload("a large one"));
-                outlet.end(Delivery::Complete { operation });
+                outlet.push_response(operation, payload("a large one"));
+                outlet.push_end(Delivery::Complete { operation });
             }
             event(&outlet, 7, payload("1"));
-            let mut taken = std::iter::from_fn(|| match outlet.take() {
-                Taken::Delivery(delivery) => Some(delivery),
+            let mut taken = std::iter::from_fn(|| match outlet.next_delivery() {
+                NextDelivery::Delivery(delivery) => Some(delivery),
                 _ => None,
             });
             assert_eq!(taken.by_ref().count(), 7, "{policy:?}");
@@ -501,7 +514,7 @@ mod tests {
         let strict = outlet_within(OverflowPolicy::Disconnect, 100, 10, &total);
         event(&outlets[0], 0, payload("1"));
         event(&strict, 0, payload("a large one"));
-        assert_eq!(strict.take(), Taken::Overflown);
+        assert_eq!(strict.next_delivery(), NextDelivery::Overflown);
         drop(outlets);
         assert_eq!(total.bytes(), 0);
     }

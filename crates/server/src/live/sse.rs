@@ -14,12 +14,12 @@ use tokio::sync::mpsc;
 use wire::http1::Framing;
 use wire::result_stream::{Kind, ResultStream};
 
+use super::connection_operations::ConnectionOperations;
 use super::dropped_events::count_dropped;
 use super::end_reasons::{shutting_down_error, too_slow};
 use super::kept_operations::KeptTotal;
-use super::leaving::{Leaving, Streamed};
-use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::Running;
+use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
+use super::takeover::{AcceptedStream, LiveConnection};
 use super::timer::sleep_until;
 use crate::http::answer::{Answer, AnswerBody};
 use crate::http::media::AnswerType;
@@ -44,39 +44,46 @@ pub(crate) fn answer(
     client: (ClientKey, &Arc<KeptTotal>),
 ) -> Answer {
     if version < Version::HTTP_2 {
-        return leaving(router, ready, kind, version);
+        return hand_over(router, ready, kind, version);
     }
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let transport = Transport::of(kind);
     let client = (client.0, Arc::clone(client.1));
-    let running = Running::new(router, &outlet, 0, transport, client);
-    running.start_ready(OPERATION, ready);
+    let operations = ConnectionOperations::new(router, &outlet, 0, transport, client);
+    operations.start_prepared(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
     let heartbeat = Some(router.config.subscriptions.heartbeat);
     let results = ResultStream::new(kind, heartbeat, Instant::now());
     let open = router.metrics.stream(transport);
-    tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, results, pieces, open));
+    tokio::task::spawn_local(write_results(
+        Arc::clone(router),
+        outlet,
+        operations,
+        results,
+        pieces,
+        open,
+    ));
     head(AnswerType::of(kind), AnswerBody::Stream(body))
 }
 
 /// The connection becomes the stream: nothing else is answered on it.
-fn leaving(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
-    let streamed = |framing| Leaving::ResultStream(Streamed { framing, kind, ready });
-    leaving_as(router, AnswerType::of(kind), version, streamed)
+fn hand_over(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
+    let streamed = |framing| LiveConnection::ResultStream(AcceptedStream { framing, kind, ready });
+    hand_over_as(router, AnswerType::of(kind), version, streamed)
 }
 
-/// The head of an answer by HTTP/1.1 or 1.0 whose connection becomes what `leaving` gives.
-pub(super) fn leaving_as(
+/// The head of an answer by HTTP/1.1 or 1.0 whose connection becomes what `connection` gives.
+pub(super) fn hand_over_as(
     router: &Arc<Router>,
     media: AnswerType,
     version: Version,
-    leaving: impl FnOnce(Framing) -> Leaving,
+    connection: impl FnOnce(Framing) -> LiveConnection,
 ) -> Answer {
     let framing = match version {
         Version::HTTP_11 => Framing::Chunked,
         _ => Framing::UntilClose,
     };
-    let mut answer = head(media, leaving(framing).into_body(router));
+    let mut answer = head(media, connection(framing).into_body(router));
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     if framing == Framing::Chunked {
@@ -109,38 +116,38 @@ pub(super) fn head(media: AnswerType, body: AnswerBody) -> Answer {
     answer
 }
 
-async fn stream(
+async fn write_results(
     router: Arc<Router>,
     outlet: Arc<ConnectionOutlet>,
-    running: Running,
+    operations: ConnectionOperations,
     mut results: ResultStream,
     pieces: mpsc::Sender<Bytes>,
     _open: Open,
 ) {
     let mut time_to_leave = pin!(router.time_to_leave());
     let mut shutting_down = false;
-    let mut given_up = false;
-    let account = Arc::clone(running.work().account());
+    let mut is_given_up = false;
+    let account = Arc::clone(operations.work().account());
     let mut evicted = pin!(account.evicted());
     // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
         piece =
             piece.or_else(|| results.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
-        if outlet.is_overflown() && !given_up {
-            running.stop_all();
+        if outlet.is_overflown() && !is_given_up {
+            operations.stop_all();
             results.fail(execute::request_error(&[too_slow()]).bytes);
             count_dropped(&router, outlet.take_dropped());
             // Whether the client reads that or nothing any more: `http::patient` ends the wait.
-            given_up = true;
+            is_given_up = true;
             continue;
         }
         if piece.is_none() {
             if results.is_finished() {
                 break;
             }
-            if let Taken::Delivery(delivery) = outlet.take() {
-                deliver(&mut results, delivery);
+            if let NextDelivery::Delivery(delivery) = outlet.next_delivery() {
+                write_delivery(&mut results, delivery);
                 continue;
             }
         }
@@ -157,7 +164,7 @@ async fn stream(
             },
             // Nothing that waits for it would be read.
             () = evicted.as_mut() => break,
-            () = outlet.filled.notified() => {}
+            () = outlet.output_ready.notified() => {}
             () = pieces.closed() => break,
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
                 results.handle_timeout(Instant::now());
@@ -170,10 +177,10 @@ async fn stream(
         }
     }
     count_dropped(&router, outlet.take_dropped());
-    running.stop_all();
+    operations.stop_all();
 }
 
-fn deliver(results: &mut ResultStream, delivery: Delivery) {
+fn write_delivery(results: &mut ResultStream, delivery: Delivery) {
     match delivery {
         Delivery::Next { payload, missed, .. } => {
             let payload = payload.with_missed(missed);

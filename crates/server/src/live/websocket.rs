@@ -15,10 +15,10 @@ use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
 
-use super::caller::Caller;
+use super::client_context::ClientContext;
 use super::end_reasons::AUTHENTICATION_UNAVAILABLE;
-use super::leaving::{Leaving, WebSocket};
-use super::spread;
+use super::jitter;
+use super::takeover::{AcceptedWebSocket, LiveConnection};
 use crate::authentication::{Identity, Refusal};
 use crate::http::answer::{self, Answer};
 use crate::http::cors;
@@ -42,7 +42,8 @@ pub(crate) fn upgrade(
     identity: Identity,
 ) -> Answer {
     if request.version() == Version::HTTP_2 {
-        let text = "HTTP/2 is not spoken for WebSocket connections here: open them by HTTP/1.1\n";
+        let text =
+            "HTTP/2 is not negotiated for WebSocket connections here: open them by HTTP/1.1\n";
         return answer::text(StatusCode::BAD_REQUEST, text);
     }
     if !cors::may_connect(&router.config.cors, request.headers()) {
@@ -81,27 +82,30 @@ pub(crate) fn upgrade(
             answer.headers_mut().insert(HeaderName::from_static(name), value);
         }
     }
-    let spoken = Spoken { subprotocol: accept.subprotocol, deflates: accept.deflate.is_some() };
-    let leaving =
-        WebSocket { spoken, caller: Caller { headers: request.headers().clone(), identity } };
-    *answer.body_mut() = Leaving::WebSocket(leaving).into_body(router);
+    let negotiated =
+        NegotiatedProtocol { subprotocol: accept.subprotocol, deflates: accept.deflate.is_some() };
+    let accepted = AcceptedWebSocket {
+        negotiated,
+        context: ClientContext { headers: request.headers().clone(), identity },
+    };
+    *answer.body_mut() = LiveConnection::WebSocket(accepted).into_body(router);
     answer
 }
 
 /// What client and router have agreed on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spoken {
+pub(crate) struct NegotiatedProtocol {
     pub(super) subprotocol: Option<&'static str>,
     pub(super) deflates: bool,
 }
 
-impl Spoken {
+impl NegotiatedProtocol {
     /// The machine of a connection that begins.
-    pub(crate) fn machine(self, router: &Router, now: Instant) -> Connection<Subprotocol> {
+    pub(crate) fn make_machine(self, router: &Router, now: Instant) -> Connection<Subprotocol> {
         let protocol = Subprotocol::new(Arc::clone(&router.protocol), self.subprotocol, now);
         // As if it had been quiet for a while: those that come together are not pinged together.
         let interval = router.websocket.ping_interval.unwrap_or_default();
-        let quiet_since = now.checked_sub(spread::part_of(interval)).unwrap_or(now);
+        let quiet_since = now.checked_sub(jitter::next_fraction(interval)).unwrap_or(now);
         let connection = Connection::server(Arc::clone(&router.websocket), protocol, quiet_since);
         connection.with_deflate(self.deflates)
     }
@@ -119,7 +123,7 @@ pub(super) fn operation_request(request: graphql_transport_ws::Request) -> Opera
 }
 
 /// Accepts a `connection_init`, unless its client is refused.
-pub(super) fn conclude_init(protocol: &mut Subprotocol, refusal: Option<&Refusal>) {
+pub(super) fn finish_init(protocol: &mut Subprotocol, refusal: Option<&Refusal>) {
     match refusal {
         None => protocol.accept_init(None),
         Some(refusal) if refusal.is_temporary() => {

@@ -10,10 +10,10 @@ use http::{HeaderMap, HeaderName};
 use hub::Subscription;
 
 use super::super::backlog::Backlog;
-use super::super::caller::Caller;
+use super::super::client_context::ClientContext;
 use super::super::client_work::ClientWork;
-use super::super::kept_operations::{Amounts, Held, KeptOperation};
-use super::super::single::Opened;
+use super::super::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
+use super::super::sse_single_connection::OpenStream;
 use crate::config::{Config, HeaderRule, HeaderRules, Subscriptions};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
@@ -24,9 +24,9 @@ use crate::trace;
 pub(crate) struct Client {
     /// Who it is, and of its handshake the headers that rules of the configuration read; shared by all clients with
     /// equal ones.
-    pub(super) caller: Arc<Caller>,
-    /// Operations in progress.
-    pub(super) operations: Operations,
+    pub(super) context: Arc<ClientContext>,
+    /// ClientOperations in progress.
+    pub(super) operations: ClientOperations,
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
     /// Only a client that has started operations, or has responses to read.
@@ -40,28 +40,28 @@ pub(crate) struct Client {
 // Part of what an idle connection may cost, see `application`.
 const _: () = assert!(size_of::<Client>() <= 128);
 
-/// Operations in progress, by number. One is the rule, and has its place here.
+/// ClientOperations in progress, by number. One is the rule, and has its place here.
 #[derive(Default)]
-pub(super) enum Operations {
+pub(super) enum ClientOperations {
     #[default]
     None,
-    One(u32, Operation),
-    Many(Vec<(u32, Operation)>),
+    One(u32, ClientOperation),
+    Many(Vec<(u32, ClientOperation)>),
     /// More than [`LISTED_MAX`].
     #[expect(
         clippy::box_collection,
         reason = "most connections have one operation, and no room for a map"
     )]
-    Map(Box<HashMap<u32, Operation>>),
+    Map(Box<HashMap<u32, ClientOperation>>),
     /// They are those of a stream that many requests share, which keeps them.
-    Elsewhere(Arc<Opened>),
+    SharedStream(Arc<OpenStream>),
 }
 
 /// More operations than this are found by a map and not by looking at each.
 const LISTED_MAX: usize = 64;
 
 /// An operation in progress.
-pub(super) enum Operation {
+pub(super) enum ClientOperation {
     /// Being prepared, joined to its group, or (queries) executed.
     Task(AbortHandle),
     /// Dropping it unsubscribes.
@@ -75,7 +75,7 @@ pub(super) enum Operation {
 impl Client {
     /// The key under which work for it is queued and counted.
     pub(super) fn key(&self) -> ClientKey {
-        self.caller.identity.client_key().unwrap_or(self.permit.client())
+        self.context.identity.client_key().unwrap_or(self.permit.client())
     }
 
     /// Forgets an operation that has ended by itself.
@@ -87,7 +87,7 @@ impl Client {
     ///
     /// # Errors
     /// It would keep more than a connection may, and is over.
-    pub(super) fn go_live(
+    pub(super) fn add_live(
         &mut self,
         settings: &Subscriptions,
         number: u32,
@@ -97,13 +97,13 @@ impl Client {
         let Some(entry) = self.operations.get_mut(number) else { return Ok(()) };
         // Others may have become live since the check before it joined its group.
         // There is no share: the list of operations counts it.
-        let _ = kept.check(settings, &Held::Amounts(held))?;
-        *entry = Operation::Subscription(subscription, open, kept);
+        let _ = kept.check(settings, &ExistingAmounts::Amounts(held))?;
+        *entry = ClientOperation::Subscription(subscription, open, kept);
         Ok(())
     }
 
     /// Gives back the memory of work that has ended.
-    pub(super) fn tidy_work(&mut self) {
+    pub(super) fn drop_idle_work(&mut self) {
         if self.work.as_ref().is_some_and(|work| work.is_idle()) {
             self.work = None;
         }
@@ -112,9 +112,9 @@ impl Client {
     /// The client wants no more of it, nor what waits of it.
     pub(super) fn stop(&mut self, number: u32) {
         if let Some(backlog) = &mut self.backlog {
-            backlog.forget(number);
+            backlog.drop_deliveries_of(number);
         }
-        if let Some(Operation::Task(task)) = self.operations.remove(number) {
+        if let Some(ClientOperation::Task(task)) = self.operations.remove(number) {
             task.abort();
         }
     }
@@ -123,22 +123,22 @@ impl Client {
     pub(super) fn stop_all(&mut self) {
         let stopped = match std::mem::take(&mut self.operations) {
             // Dropping a stream ends what it has.
-            Operations::None | Operations::Elsewhere(_) => Vec::new(),
-            Operations::One(number, operation) => vec![(number, operation)],
-            Operations::Many(list) => list,
-            Operations::Map(map) => map.into_iter().collect(),
+            ClientOperations::None | ClientOperations::SharedStream(_) => Vec::new(),
+            ClientOperations::One(number, operation) => vec![(number, operation)],
+            ClientOperations::Many(list) => list,
+            ClientOperations::Map(map) => map.into_iter().collect(),
         };
         for (_, operation) in stopped {
-            if let Operation::Task(task) = operation {
+            if let ClientOperation::Task(task) = operation {
                 task.abort();
             }
         }
     }
 }
 
-impl Operations {
+impl ClientOperations {
     /// Adds one, under a number that none has.
-    pub(super) fn add(&mut self, number: u32, operation: Operation) {
+    pub(super) fn add(&mut self, number: u32, operation: ClientOperation) {
         *self = match std::mem::take(self) {
             Self::None => Self::One(number, operation),
             Self::One(first, other) => Self::Many(vec![(first, other), (number, operation)]),
@@ -153,9 +153,9 @@ impl Operations {
                 map.insert(number, operation);
                 Self::Map(map)
             }
-            elsewhere @ Self::Elsewhere(_) => {
+            shared @ Self::SharedStream(_) => {
                 debug_assert!(false, "nobody starts an operation on a stream but by its requests");
-                elsewhere
+                shared
             }
         };
     }
@@ -164,13 +164,13 @@ impl Operations {
     /// more begins: a field for it would cost each idle connection 8 bytes.
     pub(super) fn kept(&self) -> Amounts {
         let mut kept = Amounts::default();
-        let mut count = |operation: &Operation| {
-            if let Operation::Subscription(_, _, it) = operation {
+        let mut count = |operation: &ClientOperation| {
+            if let ClientOperation::Subscription(_, _, it) = operation {
                 kept.add(it.amounts());
             }
         };
         match self {
-            Self::None | Self::Elsewhere(_) => {}
+            Self::None | Self::SharedStream(_) => {}
             Self::One(_, operation) => count(operation),
             Self::Many(list) => list.iter().for_each(|(_, it)| count(it)),
             Self::Map(map) => map.values().for_each(count),
@@ -178,16 +178,16 @@ impl Operations {
         kept
     }
 
-    pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut Operation> {
+    pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut ClientOperation> {
         match self {
             Self::One(number, operation) if *number == wanted => Some(operation),
-            Self::None | Self::One(..) | Self::Elsewhere(_) => None,
+            Self::None | Self::One(..) | Self::SharedStream(_) => None,
             Self::Many(list) => list.iter_mut().find(|(it, _)| *it == wanted).map(|(_, it)| it),
             Self::Map(map) => map.get_mut(&wanted),
         }
     }
 
-    fn remove(&mut self, wanted: u32) -> Option<Operation> {
+    fn remove(&mut self, wanted: u32) -> Option<ClientOperation> {
         match std::mem::take(self) {
             Self::One(number, operation) if number == wanted => Some(operation),
             Self::Many(mut list) => {
@@ -235,50 +235,50 @@ pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap 
     needed
 }
 
-/// Equal callers, once. Those that nobody uses any more are forgotten now and then.
+/// Equal contexts, once. Those that nobody uses any more are forgotten now and then.
 #[derive(Default)]
-pub(super) struct SharedCallers {
-    /// By hash. Of different callers with the same one, the first is shared and the others are not: nothing is lost by
+pub(super) struct SharedContexts {
+    /// By hash. Of different contexts with the same one, the first is shared and the others are not: nothing is lost by
     /// that but memory.
-    known: HashMap<u64, Weak<Caller>>,
+    known: HashMap<u64, Weak<ClientContext>>,
     hashes: RandomState,
     /// How many were in use when the list was last tidied.
     used: usize,
 }
 
-impl SharedCallers {
-    /// The shared one that equals `caller`.
-    pub(super) fn share(&mut self, caller: Caller) -> Arc<Caller> {
-        let hash = self.hash(&caller);
+impl SharedContexts {
+    /// The shared one that equals `context`.
+    pub(super) fn share(&mut self, context: ClientContext) -> Arc<ClientContext> {
+        let hash = self.hash(&context);
         if let Some(known) = self.known.get(&hash).and_then(Weak::upgrade) {
-            return if are_equal(&known, &caller) { known } else { Arc::new(caller) };
+            return if are_equal(&known, &context) { known } else { Arc::new(context) };
         }
-        if self.known.len() >= 2 * self.used + TIDIED_FROM {
-            self.known.retain(|_, caller| caller.strong_count() > 0);
+        if self.known.len() >= 2 * self.used + SWEPT_FROM {
+            self.known.retain(|_, context| context.strong_count() > 0);
             self.known.shrink_to_fit();
             self.used = self.known.len();
         }
-        let shared = Arc::new(caller);
+        let shared = Arc::new(context);
         self.known.insert(hash, Arc::downgrade(&shared));
         shared
     }
 
-    fn hash(&self, caller: &Caller) -> u64 {
+    fn hash(&self, context: &ClientContext) -> u64 {
         let mut hasher = self.hashes.build_hasher();
-        caller.identity.fingerprint().hash(&mut hasher);
-        for (name, value) in &caller.headers {
+        context.identity.fingerprint().hash(&mut hasher);
+        for (name, value) in &context.headers {
             (name, value.as_bytes()).hash(&mut hasher);
         }
         hasher.finish()
     }
 }
 
-fn are_equal(one: &Caller, other: &Caller) -> bool {
+fn are_equal(one: &ClientContext, other: &ClientContext) -> bool {
     one.headers == other.headers && one.identity.fingerprint() == other.identity.fingerprint()
 }
 
-/// A shorter list of callers is not worth tidying.
-const TIDIED_FROM: usize = 64;
+/// A shorter list of contexts is not worth tidying.
+const SWEPT_FROM: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -295,9 +295,9 @@ mod tests {
 
     #[test]
     fn operations_are_found_by_their_numbers_however_many_there_are() {
-        let mut operations = Operations::default();
+        let mut operations = ClientOperations::default();
         for count in 1..5 {
-            operations.add(count, Operation::Task(AbortHandle::new_pair().0));
+            operations.add(count, ClientOperation::Task(AbortHandle::new_pair().0));
             assert!((1..=count).all(|number| operations.get_mut(number).is_some()));
             assert!(operations.get_mut(count + 1).is_none());
         }
@@ -306,15 +306,15 @@ mod tests {
             assert!(operations.remove(number).is_some());
             assert!(operations.remove(number).is_none());
         }
-        assert!(matches!(operations, Operations::None));
+        assert!(matches!(operations, ClientOperations::None));
         let many = 0..3 * LISTED_MAX as u32;
         for number in many.clone() {
-            operations.add(number, Operation::Task(AbortHandle::new_pair().0));
+            operations.add(number, ClientOperation::Task(AbortHandle::new_pair().0));
         }
         assert!(many.clone().all(|number| operations.get_mut(number).is_some()));
         assert!(many.clone().all(|number| operations.remove(number).is_some()));
-        assert!(matches!(operations, Operations::None));
-        operations.add(9, Operation::Task(AbortHandle::new_pair().0));
+        assert!(matches!(operations, ClientOperations::None));
+        operations.add(9, ClientOperation::Task(AbortHandle::new_pair().0));
         assert!(operations.remove(8).is_none());
         assert!(operations.get_mut(9).is_some());
     }
@@ -347,17 +347,17 @@ mod tests {
 
     #[test]
     fn equal_headers_are_shared_and_unused_ones_forgotten() {
-        let mut shared = SharedCallers::default();
-        let caller = |list| Caller { headers: headers(list), ..Caller::default() };
-        let first = shared.share(caller(&[("a", "1")]));
-        assert!(Arc::ptr_eq(&first, &shared.share(caller(&[("a", "1")]))));
-        assert!(!Arc::ptr_eq(&first, &shared.share(caller(&[("a", "2")]))));
-        for _ in 0..10 * TIDIED_FROM {
+        let mut shared = SharedContexts::default();
+        let context = |list| ClientContext { headers: headers(list), ..ClientContext::default() };
+        let first = shared.share(context(&[("a", "1")]));
+        assert!(Arc::ptr_eq(&first, &shared.share(context(&[("a", "1")]))));
+        assert!(!Arc::ptr_eq(&first, &shared.share(context(&[("a", "2")]))));
+        for _ in 0..10 * SWEPT_FROM {
             let name = HeaderValue::from_str(&format!("{}", shared.known.len())).expect("a number");
             let headers = HeaderMap::from_iter([(http::header::ACCEPT, name)]);
-            shared.share(Caller { headers, ..Caller::default() });
+            shared.share(ClientContext { headers, ..ClientContext::default() });
         }
-        assert!(shared.known.len() <= TIDIED_FROM + 2, "{}", shared.known.len());
-        assert!(Arc::ptr_eq(&first, &shared.share(caller(&[("a", "1")]))));
+        assert!(shared.known.len() <= SWEPT_FROM + 2, "{}", shared.known.len());
+        assert!(Arc::ptr_eq(&first, &shared.share(context(&[("a", "1")]))));
     }
 }

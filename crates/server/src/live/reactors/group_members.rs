@@ -7,34 +7,34 @@ use std::ops::Bound;
 
 use hub::Member;
 
-/// Members per chunk: 1.5 KiB, which the allocator gives without waste.
-const CHUNK: usize = 128;
+/// GroupMembers per chunk: 1.5 KiB, which the allocator gives without waste.
+const CHUNK_LENGTH: usize = 128;
 
 /// A chunk that has fewer looks for another to become one with, so that those who stay of many who went do not keep
 /// their memory.
-const CHUNK_MIN: usize = CHUNK / 4;
+const CHUNK_LENGTH_MIN: usize = CHUNK_LENGTH / 4;
 
 /// A [`Member`], in four bytes less, and in the order of memory: connections with neighbouring places are neighbours,
 /// whoever had these places before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Key {
+struct MemberKey {
     place: u32,
     generation: u32,
     operation: u32,
 }
 
-const _: () = assert!(size_of::<Key>() == 12);
+const _: () = assert!(size_of::<MemberKey>() == 12);
 
 /// See the module.
 #[derive(Default, Debug)]
-pub(super) struct Members {
+pub(super) struct GroupMembers {
     /// Those below all of `rest`. Most groups have no others.
-    first: Vec<Key>,
+    first: Vec<MemberKey>,
     /// Chunks that are not empty, each under a bound: below none of its members, above all of the chunk before.
-    rest: BTreeMap<Key, Vec<Key>>,
+    rest: BTreeMap<MemberKey, Vec<MemberKey>>,
 }
 
-impl Members {
+impl GroupMembers {
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_empty() && self.rest.is_empty()
     }
@@ -46,10 +46,10 @@ impl Members {
 
     /// Adds a member, once.
     pub(super) fn insert(&mut self, member: Member) {
-        self.insert_key(Key::of(member));
+        self.insert_key(MemberKey::of_member(member));
     }
 
-    fn insert_key(&mut self, key: Key) {
+    fn insert_key(&mut self, key: MemberKey) {
         let chunk = match self.rest.range_mut(..=key).next_back() {
             Some((_, chunk)) => chunk,
             None => &mut self.first,
@@ -59,16 +59,16 @@ impl Members {
             // A client with a group of its own stays its only member; by itself a list begins with room for four.
             chunk.reserve_exact(1);
         }
-        if chunk.len() < CHUNK {
+        if chunk.len() < CHUNK_LENGTH {
             return chunk.insert(at, key);
         }
-        if at == CHUNK {
+        if at == CHUNK_LENGTH {
             // Who comes last has the highest place as a rule: a chunk is full then, and not half full.
             self.rest.insert(key, vec![key]);
             return;
         }
-        let mut upper = chunk.split_off(CHUNK / 2);
-        match at.checked_sub(CHUNK / 2) {
+        let mut upper = chunk.split_off(CHUNK_LENGTH / 2);
+        match at.checked_sub(CHUNK_LENGTH / 2) {
             Some(at) if at > 0 => upper.insert(at, key),
             _ => chunk.insert(at, key),
         }
@@ -79,39 +79,39 @@ impl Members {
 
     /// Takes a member out. Whether it was there.
     pub(super) fn remove(&mut self, member: Member) -> bool {
-        let key = Key::of(member);
+        let key = MemberKey::of_member(member);
         let (bound, chunk) = match self.rest.range_mut(..=key).next_back() {
             Some((bound, chunk)) => (Some(*bound), chunk),
             None => (None, &mut self.first),
         };
         let Ok(at) = chunk.binary_search(&key) else { return false };
         chunk.remove(at);
-        if chunk.len() < CHUNK_MIN {
-            self.tidy(bound);
+        if chunk.len() < CHUNK_LENGTH_MIN {
+            self.shrink(bound);
         }
         true
     }
 
     /// Joins a small chunk with one beside it where both are half a chunk, and forgets an empty one.
-    fn tidy(&mut self, bound: Option<Key>) {
+    fn shrink(&mut self, bound: Option<MemberKey>) {
         if let Some(bound) = bound {
             let before = self.rest.range(..bound).next_back().map(|(before, _)| *before);
-            if self.join(before, bound) {
+            if self.join_chunks(before, bound) {
                 return;
             }
         }
         let behind = bound.map_or(Bound::Unbounded, Bound::Excluded);
         if let Some((&next, _)) = self.rest.range((behind, Bound::Unbounded)).next() {
-            self.join(bound, next);
+            self.join_chunks(bound, next);
         }
     }
 
     /// Makes the chunk at `right` part of the one before it, at `left`. Whether there was room.
-    fn join(&mut self, left: Option<Key>, right: Key) -> bool {
-        let len = |chunk: Option<&Vec<Key>>| chunk.map_or(0, Vec::len);
+    fn join_chunks(&mut self, left: Option<MemberKey>, right: MemberKey) -> bool {
+        let len = |chunk: Option<&Vec<MemberKey>>| chunk.map_or(0, Vec::len);
         let left_len = left.map_or(self.first.len(), |left| len(self.rest.get(&left)));
         let right_len = len(self.rest.get(&right));
-        if right_len > 0 && left_len + right_len > CHUNK / 2 {
+        if right_len > 0 && left_len + right_len > CHUNK_LENGTH / 2 {
             return false;
         }
         let moved = self.rest.remove(&right).unwrap_or_default();
@@ -133,8 +133,8 @@ impl Members {
     }
 }
 
-impl Key {
-    fn of(member: Member) -> Self {
+impl MemberKey {
+    fn of_member(member: Member) -> Self {
         let Member { connection, operation } = member;
         // The halves of a token of the reactor.
         let (generation, place) = ((connection >> 32) as u32, connection as u32);
@@ -161,22 +161,23 @@ mod tests {
     }
 
     /// Every chunk is between its bounds, none is empty or too large.
-    fn check(members: &Members) {
+    fn check(members: &GroupMembers) {
         let chunks = std::iter::once(&members.first).chain(members.rest.values());
-        assert!(chunks.clone().all(|chunk| chunk.len() <= CHUNK && chunk.is_sorted()));
+        assert!(chunks.clone().all(|chunk| chunk.len() <= CHUNK_LENGTH && chunk.is_sorted()));
         assert!(members.rest.iter().all(|(bound, chunk)| chunk.first() >= Some(bound)));
-        let all: Vec<&Key> = chunks.flatten().collect();
+        let all: Vec<&MemberKey> = chunks.flatten().collect();
         assert!(all.is_sorted_by(|a, b| a < b));
     }
 
-    fn model(members: &Members) -> BTreeSet<Member> {
+    fn model(members: &GroupMembers) -> BTreeSet<Member> {
         members.iter().collect()
     }
 
     #[test]
     fn who_comes_one_after_the_other_fills_chunks_and_who_goes_leaves_none() {
-        let mut members = Members::default();
-        let all: Vec<Member> = (0..100 * CHUNK as u64).map(|place| member((7, place, 1))).collect();
+        let mut members = GroupMembers::default();
+        let all: Vec<Member> =
+            (0..100 * CHUNK_LENGTH as u64).map(|place| member((7, place, 1))).collect();
         all.iter().for_each(|&it| members.insert(it));
         assert_eq!(members.rest.len(), 99);
         assert!(members.iter().eq(all.iter().copied()));
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn neighbours_in_memory_are_neighbours_whoever_was_there_before() {
-        let mut members = Members::default();
+        let mut members = GroupMembers::default();
         for it in [(3, 1, 0), (0, 2, 5), (9, 0, 1), (0, 2, 4)] {
             members.insert(member(it));
         }
@@ -207,7 +208,7 @@ mod tests {
             steps in vec((any::<bool>(), 0_u64..3, 0_u64..900, 0_u32..2), 0..3000),
             others in vec((0_u64..3, 0_u64..900, 0_u32..2), 0..600),
         ) {
-            let (mut members, mut expected) = (Members::default(), BTreeSet::new());
+            let (mut members, mut expected) = (GroupMembers::default(), BTreeSet::new());
             for (comes, generation, place, operation) in steps {
                 let it = member((generation, place, operation));
                 if comes || expected.len() < 300 {
@@ -219,7 +220,7 @@ mod tests {
             }
             check(&members);
             prop_assert_eq!(model(&members), expected.clone());
-            let mut other = Members::default();
+            let mut other = GroupMembers::default();
             others.iter().for_each(|&it| other.insert(member(it)));
             expected.extend(others.into_iter().map(member));
             members.append(other);

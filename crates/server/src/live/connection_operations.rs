@@ -9,9 +9,9 @@ use hub::{Member, SubscribeRequest, Subscription};
 use plan::OperationKind;
 use tokio::task::AbortHandle;
 
-use super::client_work::{ClientWork, Started};
+use super::client_work::{ClientWork, StartedOperation};
 use super::end_reasons::broken_off;
-use super::kept_operations::{Held, KeptOperation, KeptShare, KeptTotal};
+use super::kept_operations::{ExistingAmounts, KeptOperation, KeptShare, KeptTotal};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::byte_budget::ByteAccount;
@@ -22,27 +22,27 @@ use crate::router::Router;
 
 /// See the module. Clones share one list.
 #[derive(Clone)]
-pub(crate) struct Running {
+pub(crate) struct ConnectionOperations {
     router: Arc<Router>,
     outlet: Arc<ConnectionOutlet>,
     connection: u64,
     transport: Transport,
-    operations: Operations,
+    operations: OperationList,
     work: Arc<ClientWork>,
     kept: Arc<KeptTotal>,
 }
 
 /// The operations in progress on one connection, on whatever thread. Clones share one list.
 #[derive(Clone, Default)]
-pub(crate) struct Operations(Arc<Mutex<HashMap<u32, Operation>>>);
+pub(crate) struct OperationList(Arc<Mutex<HashMap<u32, ListedOperation>>>);
 
-enum Operation {
+enum ListedOperation {
     /// Being prepared, joined to its group, or (queries) executed.
     Task(AbortHandle),
     /// Dropping it unsubscribes. The hub hears of it through a queue, so nothing comes back into this list
     /// while it is borrowed.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscribed, Open, Option<AbortOnDrop>),
+    Subscription(LiveSubscription, Open, Option<AbortOnDrop>),
 }
 
 /// A task that ends with its owner.
@@ -55,7 +55,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl Running {
+impl ConnectionOperations {
     /// An empty list for connection number `connection`. Its subscriptions count in `kept`.
     pub(crate) fn new(
         router: &Arc<Router>,
@@ -67,38 +67,44 @@ impl Running {
         let account = response_account(router, client);
         // One operation, so the connection is never held.
         let work = ClientWork::new(account, Box::new(|| {}));
-        Self::of(router, outlet, connection, transport, (Operations::default(), work, kept))
+        Self::with_list(
+            router,
+            outlet,
+            connection,
+            transport,
+            (OperationList::default(), work, kept),
+        )
     }
 
     /// A handle for more operations of an existing list.
-    pub(crate) fn of(
+    pub(crate) fn with_list(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
         connection: u64,
         transport: Transport,
-        (operations, work, kept): (Operations, Arc<ClientWork>, Arc<KeptTotal>),
+        (operations, work, kept): (OperationList, Arc<ClientWork>, Arc<KeptTotal>),
     ) -> Self {
         let (router, outlet) = (Arc::clone(router), Arc::clone(outlet));
         Self { router, outlet, connection, transport, operations, work, kept }
     }
 
     /// Starts a prepared operation.
-    pub(crate) fn start_ready(&self, number: u32, ready: Ready) {
-        let (this, started) = (self.clone(), self.work.start());
-        self.spawn(number, async move { this.run(number, ready, started).await });
+    pub(crate) fn start_prepared(&self, number: u32, ready: Ready) {
+        let (this, started) = (self.clone(), self.work.start_operation());
+        self.spawn(number, async move { this.run_operation(number, ready, started).await });
     }
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
-        let unfinished = Unfinished { running: self.clone(), number };
+        let guard = PanicGuard { operations: self.clone(), number };
         // The task does not run before this function has returned: both live on one thread.
         let task = tokio::task::spawn_local(async move {
-            let _unfinished = unfinished;
+            let _guard = guard;
             task.await;
         });
-        self.operations.begin(number, task.abort_handle());
+        self.operations.insert(number, task.abort_handle());
     }
 
-    async fn run(&self, number: u32, ready: Ready, started: Started) {
+    async fn run_operation(&self, number: u32, ready: Ready, started: StartedOperation) {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
@@ -107,11 +113,11 @@ impl Running {
         match operation::run(&self.router, ready, None).await {
             Ok(payload) => {
                 let payload = started.charge(payload);
-                self.forget(number);
-                self.outlet.answer(number, payload);
-                self.outlet.end(Delivery::Complete { operation: number });
+                self.remove(number);
+                self.outlet.push_response(number, payload);
+                self.outlet.push_end(Delivery::Complete { operation: number });
             }
-            Err(errors) => self.failed(number, errors),
+            Err(errors) => self.on_failed(number, errors),
         }
     }
 
@@ -119,23 +125,23 @@ impl Running {
         let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
         let member = Member { connection: self.connection, operation: number };
-        let held = Held::Total(Arc::clone(&self.kept));
+        let held = ExistingAmounts::Total(Arc::clone(&self.kept));
         match subscribe(&self.router, ready, outlet, member, held).await {
             Ok(subscribed) => {
                 let open = self.router.metrics.subscription(self.transport);
-                let expiry = self.ends_with(number, identity);
+                let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the end has come already: the subscription with it.
                 if let Some(entry) = operations.get_mut(&number) {
-                    *entry = Operation::Subscription(subscribed, open, expiry);
+                    *entry = ListedOperation::Subscription(subscribed, open, expiry);
                 }
             }
-            Err(error) => self.failed(number, vec![error]),
+            Err(error) => self.on_failed(number, vec![error]),
         }
     }
 
     /// Ends a subscription with the token that it began with.
-    fn ends_with(&self, number: u32, identity: Identity) -> Option<AbortOnDrop> {
+    fn end_on_expiry(&self, number: u32, identity: Identity) -> Option<AbortOnDrop> {
         if identity.is_anonymous() {
             return None;
         }
@@ -144,20 +150,21 @@ impl Running {
             identity.expiry().await;
             this.router.metrics.unauthenticated(EXPIRED);
             // The last thing it does: what is forgotten aborts it.
-            this.outlet.end(Delivery::Failed { operation: number, errors: vec![expired_error()] });
-            this.forget(number);
+            this.outlet
+                .push_end(Delivery::Failed { operation: number, errors: vec![expired_error()] });
+            this.remove(number);
         });
         Some(AbortOnDrop(task.abort_handle()))
     }
 
-    fn failed(&self, number: u32, errors: Vec<GraphqlError>) {
-        self.forget(number);
-        self.outlet.end(Delivery::Failed { operation: number, errors });
+    fn on_failed(&self, number: u32, errors: Vec<GraphqlError>) {
+        self.remove(number);
+        self.outlet.push_end(Delivery::Failed { operation: number, errors });
     }
 
     /// The operation is over; nothing is stopped that has ended by itself.
-    pub(crate) fn forget(&self, number: u32) {
-        self.operations.forget(number);
+    pub(crate) fn remove(&self, number: u32) {
+        self.operations.remove(number);
     }
 
     /// The connection is over.
@@ -171,14 +178,14 @@ impl Running {
     }
 }
 
-impl Operations {
+impl OperationList {
     /// An operation is in the hands of a task.
-    pub(super) fn begin(&self, number: u32, task: AbortHandle) {
-        self.lock().insert(number, Operation::Task(task));
+    pub(super) fn insert(&self, number: u32, task: AbortHandle) {
+        self.lock().insert(number, ListedOperation::Task(task));
     }
 
     /// The operation is over; nothing is stopped that has ended by itself.
-    pub(crate) fn forget(&self, number: u32) {
+    pub(crate) fn remove(&self, number: u32) {
         let over = self.lock().remove(&number);
         drop(over);
     }
@@ -186,14 +193,14 @@ impl Operations {
     /// The client wants no more of it.
     pub(crate) fn stop(&self, number: u32) {
         let stopped = self.lock().remove(&number);
-        if let Some(Operation::Task(task)) = stopped {
+        if let Some(ListedOperation::Task(task)) = stopped {
             task.abort();
         }
     }
 
     /// Is none in progress?
     #[cfg(test)]
-    pub(super) fn are_none(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
@@ -201,14 +208,14 @@ impl Operations {
     pub(crate) fn stop_all(&self) {
         let stopped = std::mem::take(&mut *self.lock());
         for operation in stopped.into_values() {
-            if let Operation::Task(task) = operation {
+            if let ListedOperation::Task(task) = operation {
                 task.abort();
             }
         }
     }
 
     /// Nothing runs user code under this lock, so a poisoned one holds a sound list.
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Operation>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, ListedOperation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -219,7 +226,7 @@ pub(super) fn response_account(router: &Router, client: ClientKey) -> Arc<ByteAc
 }
 
 /// A live subscription and what it keeps.
-pub(super) struct Subscribed {
+pub(super) struct LiveSubscription {
     pub(super) subscription: Subscription,
     pub(super) kept: KeptOperation,
     #[expect(dead_code, reason = "held for its drop")]
@@ -243,27 +250,29 @@ pub(super) async fn subscribe(
     ready: Ready,
     outlet: Arc<dyn hub::Outlet>,
     member: Member,
-    held: Held,
-) -> Result<Subscribed, GraphqlError> {
+    held: ExistingAmounts,
+) -> Result<LiveSubscription, GraphqlError> {
     let started = Instant::now();
     let mut kept = KeptOperation::new(&router.kept_operation_bytes, kept_bytes(&ready));
     let subscribed = join_group(router, ready, outlet, member, (&mut kept, held)).await;
     router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
-    subscribed.map(|(subscription, share)| Subscribed { subscription, kept, share })
+    subscribed.map(|(subscription, share)| LiveSubscription { subscription, kept, share })
 }
 
 /// The key under which a client's groups count together. Without an identity that is a key of the connection, since
 /// many clients may have the address of one proxy. All streams of one connection of HTTP/2 are one client.
-fn client_of(
+fn group_share_key(
     identity: &Identity,
     outlet: &Arc<dyn hub::Outlet>,
     member: Member,
-    held: &Held,
+    held: &ExistingAmounts,
 ) -> ClientKey {
     identity.client_key().unwrap_or_else(|| match held {
-        Held::Total(connection) => ClientKey::of_identity(&connection.id().to_ne_bytes()),
+        ExistingAmounts::Total(connection) => {
+            ClientKey::of_identity(&connection.id().to_ne_bytes())
+        }
         // The outlet of a reactor lives as long as the process.
-        Held::Amounts(_) => {
+        ExistingAmounts::Amounts(_) => {
             let outlet = Arc::as_ptr(outlet).addr() as u64;
             let connection = [outlet, member.connection].map(u64::to_ne_bytes);
             ClientKey::of_identity(connection.as_flattened())
@@ -276,9 +285,9 @@ async fn join_group(
     mut ready: Ready,
     outlet: Arc<dyn hub::Outlet>,
     member: Member,
-    (kept, held): (&mut KeptOperation, Held),
+    (kept, held): (&mut KeptOperation, ExistingAmounts),
 ) -> Result<(Subscription, Option<KeptShare>), GraphqlError> {
-    let client = client_of(&ready.identity, &outlet, member, &held);
+    let client = group_share_key(&ready.identity, &outlet, member, &held);
     let resume = ready.resume.take();
     let claims = renewal::claims_of(&ready);
     let operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
@@ -310,17 +319,17 @@ async fn join_group(
 }
 
 /// Tells the client of an operation whose task broke off by a defect: it would wait for ever.
-struct Unfinished {
-    running: Running,
+struct PanicGuard {
+    operations: ConnectionOperations,
     number: u32,
 }
 
-impl Drop for Unfinished {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.running.forget(self.number);
+            self.operations.remove(self.number);
             let errors = vec![broken_off()];
-            self.running.outlet.end(Delivery::Failed { operation: self.number, errors });
+            self.operations.outlet.push_end(Delivery::Failed { operation: self.number, errors });
         }
     }
 }

@@ -6,9 +6,9 @@ use execute::LocalFuture;
 use wire::http1::Framing;
 use wire::result_stream::Kind;
 
-use super::caller::Caller;
-use super::single;
-use super::websocket::Spoken;
+use super::client_context::ClientContext;
+use super::sse_single_connection;
+use super::websocket::NegotiatedProtocol;
 use crate::http::answer::AnswerBody;
 use crate::http::takeover::Takeover;
 use crate::operation::Ready;
@@ -16,34 +16,34 @@ use crate::router::Router;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) enum Leaving {
+pub(crate) enum LiveConnection {
     /// A WebSocket.
-    WebSocket(WebSocket),
+    WebSocket(AcceptedWebSocket),
     /// A response body of results.
-    ResultStream(Streamed),
+    ResultStream(AcceptedStream),
     /// A response body of the results of many operations.
-    SingleConnection(Framing, Box<single::Opened>),
+    SingleConnection(Framing, Box<sse_single_connection::OpenStream>),
 }
 
 /// A WebSocket after its handshake.
 #[derive(Debug)]
-pub(crate) struct WebSocket {
+pub(crate) struct AcceptedWebSocket {
     /// Agreed on.
-    pub(super) spoken: Spoken,
+    pub(super) negotiated: NegotiatedProtocol,
     /// Who shook hands.
-    pub(super) caller: Caller,
+    pub(super) context: ClientContext,
 }
 
 /// A response body of results after its head.
 #[derive(Debug)]
-pub(crate) struct Streamed {
+pub(crate) struct AcceptedStream {
     pub(super) framing: Framing,
     pub(super) kind: Kind,
     /// Its one operation.
     pub(super) ready: Ready,
 }
 
-impl Leaving {
+impl LiveConnection {
     /// The body of the response after whose head the connection goes on as this.
     pub(super) fn into_body(self, router: &Arc<Router>) -> AnswerBody {
         let router = Arc::clone(router);

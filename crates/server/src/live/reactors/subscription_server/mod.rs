@@ -1,8 +1,8 @@
 //! The application of a reactor thread: it joins the connections of the thread to the operations and groups of the
 //! router.
 
+mod connection_init;
 mod delivery;
-mod introduction;
 mod operations;
 
 use std::cell::RefCell;
@@ -16,28 +16,28 @@ use reactor::{Application, ConnectionEnd, Sockets, Token};
 use wire::Machine;
 use wire::graphql_transport_ws::Event;
 
-use super::client::{Client, Operations, SharedCallers};
+use super::client::{Client, ClientOperations, SharedContexts};
+use super::client_machine::{ClientMachine, ONLY_OPERATION};
 use super::deflation::Deflation;
-use super::machine::{ClientMachine, ONLY_OPERATION};
-use super::members::Members;
-use super::message::{Adoption, Begin, Message};
+use super::group_members::GroupMembers;
+use super::message::{Adoption, FirstOperation, Message};
 use super::outlet::ReactorOutlet;
 use crate::farewell;
 use crate::live::dropped_events::count_dropped;
-use crate::live::single::{Opened, Step};
+use crate::live::sse_single_connection::{FlushStep, OpenStream};
 use crate::live::websocket;
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
-use operations::Wanted;
+use operations::StartRequest;
 
 /// The connections of one reactor thread.
-pub(crate) struct Live {
+pub(crate) struct SubscriptionServer {
     router: Option<Arc<Router>>,
     outlet: Arc<ReactorOutlet>,
-    groups: HashMap<GroupId, Members>,
+    groups: HashMap<GroupId, GroupMembers>,
     /// Of which groups something waits for a client whose socket is full.
     behind: HashMap<Token, Vec<GroupId>>,
-    callers: SharedCallers,
+    contexts: SharedContexts,
     /// When the first of their tokens expires.
     next_expiry: Option<Instant>,
     /// The clients that have responses to read, and when they are looked at next.
@@ -58,14 +58,14 @@ type ClientSockets = Sockets<ClientMachine, Client>;
 // `starling bench subscriptions --simulate`; 440 are allowed.
 const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 296);
 
-impl Live {
+impl SubscriptionServer {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
         Self {
             router: None,
             outlet,
             groups: HashMap::new(),
             behind: HashMap::new(),
-            callers: SharedCallers::default(),
+            contexts: SharedContexts::default(),
             next_expiry: None,
             unread: HashSet::new(),
             reading: HashMap::new(),
@@ -77,13 +77,13 @@ impl Live {
     }
 
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
-        let Adoption { stream, machine, early, caller, permit, open, begin, later } = adoption;
-        self.note_expiry(&caller.identity);
-        let caller = self.callers.share(caller);
+        let Adoption { stream, machine, early, context, permit, open, first, later } = adoption;
+        self.schedule_expiry(&context.identity);
+        let context = self.contexts.share(context);
         let transport = machine.transport();
         let client = Client {
-            caller,
-            operations: Operations::None,
+            context,
+            operations: ClientOperations::None,
             backlog: None,
             work: None,
             transport,
@@ -100,51 +100,53 @@ impl Live {
         };
         if let Some(said) = later {
             // Comes behind what the greeting leads to.
-            self.outlet.mailbox().send(Message::Said(token, said));
+            self.outlet.mailbox().send(Message::SimulatedInput(token, said));
         }
-        match begin {
-            Begin::Later => {}
-            Begin::Operation(ready) if !self.is_shutting_down => {
-                self.start(sockets, token, ONLY_OPERATION, Wanted::Ready(ready));
+        match first {
+            FirstOperation::FromClient => {}
+            FirstOperation::Prepared(ready) if !self.is_shutting_down => {
+                self.start_operation(sockets, token, ONLY_OPERATION, StartRequest::Ready(ready));
             }
-            Begin::Operation(_) => {}
-            Begin::Stream(opened) => self.open(sockets, token, *opened),
+            FirstOperation::Prepared(_) => {}
+            FirstOperation::SharedStream(shared_stream) => {
+                self.attach_stream(sockets, token, *shared_stream)
+            }
         }
         if self.is_shutting_down {
-            shut_down(sockets, token);
+            shut_down_client(sockets, token);
         }
     }
 
     /// A stream that many requests share, some of which may have come already.
-    fn open(&self, sockets: &mut ClientSockets, token: Token, opened: Opened) {
+    fn attach_stream(&self, sockets: &mut ClientSockets, token: Token, shared_stream: OpenStream) {
         let Some(client) = sockets.client(token) else { return };
-        let opened = Arc::new(opened);
-        client.operations = Operations::Elsewhere(Arc::clone(&opened));
+        let shared_stream = Arc::new(shared_stream);
+        client.operations = ClientOperations::SharedStream(Arc::clone(&shared_stream));
         let outlet = Arc::clone(&self.outlet);
-        let filled = move || outlet.mailbox().send(Message::Filled(token));
-        opened.tell(Box::new(filled));
-        pour(sockets, token);
+        let output_ready = move || outlet.mailbox().send(Message::OutputReady(token));
+        shared_stream.set_callback(Box::new(output_ready));
+        flush_stream(sockets, token);
     }
 }
 
-impl Application for Live {
+impl Application for SubscriptionServer {
     type Machine = ClientMachine;
     type Client = Client;
     type Message = Message;
 
     fn on_event(&mut self, sockets: &mut ClientSockets, token: Token, event: Event) {
         match event {
-            Event::Init { payload } => self.initialise(sockets, token, payload),
+            Event::Init { payload } => self.on_connection_init(sockets, token, payload),
             Event::Subscribe { number, request, .. } => {
                 let request = websocket::operation_request(request);
-                self.start(sockets, token, number, Wanted::Request(request));
+                self.start_operation(sockets, token, number, StartRequest::Request(request));
             }
             Event::Complete { number, .. } => {
                 if let Some(client) = sockets.client(token) {
                     client.stop(number);
                 }
             }
-            Event::Large(message) => self.read_apart(sockets, token, message),
+            Event::Large(message) => self.read_large_message(sockets, token, message),
             Event::Ended(_) => {
                 self.stop_reading(token);
                 if let Some(client) = sockets.client(token) {
@@ -157,30 +159,32 @@ impl Application for Live {
 
     fn on_message(&mut self, sockets: &mut ClientSockets, message: Message) {
         match message {
-            Message::Begin(router) => {
+            Message::Serve(router) => {
                 self.deflation = RefCell::new(Deflation::new(router.websocket.deflate_bytes_min));
                 self.router = Some(router);
             }
             Message::Adopt(adoption) => self.adopt(sockets, *adoption),
             Message::Hub(command) => {
-                self.obey(sockets, command);
+                self.apply_command(sockets, command);
                 if let Some(router) = &self.router {
                     count_dropped(router, self.outlet.take_dropped());
                 }
             }
-            Message::Operation(token, number, outcome) => {
-                self.concluded(sockets, token, number, outcome);
+            Message::OperationDone(token, number, outcome) => {
+                self.on_operation_outcome(sockets, token, number, outcome);
             }
             Message::Shed(token) => self.shed(sockets, token),
-            Message::FewStarted(token) => hold(sockets, token, false),
-            Message::Filled(token) => pour(sockets, token),
-            Message::Said(token, bytes) => {
+            Message::ResumeReading(token) => set_hold(sockets, token, false),
+            Message::OutputReady(token) => flush_stream(sockets, token),
+            Message::SimulatedInput(token, bytes) => {
                 if let Some(machine) = sockets.machine_mut(token) {
                     machine.receive(Instant::now(), &bytes);
                 }
             }
-            Message::Introduced(token, identified) => self.introduced(sockets, token, identified),
-            Message::Read(token, message) => {
+            Message::TokenVerified(token, identified) => {
+                self.on_token_verified(sockets, token, identified)
+            }
+            Message::LargeMessageRead(token, message) => {
                 self.reading.remove(&token);
                 if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
                     connection.resume(Instant::now(), message);
@@ -194,7 +198,7 @@ impl Application for Live {
                 self.is_shutting_down = true;
                 for token in sockets.tokens() {
                     if farewell::portion_of(token.to_u64()) == portion {
-                        shut_down(sockets, token);
+                        shut_down_client(sockets, token);
                     }
                 }
             }
@@ -219,10 +223,10 @@ impl Application for Live {
         if let Some(work) = sockets.client(token).and_then(|client| client.work.as_ref()) {
             work.account().note_progress();
         }
-        self.empty(sockets, token);
-        pour(sockets, token);
+        self.drain_backlog(sockets, token);
+        flush_stream(sockets, token);
         if let Some(client) = sockets.client(token) {
-            client.tidy_work();
+            client.drop_idle_work();
         }
     }
 
@@ -230,7 +234,7 @@ impl Application for Live {
         client.stop_all();
         self.unread.remove(&token);
         self.stop_reading(token);
-        self.keeps_up(token);
+        self.mark_caught_up(token);
         if let (ConnectionEnd::Stalled, Some(router)) = (end, &self.router) {
             router.metrics.timeout(TimeoutPhase::stall);
         }
@@ -238,37 +242,37 @@ impl Application for Live {
 }
 
 /// Writes what waits for a stream that many requests share, as long as its socket takes it.
-fn pour(sockets: &mut ClientSockets, token: Token) {
-    let Some(opened) = elsewhere(sockets, token) else { return };
+fn flush_stream(sockets: &mut ClientSockets, token: Token) {
+    let Some(shared_stream) = shared_stream_of(sockets, token) else { return };
     loop {
         let has_room = !sockets.is_blocked(token);
         let sse = sockets.machine_mut(token).and_then(ClientMachine::as_single_connection);
-        if sse.is_none_or(|sse| opened.pour(sse, has_room) == Step::Quiet) {
+        if sse.is_none_or(|sse| shared_stream.flush_one(sse, has_room) == FlushStep::Idle) {
             return;
         }
-        sockets.write_now(token);
+        sockets.flush_machine(token);
     }
 }
 
-fn elsewhere(sockets: &mut ClientSockets, token: Token) -> Option<Arc<Opened>> {
+fn shared_stream_of(sockets: &mut ClientSockets, token: Token) -> Option<Arc<OpenStream>> {
     match &sockets.client(token)?.operations {
-        Operations::Elsewhere(opened) => Some(Arc::clone(opened)),
+        ClientOperations::SharedStream(shared_stream) => Some(Arc::clone(shared_stream)),
         _ => None,
     }
 }
 
 /// Stops or resumes the handling of a client's messages.
-fn hold(sockets: &mut ClientSockets, token: Token, is_held: bool) {
+fn set_hold(sockets: &mut ClientSockets, token: Token, is_held: bool) {
     if let Some(machine) = sockets.machine_mut(token) {
         machine.hold(Instant::now(), is_held);
     }
 }
 
-fn shut_down(sockets: &mut ClientSockets, token: Token) {
-    let opened = elsewhere(sockets, token);
+fn shut_down_client(sockets: &mut ClientSockets, token: Token) {
+    let shared_stream = shared_stream_of(sockets, token);
     let sse = sockets.machine_mut(token).and_then(ClientMachine::as_single_connection);
-    if let (Some(opened), Some(sse)) = (opened, sse) {
-        return opened.shut_down(sse);
+    if let (Some(shared_stream), Some(sse)) = (shared_stream, sse) {
+        return shared_stream.shut_down(sse);
     }
     if let Some(machine) = sockets.machine_mut(token) {
         machine.shut_down();

@@ -11,7 +11,7 @@ static TURN: AtomicU32 = AtomicU32::new(0);
 
 /// A part of `interval`, up to a quarter, another one with each call: whatever the number of calls, they are spread
 /// evenly.
-pub(super) fn part_of(interval: Duration) -> Duration {
+pub(super) fn next_fraction(interval: Duration) -> Duration {
     // Multiples of the golden ratio, without their whole part, leave no large gaps (Weyl's sequence).
     let turn = TURN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9);
     let nanos = (interval.as_nanos() / u128::from(PART) * u128::from(turn)) >> u32::BITS;
@@ -25,12 +25,12 @@ mod tests {
     #[test]
     fn parts_are_spread_over_a_quarter() {
         let interval = Duration::from_secs(40);
-        let mut parts: Vec<Duration> = (0..100).map(|_| part_of(interval)).collect();
+        let mut parts: Vec<Duration> = (0..100).map(|_| next_fraction(interval)).collect();
         parts.sort_unstable();
         assert!(parts.iter().all(|part| *part < interval / PART));
         // Others may call it meanwhile, so the gaps are not the smallest possible.
         let gaps = parts.windows(2).map(|two| two[1] - two[0]);
         assert!(gaps.max().is_some_and(|gap| gap < interval / PART / 20), "{parts:?}");
-        assert_eq!(part_of(Duration::ZERO), Duration::ZERO);
+        assert_eq!(next_fraction(Duration::ZERO), Duration::ZERO);
     }
 }

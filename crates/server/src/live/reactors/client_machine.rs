@@ -35,18 +35,18 @@ pub(crate) enum ClientMachine {
 pub(super) const ONLY_OPERATION: u32 = 0;
 
 /// One result, in the forms that its recipients share. Each is made when the first one needs it.
-pub(super) struct Shared<'a> {
+pub(super) struct SharedResult<'a> {
     payload: &'a Payload,
     deflation: &'a RefCell<Deflation>,
     /// Others get it later.
     is_event: bool,
     /// `None` in it: it is sent as it is.
     deflated: OnceCell<Option<Bytes>>,
-    /// As results of streams, by [`place_of`].
+    /// As results of streams, by [`kind_index`].
     streamed: [OnceCell<Chunks>; KINDS],
 }
 
-impl<'a> Shared<'a> {
+impl<'a> SharedResult<'a> {
     /// `is_event`: it may be sent to others later.
     pub(super) fn new(
         payload: &'a Payload,
@@ -71,7 +71,7 @@ impl<'a> Shared<'a> {
     }
 
     fn streamed(&self, kind: Kind) -> &Chunks {
-        self.streamed[place_of(kind)]
+        self.streamed[kind_index(kind)]
             .get_or_init(|| kind.next(self.payload.bytes.clone(), self.payload.cursor()))
     }
 }
@@ -79,7 +79,7 @@ impl<'a> Shared<'a> {
 /// Kinds of streams.
 const KINDS: usize = 3;
 
-fn place_of(kind: Kind) -> usize {
+fn kind_index(kind: Kind) -> usize {
     match kind {
         Kind::EventStream => 0,
         Kind::Multipart(Form::Subscription) => 1,
@@ -90,7 +90,7 @@ fn place_of(kind: Kind) -> usize {
 /// Where the members of a group are, in the forms that they share.
 pub(super) struct SharedPosition {
     cursor: Bytes,
-    /// In streams, by [`place_of`]. `None` in it: such a stream has no place for it.
+    /// In streams, by [`kind_index`]. `None` in it: such a stream has no place for it.
     streamed: [OnceCell<Option<Chunks>>; KINDS],
 }
 
@@ -101,7 +101,7 @@ impl SharedPosition {
 
     fn streamed(&self, kind: Kind) -> Option<&Chunks> {
         let made = || kind.position(self.cursor.clone());
-        self.streamed[place_of(kind)].get_or_init(made).as_ref()
+        self.streamed[kind_index(kind)].get_or_init(made).as_ref()
     }
 }
 
@@ -138,7 +138,7 @@ impl ClientMachine {
     pub(super) fn next<'a>(
         &self,
         operation: u32,
-        shared: &'a Shared<'_>,
+        shared: &'a SharedResult<'_>,
         head: &mut Vec<u8>,
     ) -> Option<(&'a Bytes, &'static [u8])> {
         match self {
@@ -218,7 +218,7 @@ impl ClientMachine {
     }
 
     /// Ends the connection of a client that has read too slowly.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn close_slow_client(&mut self) {
         match self {
             Self::WebSocket(connection) => {
                 connection.protocol.close(SLOW_SUBSCRIBER, &too_slow().message);

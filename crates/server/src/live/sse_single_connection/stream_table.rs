@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use execute::ClientKey;
 
-use super::stream::{Refusal, Stream};
+use super::stream::{SharedStream, StreamRefusal};
 
 /// The maximum number of streams that are reserved and not open yet. A client opens its own within a round trip, so
 /// this many are thousands of clients that arrive in one second; each is some 300 bytes. With so many, the client that
@@ -22,11 +22,11 @@ const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All streams of this mode, by token.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<Table>);
+pub(crate) struct Streams(Mutex<StreamTable>);
 
 #[derive(Debug, Default)]
-struct Table {
-    entries: HashMap<Box<str>, Entry>,
+struct StreamTable {
+    entries: HashMap<Box<str>, StreamEntry>,
     /// The number of them that are reserved and not open.
     reserved: usize,
     /// The same number for each client that has any.
@@ -36,8 +36,8 @@ struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
-    stream: Arc<Stream>,
+struct StreamEntry {
+    stream: Arc<SharedStream>,
     /// The client that has reserved it.
     client: ClientKey,
     /// The end of the reservation; `None` once the stream is open.
@@ -49,14 +49,15 @@ impl Streams {
     pub(super) fn reserve(
         &self,
         token: &str,
-        stream: Arc<Stream>,
+        stream: Arc<SharedStream>,
         (client, most): (ClientKey, usize),
         now: Instant,
     ) -> bool {
-        let is_full =
-            |table: &Table| table.reserved >= RESERVATIONS_MAX || table.reserved_by(client) >= most;
+        let is_full = |table: &StreamTable| {
+            table.reserved >= RESERVATIONS_MAX || table.reserved_by(client) >= most
+        };
         let mut table = self.lock();
-        let is_due = |table: &Table| {
+        let is_due = |table: &StreamTable| {
             let since = table.swept_at.map(|at| now.saturating_duration_since(at));
             since.is_none_or(|since| since >= FULL_SWEEP_INTERVAL)
         };
@@ -76,7 +77,7 @@ impl Streams {
             }
         }
         let reserved_until = Some(now + RESERVATION_TIME_MAX);
-        table.entries.insert(token.into(), Entry { stream, client, reserved_until });
+        table.entries.insert(token.into(), StreamEntry { stream, client, reserved_until });
         table.reserved += 1;
         *table.reserved_by.entry(client).or_default() += 1;
         // The operations of the replaced one end when the list is free again.
@@ -89,10 +90,14 @@ impl Streams {
     ///
     /// # Errors
     /// No stream has that token, or not any more, or it is open already.
-    pub(super) fn open(&self, token: &str, now: Instant) -> Result<Arc<Stream>, Refusal> {
+    pub(super) fn open(
+        &self,
+        token: &str,
+        now: Instant,
+    ) -> Result<Arc<SharedStream>, StreamRefusal> {
         let mut table = self.lock();
-        let entry = table.entries.get_mut(token).ok_or(Refusal::NotFound)?;
-        let until = entry.reserved_until.ok_or(Refusal::InUse)?;
+        let entry = table.entries.get_mut(token).ok_or(StreamRefusal::NotFound)?;
+        let until = entry.reserved_until.ok_or(StreamRefusal::InUse)?;
         let (stream, client) = (Arc::clone(&entry.stream), entry.client);
         if until <= now {
             table.entries.remove(token);
@@ -102,7 +107,7 @@ impl Streams {
         table.count_out(client);
         drop(table);
         // A stream that is opened too late is dropped here, which ends its operations.
-        if until <= now { Err(Refusal::NotFound) } else { Ok(stream) }
+        if until <= now { Err(StreamRefusal::NotFound) } else { Ok(stream) }
     }
 
     /// Drops streams that were not opened in time, which ends the operations started on them.
@@ -124,7 +129,7 @@ impl Streams {
     }
 
     /// Returns a stream that is open, or reserved still.
-    pub(super) fn find(&self, token: &str, now: Instant) -> Option<Arc<Stream>> {
+    pub(super) fn find(&self, token: &str, now: Instant) -> Option<Arc<SharedStream>> {
         let table = self.lock();
         let entry = table.entries.get(token)?;
         let is_there = entry.reserved_until.is_none_or(|until| now < until);
@@ -138,12 +143,12 @@ impl Streams {
     }
 
     /// Nothing runs user code under this lock, so a poisoned one holds a sound list.
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, StreamTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl StreamTable {
     /// The number of streams that a client has reserved and not opened.
     fn reserved_by(&self, client: ClientKey) -> usize {
         self.reserved_by.get(&client).copied().unwrap_or(0)
@@ -161,7 +166,7 @@ impl Table {
     }
 
     /// Makes room for `client`: takes the oldest reservation of the client with the most. `None` if that is `client`.
-    fn take_from_greediest(&mut self, client: ClientKey) -> Option<Entry> {
+    fn take_from_greediest(&mut self, client: ClientKey) -> Option<StreamEntry> {
         let (&greediest, &count) = self.reserved_by.iter().max_by_key(|(_, count)| **count)?;
         if count <= self.reserved_by(client) + 1 {
             return None;
@@ -185,11 +190,16 @@ mod tests {
     fn a_stream_is_opened_once_and_in_time() {
         let (streams, now) = (Streams::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
-        assert!(["a", "b"].iter().all(|it| streams.reserve(it, Stream::unbounded(), ALONE, at(0))));
+        assert!(["a", "b"].iter().all(|it| streams.reserve(
+            it,
+            SharedStream::unbounded(),
+            ALONE,
+            at(0)
+        )));
         assert!(streams.open("a", at(29)).is_ok());
-        assert_eq!(streams.open("a", at(29)).err(), Some(Refusal::InUse));
-        assert_eq!(streams.open("b", at(30)).err(), Some(Refusal::NotFound));
-        assert_eq!(streams.open("c", at(0)).err(), Some(Refusal::NotFound));
+        assert_eq!(streams.open("a", at(29)).err(), Some(StreamRefusal::InUse));
+        assert_eq!(streams.open("b", at(30)).err(), Some(StreamRefusal::NotFound));
+        assert_eq!(streams.open("c", at(0)).err(), Some(StreamRefusal::NotFound));
         assert!(streams.find("a", at(1000)).is_some(), "an open stream does not expire");
         streams.remove("a");
         assert!(streams.find("a", at(0)).is_none());
@@ -198,7 +208,7 @@ mod tests {
     #[test]
     fn reservations_are_bounded_and_those_that_nobody_uses_make_room() {
         let (streams, now) = (Streams::default(), Instant::now());
-        let shared = Stream::unbounded();
+        let shared = SharedStream::unbounded();
         for number in 0..RESERVATIONS_MAX {
             assert!(streams.reserve(&number.to_string(), Arc::clone(&shared), ALONE, now));
         }
@@ -211,7 +221,8 @@ mod tests {
 
     #[test]
     fn a_client_over_its_bound_does_not_have_all_streams_looked_at_each_time() {
-        let (streams, now, shared) = (Streams::default(), Instant::now(), Stream::unbounded());
+        let (streams, now, shared) =
+            (Streams::default(), Instant::now(), SharedStream::unbounded());
         let reserve = |token: &str, now| {
             streams.reserve(token, Arc::clone(&shared), (ClientKey::UNKNOWN, 1), now)
         };
@@ -224,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_client_that_reserves_all_streams_makes_room_for_others() {
-        let (streams, now, shared) = (Streams::default(), Instant::now(), Stream::unbounded());
+        let (streams, now, shared) =
+            (Streams::default(), Instant::now(), SharedStream::unbounded());
         let [greedy, polite] = [b"greedy", b"polite"].map(|it| ClientKey::of_identity(it));
         let reserve = |token: &str, client, most, now| {
             streams.reserve(token, Arc::clone(&shared), (client, most), now)
@@ -246,8 +258,9 @@ mod tests {
     async fn what_was_started_on_a_stream_that_nobody_opens_in_time_ends_with_it() {
         let (streams, now) = (Streams::default(), Instant::now());
         let reserve = |token, now| {
-            let (stream, task) = (Stream::unbounded(), tokio::spawn(std::future::pending::<()>()));
-            stream.operations().begin(0, task.abort_handle());
+            let (stream, task) =
+                (SharedStream::unbounded(), tokio::spawn(std::future::pending::<()>()));
+            stream.operations().insert(0, task.abort_handle());
             assert!(streams.reserve(token, stream, ALONE, now));
             task
         };
@@ -256,7 +269,7 @@ mod tests {
         let opened = reserve("opened", now);
         let stream = streams.open("opened", now);
         let end = now + RESERVATION_TIME_MAX;
-        assert_eq!(streams.open("too late", end).err(), Some(Refusal::NotFound));
+        assert_eq!(streams.open("too late", end).err(), Some(StreamRefusal::NotFound));
         streams.sweep(end);
         for task in tasks {
             let ended = tokio::time::timeout(Duration::from_secs(30), task).await;

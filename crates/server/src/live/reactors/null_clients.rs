@@ -9,12 +9,12 @@ use reactor::{DiscardStats, Stream};
 use tokio::sync::oneshot;
 use wire::graphql_transport_ws::SUBPROTOCOL;
 
-use super::machine::ClientMachine;
-use super::message::{Adoption, Begin, Message};
+use super::client_machine::ClientMachine;
+use super::message::{Adoption, FirstOperation, Message};
 use super::{ReactorHandles, Reactors};
 use crate::connections::NoRoom;
-use crate::live::caller::Caller;
-use crate::live::websocket::Spoken;
+use crate::live::client_context::ClientContext;
+use crate::live::websocket::NegotiatedProtocol;
 use crate::metrics::Transport;
 use crate::router::Router;
 
@@ -30,15 +30,15 @@ impl ReactorHandles {
         greeting: &[u8],
         said: &Bytes,
     ) -> Result<(), NoRoom> {
-        let spoken = Spoken { subprotocol: Some(SUBPROTOCOL), deflates: false };
+        let negotiated = NegotiatedProtocol { subprotocol: Some(SUBPROTOCOL), deflates: false };
         let adoption = Adoption {
             stream: Stream::null(),
-            machine: ClientMachine::WebSocket(spoken.machine(router, Instant::now())),
+            machine: ClientMachine::WebSocket(negotiated.make_machine(router, Instant::now())),
             early: greeting.to_vec(),
-            caller: Caller::default(),
+            context: ClientContext::default(),
             permit: router.connections.enter(None)?,
             open: router.metrics.stream(Transport::websocket),
-            begin: Begin::Later,
+            first: FirstOperation::FromClient,
             later: Some(said.clone()),
         };
         let turn = self.next.fetch_add(1, Ordering::Relaxed);

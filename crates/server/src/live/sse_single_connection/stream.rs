@@ -7,28 +7,28 @@ use execute::GraphqlError;
 use wire::sse::Sse;
 
 use crate::live::client_work::ClientWork;
+use crate::live::connection_operations::{AbortOnDrop, ConnectionOperations, OperationList};
 use crate::live::kept_operations::KeptTotal;
 use crate::live::outlet::{ConnectionOutlet, Delivery};
-use crate::live::running::{AbortOnDrop, Operations, Running};
 use crate::metrics::Transport;
 use crate::operation::Ready;
 use crate::router::Router;
 
 /// One stream.
-pub(super) struct Stream {
+pub(super) struct SharedStream {
     pub(super) outlet: Arc<ConnectionOutlet>,
-    operations: Operations,
+    operations: OperationList,
     work: Arc<ClientWork>,
     kept: Arc<KeptTotal>,
     /// The task that ends the stream if its unread responses take the memory of others. Begins with its first
     /// operation.
     eviction: OnceLock<AbortOnDrop>,
-    names: Mutex<Names>,
+    operation_ids: Mutex<OperationIds>,
 }
 
 /// The operations in progress: the ids that the client gave them, and their numbers in the router.
 #[derive(Debug, Default)]
-struct Names {
+struct OperationIds {
     numbers: HashMap<Box<str>, u32>,
     ids: HashMap<u32, Box<str>>,
     next_number: u32,
@@ -37,7 +37,7 @@ struct Names {
 
 /// The reason for which a stream is not opened, or an operation not started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub(super) enum StreamRefusal {
     /// No stream has the token, or the stream has ended.
     NotFound,
     /// The stream is open already, or has an operation with the same id.
@@ -48,24 +48,26 @@ pub(super) enum Refusal {
     TooBusy,
 }
 
-impl std::fmt::Debug for Stream {
+impl std::fmt::Debug for SharedStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("SharedStream")
+            .field("operation_ids", &self.operation_ids)
+            .finish_non_exhaustive()
     }
 }
 
 /// Ends a stream, and drops the deliveries that wait for it, when its account is evicted. Its client may open it late
 /// or never.
-async fn end_if_evicted(stream: Weak<Stream>) {
+async fn end_if_evicted(stream: Weak<SharedStream>) {
     let Some(account) = stream.upgrade().map(|it| Arc::clone(it.work.account())) else { return };
     account.evicted().await;
     if let Some(stream) = stream.upgrade() {
         stream.operations.stop_all();
-        stream.outlet.give_up();
+        stream.outlet.overflow();
     }
 }
 
-impl Drop for Stream {
+impl Drop for SharedStream {
     /// Ends the operations, since their results would go nowhere. The list of operations does not end with the stream
     /// by itself: the task that ends an operation with its token holds it.
     fn drop(&mut self) {
@@ -73,16 +75,16 @@ impl Drop for Stream {
     }
 }
 
-impl Stream {
+impl SharedStream {
     /// A new stream without operations. Its deliveries come out of `outlet`.
     pub(super) fn new(outlet: Arc<ConnectionOutlet>, work: Arc<ClientWork>) -> Self {
         Self {
             outlet,
-            operations: Operations::default(),
+            operations: OperationList::default(),
             work,
             kept: KeptTotal::new(),
             eviction: OnceLock::new(),
-            names: Mutex::default(),
+            operation_ids: Mutex::default(),
         }
     }
 
@@ -96,7 +98,7 @@ impl Stream {
 
     /// The operations in progress.
     #[cfg(test)]
-    pub(super) fn operations(&self) -> &Operations {
+    pub(super) fn operations(&self) -> &OperationList {
         &self.operations
     }
 
@@ -109,7 +111,7 @@ impl Stream {
         router: &Arc<Router>,
         id: &str,
         ready: Ready,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StreamRefusal> {
         self.eviction.get_or_init(|| {
             let task = tokio::task::spawn_local(end_if_evicted(Arc::downgrade(self)));
             AbortOnDrop(task.abort_handle())
@@ -117,48 +119,54 @@ impl Stream {
         let most = router.config.websocket.max_subscriptions_per_connection as usize;
         let (outlet, operations) = (&self.outlet, self.operations.clone());
         if self.work.is_full() {
-            return Err(Refusal::TooBusy);
+            return Err(StreamRefusal::TooBusy);
         }
         let (work, kept) = (Arc::clone(&self.work), Arc::clone(&self.kept));
-        let running = Running::of(router, outlet, 0, Transport::sse, (operations, work, kept));
-        // Held until the operation is in its list: a stream that ends meanwhile stops it.
-        let mut names = self.lock();
-        let number = names.begin(id, most)?;
-        running.start_ready(number, ready);
+        let operations = ConnectionOperations::with_list(
+            router,
+            outlet,
+            0,
+            Transport::sse,
+            (operations, work, kept),
+        );
+        // ExistingAmounts until the operation is in its list: a stream that ends meanwhile stops it.
+        let mut operation_ids = self.lock();
+        let number = operation_ids.begin(id, most)?;
+        operations.start_prepared(number, ready);
         Ok(())
     }
 
     /// Stops an operation, and drops its deliveries that wait.
     pub(super) fn stop(&self, id: &str) {
-        let mut names = self.lock();
-        if let Some(number) = names.numbers.remove(id) {
-            names.ids.remove(&number);
+        let mut operation_ids = self.lock();
+        if let Some(number) = operation_ids.numbers.remove(id) {
+            operation_ids.ids.remove(&number);
             self.operations.stop(number);
-            self.outlet.forget(number);
+            self.outlet.drop_deliveries_of(number);
         }
     }
 
     /// Ends all operations, and lets none begin any more. Returns the ids of those that were in progress.
     pub(super) fn end(&self) -> Vec<Box<str>> {
-        let mut names = self.lock();
-        names.has_ended = true;
-        names.ids.clear();
+        let mut operation_ids = self.lock();
+        operation_ids.has_ended = true;
+        operation_ids.ids.clear();
         self.operations.stop_all();
-        std::mem::take(&mut names.numbers).into_keys().collect()
+        std::mem::take(&mut operation_ids.numbers).into_keys().collect()
     }
 
     /// Nothing runs user code under this lock, so a poisoned one holds sound lists.
-    fn lock(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, OperationIds> {
+        self.operation_ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a delivery. Results of an operation that the client has stopped meanwhile go nowhere, as it has no id any
     /// more.
-    pub(super) fn deliver(&self, sse: &mut Sse, delivery: Delivery) {
-        let mut names = self.lock();
+    pub(super) fn write_delivery(&self, sse: &mut Sse, delivery: Delivery) {
+        let mut operation_ids = self.lock();
         match delivery {
             Delivery::Next { operation, payload, missed } => {
-                if let Some(id) = names.ids.get(&operation) {
+                if let Some(id) = operation_ids.ids.get(&operation) {
                     sse.next_of(id, payload.with_missed(missed).bytes);
                 }
             }
@@ -166,14 +174,14 @@ impl Stream {
             // clients.
             Delivery::Position { .. } => {}
             Delivery::Complete { operation } => {
-                self.operations.forget(operation);
-                if let Some(id) = names.end(operation) {
+                self.operations.remove(operation);
+                if let Some(id) = operation_ids.end(operation) {
                     sse.complete_of(&id);
                 }
             }
             Delivery::Failed { operation, errors } => {
-                self.operations.forget(operation);
-                if let Some(id) = names.end(operation) {
+                self.operations.remove(operation);
+                if let Some(id) = operation_ids.end(operation) {
                     sse.next_of(&id, execute::request_error(&errors).bytes);
                     sse.complete_of(&id);
                 }
@@ -182,27 +190,27 @@ impl Stream {
     }
 
     /// Ends the stream: every operation in progress ends with `error`.
-    pub(super) fn give_up(&self, sse: &mut Sse, error: &GraphqlError) {
-        let answer = execute::request_error(std::slice::from_ref(error)).bytes;
+    pub(super) fn end_with(&self, sse: &mut Sse, error: &GraphqlError) {
+        let response = execute::request_error(std::slice::from_ref(error)).bytes;
         for id in self.end() {
-            sse.next_of(&id, answer.clone());
+            sse.next_of(&id, response.clone());
             sse.complete_of(&id);
         }
         sse.finish();
     }
 }
 
-impl Names {
+impl OperationIds {
     /// Returns a number for an operation that begins.
-    fn begin(&mut self, id: &str, most: usize) -> Result<u32, Refusal> {
+    fn begin(&mut self, id: &str, most: usize) -> Result<u32, StreamRefusal> {
         if self.has_ended {
-            return Err(Refusal::NotFound);
+            return Err(StreamRefusal::NotFound);
         }
         if self.numbers.contains_key(id) {
-            return Err(Refusal::InUse);
+            return Err(StreamRefusal::InUse);
         }
         if self.numbers.len() >= most {
-            return Err(Refusal::TooMany);
+            return Err(StreamRefusal::TooMany);
         }
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
@@ -229,35 +237,35 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_kept_of_an_operation_that_has_ended() {
-        let stream = Stream::unbounded();
+        let stream = SharedStream::unbounded();
         let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
         let errors = Vec::new();
         for end in [Delivery::Complete { operation: 0 }, Delivery::Failed { operation: 1, errors }]
         {
             let number = stream.lock().begin("a", 1).expect("room for one");
-            stream.operations.begin(number, tokio::spawn(async {}).abort_handle());
-            stream.deliver(&mut sse, end);
+            stream.operations.insert(number, tokio::spawn(async {}).abort_handle());
+            stream.write_delivery(&mut sse, end);
         }
-        assert!(stream.operations.are_none());
+        assert!(stream.operations.is_empty());
     }
 
     #[test]
     fn ids_are_unique_while_they_last_and_none_begins_after_the_end() {
-        let stream = Stream::unbounded();
+        let stream = SharedStream::unbounded();
         let begin = |id| stream.lock().begin(id, 2);
-        assert_eq!((begin("a"), begin("a"), begin("b")), (Ok(0), Err(Refusal::InUse), Ok(1)));
-        assert_eq!(begin("c"), Err(Refusal::TooMany));
+        assert_eq!((begin("a"), begin("a"), begin("b")), (Ok(0), Err(StreamRefusal::InUse), Ok(1)));
+        assert_eq!(begin("c"), Err(StreamRefusal::TooMany));
         stream.stop("a");
         assert_eq!(begin("a"), Ok(2));
         let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
-        stream.deliver(&mut sse, Delivery::Complete { operation: 0 });
-        stream.deliver(&mut sse, Delivery::Complete { operation: 1 });
+        stream.write_delivery(&mut sse, Delivery::Complete { operation: 0 });
+        stream.write_delivery(&mut sse, Delivery::Complete { operation: 1 });
         assert_eq!(stream.end(), [Box::from("a")]);
-        assert_eq!(begin("d"), Err(Refusal::NotFound));
-        let mut said = Vec::new();
+        assert_eq!(begin("d"), Err(StreamRefusal::NotFound));
+        let mut written = Vec::new();
         while let Some(chunks) = sse.poll_transmit(Instant::now()) {
-            chunks.append_to(&mut said);
+            chunks.append_to(&mut written);
         }
-        assert_eq!(said, b":\n\nevent: complete\ndata: {\"id\":\"b\"}\n\n");
+        assert_eq!(written, b":\n\nevent: complete\ndata: {\"id\":\"b\"}\n\n");
     }
 }
