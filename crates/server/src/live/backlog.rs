@@ -1,9 +1,9 @@
-//! What waits for one connection whose socket has not taken it yet. Events are bounded in bytes for the connection
-//! and for all of them, and in number for each subscription; what happens at a bound is the configured policy.
+//! The backlog of one connection: deliveries that its socket has not taken yet. Events are limited in bytes per
+//! connection and for all connections, and in number per subscription. At a limit the configured policy applies.
 //!
-//! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its answer is
-//! wrong. They are bounded by the operations that a connection may have at a time. So are positions, which wait for
-//! operations only of which nothing else does.
+//! Responses of queries and ends of operations wait here too, exempt from the policy: a query without its response is
+//! wrong. Their number is limited by the operations that a connection may have at a time. Positions are exempt as well:
+//! an operation has at most one, and only while it has no event in the backlog.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,44 +15,44 @@ use hub::EndReason;
 use super::queue_total::{QueueShare, QueueTotal};
 use crate::config::{OverflowPolicy, Subscriptions};
 
-/// Room for so many deliveries stays with an empty queue, so that a steady trickle allocates nothing.
+/// The capacity that an empty queue keeps, so that a steady trickle of deliveries allocates nothing.
 const WAITING_KEPT: usize = 4;
 
-/// Something for one operation of the connection.
+/// A delivery for one operation of the connection.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Delivery {
     /// A result.
     Next {
-        /// Operation of the connection.
+        /// The operation of the connection.
         operation: u32,
         /// The result.
         payload: Payload,
-        /// What the policy dropped before this one, announcements of the dropped ones included.
+        /// The events that the policy dropped before this one, including the losses that they would have announced.
         missed: Missed,
     },
-    /// Where it is, though it had no result for that.
+    /// The position of an operation that had no result for the latest events.
     Position {
-        /// Operation of the connection.
+        /// The operation of the connection.
         operation: u32,
-        /// What its client may come again with.
+        /// The cursor with which the client can resume.
         cursor: Bytes,
     },
-    /// The last word: all results have been given.
+    /// The end of an operation after all its results.
     Complete {
-        /// Operation of the connection.
+        /// The operation of the connection.
         operation: u32,
     },
-    /// The last word: it could not run, or not go on.
+    /// The end of an operation that could not run, or not continue.
     Failed {
-        /// Operation of the connection.
+        /// The operation of the connection.
         operation: u32,
-        /// Why.
+        /// The reason.
         errors: Vec<GraphqlError>,
     },
 }
 
 impl Delivery {
-    /// The end of an operation that the hub has ended.
+    /// Returns the end of an operation that the hub has ended.
     pub(super) fn end(operation: u32, reason: &EndReason) -> Self {
         match reason {
             EndReason::Complete => Self::Complete { operation },
@@ -60,7 +60,7 @@ impl Delivery {
         }
     }
 
-    /// The operation that it is for.
+    /// Returns the operation that the delivery belongs to.
     fn operation(&self) -> u32 {
         match self {
             Self::Next { operation, .. }
@@ -71,18 +71,18 @@ impl Delivery {
     }
 }
 
-/// What a connection takes out.
+/// The outcome of asking for the next delivery.
 #[derive(Debug, PartialEq)]
 pub(crate) enum NextDelivery {
     /// The next delivery.
     Delivery(Delivery),
-    /// Nothing waits.
+    /// The backlog is empty.
     Nothing,
-    /// The bound was reached and the policy is to disconnect.
+    /// A limit was reached and the policy is to disconnect.
     Overflown,
 }
 
-/// The configured bounds.
+/// The configured limits and policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BacklogBounds {
     bytes: usize,
@@ -100,14 +100,14 @@ impl BacklogBounds {
     }
 }
 
-/// See the module.
+/// The deliveries that wait for one connection, see the module.
 #[derive(Debug)]
 pub(super) struct Backlog {
     share: Arc<QueueShare>,
     waiting: VecDeque<QueuedDelivery>,
-    /// Of all events that wait.
+    /// The bytes of all waiting events.
     bytes: usize,
-    /// By operation; none without an entry of its own.
+    /// The tallies by operation. Empty ones are removed.
     tallies: HashMap<u32, OperationTally>,
     dropped: u64,
     overflown: bool,
@@ -116,17 +116,17 @@ pub(super) struct Backlog {
 #[derive(Debug)]
 struct QueuedDelivery {
     delivery: Delivery,
-    /// The policy decides about events only.
+    /// True for events, to which the policy applies.
     is_event: bool,
 }
 
-/// The events of one operation.
+/// The waiting events of one operation.
 #[derive(Debug, Default, PartialEq)]
 struct OperationTally {
     waiting: usize,
-    /// What was dropped and not announced yet.
+    /// The losses that no delivery announces yet.
     missed: Missed,
-    /// It waits to be told where it is.
+    /// True while a position waits.
     has_position: bool,
 }
 
@@ -137,7 +137,7 @@ impl Drop for Backlog {
 }
 
 impl Backlog {
-    /// Nothing waits.
+    /// Makes an empty backlog.
     pub(super) fn new(total: Arc<QueueTotal>) -> Self {
         Self {
             share: QueueShare::new(total),
@@ -149,13 +149,13 @@ impl Backlog {
         }
     }
 
-    /// The answer of a query or mutation. An end follows.
+    /// Appends the response of a query or mutation. The caller appends the end of the operation next.
     pub(super) fn push_response(&mut self, operation: u32, payload: Payload) {
         let delivery = Delivery::Next { operation, payload, missed: Missed::default() };
         self.waiting.push_back(QueuedDelivery { delivery, is_event: false });
     }
 
-    /// The oldest delivery.
+    /// Removes and returns the oldest delivery.
     pub(super) fn pop(&mut self) -> NextDelivery {
         if self.overflown {
             return NextDelivery::Overflown;
@@ -165,23 +165,24 @@ impl Backlog {
         NextDelivery::Delivery(taken.delivery)
     }
 
-    /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
+    /// True if a limit was reached and the policy is to disconnect. This is known also while nothing can be taken
     /// because the socket is full.
     pub(super) fn is_overflown(&self) -> bool {
         self.overflown
     }
 
-    /// Does nothing wait, and is nothing unannounced to anyone?
+    /// True if nothing waits and no loss is unannounced.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.tallies.is_empty() && !self.overflown
     }
 
-    /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
+    /// Returns the number of results that the policy has dropped since the last call. A connection that it closed
+    /// counts as one.
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
 
-    /// A result of a subscription.
+    /// Appends a result of a subscription, and applies the policy at a limit.
     pub(super) fn push_event(&mut self, bounds: BacklogBounds, operation: u32, payload: Payload) {
         self.shed(bounds);
         if self.overflown {
@@ -207,7 +208,7 @@ impl Backlog {
         while !self.share.take(size) {
             match (bounds.policy, self.oldest_event()) {
                 (OverflowPolicy::Disconnect, _) => return self.overflow(),
-                // Others have it all: the next event tells that this one was lost.
+                // Other connections hold all the memory: the next event announces that this one was lost.
                 (_, None) => return self.record_dropped(operation, &payload),
                 (_, Some(at)) => self.drop_at(at),
             }
@@ -220,16 +221,16 @@ impl Backlog {
         self.waiting.push_back(QueuedDelivery { delivery, is_event: true });
     }
 
-    /// Calls `wake` from now on, on any thread, when [`Backlog::shed`] is to be called.
+    /// Sets a callback that is called, on any thread, when [`Backlog::shed`] must be called.
     pub(super) fn on_shed(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.share.on_shed(wake);
     }
 
-    /// Makes room for other connections if this one holds the most.
+    /// Drops events to make room for other connections if this one holds the most.
     pub(super) fn shed(&mut self, bounds: BacklogBounds) {
         let mut to_shed = self.share.take_to_shed();
         while to_shed > 0 && !self.overflown {
-            // The events that waited at the time of the request may have removed.
+            // The events that waited at the time of the request may be gone.
             let Some(at) = self.oldest_event() else { return };
             if bounds.policy == OverflowPolicy::Disconnect {
                 return self.overflow();
@@ -240,8 +241,8 @@ impl Backlog {
         }
     }
 
-    /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would
-    /// go on behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
+    /// Appends the position of an operation. A position is skipped if an event or an unannounced loss of the operation
+    /// waits, since the client would resume behind it, and if another position waits, so that at most one does.
     pub(super) fn push_position(&mut self, operation: u32, cursor: Bytes) {
         if !self.overflown && !self.has_news_of(operation) {
             let tally = OperationTally { has_position: true, ..OperationTally::default() };
@@ -251,14 +252,13 @@ impl Backlog {
         }
     }
 
-    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are unannounced is
-    /// nothing to it.
+    /// True if an event, a position or an unannounced loss of the operation waits.
     pub(super) fn has_news_of(&self, operation: u32) -> bool {
         self.tallies.contains_key(&operation)
     }
 
-    /// Which bound one more event of `size` bytes breaks. A single event that is over the bound alone waits
-    /// nevertheless, since a subscriber who cannot have it would never have anything.
+    /// Returns the limit that one more event of `size` bytes exceeds. A single event that exceeds the limit alone is
+    /// accepted, since its subscriber would never get it otherwise.
     fn exceeded_bound(&self, bounds: BacklogBounds, operation: u32, size: usize) -> Option<Bound> {
         if self.tallies.get(&operation).is_some_and(|it| it.waiting >= bounds.events) {
             return Some(Bound::Events);
@@ -266,19 +266,20 @@ impl Backlog {
         (self.bytes > 0 && self.bytes + size > bounds.bytes).then_some(Bound::Bytes)
     }
 
-    /// True if no bound is reached that another event of the operation would break.
+    /// True if one more event of the operation exceeds no limit that is reached already.
     pub(super) fn accepts_event(&self, bounds: BacklogBounds, operation: u32) -> bool {
         let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
         waiting < bounds.events && self.bytes < bounds.bytes
     }
 
-    /// May an operation be given more of what it missed? Not beyond half of what may wait: more is on its way.
+    /// True if the operation may get more of the events that it missed: up to half of each limit, since live events are
+    /// on their way.
     pub(super) fn has_room(&self, bounds: BacklogBounds, operation: u32) -> bool {
         let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
         2 * waiting < bounds.events && 2 * self.bytes < bounds.bytes
     }
 
-    /// The connection is given up, and what waits with it.
+    /// Gives up the connection and drops its backlog.
     pub(super) fn overflow(&mut self) {
         self.dropped += 1;
         self.overflown = true;
@@ -287,14 +288,14 @@ impl Backlog {
         self.share.give_back(std::mem::take(&mut self.bytes));
     }
 
-    /// An event does not even wait.
+    /// Drops an event that cannot wait, and records it as lost.
     fn record_dropped(&mut self, operation: u32, payload: &Payload) {
         self.dropped += 1;
         let missed = &mut self.tallies.entry(operation).or_default().missed;
         *missed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
     }
 
-    /// The operation has lost something that never came here. Its next event tells.
+    /// Records events of the operation that were lost elsewhere. The next event announces them.
     pub(super) fn record_loss(&mut self, operation: u32, lost: Missed) {
         if !self.overflown {
             let missed = &mut self.tallies.entry(operation).or_default().missed;
@@ -302,7 +303,7 @@ impl Backlog {
         }
     }
 
-    /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
+    /// Appends the end of an operation. No delivery follows that could announce losses, so they are forgotten.
     pub(super) fn push_end(&mut self, end: Delivery) {
         self.clear_missed(end.operation());
         if !self.overflown {
@@ -310,7 +311,7 @@ impl Backlog {
         }
     }
 
-    /// Drops what waits for an operation that its client has completed: nothing of it is sent any more.
+    /// Drops the deliveries of an operation that its client has completed.
     pub(super) fn drop_deliveries_of(&mut self, operation: u32) {
         let is_of = |delivery: &Delivery| delivery.operation() == operation;
         if self.waiting.iter().any(|it| is_of(&it.delivery)) {
@@ -322,7 +323,7 @@ impl Backlog {
         self.tallies.remove(&operation);
     }
 
-    /// Nobody has to be told any more what the operation missed.
+    /// Forgets the unannounced losses of the operation.
     pub(super) fn clear_missed(&mut self, operation: u32) {
         if let Some(tally) = self.tallies.get_mut(&operation) {
             tally.missed = Missed::default();
@@ -330,7 +331,7 @@ impl Backlog {
         self.remove_empty_tally(operation);
     }
 
-    /// Counts out what has been taken from the queue.
+    /// Counts a delivery out that was removed from the queue.
     fn count_out(&mut self, removed: &QueuedDelivery) {
         if let QueuedDelivery {
             delivery: Delivery::Next { operation, payload, .. },
@@ -351,7 +352,7 @@ impl Backlog {
             self.remove_empty_tally(*operation);
         }
         if self.waiting.is_empty() && self.waiting.capacity() > WAITING_KEPT {
-            // An idle connection gives back what a burst needed.
+            // An idle connection frees the memory of a burst.
             self.waiting = VecDeque::new();
         }
     }
@@ -374,12 +375,12 @@ impl Backlog {
         })
     }
 
-    /// Drops one event; the next one of that operation tells.
+    /// Drops one event. The next event of its operation announces the loss.
     fn drop_at(&mut self, at: usize) {
         let Some(removed) = self.waiting.remove(at) else { return };
         let Delivery::Next { operation, payload, missed } = &removed.delivery else { return };
         self.dropped += 1;
-        // What the dropped event would have announced is unannounced as well.
+        // Losses that the dropped event would have announced must be announced as well.
         let unannounced = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
         let later = self.waiting.iter_mut().skip(at).find_map(|it| match &mut it.delivery {
             Delivery::Next { operation: other, missed, .. } if other == operation => Some(missed),
@@ -392,7 +393,7 @@ impl Backlog {
     }
 }
 
-/// What is full.
+/// A limit of the backlog.
 #[derive(Clone, Copy)]
 enum Bound {
     /// `subscriptions.queue_events`, of one operation.

@@ -1,13 +1,13 @@
-//! The client behind a connection, as its operations see it.
+//! The context of a connection's client, which its operations are prepared with.
 
 use http::HeaderMap;
 
 use crate::authentication::Identity;
 
-/// The headers and the identity that the operations of a connection are prepared with.
+/// The headers and the identity of a connection's client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientContext {
-    /// The headers of the handshake, and those that `connection_init` replaces where that is allowed.
+    /// The headers of the handshake, replaced by those of `connection_init` where that is allowed.
     pub(crate) headers: HeaderMap,
     /// The identity of the latest token.
     pub(crate) identity: Identity,

@@ -1,4 +1,4 @@
-//! The operations in progress on one connection: started beside it, ended with it.
+//! The operations in progress on one connection of HTTP: started beside the connection, ended with it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::operation::{self, Ready};
 use crate::renewal;
 use crate::router::Router;
 
-/// See the module. Clones share one list.
+/// The operations of one connection and what they need to run. Clones share one list.
 #[derive(Clone)]
 pub(crate) struct ConnectionOperations {
     router: Arc<Router>,
@@ -32,20 +32,20 @@ pub(crate) struct ConnectionOperations {
     kept: Arc<KeptTotal>,
 }
 
-/// The operations in progress on one connection, on whatever thread. Clones share one list.
+/// A list of operations in progress, usable on any thread. Clones share one list.
 #[derive(Clone, Default)]
 pub(crate) struct OperationList(Arc<Mutex<HashMap<u32, ListedOperation>>>);
 
 enum ListedOperation {
-    /// Being prepared, joined to its group, or (queries) executed.
+    /// The task that prepares the operation, joins its group, or executes it (queries).
     Task(AbortHandle),
-    /// Dropping it unsubscribes. The hub hears of it through a queue, so nothing comes back into this list
-    /// while it is borrowed.
+    /// A live subscription, which unsubscribes when dropped. The hub is notified through a queue, so nothing calls back
+    /// into this list while it is locked.
     #[expect(dead_code, reason = "held for its drop")]
     Subscription(LiveSubscription, Open, Option<AbortOnDrop>),
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when its owner is dropped.
 #[derive(Debug)]
 pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
@@ -56,7 +56,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl ConnectionOperations {
-    /// An empty list for connection number `connection`. Its subscriptions count in `kept`.
+    /// Makes an empty list for the connection with that number. Its subscriptions count in `kept`.
     pub(crate) fn new(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
@@ -65,7 +65,7 @@ impl ConnectionOperations {
         (client, kept): (ClientKey, Arc<KeptTotal>),
     ) -> Self {
         let account = response_account(router, client);
-        // One operation, so the connection is never held.
+        // There is only one operation, so the connection is never held.
         let work = ClientWork::new(account, Box::new(|| {}));
         Self::with_list(
             router,
@@ -76,7 +76,7 @@ impl ConnectionOperations {
         )
     }
 
-    /// A handle for more operations of an existing list.
+    /// Makes a handle that starts operations in an existing list.
     pub(crate) fn with_list(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
@@ -96,7 +96,7 @@ impl ConnectionOperations {
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
         let guard = PanicGuard { operations: self.clone(), number };
-        // The task does not run before this function has returned: both live on one thread.
+        // The task does not run before this function has returned: both run on one thread.
         let task = tokio::task::spawn_local(async move {
             let _guard = guard;
             task.await;
@@ -108,7 +108,7 @@ impl ConnectionOperations {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
-        // The connection is about to be closed: it reads nothing.
+        // Without a permit the connection is about to be closed, since its client reads nothing.
         let Some(_permit) = started.permit().await else { return };
         match operation::run(&self.router, ready, None).await {
             Ok(payload) => {
@@ -131,7 +131,7 @@ impl ConnectionOperations {
                 let open = self.router.metrics.subscription(self.transport);
                 let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
-                // Without an entry the client has gone, or the end has come already: the subscription with it.
+                // Without an entry the client has gone, or the operation has ended: the subscription is dropped.
                 if let Some(entry) = operations.get_mut(&number) {
                     *entry = ListedOperation::Subscription(subscribed, open, expiry);
                 }
@@ -140,7 +140,8 @@ impl ConnectionOperations {
         }
     }
 
-    /// Ends a subscription with the token that it began with.
+    /// Starts a task that ends a subscription when the token expires that it was started with. Anonymous clients need
+    /// none.
     fn end_on_expiry(&self, number: u32, identity: Identity) -> Option<AbortOnDrop> {
         if identity.is_anonymous() {
             return None;
@@ -149,7 +150,7 @@ impl ConnectionOperations {
         let task = tokio::task::spawn_local(async move {
             identity.expiry().await;
             this.router.metrics.unauthenticated(EXPIRED);
-            // The last thing it does: what is forgotten aborts it.
+            // Removal aborts this task, so it comes last.
             this.outlet
                 .push_end(Delivery::Failed { operation: number, errors: vec![expired_error()] });
             this.remove(number);
@@ -162,35 +163,35 @@ impl ConnectionOperations {
         self.outlet.push_end(Delivery::Failed { operation: number, errors });
     }
 
-    /// The operation is over; nothing is stopped that has ended by itself.
+    /// Removes an operation that has ended by itself.
     pub(crate) fn remove(&self, number: u32) {
         self.operations.remove(number);
     }
 
-    /// The connection is over.
+    /// Stops all operations at the end of the connection.
     pub(crate) fn stop_all(&self) {
         self.operations.stop_all();
     }
 
-    /// The work that the connection has caused.
+    /// Returns the record of the connection's operations and unread responses.
     pub(crate) fn work(&self) -> &Arc<ClientWork> {
         &self.work
     }
 }
 
 impl OperationList {
-    /// An operation is in the hands of a task.
+    /// Adds an operation that a task runs.
     pub(super) fn insert(&self, number: u32, task: AbortHandle) {
         self.lock().insert(number, ListedOperation::Task(task));
     }
 
-    /// The operation is over; nothing is stopped that has ended by itself.
+    /// Removes an operation that has ended by itself.
     pub(crate) fn remove(&self, number: u32) {
         let over = self.lock().remove(&number);
         drop(over);
     }
 
-    /// The client wants no more of it.
+    /// Stops an operation that the client has completed.
     pub(crate) fn stop(&self, number: u32) {
         let stopped = self.lock().remove(&number);
         if let Some(ListedOperation::Task(task)) = stopped {
@@ -198,13 +199,13 @@ impl OperationList {
         }
     }
 
-    /// Is none in progress?
+    /// True if no operation is in progress.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// The connection is over.
+    /// Stops all operations at the end of the connection.
     pub(crate) fn stop_all(&self) {
         let stopped = std::mem::take(&mut *self.lock());
         for operation in stopped.into_values() {
@@ -214,7 +215,7 @@ impl OperationList {
         }
     }
 
-    /// Nothing runs user code under this lock, so a poisoned one holds a sound list.
+    /// Locks the list. No code of the application runs under this lock, so a poisoned lock holds a valid list.
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, ListedOperation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,7 +226,7 @@ pub(super) fn response_account(router: &Router, client: ClientKey) -> Arc<ByteAc
     router.response_bytes.open(client, router.config.http.response_queue_bytes)
 }
 
-/// A live subscription and what it keeps.
+/// A live subscription with the memory that is counted for it.
 pub(super) struct LiveSubscription {
     pub(super) subscription: Subscription,
     pub(super) kept: KeptOperation,
@@ -233,7 +234,7 @@ pub(super) struct LiveSubscription {
     pub(super) share: Option<KeptShare>,
 }
 
-/// The bytes of the text and the variables that a live subscription keeps.
+/// Returns the bytes of text and variables that a live subscription keeps.
 fn kept_bytes(ready: &Ready) -> usize {
     let values = ready.variables.values.iter().flatten();
     ready.prepared.query.len()
@@ -241,10 +242,10 @@ fn kept_bytes(ready: &Ready) -> usize {
         + values.map(|value| value.len()).sum::<usize>()
 }
 
-/// Joins the group of a prepared subscription. `held`: what the live subscriptions of the connection keep already.
+/// Joins the group of a prepared subscription. `held` is what the live subscriptions of the connection keep already.
 ///
 /// # Errors
-/// As [`hub::Hub::subscribe`], and where the operation's root field has no source here.
+/// Those of [`hub::Hub::subscribe`], and if the operation's root field has no source in this graph.
 pub(super) async fn subscribe(
     router: &Router,
     ready: Ready,
@@ -259,8 +260,9 @@ pub(super) async fn subscribe(
     subscribed.map(|(subscription, share)| LiveSubscription { subscription, kept, share })
 }
 
-/// The key under which a client's groups count together. Without an identity that is a key of the connection, since
-/// many clients may have the address of one proxy. All streams of one connection of HTTP/2 are one client.
+/// Returns the key under which the groups of a client count together: its identity or, if it is anonymous, the
+/// connection, since many clients may share the address of one proxy. All streams of an HTTP/2 connection are one
+/// client.
 fn group_share_key(
     identity: &Identity,
     outlet: &Arc<dyn hub::Outlet>,
@@ -271,7 +273,7 @@ fn group_share_key(
         ExistingAmounts::Total(connection) => {
             ClientKey::of_identity(&connection.id().to_ne_bytes())
         }
-        // The outlet of a reactor lives as long as the process.
+        // The outlet of a reactor lives as long as the process, so its address is unique.
         ExistingAmounts::Amounts(_) => {
             let outlet = Arc::as_ptr(outlet).addr() as u64;
             let connection = [outlet, member.connection].map(u64::to_ne_bytes);
@@ -318,7 +320,7 @@ async fn join_group(
     }
 }
 
-/// Tells the client of an operation whose task broke off by a defect: it would wait for ever.
+/// Reports an operation that panicked to its client, which would wait for ever otherwise.
 struct PanicGuard {
     operations: ConnectionOperations,
     number: u32,

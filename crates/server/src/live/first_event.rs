@@ -1,4 +1,4 @@
-//! `?once`: the first event of a subscription as a plain answer, for scripts and health checks.
+//! The URL parameter `once`: the first event of a subscription as a plain response, for scripts and health checks.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use crate::operation::Ready;
 use crate::refusal;
 use crate::router::Router;
 
-/// The one operation.
+/// The number of the only operation.
 const OPERATION: u32 = 0;
 
-/// Does the URL ask for the first event alone? `once` and `once=true` do, `once=false` does not.
+/// True if the URL asks for the first event alone: `once` and `once=true` do, `once=false` does not.
 pub(crate) fn is_wanted(uri: &Uri) -> bool {
     let query = uri.query().unwrap_or_default().as_bytes();
     let mut parameters = url::form_urlencoded::parse(query);
     parameters.any(|(name, value)| name == "once" && value != "false")
 }
 
-/// Waits for the first event, but no longer than an operation may take (`limits.time`), and not when the router goes
-/// down.
+/// Responds with the first event of a prepared subscription, or with an error after the time limit of an operation
+/// (`limits.time`) or when the router shuts down.
 pub(crate) async fn answer(
     router: &Arc<Router>,
     ready: Ready,
@@ -53,7 +53,7 @@ pub(crate) async fn answer(
                 answer::payload(payload.with_missed(missed), media)
             }
             Delivery::Failed { errors, .. } => answer::request_errors(&errors, media, false),
-            // The source has nothing to tell.
+            // The source ended without an event.
             Delivery::Complete { .. } | Delivery::Position { .. } => {
                 answer::with_type(StatusCode::OK, media.content_type(), r#"{"data":null}"#.into())
             }
@@ -74,14 +74,14 @@ pub(crate) async fn answer(
 enum FirstDelivery {
     Event(Delivery),
     Overflown,
-    /// Nobody waits for it any more.
+    /// The router shuts down.
     ShutDown,
 }
 
 async fn first_delivery(outlet: &ConnectionOutlet) -> FirstDelivery {
     loop {
         match outlet.next_delivery() {
-            // Where it is means nothing to somebody who waits for an event.
+            // A position is no event.
             NextDelivery::Delivery(Delivery::Position { .. }) => {}
             NextDelivery::Delivery(delivery) => return FirstDelivery::Event(delivery),
             NextDelivery::Overflown => return FirstDelivery::Overflown,
@@ -90,7 +90,8 @@ async fn first_delivery(outlet: &ConnectionOutlet) -> FirstDelivery {
     }
 }
 
-/// A client that goes away while it waits drops the future, and the subscription with it.
+/// Operations that stop when dropped: a client that disconnects while it waits drops the future and with it the
+/// subscription.
 struct StopOnDrop(ConnectionOperations);
 
 impl Drop for StopOnDrop {

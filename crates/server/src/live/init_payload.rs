@@ -1,5 +1,5 @@
 //! The payload of `connection_init`, read in one place: the token, and the headers that browsers cannot send with the
-//! handshake. The header that carries tokens is never copied from here: it is set from the token that was verified.
+//! handshake. The header that carries tokens is never copied from the payload: it is set from the verified token.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::authentication::{PresentedToken, Refusal, TokenSource, after_prefix};
 
 const NO_TOKEN: Refusal = Refusal::Unreadable(Cow::Borrowed(
-    "the member of connection_init that should have a token has none",
+    "the member of connection_init that should contain a token contains none",
 ));
 
 /// The content of a payload.
@@ -46,7 +46,9 @@ pub(super) fn read_init_payload(
         let Some(value) = header_member(&document, root, name) else { continue };
         let value = document.as_str(value).and_then(|text| HeaderValue::from_str(&text).ok());
         let Some(mut value) = value else {
-            return Err(format!("`{name}` in the payload of connection_init is no header value"));
+            return Err(format!(
+                "`{name}` in the payload of connection_init is not a valid header value"
+            ));
         };
         value.set_sensitive(true);
         headers.insert(name, value);
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_named_without_its_value() {
+    fn an_invalid_header_is_named_without_its_value() {
         for payload in [r#"{"authorization":7}"#, r#"{"authorization":"secret\r\nx: y"}"#] {
             let reason = authorization(payload).unwrap_err();
             assert!(reason.contains("`authorization`") && !reason.contains("secret"), "{reason}");

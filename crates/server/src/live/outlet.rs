@@ -1,5 +1,5 @@
-//! The outlet of one connection by itself: what the hub has for its subscriptions, and how whoever writes the
-//! connection hears of it, a task of its own or a reactor.
+//! The outlet of a single connection: deliveries of the hub for its subscriptions, and the signal that wakes the writer
+//! of the connection, which is a task of its own (HTTP/2) or a reactor (streams shared by many requests).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,22 +15,22 @@ pub(crate) use super::backlog::{Delivery, NextDelivery};
 use super::queue_total::QueueTotal;
 use crate::config::Subscriptions;
 
-/// See the module.
+/// The outlet of one connection, see the module.
 #[derive(Debug)]
 pub(crate) struct ConnectionOutlet {
     bounds: BacklogBounds,
     queue: Mutex<Queue>,
-    /// Wakes whoever writes the connection.
+    /// The signal that wakes the writer of the connection.
     pub(crate) output_ready: Arc<OutputReady>,
 }
 
-/// How the writer of a connection hears that there is something to write.
+/// The signal that a connection has output.
 #[derive(Default)]
 pub(crate) struct OutputReady {
     task: Notify,
-    /// Once there is one, no task waits.
+    /// The callback of a writer that is not a task. Once it is set, no task waits.
     callback: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// It was called, and has not looked since: once is enough.
+    /// True if the callback was called and the writer has not looked since.
     is_called: AtomicBool,
 }
 
@@ -43,19 +43,19 @@ impl std::fmt::Debug for OutputReady {
 }
 
 impl OutputReady {
-    /// Until there is something that was not there at the last call.
+    /// Waits until there is output that was not there at the last call.
     pub(crate) async fn notified(&self) {
         self.task.notified().await;
     }
 
-    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`OutputReady::acknowledge`]. What came
-    /// before is for the caller to look for, after this.
+    /// Sets a callback that is called, on any thread, when there is output: once until [`OutputReady::acknowledge`].
+    /// The caller must look for earlier output after this call.
     pub(crate) fn set_callback(&self, callback: Box<dyn Fn() + Send + Sync>) {
         let is_first = self.callback.set(callback).is_ok();
         debug_assert!(is_first, "a connection has one writer");
     }
 
-    /// Somebody is about to look.
+    /// Allows the next call of the callback. The writer calls this before it looks for output.
     pub(crate) fn acknowledge(&self) {
         self.is_called.store(false, Ordering::Release);
     }
@@ -69,28 +69,28 @@ impl OutputReady {
     }
 }
 
-/// The longest time for which a full queue is taken to be the fault of a writer that has not run, rather than of its
-/// client. A writer that has not looked for longer is stuck, and must not hold up the other members of its groups.
+/// The longest time for which a full queue is attributed to a writer that has not run rather than to its client. A
+/// writer that has not looked for longer is stuck, and must not delay the other members of its groups.
 const UNSEEN_MAX: Duration = Duration::from_secs(10);
 
-/// The longest time in which a writer that found its socket full looks again when more is queued, unless it gets no
-/// CPU.
+/// The longest time in which a writer that found its socket full looks again after more is queued, unless it gets no
+/// CPU time.
 const WAKE_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Queue {
     members: HashMap<GroupId, Vec<Member>>,
     backlog: Backlog,
-    /// When the oldest event was queued that the writer has not seen: it has not run since. `None`: it has seen all.
+    /// The time at which the oldest event was queued that the writer has not seen; `None` if it has seen all.
     unseen_since: Option<Instant>,
-    /// When the writer looked last, it left something in the queue: its socket was full.
+    /// True if the writer left something in the queue when it looked last: its socket was full.
     is_blocked: bool,
 }
 
 impl Queue {
-    /// True unless the bounds would drop an event of `group` only because the writer has not run yet.
+    /// True unless the limits would drop an event of `group` only because the writer has not run yet.
     fn accepts_result(&self, bounds: BacklogBounds, group: GroupId, now: Instant) -> bool {
-        // Without the first bound a client that reads slowly would hold up its group each time its writer is woken.
+        // Without the lower limit a slow client would delay its group each time its writer is woken.
         let least = if self.is_blocked { WAKE_MAX } else { Duration::ZERO };
         let is_starved = |since| (least..UNSEEN_MAX).contains(&now.duration_since(since));
         let members = self.members.get(&group).map(Vec::as_slice).unwrap_or_default();
@@ -100,7 +100,7 @@ impl Queue {
 }
 
 impl ConnectionOutlet {
-    /// An empty one.
+    /// Makes an empty outlet.
     pub(crate) fn new(settings: &Subscriptions, total: &Arc<QueueTotal>) -> Self {
         let backlog = Backlog::new(Arc::clone(total));
         let queue =
@@ -111,30 +111,30 @@ impl ConnectionOutlet {
         Self { bounds: BacklogBounds::new(settings), queue: Mutex::new(queue), output_ready }
     }
 
-    /// The answer of a query or mutation. An end follows.
+    /// Queues the response of a query or mutation. The caller queues the end of the operation next.
     pub(crate) fn push_response(&self, operation: u32, payload: Payload) {
         self.lock().backlog.push_response(operation, payload);
         self.output_ready.notify_one();
     }
 
-    /// The end of an operation.
+    /// Queues the end of an operation.
     pub(crate) fn push_end(&self, end: Delivery) {
         self.lock().backlog.push_end(end);
         self.output_ready.notify_one();
     }
 
-    /// Drops what waits for an operation that its client has completed.
+    /// Drops the deliveries of an operation that its client has completed.
     pub(crate) fn drop_deliveries_of(&self, operation: u32) {
         self.lock().backlog.drop_deliveries_of(operation);
     }
 
-    /// Drops everything that waits: the connection is to be closed.
+    /// Drops all deliveries: the connection is to be closed.
     pub(crate) fn overflow(&self) {
         self.lock().backlog.overflow();
         self.output_ready.notify_one();
     }
 
-    /// The oldest delivery.
+    /// Removes and returns the oldest delivery.
     pub(crate) fn next_delivery(&self) -> NextDelivery {
         let mut queue = self.lock();
         (queue.unseen_since, queue.is_blocked) = (None, false);
@@ -142,7 +142,7 @@ impl ConnectionOutlet {
         queue.backlog.pop()
     }
 
-    /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
+    /// True if a limit was reached and the policy is to disconnect. This is known also while nothing can be taken
     /// because the socket is full.
     pub(crate) fn is_overflown(&self) -> bool {
         let mut queue = self.lock();
@@ -151,12 +151,13 @@ impl ConnectionOutlet {
         queue.backlog.is_overflown()
     }
 
-    /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
+    /// Returns the number of results that the policy has dropped since the last call. A connection that it closed
+    /// counts as one.
     pub(crate) fn take_dropped(&self) -> u64 {
         self.lock().backlog.take_dropped()
     }
 
-    /// Nothing runs user code under this lock, so a poisoned one holds a sound queue.
+    /// Locks the queue. No code of the application runs under this lock, so a poisoned lock holds a valid queue.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +166,7 @@ impl ConnectionOutlet {
 impl Outlet for ConnectionOutlet {
     fn accepts_result(&self, group: GroupId) -> bool {
         let queue = self.lock();
-        // Nearly always the writer has seen everything, and then no clock is read.
+        // The writer has nearly always seen everything, and then no clock is read.
         queue.unseen_since.is_none() || queue.accepts_result(self.bounds, group, Instant::now())
     }
 
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_the_clients_fault_only_once_the_writer_has_seen_it() {
+    fn the_policy_applies_to_a_full_queue_only_once_the_writer_has_seen_it() {
         for policy in [OverflowPolicy::Disconnect, OverflowPolicy::DropOldest] {
             let outlet = outlet(policy, 100, 2);
             let (group, other) = (GroupId(1), GroupId(2));
@@ -257,13 +258,13 @@ mod tests {
                 outlet.lock().accepts_result(outlet.bounds, group, now + time)
             };
             assert!(accepts_after(&outlet, UNSEEN_MAX), "it is stuck");
-            // Its socket is full: it looks and takes nothing.
+            // The socket is full: the writer looks and takes nothing.
             assert!(!outlet.is_overflown());
             assert!(outlet.accepts_result(group), "from now on the policy decides");
             outlet.lock().unseen_since = Some(now);
             assert!(accepts_after(&outlet, WAKE_MAX / 2), "the writer is about to look again");
             assert!(!accepts_after(&outlet, WAKE_MAX), "it does not run");
-            // It takes something, and then does not run again.
+            // The writer takes some deliveries, and then does not run again.
             assert_eq!(all(&outlet).len(), 2);
             outlet.send(deliver(group, "3"));
             outlet.send(deliver(group, "4"));
@@ -296,10 +297,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_writes_beside_a_task_is_told_once_until_it_looks() {
+    fn the_callback_is_called_once_until_the_writer_looks() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1 << 20, 16);
-        let told = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&told);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&calls);
         event(&outlet, 1, payload("1"));
         outlet
             .output_ready
@@ -307,11 +308,11 @@ mod tests {
         let end = || outlet.push_end(Delivery::Complete { operation: 1 });
         end();
         end();
-        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
         outlet.output_ready.acknowledge();
         assert_eq!(all(&outlet), [(1, "1", 0)]);
         end();
-        assert_eq!(told.load(Ordering::Relaxed), 2);
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
     }
 
     fn all(outlet: &ConnectionOutlet) -> Vec<(u32, &'static str, u64)> {
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_merged_gets_what_the_other_group_gets_and_leaves_from_there() {
+    fn members_of_a_merged_group_get_the_results_of_the_other_group_and_leave_it() {
         let outlet = outlet(OverflowPolicy::Disconnect, 100, 10);
         let member = |operation| Member { connection: 0, operation };
         let (from, into) = (GroupId(1), GroupId(2));
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn disconnect_gives_up_at_the_bound() {
+    fn the_policy_disconnect_gives_up_at_the_limit() {
         let outlet = outlet(OverflowPolicy::Disconnect, 100, 2);
         for text in ["1", "2", "3"] {
             event(&outlet, 0, payload(text));
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_oldest_keeps_the_newest_and_says_how_many_were_lost() {
+    fn the_policy_drop_oldest_keeps_the_newest_and_announces_the_losses() {
         let outlet = outlet(OverflowPolicy::DropOldest, 100, 2);
         for text in ["1", "2", "3", "4"] {
             event(&outlet, 0, payload(text));
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_result_hands_on_what_it_announced() {
+    fn a_dropped_result_passes_its_announcement_on() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
         let announced = Missed { lost: 2, gap: true };
         let first =
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_waits_in_its_turn_and_once_and_never_hides_what_is_owed() {
+    fn a_position_waits_in_its_turn_and_once_and_never_hides_a_loss() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
         let group = GroupId(1);
         for operation in [7, 8] {
@@ -410,7 +411,7 @@ mod tests {
         let position = |operation, cursor: &'static str| {
             NextDelivery::Delivery(Delivery::Position { operation, cursor: cursor.into() })
         };
-        // A second one does not wait behind the first.
+        // A second position does not wait behind the first.
         tell("a");
         tell("b");
         outlet.send(deliver(group, "1"));
@@ -418,7 +419,7 @@ mod tests {
             [outlet.next_delivery(), outlet.next_delivery()],
             [position(7, "a"), position(8, "a")]
         );
-        // Of the first operation nothing waits any more.
+        // Nothing of the first operation waits any more.
         let taken = outlet.next_delivery();
         assert!(matches!(taken, NextDelivery::Delivery(Delivery::Next { operation: 7, .. })));
         tell("c");
@@ -428,7 +429,7 @@ mod tests {
             [outlet.next_delivery(), outlet.next_delivery()],
             [position(7, "c"), NextDelivery::Nothing]
         );
-        // An event that is lost without another one behind it that would say so.
+        // An event is lost, and no later event announces it.
         let full =
             outlet_within(OverflowPolicy::DropOldest, 1000, 1, &Arc::new(QueueTotal::new(0)));
         event(&full, 7, payload("1"));
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_too() {
+    fn bytes_are_limited_too() {
         let outlet = outlet(OverflowPolicy::DropOldest, 2, 100);
         for text in ["1", "2", "3"] {
             event(&outlet, 0, payload(text));
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn latest_keeps_one_result_for_each_operation() {
+    fn the_policy_latest_keeps_one_result_for_each_operation() {
         let outlet = outlet(OverflowPolicy::Latest, 100, 10);
         for (operation, text) in [(0, "1"), (1, "2"), (0, "3"), (0, "4")] {
             event(&outlet, operation, payload(text));
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_over_the_bound_alone_waits_nevertheless() {
+    fn an_event_that_exceeds_the_limit_alone_is_accepted() {
         for policy in [OverflowPolicy::Disconnect, OverflowPolicy::DropOldest] {
             let outlet = outlet(policy, 3, 10);
             event(&outlet, 0, payload("a large one"));
@@ -479,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_queries_are_never_dropped_and_crowd_nobody_out() {
+    fn responses_of_queries_are_never_dropped_and_drop_no_events() {
         for policy in
             [OverflowPolicy::Disconnect, OverflowPolicy::DropOldest, OverflowPolicy::Latest]
         {
@@ -498,14 +499,14 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_of_all_connections_together_is_bounded() {
+    fn the_events_of_all_connections_together_are_limited() {
         let total = Arc::new(QueueTotal::new(3));
         let outlets: Vec<_> =
             (0..2).map(|_| outlet_within(OverflowPolicy::DropOldest, 100, 10, &total)).collect();
         for text in ["1", "2", "3"] {
             event(&outlets[0], 0, payload(text));
         }
-        // There is no room: the one that holds the most gives way, and itself when it wants more.
+        // There is no room: the connection that holds the most makes room, even if it is the one that wants more.
         event(&outlets[1], 0, payload("1"));
         event(&outlets[0], 0, payload("4"));
         assert_eq!(all(&outlets[0]), [(0, "3", 2), (0, "4", 0)]);
@@ -520,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_of_an_operation_that_has_ended() {
+    fn nothing_is_kept_of_an_operation_that_has_ended() {
         let outlet = outlet(OverflowPolicy::DropOldest, 100, 1);
         let (group, member) = (GroupId(1), Member { connection: 0, operation: 3 });
         outlet.send(OutletCommand::Join { group, member });

@@ -1,5 +1,5 @@
-//! One operation, one response body: server-sent events in distinct connections mode, or parts of a multipart response.
-//! By HTTP/1.1 the connection becomes the stream and leaves for a reactor; by HTTP/2 a task feeds the HTTP library.
+//! Streams of one operation as one response body: server-sent events in distinct connections mode, or parts of a
+//! multipart response. Over HTTP/1.1 a reactor takes the connection over; over HTTP/2 a task feeds the HTTP library.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use crate::metrics::{Open, Transport};
 use crate::operation::Ready;
 use crate::router::Router;
 
-/// Events handed to the HTTP library ahead of the socket; more wait in the outlet, where the
-/// configured bounds hold.
+/// The number of events passed to the HTTP library ahead of the socket; more wait in the outlet, to which the
+/// configured limits apply.
 const AHEAD: usize = 4;
 
-/// The one operation of a stream.
+/// The number of the only operation of a stream.
 const OPERATION: u32 = 0;
 
-/// Streams the results of `ready`, the operation of a request by that `version` of HTTP on a connection with these live
-/// subscriptions.
+/// Responds with a stream of the results of `ready`, the operation of a request over that `version` of HTTP. `client`
+/// is the client's key and the sum of the live subscriptions of its connection.
 pub(crate) fn answer(
     router: &Arc<Router>,
     ready: Ready,
@@ -66,13 +66,14 @@ pub(crate) fn answer(
     head(AnswerType::of(kind), AnswerBody::Stream(body))
 }
 
-/// The connection becomes the stream: nothing else is answered on it.
+/// Hands the connection to a reactor. It serves no other request.
 fn hand_over(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
     let streamed = |framing| LiveConnection::ResultStream(AcceptedStream { framing, kind, ready });
     hand_over_as(router, AnswerType::of(kind), version, streamed)
 }
 
-/// The head of an answer by HTTP/1.1 or 1.0 whose connection becomes what `connection` gives.
+/// Returns the head of a response over HTTP/1.1 or 1.0, after which a reactor takes the connection over. `connection`
+/// makes what the reactor gets.
 pub(super) fn hand_over_as(
     router: &Arc<Router>,
     media: AnswerType,
@@ -92,7 +93,7 @@ pub(super) fn hand_over_as(
     answer
 }
 
-/// Errors found before anything ran, as the protocol wants them: on an established stream.
+/// Responds with errors that occurred before execution, in the form of the protocol: on an established stream.
 pub(crate) fn failed(errors: &[GraphqlError]) -> Answer {
     let mut results = ResultStream::new(Kind::EventStream, None, Instant::now());
     results.fail(execute::request_error(errors).bytes);
@@ -103,14 +104,14 @@ pub(crate) fn failed(errors: &[GraphqlError]) -> Answer {
     head(AnswerType::EventStream, AnswerBody::Whole(body.into()))
 }
 
-/// The head of an answer that is a stream.
+/// Returns the head of a response with a stream as its body.
 pub(super) fn head(media: AnswerType, body: AnswerBody) -> Answer {
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
     let content_type = HeaderValue::from_static(media.content_type());
     headers.insert(http::header::CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // Tells proxies of the nginx family not to hold events back.
+    // Tells proxies of the nginx family not to buffer events.
     let unbuffered = HeaderValue::from_static("no");
     headers.insert(HeaderName::from_static("x-accel-buffering"), unbuffered);
     answer
@@ -129,7 +130,7 @@ async fn write_results(
     let mut is_given_up = false;
     let account = Arc::clone(operations.work().account());
     let mut evicted = pin!(account.evicted());
-    // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
+    // A piece for which the HTTP library has no room. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
         piece =
@@ -138,7 +139,7 @@ async fn write_results(
             operations.stop_all();
             results.fail(execute::request_error(&[too_slow()]).bytes);
             count_dropped(&router, outlet.take_dropped());
-            // Whether the client reads that or nothing any more: `http::patient` ends the wait.
+            // If the client does not read the error either, `http::patient` ends the wait.
             is_given_up = true;
             continue;
         }
@@ -162,7 +163,7 @@ async fn write_results(
                 }
                 _ => break,
             },
-            // Nothing that waits for it would be read.
+            // The client would not read an error either.
             () = evicted.as_mut() => break,
             () = outlet.output_ready.notified() => {}
             () = pieces.closed() => break,
@@ -171,7 +172,7 @@ async fn write_results(
             }
             () = &mut time_to_leave, if !shutting_down => {
                 shutting_down = true;
-                // Without the error `complete` would say that the source has nothing more to tell.
+                // Without the error, `complete` would mean that the source has ended.
                 results.fail(execute::request_error(&[shutting_down_error()]).bytes);
             }
         }

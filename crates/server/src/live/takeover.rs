@@ -1,4 +1,4 @@
-//! What a connection becomes when it leaves HTTP/1.1.
+//! The takeover of connections that leave HTTP/1.1, by a reactor.
 
 use std::sync::Arc;
 
@@ -14,37 +14,37 @@ use crate::http::takeover::Takeover;
 use crate::operation::Ready;
 use crate::router::Router;
 
-/// See the module.
+/// The protocol that a connection speaks after HTTP.
 #[derive(Debug)]
 pub(crate) enum LiveConnection {
     /// A WebSocket.
     WebSocket(AcceptedWebSocket),
-    /// A response body of results.
+    /// A response body with the results of one operation.
     ResultStream(AcceptedStream),
-    /// A response body of the results of many operations.
+    /// A response body with the results of many operations.
     SingleConnection(Framing, Box<sse_single_connection::OpenStream>),
 }
 
 /// A WebSocket after its handshake.
 #[derive(Debug)]
 pub(crate) struct AcceptedWebSocket {
-    /// Agreed on.
+    /// The protocol that client and router have agreed on.
     pub(super) negotiated: NegotiatedProtocol,
-    /// Who shook hands.
+    /// The headers and the identity of the handshake.
     pub(super) context: ClientContext,
 }
 
-/// A response body of results after its head.
+/// A response after its head; its body will be results.
 #[derive(Debug)]
 pub(crate) struct AcceptedStream {
     pub(super) framing: Framing,
     pub(super) kind: Kind,
-    /// Its one operation.
+    /// The only operation of the stream.
     pub(super) ready: Ready,
 }
 
 impl LiveConnection {
-    /// The body of the response after whose head the connection goes on as this.
+    /// Returns a response body that hands the connection to a reactor once the response's head is written.
     pub(super) fn into_body(self, router: &Arc<Router>) -> AnswerBody {
         let router = Arc::clone(router);
         let run = move |left| {

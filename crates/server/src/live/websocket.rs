@@ -24,8 +24,8 @@ use crate::http::answer::{self, Answer};
 use crate::http::cors;
 use crate::router::Router;
 
-/// Is a request meant as a WebSocket handshake, be it a bad one? Wishes for other protocols (curl asks
-/// for `h2c`) may be ignored (RFC 9110, section 7.8).
+/// True if a request is a WebSocket handshake, even a malformed one. Upgrades to other protocols (curl asks for `h2c`)
+/// may be ignored (RFC 9110, section 7.8).
 pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
     headers.contains_key(SEC_WEBSOCKET_KEY)
         || headers.contains_key(SEC_WEBSOCKET_VERSION)
@@ -35,15 +35,14 @@ pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
         })
 }
 
-/// Answers an upgrade request; on success the connection leaves HTTP.
+/// Responds to a WebSocket handshake. If it is accepted, the connection leaves HTTP.
 pub(crate) fn upgrade(
     router: &Arc<Router>,
     request: &Request<Incoming>,
     identity: Identity,
 ) -> Answer {
     if request.version() == Version::HTTP_2 {
-        let text =
-            "HTTP/2 is not negotiated for WebSocket connections here: open them by HTTP/1.1\n";
+        let text = "WebSocket connections are not available over HTTP/2: open them over HTTP/1.1\n";
         return answer::text(StatusCode::BAD_REQUEST, text);
     }
     if !cors::may_connect(&router.config.cors, request.headers()) {
@@ -54,7 +53,7 @@ pub(crate) fn upgrade(
         );
     }
     if !request.body().is_end_stream() {
-        // Its bytes would be taken for frames.
+        // The bytes of a body would be taken for frames.
         return answer::text(StatusCode::BAD_REQUEST, "a WebSocket handshake has no body\n");
     }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
@@ -92,7 +91,7 @@ pub(crate) fn upgrade(
     answer
 }
 
-/// What client and router have agreed on.
+/// The protocol that client and router have agreed on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NegotiatedProtocol {
     pub(super) subprotocol: Option<&'static str>,
@@ -100,10 +99,11 @@ pub(crate) struct NegotiatedProtocol {
 }
 
 impl NegotiatedProtocol {
-    /// The machine of a connection that begins.
+    /// Makes the protocol machine of a new connection.
     pub(crate) fn make_machine(self, router: &Router, now: Instant) -> Connection<Subprotocol> {
         let protocol = Subprotocol::new(Arc::clone(&router.protocol), self.subprotocol, now);
-        // As if it had been quiet for a while: those that come together are not pinged together.
+        // Starts as if the connection had been quiet for a while: clients that connect together are not pinged
+        // together.
         let interval = router.websocket.ping_interval.unwrap_or_default();
         let quiet_since = now.checked_sub(jitter::next_fraction(interval)).unwrap_or(now);
         let connection = Connection::server(Arc::clone(&router.websocket), protocol, quiet_since);
@@ -111,7 +111,7 @@ impl NegotiatedProtocol {
     }
 }
 
-/// Returns the operation of a `subscribe` message in the form that operations of all transports have.
+/// Converts the operation of a `subscribe` message to the form that all transports share.
 pub(super) fn operation_request(request: graphql_transport_ws::Request) -> OperationRequest {
     let graphql_transport_ws::Request { query, operation_name, variables, extensions } = request;
     OperationRequest {
@@ -122,7 +122,7 @@ pub(super) fn operation_request(request: graphql_transport_ws::Request) -> Opera
     }
 }
 
-/// Accepts a `connection_init`, unless its client is refused.
+/// Accepts a `connection_init`, or closes the connection if its client is refused.
 pub(super) fn finish_init(protocol: &mut Subprotocol, refusal: Option<&Refusal>) {
     match refusal {
         None => protocol.accept_init(None),

@@ -1,21 +1,21 @@
-//! The members of a group among the connections of one reactor: a sorted list in chunks. A broadcast goes through the
-//! connections in the order of their memory, a member takes twelve bytes and little more, and a join or leave takes the
-//! search for a chunk and a move within it.
+//! The members of a group among the connections of one reactor: a sorted list in chunks. A broadcast visits the
+//! connections in the order of their memory, a member takes little more than twelve bytes, and a join or leave costs
+//! the search for a chunk and a move within it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use hub::Member;
 
-/// GroupMembers per chunk: 1.5 KiB, which the allocator gives without waste.
+/// The members per chunk: 1.5 KiB, which the allocator provides without waste.
 const CHUNK_LENGTH: usize = 128;
 
-/// A chunk that has fewer looks for another to become one with, so that those who stay of many who went do not keep
-/// their memory.
+/// The length below which a chunk is merged with a neighbour, so that the few members that remain of many do not keep
+/// the memory of all.
 const CHUNK_LENGTH_MIN: usize = CHUNK_LENGTH / 4;
 
-/// A [`Member`], in four bytes less, and in the order of memory: connections with neighbouring places are neighbours,
-/// whoever had these places before.
+/// A [`Member`] in four bytes less and in the order of memory: connections in neighbouring places are neighbours,
+/// regardless of earlier users of these places.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct MemberKey {
     place: u32,
@@ -25,12 +25,12 @@ struct MemberKey {
 
 const _: () = assert!(size_of::<MemberKey>() == 12);
 
-/// See the module.
+/// The members of a group, see the module.
 #[derive(Default, Debug)]
 pub(super) struct GroupMembers {
-    /// Those below all of `rest`. Most groups have no others.
+    /// The members below all of `rest`. Most groups have no others.
     first: Vec<MemberKey>,
-    /// Chunks that are not empty, each under a bound: below none of its members, above all of the chunk before.
+    /// Non-empty chunks, each under a bound: not above any of its members, and above all members of the chunk before.
     rest: BTreeMap<MemberKey, Vec<MemberKey>>,
 }
 
@@ -39,12 +39,12 @@ impl GroupMembers {
         self.first.is_empty() && self.rest.is_empty()
     }
 
-    /// All, in the order of memory.
+    /// Returns all members in the order of memory.
     pub(super) fn iter(&self) -> impl Iterator<Item = Member> {
         self.first.iter().chain(self.rest.values().flatten()).map(|key| key.member())
     }
 
-    /// Adds a member, once.
+    /// Adds a member, unless it is there already.
     pub(super) fn insert(&mut self, member: Member) {
         self.insert_key(MemberKey::of_member(member));
     }
@@ -56,14 +56,16 @@ impl GroupMembers {
         };
         let Err(at) = chunk.binary_search(&key) else { return };
         if chunk.capacity() == 0 {
-            // A client with a group of its own stays its only member; by itself a list begins with room for four.
+            // A client with a group of its own stays its only member; a list that grows by itself begins with room for
+            // four.
             chunk.reserve_exact(1);
         }
         if chunk.len() < CHUNK_LENGTH {
             return chunk.insert(at, key);
         }
         if at == CHUNK_LENGTH {
-            // Who comes last has the highest place as a rule: a chunk is full then, and not half full.
+            // New connections usually have the highest place: then the full chunk stays full, instead of becoming two
+            // halves.
             self.rest.insert(key, vec![key]);
             return;
         }
@@ -77,7 +79,7 @@ impl GroupMembers {
         }
     }
 
-    /// Takes a member out. Whether it was there.
+    /// Removes a member. Returns true if it was there.
     pub(super) fn remove(&mut self, member: Member) -> bool {
         let key = MemberKey::of_member(member);
         let (bound, chunk) = match self.rest.range_mut(..=key).next_back() {
@@ -92,7 +94,7 @@ impl GroupMembers {
         true
     }
 
-    /// Joins a small chunk with one beside it where both are half a chunk, and forgets an empty one.
+    /// Merges a small chunk with a neighbour if both together fill half a chunk at most, and removes an empty one.
     fn shrink(&mut self, bound: Option<MemberKey>) {
         if let Some(bound) = bound {
             let before = self.rest.range(..bound).next_back().map(|(before, _)| *before);
@@ -106,7 +108,7 @@ impl GroupMembers {
         }
     }
 
-    /// Makes the chunk at `right` part of the one before it, at `left`. Whether there was room.
+    /// Merges the chunk at `right` into the one before it, at `left`. Returns true if there was room.
     fn join_chunks(&mut self, left: Option<MemberKey>, right: MemberKey) -> bool {
         let len = |chunk: Option<&Vec<MemberKey>>| chunk.map_or(0, Vec::len);
         let left_len = left.map_or(self.first.len(), |left| len(self.rest.get(&left)));
@@ -122,7 +124,7 @@ impl GroupMembers {
         true
     }
 
-    /// Takes in all of another list.
+    /// Adds all members of another list.
     pub(super) fn append(&mut self, mut other: Self) {
         if self.rest.len() < other.rest.len() {
             std::mem::swap(self, &mut other);
@@ -136,7 +138,7 @@ impl GroupMembers {
 impl MemberKey {
     fn of_member(member: Member) -> Self {
         let Member { connection, operation } = member;
-        // The halves of a token of the reactor.
+        // The two halves of a token of the reactor.
         let (generation, place) = ((connection >> 32) as u32, connection as u32);
         Self { place, generation, operation }
     }
@@ -160,7 +162,7 @@ mod tests {
         Member { connection: generation << 32 | place, operation }
     }
 
-    /// Every chunk is between its bounds, none is empty or too large.
+    /// Checks that every chunk is between its bounds, and that none is empty or too large.
     fn check(members: &GroupMembers) {
         let chunks = std::iter::once(&members.first).chain(members.rest.values());
         assert!(chunks.clone().all(|chunk| chunk.len() <= CHUNK_LENGTH && chunk.is_sorted()));
@@ -174,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_one_after_the_other_fills_chunks_and_who_goes_leaves_none() {
+    fn members_in_order_fill_chunks_and_removed_members_leave_none() {
         let mut members = GroupMembers::default();
         let all: Vec<Member> =
             (0..100 * CHUNK_LENGTH as u64).map(|place| member((7, place, 1))).collect();
         all.iter().for_each(|&it| members.insert(it));
         assert_eq!(members.rest.len(), 99);
         assert!(members.iter().eq(all.iter().copied()));
-        // All but one of a hundred go, from everywhere.
+        // Removes all but one of a hundred members, everywhere.
         for (number, it) in all.iter().enumerate() {
             assert!(number % 100 == 0 || (members.remove(*it) && !members.remove(*it)));
         }
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_memory_are_neighbours_whoever_was_there_before() {
+    fn members_are_ordered_by_place_and_not_by_generation() {
         let mut members = GroupMembers::default();
         for it in [(3, 1, 0), (0, 2, 5), (9, 0, 1), (0, 2, 4)] {
             members.insert(member(it));

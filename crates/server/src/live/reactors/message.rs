@@ -1,4 +1,4 @@
-//! Messages of other threads to a reactor, and the parts of a connection that is handed to one.
+//! Messages of other threads to a reactor, and the parts of a connection that a reactor takes over.
 
 use std::sync::Arc;
 

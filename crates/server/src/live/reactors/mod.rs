@@ -1,5 +1,5 @@
-//! Lasting connections on reactor threads, WebSockets and event streams: what clients say becomes operations on the
-//! cores, what the hub delivers goes to all members of a group in one go.
+//! Reactor threads that serve WebSockets and event streams: messages of clients become operations on the workers, and a
+//! delivery of the hub goes to all members of a group at once.
 
 mod client;
 mod client_machine;
@@ -30,12 +30,12 @@ use message::{Adoption, FirstOperation, Message};
 use outlet::ReactorOutlet;
 use subscription_server::SubscriptionServer;
 
-/// The reactor threads. Dropping it ends them, and every connection that they have.
+/// The reactor threads. Dropping it ends them with all their connections.
 pub(crate) struct Reactors {
     reactors: Vec<Reactor<SubscriptionServer>>,
 }
 
-/// The way to the reactors.
+/// The handles through which the router reaches the reactors.
 pub(crate) struct ReactorHandles {
     mailboxes: Vec<Arc<Mailbox<Message>>>,
     next: AtomicUsize,
@@ -48,10 +48,10 @@ impl std::fmt::Debug for Reactors {
 }
 
 impl Reactors {
-    /// Starts `count` threads. `stall_time_max`: how long a client may take nothing at all of what waits for it.
+    /// Starts `count` threads. `stall_time_max` is the time that a client may take nothing at all of its unsent bytes.
     ///
     /// # Errors
-    /// Where the system gives no thread or no epoll instance.
+    /// The system provides no thread or no poller.
     pub(crate) fn start(
         count: usize,
         stall_time_max: Duration,
@@ -68,14 +68,14 @@ impl Reactors {
         Ok((Self { reactors }, ReactorHandles { mailboxes, next: AtomicUsize::new(0) }))
     }
 
-    /// Tells them whom they serve. Before that they take no connection.
+    /// Passes the router to the reactors. They adopt connections only after this.
     pub(crate) fn begin(&self, router: &Arc<Router>) {
         for reactor in &self.reactors {
             reactor.mailbox().send(Message::Serve(Arc::clone(router)));
         }
     }
 
-    /// Asks the clients of a portion to leave, see [`crate::farewell`], and whoever comes later.
+    /// Closes the connections of a portion, see [`crate::farewell`], and each connection that is adopted later.
     pub(crate) fn shut_down(&self, portion: u32) {
         for reactor in &self.reactors {
             reactor.mailbox().send(Message::ShutDown { portion });
@@ -84,7 +84,7 @@ impl Reactors {
 }
 
 fn result_stream(router: &Router, framing: Framing, kind: Kind, now: Instant) -> ClientMachine {
-    // Those that got an event at one moment are not due at one.
+    // With jitter, so that streams that got an event at the same time do not have their heartbeats at the same time.
     let heartbeat = router.config.subscriptions.heartbeat;
     let heartbeat = Some(heartbeat - jitter::next_fraction(heartbeat));
     let results = ResultStream::new(kind, heartbeat, now);
@@ -92,17 +92,18 @@ fn result_stream(router: &Router, framing: Framing, kind: Kind, now: Instant) ->
 }
 
 impl ReactorHandles {
-    /// Hands over a connection that has left HTTP.
+    /// Hands a connection that has left HTTP to the next reactor.
     pub(crate) fn adopt(&self, router: &Router, leaving: LiveConnection, left: Left) {
         let Left { stream, early, permit } = left;
         let (socket, session, unread) = match stream.into_parts() {
             Ok(parts) => parts,
             Err(error) => {
-                tracing::error!(%error, "a socket cannot leave its runtime; please report this");
+                tracing::error!(%error, "a socket cannot be taken from its runtime, and its connection is closed; please report this");
                 return;
             }
         };
-        // Best effort: with it the bounds that are configured for slow clients act soon, and not after megabytes.
+        // Best effort. With a small buffer the configured limits for slow clients take effect soon, and not after
+        // megabytes.
         let kernel_queue = router.config.subscriptions.kernel_queue_bytes;
         let _ = SockRef::from(&socket).set_send_buffer_size(kernel_queue);
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Clients without sockets: everything of a connection but its descriptor, to see what a million of them cost.
+//! Clients without sockets: all of a connection but its descriptor, to measure the cost of a million of them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,11 +19,11 @@ use crate::metrics::Transport;
 use crate::router::Router;
 
 impl ReactorHandles {
-    /// Adds a WebSocket whose client greets, says one thing more when it is greeted, hears everything, and never speaks
-    /// again.
+    /// Adds a WebSocket without a socket. Its client sends `greeting`, then `said` when it is acknowledged, and nothing
+    /// more; it takes everything that is sent to it.
     ///
     /// # Errors
-    /// Where there is no room for one more connection.
+    /// The limit of connections is reached.
     pub(crate) fn adopt_nowhere(
         &self,
         router: &Arc<Router>,
@@ -50,14 +50,14 @@ impl ReactorHandles {
 }
 
 impl Reactors {
-    /// What has been sent to clients without sockets.
+    /// Returns the messages and bytes that were sent to clients without sockets.
     pub(crate) async fn sunk(&self) -> DiscardStats {
         let mut all = DiscardStats::default();
         for reactor in &self.reactors {
-            let (reply, answer) = oneshot::channel();
+            let (reply, response) = oneshot::channel();
             reactor.mailbox().send(Message::DiscardStats(reply));
-            // Without an answer the thread has ended.
-            let DiscardStats { messages, bytes } = answer.await.unwrap_or_default();
+            // Without a reply the thread has ended.
+            let DiscardStats { messages, bytes } = response.await.unwrap_or_default();
             all.messages += messages;
             all.bytes += bytes;
         }

@@ -1,7 +1,7 @@
 //! GraphQL over server-sent events, single connection mode: a client reserves a stream (PUT), opens it (GET), and
 //! starts (POST) and stops (DELETE) operations by requests of their own, whose results all come over that stream.
 //!
-//! These requests arrive on any core, and share the [`Stream`] with the reactor or the task that writes it.
+//! These requests arrive on any worker, and share the [`SharedStream`] with the reactor or the task that writes it.
 
 mod open_stream;
 mod stream;
@@ -41,13 +41,14 @@ pub(crate) use open_stream::OpenStream;
 use stream::{SharedStream, StreamRefusal};
 pub(crate) use stream_table::Streams;
 
-/// The interval at which streams that were not opened in time are swept: their operations run until then.
+/// The interval at which streams that were not opened in time are removed. Their operations run until then.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Events handed to the HTTP library ahead of the socket; more wait in the outlet, where the configured bounds hold.
+/// The number of events passed to the HTTP library ahead of the socket; more wait in the outlet, to which the
+/// configured limits apply.
 const AHEAD: usize = 4;
 
-/// The longest operation id in bytes, as on WebSockets: it goes out again with each event.
+/// The longest operation id in bytes, as on WebSockets: the id is sent with each event.
 const ID_BYTES_MAX: usize = 1024;
 
 /// The header with the token of a stream.
@@ -59,7 +60,7 @@ const TOKEN_PARAMETER: &str = "token";
 /// The prefix of the router's tokens. A URL may have a parameter `token` with another purpose.
 const TOKEN_PREFIX: &str = "stream-";
 
-/// The random bytes of a token, enough that no two are equal and none can be guessed.
+/// The number of random bytes in a token, enough that no two are equal and none can be guessed.
 const TOKEN_RANDOM_BYTES: usize = 16;
 
 /// Returns the token that a request carries.
@@ -100,7 +101,7 @@ pub(crate) async fn sweep(router: Arc<Router>) {
 pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
     let mut random = [0; TOKEN_RANDOM_BYTES];
     if let Err(error) = getrandom::fill(&mut random) {
-        tracing::error!(%error, "the system gives no random bytes: streams cannot be reserved");
+        tracing::error!(%error, "the system provides no random bytes, so streams cannot be reserved");
         return error_response(
             StatusCode::SERVICE_UNAVAILABLE,
             ErrorCode::Overloaded,
@@ -110,7 +111,7 @@ pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
     let mut token = TOKEN_PREFIX.to_owned();
     token.extend(random.iter().map(|byte| format!("{byte:02x}")));
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
-    // Operations come by requests of their own, so there is no connection to be held.
+    // Operations arrive in requests of their own, so there is no connection to hold.
     let work = ClientWork::new(response_account(router, client), Box::new(|| {}));
     let stream = Arc::new(SharedStream::new(outlet, work));
     let most = router.config.subscriptions.max_reserved_streams_per_client as usize;
@@ -211,8 +212,7 @@ pub(crate) async fn start(
             error_response(StatusCode::CONFLICT, ErrorCode::BadRequest, message)
         }
         Err(StreamRefusal::TooBusy) => {
-            let message =
-                "too many operations of the stream have begun and not ended; try again later";
+            let message = "too many operations of the stream are in progress; try again later";
             router.metrics.refused(ErrorCode::Overloaded);
             let status = StatusCode::TOO_MANY_REQUESTS;
             let mut answer = error_response(status, ErrorCode::Overloaded, message);
@@ -221,7 +221,7 @@ pub(crate) async fn start(
         }
         Err(StreamRefusal::TooMany) => {
             let message = format!(
-                "the stream has {} operations in progress, the most it may have \
+                "the stream has {} operations in progress, the maximum \
                  (`websocket.max_subscriptions_per_connection`): stop one first",
                 router.config.websocket.max_subscriptions_per_connection
             );
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_in_a_header_or_looks_like_one_of_ours() {
+    fn a_token_is_in_a_header_or_has_the_prefix_of_the_router() {
         let mut headers = HeaderMap::new();
         let token = |uri, headers: &HeaderMap| token_of(&Uri::from_static(uri), headers);
         assert_eq!(token("/graphql?token=stream-7", &headers).as_deref(), Some("stream-7"));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_with_a_token_opens_a_stream_unless_it_asks_for_an_operation_and_no_events() {
+    fn a_get_with_a_token_opens_a_stream_unless_it_has_an_operation_and_accepts_no_events() {
         for (uri, accept, expected) in [
             ("/graphql", "application/json", true),
             ("/graphql?token=stream-7", "*/*", true),

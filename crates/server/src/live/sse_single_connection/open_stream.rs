@@ -1,4 +1,4 @@
-//! An open stream, which a reactor writes by HTTP/1.1, and a task by HTTP/2.
+//! Open streams: a reactor writes them over HTTP/1.1, a task over HTTP/2.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::live::timer::sleep_until;
 use crate::metrics::Open;
 use crate::router::Router;
 
-/// An open stream. Dropping it forgets the stream and ends its operations.
+/// An open stream. Dropping it removes the stream and ends its operations.
 pub(crate) struct OpenStream {
     router: Arc<Router>,
     token: Box<str>,
@@ -26,27 +26,27 @@ pub(crate) struct OpenStream {
 /// The outcome of [`OpenStream::flush_one`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlushStep {
-    /// Something was written: go on if the socket still has room.
+    /// Something was written: the caller continues if the socket still has room.
     Written,
     /// There was nothing to write.
     Idle,
 }
 
 impl OpenStream {
-    /// Joins an open stream to its token.
+    /// Makes an open stream from its token and its shared state.
     pub(super) fn new(router: &Arc<Router>, token: &str, stream: Arc<SharedStream>) -> Self {
         Self { router: Arc::clone(router), token: token.into(), stream }
     }
 }
 
 impl OpenStream {
-    /// Calls `tell` from now on when there is something to write. The caller must look for earlier deliveries at once.
+    /// Sets a callback that is called when there is output. The caller must look for earlier output at once.
     pub(crate) fn set_callback(&self, callback: Box<dyn Fn() + Send + Sync>) {
         self.stream.outlet.output_ready.set_callback(callback);
     }
 
-    /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. Needs no room for the error of a client
-    /// that reads too slowly.
+    /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. The error of a client that reads too
+    /// slowly needs no room.
     pub(crate) fn flush_one(&self, sse: &mut Sse, has_room: bool) -> FlushStep {
         let Self { router, stream, .. } = self;
         let outlet = &stream.outlet;
@@ -70,7 +70,7 @@ impl OpenStream {
         step
     }
 
-    /// Ends the stream because the router is shut down.
+    /// Ends the stream because the router shuts down.
     pub(crate) fn shut_down(&self, sse: &mut Sse) {
         self.stream.end_with(sse, &shutting_down_error());
     }
@@ -78,7 +78,7 @@ impl OpenStream {
 
 impl std::fmt::Debug for OpenStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the token, which gives access to the stream.
+        // Omits the token, which gives access to the stream.
         f.debug_struct("OpenStream").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
@@ -90,7 +90,7 @@ impl Drop for OpenStream {
     }
 }
 
-/// Writes the stream as the body of a response by HTTP/2, until either ends.
+/// Writes the stream as the body of a response over HTTP/2, until either ends.
 pub(super) async fn write_stream(opened: OpenStream, pieces: mpsc::Sender<Bytes>, _open: Open) {
     let OpenStream { router, stream, .. } = &opened;
     let heartbeat = Some(router.config.subscriptions.heartbeat);
@@ -101,7 +101,7 @@ pub(super) async fn write_stream(opened: OpenStream, pieces: mpsc::Sender<Bytes>
     loop {
         piece = piece.or_else(|| sse.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
         if stream.outlet.is_overflown() && !sse.is_finished() {
-            // If the client reads nothing any more, `http::patient` ends the wait.
+            // If the client does not read the error either, `http::patient` ends the wait.
             stream.end_with(&mut sse, &too_slow());
             continue;
         }

@@ -1,4 +1,4 @@
-//! One stream: the operations that requests start and stop on it, and the ids by which its client knows them.
+//! The shared state of one stream: the operations that requests start and stop on it, and their ids.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -14,19 +14,19 @@ use crate::metrics::Transport;
 use crate::operation::Ready;
 use crate::router::Router;
 
-/// One stream.
+/// The state of one stream, shared by the requests that start operations and the writer of the stream.
 pub(super) struct SharedStream {
     pub(super) outlet: Arc<ConnectionOutlet>,
     operations: OperationList,
     work: Arc<ClientWork>,
     kept: Arc<KeptTotal>,
-    /// The task that ends the stream if its unread responses take the memory of others. Begins with its first
+    /// The task that ends the stream if its unread responses take the memory of other clients. It starts with the first
     /// operation.
     eviction: OnceLock<AbortOnDrop>,
     operation_ids: Mutex<OperationIds>,
 }
 
-/// The operations in progress: the ids that the client gave them, and their numbers in the router.
+/// The operations in progress: their ids, which the client chose, and their numbers in the router.
 #[derive(Debug, Default)]
 struct OperationIds {
     numbers: HashMap<Box<str>, u32>,
@@ -56,8 +56,7 @@ impl std::fmt::Debug for SharedStream {
     }
 }
 
-/// Ends a stream, and drops the deliveries that wait for it, when its account is evicted. Its client may open it late
-/// or never.
+/// Ends a stream and drops its deliveries when its account is evicted. Its client may open the stream late or never.
 async fn end_if_evicted(stream: Weak<SharedStream>) {
     let Some(account) = stream.upgrade().map(|it| Arc::clone(it.work.account())) else { return };
     account.evicted().await;
@@ -68,15 +67,15 @@ async fn end_if_evicted(stream: Weak<SharedStream>) {
 }
 
 impl Drop for SharedStream {
-    /// Ends the operations, since their results would go nowhere. The list of operations does not end with the stream
-    /// by itself: the task that ends an operation with its token holds it.
+    /// Ends the operations, whose results have no recipient any more. The list of operations does not end with the
+    /// stream by itself: the task that ends an operation with its token holds it.
     fn drop(&mut self) {
         self.end();
     }
 }
 
 impl SharedStream {
-    /// A new stream without operations. Its deliveries come out of `outlet`.
+    /// Makes a stream without operations. Its deliveries come out of `outlet`.
     pub(super) fn new(outlet: Arc<ConnectionOutlet>, work: Arc<ClientWork>) -> Self {
         Self {
             outlet,
@@ -88,7 +87,7 @@ impl SharedStream {
         }
     }
 
-    /// A stream without bounds that a test meets.
+    /// Makes a stream with limits that no test reaches.
     #[cfg(test)]
     pub(super) fn unbounded() -> Arc<Self> {
         let total = Arc::new(crate::live::QueueTotal::new(1 << 20));
@@ -96,16 +95,16 @@ impl SharedStream {
         Arc::new(Self::new(Arc::new(outlet), ClientWork::unbounded()))
     }
 
-    /// The operations in progress.
+    /// Returns the operations in progress.
     #[cfg(test)]
     pub(super) fn operations(&self) -> &OperationList {
         &self.operations
     }
 
-    /// Starts an operation on this core. Its results come out of the outlet.
+    /// Starts an operation on this worker. Its results come out of the outlet.
     ///
     /// # Errors
-    /// Why the operation does not start.
+    /// The reason for which the operation does not start.
     pub(super) fn start(
         self: &Arc<Self>,
         router: &Arc<Router>,
@@ -129,14 +128,14 @@ impl SharedStream {
             Transport::sse,
             (operations, work, kept),
         );
-        // ExistingAmounts until the operation is in its list: a stream that ends meanwhile stops it.
+        // Locked until the operation is in its list: a stream that ends meanwhile stops it.
         let mut operation_ids = self.lock();
         let number = operation_ids.begin(id, most)?;
         operations.start_prepared(number, ready);
         Ok(())
     }
 
-    /// Stops an operation, and drops its deliveries that wait.
+    /// Stops an operation and drops its deliveries.
     pub(super) fn stop(&self, id: &str) {
         let mut operation_ids = self.lock();
         if let Some(number) = operation_ids.numbers.remove(id) {
@@ -146,7 +145,7 @@ impl SharedStream {
         }
     }
 
-    /// Ends all operations, and lets none begin any more. Returns the ids of those that were in progress.
+    /// Ends all operations and prevents new ones. Returns the ids of those that were in progress.
     pub(super) fn end(&self) -> Vec<Box<str>> {
         let mut operation_ids = self.lock();
         operation_ids.has_ended = true;
@@ -155,13 +154,13 @@ impl SharedStream {
         std::mem::take(&mut operation_ids.numbers).into_keys().collect()
     }
 
-    /// Nothing runs user code under this lock, so a poisoned one holds sound lists.
+    /// Locks the ids. No code of the application runs under this lock, so a poisoned lock holds valid lists.
     fn lock(&self) -> MutexGuard<'_, OperationIds> {
         self.operation_ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a delivery. Results of an operation that the client has stopped meanwhile go nowhere, as it has no id any
-    /// more.
+    /// Writes a delivery. Results of an operation that the client has stopped meanwhile are dropped, since it has no id
+    /// any more.
     pub(super) fn write_delivery(&self, sse: &mut Sse, delivery: Delivery) {
         let mut operation_ids = self.lock();
         match delivery {
@@ -170,8 +169,8 @@ impl SharedStream {
                     sse.next_of(id, payload.with_missed(missed).bytes);
                 }
             }
-            // The stream has one last id for all of its operations, and an event of another kind is an error to
-            // clients.
+            // The stream has one last event id for all of its operations, and clients treat an event of an unknown kind
+            // as an error.
             Delivery::Position { .. } => {}
             Delivery::Complete { operation } => {
                 self.operations.remove(operation);
@@ -201,7 +200,7 @@ impl SharedStream {
 }
 
 impl OperationIds {
-    /// Returns a number for an operation that begins.
+    /// Returns the number of an operation that starts.
     fn begin(&mut self, id: &str, most: usize) -> Result<u32, StreamRefusal> {
         if self.has_ended {
             return Err(StreamRefusal::NotFound);
@@ -219,7 +218,7 @@ impl OperationIds {
         Ok(number)
     }
 
-    /// Forgets an operation that is over. Returns its id.
+    /// Removes an operation that is over. Returns its id.
     fn end(&mut self, number: u32) -> Option<Box<str>> {
         let id = self.ids.remove(&number)?;
         self.numbers.remove(&id);

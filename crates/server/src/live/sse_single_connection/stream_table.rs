@@ -1,4 +1,4 @@
-//! The streams that clients have reserved or opened, by token.
+//! The table of streams that clients have reserved or opened, by token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,15 @@ use execute::ClientKey;
 use super::stream::{SharedStream, StreamRefusal};
 
 /// The maximum number of streams that are reserved and not open yet. A client opens its own within a round trip, so
-/// this many are thousands of clients that arrive in one second; each is some 300 bytes. With so many, the client that
-/// has the most loses its oldest.
+/// this many are thousands of clients that arrive in one second; each stream is some 300 bytes. At the maximum, the
+/// client that has the most loses its oldest.
 const RESERVATIONS_MAX: usize = 10_000;
 
-/// How long a stream stays reserved unless it is opened.
+/// The time for which a stream stays reserved unless it is opened.
 const RESERVATION_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The shortest interval between two sweeps that make room for a reservation. A sweep goes through all streams, so a
-/// client over its bound must not cause one with each request.
+/// The shortest interval between two sweeps that make room for a reservation. A sweep visits all streams, so a client
+/// over its limit must not cause one with each request.
 const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All streams of this mode, by token.
@@ -27,9 +27,9 @@ pub(crate) struct Streams(Mutex<StreamTable>);
 #[derive(Debug, Default)]
 struct StreamTable {
     entries: HashMap<Box<str>, StreamEntry>,
-    /// The number of them that are reserved and not open.
+    /// The number of streams that are reserved and not open.
     reserved: usize,
-    /// The same number for each client that has any.
+    /// The same number per client; clients without any are absent.
     reserved_by: HashMap<ClientKey, usize>,
     /// The time of the last sweep.
     swept_at: Option<Instant>,
@@ -38,14 +38,15 @@ struct StreamTable {
 #[derive(Debug)]
 struct StreamEntry {
     stream: Arc<SharedStream>,
-    /// The client that has reserved it.
+    /// The client that has reserved the stream.
     client: ClientKey,
     /// The end of the reservation; `None` once the stream is open.
     reserved_until: Option<Instant>,
 }
 
 impl Streams {
-    /// Reserves a stream for a client, which may have `most`. False if it has so many, or there are too many in all.
+    /// Reserves a stream for a client, which may have `most`. Returns false if the client has so many, or if there are
+    /// too many in total.
     pub(super) fn reserve(
         &self,
         token: &str,
@@ -80,7 +81,7 @@ impl Streams {
         table.entries.insert(token.into(), StreamEntry { stream, client, reserved_until });
         table.reserved += 1;
         *table.reserved_by.entry(client).or_default() += 1;
-        // The operations of the replaced one end when the list is free again.
+        // The replaced stream is dropped, and its operations end, after the table is unlocked.
         drop(table);
         drop(replaced);
         true
@@ -89,7 +90,7 @@ impl Streams {
     /// Opens a reserved stream.
     ///
     /// # Errors
-    /// No stream has that token, or not any more, or it is open already.
+    /// No stream has that token (any more), or it is open already.
     pub(super) fn open(
         &self,
         token: &str,
@@ -110,7 +111,7 @@ impl Streams {
         if until <= now { Err(StreamRefusal::NotFound) } else { Ok(stream) }
     }
 
-    /// Drops streams that were not opened in time, which ends the operations started on them.
+    /// Drops streams that were not opened in time, which ends their operations.
     pub(super) fn sweep(&self, now: Instant) {
         let mut table = self.lock();
         table.swept_at = Some(now);
@@ -123,12 +124,12 @@ impl Streams {
         for (_, entry) in &over {
             table.count_out(entry.client);
         }
-        // The operations end when the list is free again.
+        // The streams are dropped, and their operations end, after the table is unlocked.
         drop(table);
         drop(over);
     }
 
-    /// Returns a stream that is open, or reserved still.
+    /// Returns a stream that is open or still reserved.
     pub(super) fn find(&self, token: &str, now: Instant) -> Option<Arc<SharedStream>> {
         let table = self.lock();
         let entry = table.entries.get(token)?;
@@ -136,13 +137,13 @@ impl Streams {
         is_there.then(|| Arc::clone(&entry.stream))
     }
 
-    /// Forgets an open stream that is over.
+    /// Removes an open stream that is over.
     pub(super) fn remove(&self, token: &str) {
         let removed = self.lock().entries.remove(token);
         drop(removed);
     }
 
-    /// Nothing runs user code under this lock, so a poisoned one holds a sound list.
+    /// Locks the table. No code of the application runs under this lock, so a poisoned lock holds a valid table.
     fn lock(&self) -> MutexGuard<'_, StreamTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn reservations_are_bounded_and_those_that_nobody_uses_make_room() {
+    fn reservations_are_limited_and_unused_ones_make_room() {
         let (streams, now) = (Streams::default(), Instant::now());
         let shared = SharedStream::unbounded();
         for number in 0..RESERVATIONS_MAX {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_over_its_bound_does_not_have_all_streams_looked_at_each_time() {
+    fn a_client_over_its_limit_does_not_cause_a_sweep_each_time() {
         let (streams, now, shared) =
             (Streams::default(), Instant::now(), SharedStream::unbounded());
         let reserve = |token: &str, now| {
@@ -242,7 +243,7 @@ mod tests {
             streams.reserve(token, Arc::clone(&shared), (client, most), now)
         };
         assert!((0..10).all(|number| reserve(&number.to_string(), greedy, 10, now)));
-        assert!(!reserve("one more", greedy, 10, now), "that is its own bound");
+        assert!(!reserve("one more", greedy, 10, now), "that is the limit of the client");
         let later = now + Duration::from_secs(1);
         let rest = (10..RESERVATIONS_MAX).map(|number| number.to_string());
         assert!(rest.clone().all(|token| reserve(&token, greedy, RESERVATIONS_MAX, later)));
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_started_on_a_stream_that_nobody_opens_in_time_ends_with_it() {
+    async fn operations_of_a_stream_that_is_not_opened_in_time_end_with_it() {
         let (streams, now) = (Streams::default(), Instant::now());
         let reserve = |token, now| {
             let (stream, task) =

@@ -1,4 +1,4 @@
-//! The identity behind each connection of a reactor: what `connection_init` says of it, and the end of its token.
+//! The identity of each connection of a reactor: the token of `connection_init`, and its expiry.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,7 +22,7 @@ use crate::live::{init_payload, websocket};
 const EXPIRY_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 impl SubscriptionServer {
-    /// Takes a `connection_init`.
+    /// Handles a `connection_init`.
     pub(super) fn on_connection_init(
         &mut self,
         sockets: &mut ClientSockets,
@@ -54,7 +54,7 @@ impl SubscriptionServer {
         match router.on_connection_init(init.token, &client.context.identity) {
             Introduced::Known(identified) => self.on_token_verified(sockets, token, identified),
             Introduced::By(bearer) => {
-                // Verifying a signature takes as long as some hundred messages, so a core does it.
+                // Verifying a signature takes as long as some hundred messages, so a worker does it.
                 let (router, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
                 let cores = Arc::clone(&router.cores);
                 cores.run(Box::new(move || {
@@ -67,7 +67,7 @@ impl SubscriptionServer {
         }
     }
 
-    /// Concludes a `connection_init` after its token was verified.
+    /// Finishes a `connection_init` after its token was verified.
     pub(super) fn on_token_verified(
         &mut self,
         sockets: &mut ClientSockets,
@@ -96,17 +96,17 @@ impl SubscriptionServer {
         }
     }
 
-    /// Notes when the token of a new identity expires.
+    /// Schedules the search for expired tokens for the expiry of a new identity.
     pub(super) fn schedule_expiry(&mut self, identity: &Identity) {
         if let Some(left) = identity.time_left(SystemTime::now()) {
-            // The system's clock, which decides on tokens, may be set meanwhile.
+            // The system's clock, which decides on tokens, may be changed meanwhile.
             let at = Instant::now() + left.min(LOOK_INTERVAL_MAX);
             self.next_expiry = Some(self.next_expiry.map_or(at, |next| next.min(at)));
         }
     }
 
-    /// Ends connections when their token has expired. The search goes through all connections, once a second at most,
-    /// so that nothing has to be kept for each of them.
+    /// Ends connections with expired tokens. The search visits all connections, at most once a second, so that no
+    /// connection needs a timer for it.
     pub(super) fn end_expired(&mut self, sockets: &mut ClientSockets) {
         let now = SystemTime::now();
         let mut next: Option<Duration> = None;
@@ -117,7 +117,7 @@ impl SubscriptionServer {
                 next = Some(next.map_or(left, |next| next.min(left)));
                 continue;
             }
-            // The next search passes over a client without an identity.
+            // The next search skips a client without an identity.
             client.context = self.contexts.share(ClientContext::default());
             if let Some(router) = &self.router {
                 router.metrics.unauthenticated(EXPIRED);

@@ -1,4 +1,4 @@
-//! Deliveries to the clients of a reactor: at once where the socket has room, else through a backlog.
+//! Deliveries to the clients of a reactor: sent at once if the socket has room, queued in a backlog otherwise.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::live::dropped_events::count_dropped;
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
 
 impl SubscriptionServer {
-    /// Carries out a command of the hub.
+    /// Applies a command of the hub.
     pub(super) fn apply_command(&mut self, sockets: &mut ClientSockets, command: OutletCommand) {
         match command {
             OutletCommand::Join { group, member } => {
@@ -41,7 +41,7 @@ impl SubscriptionServer {
                     }
                 }
                 forget_subscription(sockets, member);
-                // The client may keep up without this subscription.
+                // Without this subscription the client may have caught up.
                 self.drain_backlog(sockets, Token::from_u64(member.connection));
             }
             OutletCommand::Merge { from, into } => {
@@ -73,7 +73,7 @@ impl SubscriptionServer {
             let token = Token::from_u64(member.connection);
             let (head, mut has_backlog) = (&mut self.head, false);
             let sent = sockets.send_with(token, |machine, client| {
-                // The backlog goes first, and holds news of lost events.
+                // The backlog is sent first, and holds announcements of lost events.
                 has_backlog = client.backlog.is_some();
                 if has_backlog {
                     return None;
@@ -103,7 +103,7 @@ impl SubscriptionServer {
     }
 
     /// Sends a position to all members of a group, except those with something in their backlog: a position must not
-    /// overtake an event, nor the news that one was lost. These members get the next position.
+    /// overtake an event, nor the announcement of a lost event. These members get the next position.
     fn send_position(&mut self, sockets: &mut ClientSockets, group: GroupId, cursor: Bytes) {
         let Some(members) = self.groups.get(&group) else { return };
         let shared = SharedPosition::new(cursor);
@@ -120,7 +120,7 @@ impl SubscriptionServer {
         }
     }
 
-    /// Notes that nothing waits for a client any more.
+    /// Records that nothing waits for a client any more.
     pub(super) fn mark_caught_up(&mut self, token: Token) {
         for group in self.behind.remove(&token).unwrap_or_default() {
             self.outlet.set_behind(group, false);
@@ -135,7 +135,7 @@ impl SubscriptionServer {
         }
     }
 
-    /// Puts a result into a client's backlog, since its socket is full.
+    /// Queues a result in a client's backlog, since its socket is full.
     fn enqueue(&mut self, sockets: &mut ClientSockets, member: Member, payload: &Payload) {
         let token = Token::from_u64(member.connection);
         let Some((backlog, bounds)) = self.backlog_of_member(sockets, member) else { return };
@@ -163,7 +163,7 @@ impl SubscriptionServer {
         }
     }
 
-    /// Stops the operations of a connection that ends, and drops all that waits for its client.
+    /// Stops the operations of a connection that ends, and drops its deliveries.
     pub(super) fn drop_operations(&mut self, sockets: &mut ClientSockets, token: Token) {
         if let Some(client) = sockets.client(token) {
             client.backlog = None;
@@ -172,7 +172,7 @@ impl SubscriptionServer {
         self.mark_caught_up(token);
     }
 
-    /// Notes events that a client lost in the group it came from, for its next result to announce.
+    /// Records events that a client lost in its former group. Its next result announces them.
     fn record_loss(&self, sockets: &mut ClientSockets, member: Member, missed: Missed) {
         if let Some((backlog, _)) = self.backlog_of_member(sockets, member) {
             backlog.record_loss(member.operation, missed);
@@ -190,7 +190,7 @@ impl SubscriptionServer {
         if is_active { self.backlog(sockets, token) } else { None }
     }
 
-    /// Returns the backlog of a client, which is created if it has none, and its bounds.
+    /// Returns the backlog of a client with its limits, after creating it if there is none.
     fn backlog<'s>(
         &self,
         sockets: &'s mut ClientSockets,
@@ -207,7 +207,7 @@ impl SubscriptionServer {
         Some((&mut **backlog, BacklogBounds::new(&router.config.subscriptions)))
     }
 
-    /// Passes on that the hub has ended a subscription.
+    /// Handles the end of a subscription by the hub.
     fn on_subscription_ended(
         &mut self,
         sockets: &mut ClientSockets,
@@ -220,21 +220,21 @@ impl SubscriptionServer {
         self.send_end(sockets, token, Delivery::end(operation, reason));
     }
 
-    /// Sends the end of an operation, behind all that waits for its client.
+    /// Sends the end of an operation, after everything that waits for its client.
     pub(super) fn send_end(&mut self, sockets: &mut ClientSockets, token: Token, end: Delivery) {
         let backlog = sockets.client(token).and_then(|client| client.backlog.as_mut());
         match backlog {
             Some(backlog) => {
                 backlog.push_end(end);
-                // The socket has room if the backlog holds nothing but news of lost events, and then no event of it
-                // empties the backlog later.
+                // If the backlog holds only announcements of lost events, the socket has room, and no event of the
+                // socket would drain the backlog later.
                 self.drain_backlog(sockets, token);
             }
             None => self.write_delivery(sockets, token, end),
         }
     }
 
-    /// Sends the response of a query, behind all that waits for its client.
+    /// Sends the response of a query, after everything that waits for its client.
     pub(super) fn respond(
         &mut self,
         sockets: &mut ClientSockets,
@@ -257,7 +257,7 @@ impl SubscriptionServer {
         self.watch_unread(sockets, token);
     }
 
-    /// Watches a client that has not read a response, since the router may have to evict it.
+    /// Watches a client that has not read a response, since it may have to be evicted.
     fn watch_unread(&mut self, sockets: &mut ClientSockets, token: Token) {
         let Some(client) = sockets.client(token) else { return };
         client.drop_idle_work();
@@ -267,8 +267,8 @@ impl SubscriptionServer {
         }
     }
 
-    /// Closes connections for unread responses that take the memory of others, and forgets clients that have read
-    /// theirs.
+    /// Closes connections whose unread responses take the memory of other clients, and stops watching clients that have
+    /// read theirs.
     pub(super) fn close_evicted(&mut self, sockets: &mut ClientSockets) {
         let mut evicted = Vec::new();
         self.unread.retain(|&token| {
@@ -291,10 +291,10 @@ impl SubscriptionServer {
         self.next_eviction = (!self.unread.is_empty()).then_some(next);
     }
 
-    /// Sends the backlog of a client, as long as the socket takes it.
+    /// Sends the backlog of a client as long as the socket has room.
     pub(super) fn drain_backlog(&mut self, sockets: &mut ClientSockets, token: Token) {
         loop {
-            // The end of the operation before may fill the socket, and a delivery taken then would be lost.
+            // The end of the previous operation may fill the socket, and a delivery taken then would be lost.
             sockets.flush_machine(token);
             if sockets.is_blocked(token) {
                 return;
@@ -304,7 +304,7 @@ impl SubscriptionServer {
             match backlog.pop() {
                 NextDelivery::Delivery(delivery) => self.write_delivery(sockets, token, delivery),
                 NextDelivery::Nothing | NextDelivery::Overflown => {
-                    // Nothing is left, or only news of lost events: the client keeps up.
+                    // Nothing is left but announcements of lost events: the client has caught up.
                     if backlog.is_idle() {
                         client.backlog = None;
                     }
@@ -315,13 +315,12 @@ impl SubscriptionServer {
         }
     }
 
-    /// Sends a delivery over a socket that has room. Results of an operation that the client has completed
-    /// meanwhile go nowhere.
+    /// Sends a delivery over a socket that has room. Results of an operation that the client has completed are dropped.
     fn write_delivery(&mut self, sockets: &mut ClientSockets, token: Token, delivery: Delivery) {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 let payload = payload.with_missed(missed);
-                // A query is forgotten before its response is sent.
+                // A query is removed before its response is sent.
                 let is_event = sockets
                     .client(token)
                     .is_some_and(|client| client.operations.get_mut(operation).is_some());
@@ -332,7 +331,7 @@ impl SubscriptionServer {
                     let (body, tail) = machine.next(operation, &shared, head)?;
                     Some((&head[..], body, tail))
                 });
-                debug_assert_ne!(sent, Some(SendOutcome::Blocked), "the contexts check for room");
+                debug_assert_ne!(sent, Some(SendOutcome::Blocked), "the callers check for room");
             }
             // Positions do not wait in these backlogs.
             Delivery::Position { .. } => {}

@@ -1,4 +1,4 @@
-//! The application of a reactor thread: it joins the connections of the thread to the operations and groups of the
+//! The application of a reactor thread: connects the sockets of the thread with the operations and groups of the
 //! router.
 
 mod connection_init;
@@ -30,32 +30,32 @@ use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 use operations::StartRequest;
 
-/// The connections of one reactor thread.
+/// The application of one reactor thread.
 pub(crate) struct SubscriptionServer {
     router: Option<Arc<Router>>,
     outlet: Arc<ReactorOutlet>,
     groups: HashMap<GroupId, GroupMembers>,
-    /// Of which groups something waits for a client whose socket is full.
+    /// The groups that have something in the backlog of a client with a full socket.
     behind: HashMap<Token, Vec<GroupId>>,
     contexts: SharedContexts,
-    /// When the first of their tokens expires.
+    /// The time at which the first token of a client expires.
     next_expiry: Option<Instant>,
-    /// The clients that have responses to read, and when they are looked at next.
+    /// The clients with unread responses. They are checked at `next_eviction`.
     unread: HashSet<Token>,
     /// The large messages that other threads read, by connection.
     reading: HashMap<Token, AbortHandle>,
     next_eviction: Option<Instant>,
     is_shutting_down: bool,
     deflation: RefCell<Deflation>,
-    /// Heads of frames are written here.
+    /// A buffer for the heads of messages.
     head: Vec<u8>,
 }
 
 type ClientSockets = Sockets<ClientMachine, Client>;
 
-// The memory of an idle connection with its first subscription in the slab. Beside it are the id of the subscription,
-// its place in the list of its group (`members`), and an entry in the timer wheel: some 350 bytes together, measured by
-// `starling bench subscriptions --simulate`; 440 are allowed.
+// The memory of an idle connection with its first subscription in the slab. In addition there are the id of the
+// subscription, its place in the list of its group (`group_members`), and an entry in the timer wheel: some 350 bytes
+// together, measured by `starling bench subscriptions --simulate`; 440 are allowed.
 const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 296);
 
 impl SubscriptionServer {
@@ -93,14 +93,14 @@ impl SubscriptionServer {
         let token = match sockets.adopt(stream, machine, &early, client) {
             Ok(token) => token,
             Err((error, _)) => {
-                // Out of memory for one more watch: the client sees its socket close.
-                tracing::warn!(%error, "a connection cannot be watched");
+                // The system cannot watch one more descriptor: the client sees its socket close.
+                tracing::warn!(%error, "a connection cannot be watched and is closed");
                 return;
             }
         };
-        if let Some(said) = later {
-            // Comes behind what the greeting leads to.
-            self.outlet.mailbox().send(Message::SimulatedInput(token, said));
+        if let Some(input) = later {
+            // The message is handled after the effects of the greeting.
+            self.outlet.mailbox().send(Message::SimulatedInput(token, input));
         }
         match first {
             FirstOperation::FromClient => {}
@@ -117,7 +117,7 @@ impl SubscriptionServer {
         }
     }
 
-    /// A stream that many requests share, some of which may have come already.
+    /// Attaches a stream that many requests share. Some of them may have started operations already.
     fn attach_stream(&self, sockets: &mut ClientSockets, token: Token, shared_stream: OpenStream) {
         let Some(client) = sockets.client(token) else { return };
         let shared_stream = Arc::new(shared_stream);
@@ -191,7 +191,7 @@ impl Application for SubscriptionServer {
                 }
             }
             Message::DiscardStats(reply) => {
-                // Whoever asked may have gone.
+                // The receiver may be gone.
                 let _ = reply.send(sockets.discard_stats());
             }
             Message::ShutDown { portion } => {
@@ -241,7 +241,7 @@ impl Application for SubscriptionServer {
     }
 }
 
-/// Writes what waits for a stream that many requests share, as long as its socket takes it.
+/// Writes the output of a stream that many requests share, as long as its socket has room.
 fn flush_stream(sockets: &mut ClientSockets, token: Token) {
     let Some(shared_stream) = shared_stream_of(sockets, token) else { return };
     loop {

@@ -1,4 +1,4 @@
-//! ClientOperations that clients of a reactor start: each runs on a core, and its outcome comes back as a message.
+//! The operations of a reactor's clients: each runs on a worker, and its outcome comes back as a message.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,16 +30,16 @@ use crate::operation::{self, Ready};
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
-/// An operation that is to begin.
+/// The request of an operation that starts.
 pub(super) enum StartRequest {
-    /// The request of a client.
+    /// The request of a client, not prepared yet.
     Request(OperationRequest),
     /// A prepared operation.
     Ready(Box<Ready>),
 }
 
 impl SubscriptionServer {
-    /// Starts an operation on a core; its outcome comes back through the mailbox.
+    /// Starts an operation on a worker. Its outcome comes back through the mailbox.
     pub(super) fn start_operation(
         &self,
         sockets: &mut ClientSockets,
@@ -78,7 +78,7 @@ impl SubscriptionServer {
         }
     }
 
-    /// Has another thread read a large message, while the connection waits for it.
+    /// Lets another thread read a large message while the connection waits for it.
     pub(super) fn read_large_message(
         &mut self,
         sockets: &mut ClientSockets,
@@ -101,21 +101,21 @@ impl SubscriptionServer {
                 outlet.mailbox().send(Message::LargeMessageRead(token, read));
             };
             Box::pin(async move {
-                // Aborted where the connection has ended.
+                // Aborted if the connection has ended.
                 let _ = Abortable::new(reading, registration).await;
             })
         }));
         self.reading.insert(token, abort);
     }
 
-    /// Nothing needs to be read for a connection that has ended: its message gives its place in the queue back.
+    /// Aborts the reading of a large message for a connection that has ended, which frees its place in the queue.
     pub(super) fn stop_reading(&mut self, token: Token) {
         if let Some(reading) = self.reading.remove(&token) {
             reading.abort();
         }
     }
 
-    /// Takes the outcome of an operation.
+    /// Handles the outcome of an operation.
     pub(super) fn on_operation_outcome(
         &mut self,
         sockets: &mut ClientSockets,
@@ -125,7 +125,7 @@ impl SubscriptionServer {
     ) {
         let Some(client) = sockets.client(token) else { return };
         if client.operations.get_mut(operation).is_none() {
-            // The client has completed it meanwhile, or the hub has ended it.
+            // The client has completed the operation meanwhile, or the hub has ended it.
             return;
         }
         match outcome {
@@ -157,8 +157,7 @@ impl SubscriptionServer {
     }
 }
 
-/// An operation on its way to its outcome. If a defect breaks it off, its client gets an error instead of no response
-/// at all.
+/// An operation that runs on a worker. If it panics, its client gets an error instead of no response at all.
 struct StartingOperation {
     outlet: Arc<ReactorOutlet>,
     token: Token,
