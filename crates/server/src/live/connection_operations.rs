@@ -25,7 +25,6 @@ use crate::router::Router;
 pub(crate) struct ConnectionOperations {
     router: Arc<Router>,
     outlet: Arc<ConnectionOutlet>,
-    connection: u64,
     transport: Transport,
     operations: OperationList,
     work: Arc<ClientWork>,
@@ -56,36 +55,28 @@ impl Drop for AbortOnDrop {
 }
 
 impl ConnectionOperations {
-    /// Makes an empty list for the connection with that number. Its subscriptions count in `kept`.
+    /// Makes an empty list for a connection. Its subscriptions count in `kept`.
     pub(crate) fn new(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
-        connection: u64,
         transport: Transport,
         (client, kept): (ClientKey, Arc<KeptTotal>),
     ) -> Self {
         let account = response_account(router, client);
         // There is only one operation, so the connection is never held.
         let work = ClientWork::new(account, Box::new(|| {}));
-        Self::with_list(
-            router,
-            outlet,
-            connection,
-            transport,
-            (OperationList::default(), work, kept),
-        )
+        Self::with_list(router, outlet, transport, (OperationList::default(), work, kept))
     }
 
     /// Makes a handle that starts operations in an existing list.
     pub(crate) fn with_list(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
-        connection: u64,
         transport: Transport,
         (operations, work, kept): (OperationList, Arc<ClientWork>, Arc<KeptTotal>),
     ) -> Self {
         let (router, outlet) = (Arc::clone(router), Arc::clone(outlet));
-        Self { router, outlet, connection, transport, operations, work, kept }
+        Self { router, outlet, transport, operations, work, kept }
     }
 
     /// Starts a prepared operation.
@@ -124,7 +115,8 @@ impl ConnectionOperations {
     async fn subscribe(&self, number: u32, ready: Ready) {
         let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
-        let member = Member { connection: self.connection, operation: number };
+        // The outlet has one connection only, so its number is arbitrary.
+        let member = Member { connection: 0, operation: number };
         let held = ExistingAmounts::Total(Arc::clone(&self.kept));
         match subscribe(&self.router, ready, outlet, member, held).await {
             Ok(subscribed) => {

@@ -38,7 +38,7 @@ pub(crate) async fn answer(
     let _open = router.metrics.stream(Transport::once);
     let client = (client, Arc::clone(kept));
     let operations =
-        StopOnDrop(ConnectionOperations::new(router, &outlet, 0, Transport::once, client));
+        StopOnDrop(ConnectionOperations::new(router, &outlet, Transport::once, client));
     operations.0.start_prepared(OPERATION, ready);
     let time = router.config.limits.time;
     let first = async {

@@ -49,7 +49,7 @@ pub(crate) fn answer(
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let transport = Transport::of(kind);
     let client = (client.0, Arc::clone(client.1));
-    let operations = ConnectionOperations::new(router, &outlet, 0, transport, client);
+    let operations = ConnectionOperations::new(router, &outlet, transport, client);
     operations.start_prepared(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
     let heartbeat = Some(router.config.subscriptions.heartbeat);

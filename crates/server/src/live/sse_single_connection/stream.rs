@@ -124,7 +124,6 @@ impl SharedStream {
         let operations = ConnectionOperations::with_list(
             router,
             outlet,
-            0,
             Transport::sse,
             (operations, work, kept),
         );

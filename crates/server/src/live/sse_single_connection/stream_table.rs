@@ -22,10 +22,10 @@ const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All streams of this mode, by token.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<StreamTable>);
+pub(crate) struct Streams(Mutex<StreamEntries>);
 
 #[derive(Debug, Default)]
-struct StreamTable {
+struct StreamEntries {
     entries: HashMap<Box<str>, StreamEntry>,
     /// The number of streams that are reserved and not open.
     reserved: usize,
@@ -54,11 +54,11 @@ impl Streams {
         (client, most): (ClientKey, usize),
         now: Instant,
     ) -> bool {
-        let is_full = |table: &StreamTable| {
+        let is_full = |table: &StreamEntries| {
             table.reserved >= RESERVATIONS_MAX || table.reserved_by(client) >= most
         };
         let mut table = self.lock();
-        let is_due = |table: &StreamTable| {
+        let is_due = |table: &StreamEntries| {
             let since = table.swept_at.map(|at| now.saturating_duration_since(at));
             since.is_none_or(|since| since >= FULL_SWEEP_INTERVAL)
         };
@@ -144,12 +144,12 @@ impl Streams {
     }
 
     /// Locks the table. No code of the application runs under this lock, so a poisoned lock holds a valid table.
-    fn lock(&self) -> MutexGuard<'_, StreamTable> {
+    fn lock(&self) -> MutexGuard<'_, StreamEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl StreamTable {
+impl StreamEntries {
     /// The number of streams that a client has reserved and not opened.
     fn reserved_by(&self, client: ClientKey) -> usize {
         self.reserved_by.get(&client).copied().unwrap_or(0)
