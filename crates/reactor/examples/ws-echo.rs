@@ -1,5 +1,4 @@
-//! An echo server for WebSocket protocol suites: every message comes back as it is. It takes offers of
-//! permessage-deflate.
+//! An echo server for WebSocket protocol suites: it returns every message unchanged, and accepts permessage-deflate.
 //!
 //! `cargo run -p reactor --example ws-echo -- --listen 127.0.0.1:9001`
 
@@ -11,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use reactor::{Application, End, Reactor, Settings, Sockets, Stream, Token};
+use reactor::{Application, ConnectionEnd, Reactor, ReactorSettings, Sockets, Stream, Token};
 use wire::Chunks;
 use wire::connection::{Connection, Output, Protocol};
 use wire::websocket::{self, Closed, handshake};
 
-/// Gives every message back.
+/// A protocol that returns every message.
 #[derive(Default)]
 struct Echo {
     outputs: VecDeque<Output>,
@@ -53,7 +52,7 @@ impl Protocol for Echo {
 /// A connection after its handshake.
 struct Opened {
     socket: TcpStream,
-    /// What came behind the handshake.
+    /// The input that followed the handshake.
     early: Vec<u8>,
     deflates: bool,
 }
@@ -69,22 +68,22 @@ impl Application for EchoServer {
     type Client = ();
     type Message = Opened;
 
-    fn event(&mut self, _: &mut EchoSockets, _: Token, event: Infallible) {
+    fn on_event(&mut self, _: &mut EchoSockets, _: Token, event: Infallible) {
         match event {}
     }
 
-    fn message(&mut self, sockets: &mut EchoSockets, opened: Opened) {
+    fn on_message(&mut self, sockets: &mut EchoSockets, opened: Opened) {
         let Opened { socket, early, deflates } = opened;
         let machine =
             Connection::server(Arc::clone(&self.websocket), Echo::default(), Instant::now())
                 .with_deflate(deflates);
-        // A socket that cannot be watched is closed, and its client sees that.
+        // A socket that cannot be watched is closed, which its client sees.
         let _ = sockets.adopt(Stream::new(socket.into(), None), machine, &early, ());
     }
 
-    fn writable(&mut self, _: &mut EchoSockets, _: Token) {}
+    fn on_writable(&mut self, _: &mut EchoSockets, _: Token) {}
 
-    fn closed(&mut self, _: Token, (): (), _: End) {}
+    fn on_closed(&mut self, _: Token, (): (), _: ConnectionEnd) {}
 }
 
 fn main() -> io::Result<()> {
@@ -93,7 +92,7 @@ fn main() -> io::Result<()> {
         (Some("--listen"), Some(address)) => address,
         _ => "127.0.0.1:9001".to_owned(),
     };
-    // Suites send messages of 16 MiB, and fragments slowly.
+    // Suites send messages of 16 MiB, and slow fragments.
     let websocket = websocket::Config {
         message_bytes_max: 64 << 20,
         ping_interval: None,
@@ -101,7 +100,7 @@ fn main() -> io::Result<()> {
         ..websocket::Config::default()
     };
     let websocket = Arc::new(websocket);
-    let settings = Settings { stall_time_max: Duration::from_secs(60) };
+    let settings = ReactorSettings { stall_time_max: Duration::from_secs(60) };
     let reactor = Reactor::start("echo".to_owned(), settings, |_| EchoServer { websocket })?;
     let listener = TcpListener::bind(address)?;
     writeln!(io::stdout(), "listening on {}", listener.local_addr()?)?;
@@ -114,7 +113,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The opening handshake, one connection at a time: enough for a suite.
+/// Does the opening handshake, one connection at a time: enough for a suite.
 fn shake_hands(mut socket: TcpStream) -> io::Result<Opened> {
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut head = Vec::new();
@@ -137,12 +136,12 @@ fn shake_hands(mut socket: TcpStream) -> io::Result<Opened> {
     let headers = headers.map(|(name, value)| (name, value.trim().as_bytes()));
     let accept = handshake::accept(method, headers, &[])
         .map_err(|rejection| io::Error::other(rejection.to_string()))?;
-    let mut answer = "HTTP/1.1 101 Switching Protocols\r\n".to_owned();
+    let mut response = "HTTP/1.1 101 Switching Protocols\r\n".to_owned();
     for (name, value) in accept.headers() {
-        answer += &format!("{name}: {value}\r\n");
+        response += &format!("{name}: {value}\r\n");
     }
-    answer += "\r\n";
-    socket.write_all(answer.as_bytes())?;
+    response += "\r\n";
+    socket.write_all(response.as_bytes())?;
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
     Ok(Opened { socket, early, deflates: accept.deflate.is_some() })

@@ -1,4 +1,4 @@
-//! What the slab holds for each connection, and how long its end may take.
+//! The state of one connection in the slab, and the time limits of its end.
 
 use std::time::{Duration, Instant};
 
@@ -7,99 +7,100 @@ use wire::Machine;
 use crate::Stream;
 use crate::wheel::{Tick, Wheel};
 
-/// How long a peer may take to read our last words. A live one needs a round trip.
-pub(crate) const FAREWELL_TIME_MAX: Duration = Duration::from_secs(5);
+/// The time that a peer may take to read the last bytes of a connection. A live peer needs one round trip.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a peer may take to hang up after them. What it still sends is read and ignored meanwhile: otherwise the
-/// system answers it by a reset, which can overtake our close frame.
-pub(crate) const HANG_UP_TIME_MAX: Duration = Duration::from_secs(1);
+/// The time that a peer may take to hang up after it has received the last bytes. Input is read and discarded
+/// meanwhile: otherwise the system sends a reset, which can overtake the close frame.
+pub(crate) const HANG_UP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much of that is taken. One that goes on sending would keep this thread busy with nothing.
+/// The maximum number of bytes discarded in that time. A peer that keeps sending would occupy the thread without
+/// use.
 pub(crate) const IGNORED_BYTES_MAX: u32 = 1 << 20;
 
-/// How much may wait for the socket before nothing more is read of its peer: one that sends pings and never reads
-/// would fill our memory with answers.
+/// The number of unsent bytes above which nothing more is read from the peer. A peer that sends pings and never reads
+/// would fill the memory with pongs.
 pub(crate) const WRITE_AHEAD_BYTES: usize = 64 << 10;
 
-/// Bytes that are taken from a socket at once.
+/// The maximum number of bytes that one read takes from a socket.
 pub(crate) const READ_BYTES_MAX: u16 = 16 << 10;
 
-/// The same of one whose bytes take long.
+/// The same limit for a connection with input that takes long to process.
 pub(crate) const READ_BYTES_MIN: u16 = 1 << 10;
 
-/// How long one connection may make the others wait by what it says, but for what was read at once. Small messages, as
-/// many as fit, do not take so long; those that expand a thousandfold do.
-const TURN_TIME_MAX: Duration = Duration::from_millis(1);
+/// The time that the input of one connection may take before other connections have their turn; input of a single read
+/// is always finished. A full read of small messages takes less; messages that expand a thousandfold take more.
+const PROCESSING_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// One connection.
-pub(crate) struct Entry<M, C> {
+/// One connection: its byte stream, its protocol machine and the application's data.
+pub(crate) struct Connection<M, C> {
     pub(crate) stream: Stream,
     pub(crate) machine: M,
     pub(crate) client: C,
-    /// When its entry in the wheel fires.
+    /// The tick at which its entry in the timer wheel fires.
     pub(crate) tick: Tick,
     pub(crate) phase: Phase,
-    /// Bytes that came after the end, see [`IGNORED_BYTES_MAX`].
+    /// The number of bytes received after the end, see [`IGNORED_BYTES_MAX`].
     pub(crate) ignored: u32,
-    /// How much of what its peer says is read at once, see [`Entry::has_taken`].
-    pub(crate) appetite: u16,
-    /// Stands in the list of those whose machine was spoken to.
+    /// The current limit of one read, see [`Connection::record_processing_time`].
+    pub(crate) read_bytes_max: u16,
+    /// True while the connection is in the list of those that got commands or input.
     pub(crate) is_dirty: bool,
-    /// Whether the socket is to be read again without an event of the system.
-    pub(crate) reading: Reading,
+    /// True if the socket must be read again without an event of the system.
+    pub(crate) reading: ReadState,
 }
 
-/// The state of the bytes that the system has announced, which it does once.
+/// The state of input that the system has announced. The system announces it once (edge-triggered).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reading {
-    /// All were read.
+pub(crate) enum ReadState {
+    /// All input was read.
     Done,
-    /// Some may be left, and the connection may not be read at present, see [`Entry::may_be_read`].
+    /// Input may be left, and the connection must not be read at present, see [`Connection::is_readable`].
     Deferred,
-    /// Some may be left, and the connection is in the list of those that are read in the next turn.
+    /// Input may be left, and the connection is in the list of those that are read in the next turn.
     Queued,
 }
 
-/// From a working connection to none.
+/// The life of a connection, from open to ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// Both directions work.
     Open,
-    /// The machine has ended; what waits must be written until then.
-    Farewell(Tick),
-    /// All is written; the peer must hang up until then.
+    /// The machine has ended; unsent bytes must be written until this tick.
+    Closing(Tick),
+    /// Everything is written; the peer must hang up until this tick.
     HangUp(Tick),
-    /// Nobody is there any more, or nobody who reads.
-    Lost(End),
+    /// The peer has gone, or reads nothing any more.
+    Ended(ConnectionEnd),
 }
 
-/// How a connection ended, as far as sockets can tell.
+/// The way in which a connection ended, as far as sockets can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// Its machine had nothing more to say, or the peer has gone.
+pub enum ConnectionEnd {
+    /// The machine had nothing more to send, or the peer has gone.
     Closed,
-    /// The peer was there, as far as one could tell, and took nothing of what waited for it for too long.
+    /// The peer was connected, as far as the system knows, and took nothing of the unsent bytes for too long.
     Stalled,
 }
 
-impl<M: Machine, C> Entry<M, C> {
-    /// False while the peer takes too little of what waits for it, and while the machine is paused.
-    pub(crate) fn may_be_read(&self) -> bool {
+impl<M: Machine, C> Connection<M, C> {
+    /// False while too many bytes are unsent, and while the machine is paused.
+    pub(crate) fn is_readable(&self) -> bool {
         self.stream.unsent() < WRITE_AHEAD_BYTES && !self.machine.is_paused()
     }
 
-    /// Notes the time that the machine took for the bytes of one read. True if that was long: other connections have
-    /// their turn then, and less is read next time.
-    pub(crate) fn has_taken(&mut self, time: Duration) -> bool {
-        let is_long = time > TURN_TIME_MAX;
-        self.appetite =
-            if is_long { READ_BYTES_MIN } else { READ_BYTES_MAX.min(2 * self.appetite) };
+    /// Records the time that the machine took for the input of one read. Returns true if that was long: other
+    /// connections then have their turn, and the next read is shorter.
+    pub(crate) fn record_processing_time(&mut self, time: Duration) -> bool {
+        let is_long = time > PROCESSING_TIME_MAX;
+        self.read_bytes_max =
+            if is_long { READ_BYTES_MIN } else { READ_BYTES_MAX.min(2 * self.read_bytes_max) };
         is_long
     }
 
-    /// The tick of `wheel` in which something has to be done, though nothing comes. `stall_time_max`: how long a peer
-    /// may take nothing at all of what waits for it.
-    pub(crate) fn due(&self, wheel: &Wheel, stall_time_max: Duration) -> Option<Tick> {
+    /// Returns the tick of `wheel` at which the connection needs attention although no event arrives. `stall_time_max`
+    /// is the time that a peer may take nothing at all of the unsent bytes.
+    pub(crate) fn next_tick(&self, wheel: &Wheel, stall_time_max: Duration) -> Option<Tick> {
         match self.phase {
             Phase::Open => {
                 let stall = self.stall_deadline(stall_time_max);
@@ -109,12 +110,12 @@ impl<M: Machine, C> Entry<M, C> {
                 };
                 deadline.map(|deadline| wheel.tick_of(deadline))
             }
-            Phase::Farewell(until) | Phase::HangUp(until) => Some(until),
-            Phase::Lost(_) => None,
+            Phase::Closing(until) | Phase::HangUp(until) => Some(until),
+            Phase::Ended(_) => None,
         }
     }
 
-    /// When the peer is given up, unless it takes something.
+    /// Returns the time at which the peer is given up unless it takes some bytes.
     pub(crate) fn stall_deadline(&self, stall_time_max: Duration) -> Option<Instant> {
         self.stream.stalled_since()?.checked_add(stall_time_max)
     }

@@ -1,19 +1,15 @@
-//! Epoll threads that own long-lived sockets, WebSockets above all: an idle connection costs an entry in a slab and
-//! its descriptor, no task, no buffer and no heap object of its own.
+//! Reactor threads that own long-lived sockets, WebSockets above all. An idle connection costs an entry in a slab and
+//! its descriptor: no task, no buffer and no heap object of its own.
 //!
-//! A [`Reactor`] is one thread. It owns byte streams ([`Stream`]: a socket, or TLS over it) and their protocol machines
-//! ([`wire::Machine`]), and an [`Application`] that hears what peers mean and what other threads tell it
-//! ([`Mailbox::send`]). Everything on the thread runs without waiting: reads are bounded per wake-up, in bytes and, for
-//! peers whose bytes take long, in time; what a socket does not take is kept up to the message that was begun
-//! ([`Sockets::send`] refuses the next one), so that the application can queue, drop or disconnect by a policy of its
-//! own.
+//! A [`Reactor`] is one thread. It owns byte streams ([`Stream`]: a socket, or TLS over a socket) with their protocol
+//! machines ([`wire::Machine`]), and an [`Application`] that handles the events of the machines and the messages of
+//! other threads ([`Mailbox::send`]). Nothing on the thread blocks. Reads are limited per wake-up, in bytes and, for
+//! input that takes long to process, in time. Bytes that a socket does not take are kept up to the end of the message
+//! that was begun; [`Sockets::send`] refuses the next message, so that the application can queue, drop or disconnect by
+//! a policy of its own.
 //!
-//! Invariants: knows nothing of GraphQL; the thread never blocks but in `epoll_wait`; a connection ends exactly once,
-//! by [`Application::closed`].
-//!
-//! On systems other than Linux this crate is empty: see `Poller` for what another one would have to bring.
-
-#![cfg(target_os = "linux")]
+//! Invariants: the crate knows nothing of GraphQL; the thread blocks only in the poller (`mio`: epoll or kqueue); a
+//! connection ends exactly once, by [`Application::on_closed`].
 
 mod connection;
 mod mailbox;
@@ -25,9 +21,9 @@ mod stream;
 mod thread;
 mod wheel;
 
-pub use connection::End;
+pub use connection::ConnectionEnd;
 pub use mailbox::Mailbox;
 pub use slab::Token;
-pub use sockets::{Sent, Sockets};
-pub use stream::{Stream, Sunk};
-pub use thread::{Application, Reactor, Settings};
+pub use sockets::{SendOutcome, Sockets};
+pub use stream::{DiscardStats, Stream};
+pub use thread::{Application, Reactor, ReactorSettings};

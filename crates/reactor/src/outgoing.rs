@@ -1,4 +1,4 @@
-//! The bytes of one connection that its socket has not taken yet.
+//! The unsent bytes of one connection: the socket has not taken them yet.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -8,42 +8,53 @@ use std::time::Instant;
 use bytes::{Buf, Bytes};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-/// Pieces that one call hands to the system.
+/// The maximum number of pieces that one system call gets.
 const PIECES_MAX: usize = 16;
 
-/// The bytes that a socket must take, unless fewer wait, to show that its peer reads. If a single byte counted, a peer
-/// that takes one now and then would keep its connection, and the memory of its waiting output, without limit.
+/// The number of bytes that a socket must take, unless fewer are unsent, to show that its peer reads. If a single byte
+/// counted, a peer that takes one byte per minute would keep its connection, and the memory of its unsent bytes,
+/// without limit.
 pub(crate) const PROGRESS_BYTES: usize = 16 << 10;
 
-/// Up to here a frame in several parts is put together first: one copy of so little costs less than what the
-/// system needs to look at each part.
+/// The frame size up to which the parts of a frame are copied together: one copy of so little costs less than a system
+/// call with several parts.
 const COPY_MAX: usize = 4 << 10;
 
-/// Sends the parts of one frame, as much as the socket takes now. How much that was; `None`: the peer has gone.
+/// Sends the parts of one frame as far as the socket takes them now. Returns the number of bytes sent; `None` if the
+/// peer has gone.
 ///
-/// `scratch` lends its memory.
-pub(crate) fn send(fd: BorrowedFd<'_>, parts: [&[u8]; 3], scratch: &mut Vec<u8>) -> Option<usize> {
+/// `scratch` is a buffer.
+pub(crate) fn send_parts(
+    fd: BorrowedFd<'_>,
+    parts: [&[u8]; 3],
+    scratch: &mut Vec<u8>,
+) -> Option<usize> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     if length <= COPY_MAX {
         scratch.clear();
         for part in parts {
             scratch.extend_from_slice(part);
         }
-        return send_one(fd, scratch);
+        return send_piece(fd, scratch);
     }
     let parts = parts.map(IoSlice::new);
-    taken(rustix::net::sendmsg(fd, &parts, &mut SendAncillaryBuffer::default(), FLAGS))
+    bytes_taken(rustix::net::sendmsg(fd, &parts, &mut SendAncillaryBuffer::default(), FLAGS))
 }
 
-/// The same of a frame in one piece.
-pub(crate) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8]) -> Option<usize> {
-    taken(rustix::net::send(fd, bytes, FLAGS))
+/// Sends a frame in one piece, as [`send_parts`] does.
+pub(crate) fn send_piece(fd: BorrowedFd<'_>, bytes: &[u8]) -> Option<usize> {
+    bytes_taken(rustix::net::send(fd, bytes, FLAGS))
 }
 
+/// The flags of every send. Where the system has no `MSG_NOSIGNAL`, a lost peer raises no signal either: the start code
+/// of Rust programs ignores SIGPIPE.
+#[cfg(not(target_vendor = "apple"))]
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+#[cfg(target_vendor = "apple")]
+const FLAGS: SendFlags = SendFlags::DONTWAIT;
 
-/// `None` is a failure of the socket; one that has no room took nothing.
-fn taken(sent: Result<usize, rustix::io::Errno>) -> Option<usize> {
+/// Converts the result of a system call: `None` if the socket failed, 0 if it has no room.
+fn bytes_taken(sent: Result<usize, rustix::io::Errno>) -> Option<usize> {
     match sent {
         Ok(count) => Some(count),
         Err(error) => match io::Error::from(error).kind() {
@@ -53,24 +64,24 @@ fn taken(sent: Result<usize, rustix::io::Errno>) -> Option<usize> {
     }
 }
 
-/// See the module. Kept in a box that only a slow connection has.
+/// The unsent bytes of a connection, in a box that only a slow connection has.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pieces: VecDeque<Bytes>,
     bytes: usize,
-    /// When the socket last completed [`PROGRESS_BYTES`].
-    pub(crate) moved: Instant,
-    /// The bytes that it has taken since then.
+    /// The time at which the socket last completed [`PROGRESS_BYTES`].
+    pub(crate) progressed_at: Instant,
+    /// The number of bytes that the socket has taken since then.
     taken: usize,
 }
 
 impl Outgoing {
-    /// Nothing waits; something has just been taken.
+    /// Makes an empty queue. Progress counts from `now`.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { pieces: VecDeque::new(), bytes: 0, moved: now, taken: 0 }
+        Self { pieces: VecDeque::new(), bytes: 0, progressed_at: now, taken: 0 }
     }
 
-    /// Puts a piece behind what waits.
+    /// Appends a piece.
     pub(crate) fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.bytes += piece.len();
@@ -78,12 +89,12 @@ impl Outgoing {
         }
     }
 
-    /// How many bytes wait.
+    /// Returns the number of unsent bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Sends what the socket takes. Whether it still works.
+    /// Sends as many bytes as the socket takes. Returns false if the socket failed.
     pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>, now: Instant) -> bool {
         while !self.pieces.is_empty() {
             let mut slices = [IoSlice::new(&[]); PIECES_MAX];
@@ -94,7 +105,7 @@ impl Outgoing {
             }
             let slices = &slices[..offered];
             let sent = rustix::net::sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), FLAGS);
-            match taken(sent) {
+            match bytes_taken(sent) {
                 None => return false,
                 Some(0) => return true,
                 Some(count) => {
@@ -109,7 +120,7 @@ impl Outgoing {
     fn note_taken(&mut self, count: usize, now: Instant) {
         self.taken += count;
         if self.taken >= PROGRESS_BYTES {
-            self.moved = now;
+            self.progressed_at = now;
             self.taken = 0;
         }
     }
@@ -137,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_did_not_fit_follows_in_order() {
+    fn unsent_pieces_follow_in_order() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
         let mut outgoing = Outgoing::new(Instant::now());
         let mut expected = Vec::new();
@@ -157,30 +168,30 @@ mod tests {
         }
         assert!(received == expected && outgoing.len() == 0);
         drop(theirs);
-        outgoing.push("for nobody".into());
+        outgoing.push("unreadable".into());
         assert!(!outgoing.flush(ours.as_fd(), Instant::now()));
     }
 
     #[test]
-    fn a_few_bytes_now_and_then_are_no_progress() {
+    fn a_few_bytes_at_a_time_are_no_progress() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut outgoing = Outgoing::new(start);
         outgoing.note_taken(1, at(1));
         outgoing.note_taken(PROGRESS_BYTES - 2, at(2));
-        assert_eq!(outgoing.moved, start);
+        assert_eq!(outgoing.progressed_at, start);
         outgoing.note_taken(1, at(3));
-        assert_eq!(outgoing.moved, at(3));
+        assert_eq!(outgoing.progressed_at, at(3));
         outgoing.note_taken(PROGRESS_BYTES - 1, at(4));
-        assert_eq!(outgoing.moved, at(3));
+        assert_eq!(outgoing.progressed_at, at(3));
     }
 
     #[test]
-    fn a_frame_in_parts_is_one_run_of_bytes_however_large() {
+    fn a_frame_in_parts_is_sent_as_one_run_of_bytes() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
         for length in [0, 10, COPY_MAX, 3 * COPY_MAX] {
             let body = vec![7; length];
-            let sent = send(ours.as_fd(), [b"head", &body, b"tail"], &mut Vec::new());
+            let sent = send_parts(ours.as_fd(), [b"head", &body, b"tail"], &mut Vec::new());
             assert_eq!(sent, Some(length + 8));
             let mut received = vec![0; length + 8];
             theirs.read_exact(&mut received).expect("what was sent");

@@ -1,17 +1,17 @@
-//! Where connections live: entries that are numbered, used again, and told apart by a generation.
+//! A slab of connections: numbered places that are reused, with a generation that tells successive users apart.
 
-/// Names one connection of a reactor. Never used twice within some four thousand million connections that had the
-/// same place, so that a message for a connection that has gone finds nothing.
+/// The name of one connection of a reactor. A token is not reused within some four thousand million connections of the
+/// same place, so that a message for a connection that has gone reaches no other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Token(u64);
 
 impl Token {
-    /// As a number, for those who keep numbers; see [`Token::from_u64`].
+    /// Returns the token as a number, for callers that store numbers; see [`Token::from_u64`].
     pub fn to_u64(self) -> u64 {
         self.0
     }
 
-    /// From such a number. Any number is fine: one that names nothing finds nothing.
+    /// Makes a token from such a number. Any number is allowed; one that names no connection finds none.
     pub fn from_u64(number: u64) -> Self {
         Self(number)
     }
@@ -20,9 +20,9 @@ impl Token {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
 
-    /// Where its connection is, without saying which: another may have the place by now.
+    /// Returns the place of the connection. Another connection may use the place by now.
     pub(crate) fn place(self) -> u32 {
-        // The low half: it fits.
+        // The low half fits.
         (self.0 & u64::from(u32::MAX)) as u32
     }
 
@@ -35,43 +35,43 @@ impl Token {
     }
 }
 
-/// Bytes of a chunk. The slab grows by chunks and not by doubling, so that no entry moves and at most one chunk is
-/// spare. A size that the allocator gives without rounding up: chunks by a round number of entries had a fifth of
-/// their memory for nothing.
+/// The size of a chunk in bytes. The slab grows by chunks rather than by doubling, so that no slot moves and at most
+/// one chunk is spare. The allocator provides this size without rounding up: chunks of a round number of slots wasted
+/// a fifth of their memory.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// Values in numbered places, see the module.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    chunks: Vec<Vec<Entry<T>>>,
-    /// Places to use again, the last freed first: its memory is warm.
+    chunks: Vec<Vec<Slot<T>>>,
+    /// The free places, the last freed at the end: its memory is warm.
     free: Vec<u32>,
     len: usize,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct Slot<T> {
     generation: u32,
     value: Option<T>,
 }
 
 impl<T> Slab<T> {
-    /// What one place takes.
-    pub(crate) const PLACE_BYTES: usize = size_of::<Entry<T>>();
+    /// The size of one place in bytes.
+    pub(crate) const PLACE_BYTES: usize = size_of::<Slot<T>>();
 
-    /// Places in a chunk.
+    /// The number of places in a chunk.
     const CHUNK: usize = CHUNK_BYTES / Self::PLACE_BYTES;
 
     pub(crate) fn new() -> Self {
         Self { chunks: Vec::new(), free: Vec::new(), len: 0 }
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Puts in what `make` gives for the token that it will have.
+    /// Inserts the value that `make` returns for its future token.
     pub(crate) fn insert_with<E>(
         &mut self,
         make: impl FnOnce(Token) -> Result<T, E>,
@@ -80,10 +80,10 @@ impl<T> Slab<T> {
             Some(&index) => index,
             None => self.grow(),
         };
-        let entry = self.entry_mut(index as usize);
-        let Some(entry) = entry else { unreachable!("a free place is a place") };
-        let token = Token::new(index, entry.generation);
-        entry.value = Some(make(token)?);
+        let slot = self.slot_mut(index as usize);
+        let Some(slot) = slot else { unreachable!("a free place is a place") };
+        let token = Token::new(index, slot.generation);
+        slot.value = Some(make(token)?);
         self.free.pop();
         self.len += 1;
         Ok(token)
@@ -91,42 +91,42 @@ impl<T> Slab<T> {
 
     pub(crate) fn get(&self, token: Token) -> Option<&T> {
         let index = token.index();
-        let entry = self.chunks.get(index / Self::CHUNK)?.get(index % Self::CHUNK)?;
-        entry.value.as_ref().filter(|_| entry.generation == token.generation())
+        let slot = self.chunks.get(index / Self::CHUNK)?.get(index % Self::CHUNK)?;
+        slot.value.as_ref().filter(|_| slot.generation == token.generation())
     }
 
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
-        let entry = self.entry_mut(token.index())?;
-        entry.value.as_mut().filter(|_| entry.generation == token.generation())
+        let slot = self.slot_mut(token.index())?;
+        slot.value.as_mut().filter(|_| slot.generation == token.generation())
     }
 
     pub(crate) fn remove(&mut self, token: Token) -> Option<T> {
-        let entry = self.entry_mut(token.index())?;
-        if entry.generation != token.generation() {
+        let slot = self.slot_mut(token.index())?;
+        if slot.generation != token.generation() {
             return None;
         }
-        let value = entry.value.take()?;
-        entry.generation = entry.generation.wrapping_add(1);
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
         self.free.push(token.place());
         self.len -= 1;
         Some(value)
     }
 
-    /// Who has that place at present.
+    /// Returns the token of the connection that uses that place at present.
     pub(crate) fn token_at(&self, place: u32) -> Option<Token> {
         let index = place as usize;
-        let entry = self.chunks.get(index / Self::CHUNK)?.get(index % Self::CHUNK)?;
-        entry.value.is_some().then(|| Token::new(place, entry.generation))
+        let slot = self.chunks.get(index / Self::CHUNK)?.get(index % Self::CHUNK)?;
+        slot.value.is_some().then(|| Token::new(place, slot.generation))
     }
 
-    /// The tokens of all, in no order that means anything.
+    /// Returns the tokens of all values, in arbitrary order.
     pub(crate) fn tokens(&self) -> Vec<Token> {
-        let entries = self.chunks.iter().flatten().zip(0..);
-        let taken = entries.filter(|(entry, _)| entry.value.is_some());
-        taken.map(|(entry, index)| Token::new(index, entry.generation)).collect()
+        let slots = self.chunks.iter().flatten().zip(0..);
+        let taken = slots.filter(|(slot, _)| slot.value.is_some());
+        taken.map(|(slot, index)| Token::new(index, slot.generation)).collect()
     }
 
-    /// One more place, told as free.
+    /// Adds one place and records it as free.
     fn grow(&mut self) -> u32 {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
             self.chunks.push(Vec::with_capacity(Self::CHUNK));
@@ -134,12 +134,12 @@ impl<T> Slab<T> {
         let before = (self.chunks.len() - 1) * Self::CHUNK;
         let Some(chunk) = self.chunks.last_mut() else { unreachable!("one was just put there") };
         let index = (before + chunk.len()) as u32;
-        chunk.push(Entry { generation: 0, value: None });
+        chunk.push(Slot { generation: 0, value: None });
         self.free.push(index);
         index
     }
 
-    fn entry_mut(&mut self, index: usize) -> Option<&mut Entry<T>> {
+    fn slot_mut(&mut self, index: usize) -> Option<&mut Slot<T>> {
         self.chunks.get_mut(index / Self::CHUNK)?.get_mut(index % Self::CHUNK)
     }
 }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_used_again_has_another_token() {
+    fn a_reused_place_has_another_token() {
         let mut slab = Slab::new();
         let first = insert(&mut slab, 'a');
         assert_eq!(slab.remove(first), Some('a'));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_beyond_a_chunk_and_finds_each() {
+    fn a_slab_grows_beyond_a_chunk_and_finds_each_value() {
         let mut slab = Slab::new();
         let tokens: Vec<Token> =
             (0..3 * Slab::<char>::CHUNK).map(|_| insert(&mut slab, 'x')).collect();

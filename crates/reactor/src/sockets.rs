@@ -1,4 +1,4 @@
-//! The connections of one thread, as the application sees them: adopt, speak, send.
+//! The connections of one thread, as the application sees them: adopt, command, send.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,65 +8,66 @@ use net::TlsProgress;
 use wire::{Chunks, Machine};
 
 use crate::connection::{
-    End, Entry, FAREWELL_TIME_MAX, HANG_UP_TIME_MAX, IGNORED_BYTES_MAX, Phase, READ_BYTES_MAX,
-    Reading,
+    CLOSE_TIMEOUT, Connection, ConnectionEnd, HANG_UP_TIMEOUT, IGNORED_BYTES_MAX, Phase,
+    READ_BYTES_MAX, ReadState,
 };
-use crate::poller::{Epoll, Poller};
+use crate::poller::Poller;
 use crate::slab::Slab;
-use crate::stream::{Lent, Received, Sunk};
+use crate::stream::{DiscardStats, Received, ThreadBuffers};
 use crate::wheel::{Tick, Wheel};
 use crate::{Stream, Token};
 
-/// Reads of one socket before others have their turn.
+/// The maximum number of reads of one socket before other sockets have their turn.
 const READS_MAX: usize = 4;
 
-/// What became of a message.
+/// The outcome of sending a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sent {
-    /// It is on its way, or the rest of it is kept and goes first.
+pub enum SendOutcome {
+    /// The message was sent, or its rest is kept and is sent before anything else.
     Taken,
-    /// Earlier bytes wait still: nothing was taken. [`crate::Application::writable`] tells when they have gone.
+    /// Earlier bytes are unsent: nothing was taken. [`crate::Application::on_writable`] is called when they have been
+    /// sent.
     Blocked,
-    /// The connection has ended or is about to: nothing was taken, and nothing ever will be.
+    /// The connection has ended or is about to end: nothing was taken, and nothing ever will be.
     Gone,
 }
 
-/// All connections of one reactor thread. `C` is what the application keeps for each.
+/// All connections of one reactor thread. `C` is the application's data of each.
 pub struct Sockets<M, C> {
-    pub(crate) slab: Slab<Entry<M, C>>,
-    pub(crate) epoll: Epoll,
+    pub(crate) slab: Slab<Connection<M, C>>,
+    pub(crate) poller: Poller,
     pub(crate) wheel: Wheel,
-    /// Connections whose machine was spoken to; each once.
+    /// The connections that got commands or input; each once.
     pub(crate) dirty: Vec<Token>,
-    /// Connections that are read in the next turn, see [`Reading::Queued`].
+    /// The connections that are read in the next turn, see [`ReadState::Queued`].
     pub(crate) unread: Vec<Token>,
     pub(crate) now: Instant,
     stall_time_max: Duration,
-    lent: Lent,
+    buffers: ThreadBuffers,
 }
 
 impl<M: Machine, C> Sockets<M, C> {
-    /// What a connection takes that has nothing on the heap: for those who promise a number.
-    pub const ENTRY_BYTES: usize = Slab::<Entry<M, C>>::PLACE_BYTES;
+    /// The size of a connection that has nothing on the heap, for callers that assert a limit.
+    pub const CONNECTION_BYTES: usize = Slab::<Connection<M, C>>::PLACE_BYTES;
 
-    pub(crate) fn new(epoll: Epoll, stall_time_max: Duration, now: Instant) -> Self {
+    pub(crate) fn new(poller: Poller, stall_time_max: Duration, now: Instant) -> Self {
         Self {
             slab: Slab::new(),
-            epoll,
+            poller,
             wheel: Wheel::new(now),
             dirty: Vec::new(),
             unread: Vec::new(),
             now,
             stall_time_max,
-            lent: Lent::new(),
+            buffers: ThreadBuffers::new(),
         }
     }
 
-    /// Takes over a connection with its machine. `early` is what its peer sent already and somebody else read; what a
-    /// TLS session has read ahead comes behind it.
+    /// Takes over a connection with its machine. `early` is input that the caller has already read; input that a TLS
+    /// session has read ahead follows it.
     ///
     /// # Errors
-    /// When the system cannot watch one more descriptor. The socket is closed, `client` comes back.
+    /// The system cannot watch one more descriptor. The socket is closed and `client` is returned.
     pub fn adopt(
         &mut self,
         stream: Stream,
@@ -74,217 +75,224 @@ impl<M: Machine, C> Sockets<M, C> {
         early: &[u8],
         client: C,
     ) -> Result<Token, (io::Error, C)> {
-        let epoll = &self.epoll;
+        let poller = &self.poller;
         let inserted = self.slab.insert_with(|token| {
             if let Some(fd) = stream.fd()
-                && let Err(error) = epoll.add(fd, token.to_u64())
+                && let Err(error) = poller.add(fd, token.to_u64())
             {
                 return Err((error, client));
             }
-            Ok(Entry {
+            Ok(Connection {
                 stream,
                 machine,
                 client,
                 tick: Tick::NONE,
                 phase: Phase::Open,
                 ignored: 0,
-                appetite: READ_BYTES_MAX,
+                read_bytes_max: READ_BYTES_MAX,
                 is_dirty: false,
-                reading: Reading::Done,
+                reading: ReadState::Done,
             })
         });
         let token = inserted?;
         let now = self.now;
-        self.touch(token);
-        if let Some(entry) = self.slab.get_mut(token) {
-            entry.machine.receive(now, early);
-            // Edges tell of what arrives at the socket, and of nothing that sits in the session already.
-            let (ahead, progress) = entry.stream.receive_ahead(&mut self.lent);
+        self.mark_dirty(token);
+        if let Some(connection) = self.slab.get_mut(token) {
+            connection.machine.receive(now, early);
+            // The poller announces input of the socket only, and not input that is already in the session.
+            let (ahead, progress) = connection.stream.receive_ahead(&mut self.buffers);
             if !ahead.is_empty() {
-                entry.machine.receive(now, ahead);
+                connection.machine.receive(now, ahead);
             }
-            let works = entry.stream.send_session(&mut self.lent, now);
+            let works = connection.stream.send_session(&mut self.buffers, now);
             if !works || progress != TlsProgress::Open {
-                self.lose(token);
+                self.mark_ended(token);
             }
         }
         Ok(token)
     }
 
-    /// How many connections there are, those included that are about to end.
+    /// Returns the number of connections, including those that are about to end.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Are there none?
+    /// True if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What was sent to streams that lead nowhere; see [`Stream::nowhere`].
-    pub fn sunk(&self) -> Sunk {
-        self.lent.sunk
+    /// Returns the messages and bytes that were sent to [`Stream::null`].
+    pub fn discard_stats(&self) -> DiscardStats {
+        self.buffers.discarded
     }
 
-    /// All of them, in no order that means anything.
+    /// Returns the tokens of all connections, in arbitrary order.
     pub fn tokens(&self) -> Vec<Token> {
         self.slab.tokens()
     }
 
-    /// What the application keeps for a connection.
+    /// Returns the application's data of a connection.
     pub fn client(&mut self, token: Token) -> Option<&mut C> {
-        self.slab.get_mut(token).map(|entry| &mut entry.client)
+        self.slab.get_mut(token).map(|connection| &mut connection.client)
     }
 
-    /// A connection's machine, to look at.
+    /// Returns a connection's machine for inspection.
     pub fn machine(&self, token: Token) -> Option<&M> {
-        self.slab.get(token).map(|entry| &entry.machine)
+        self.slab.get(token).map(|connection| &connection.machine)
     }
 
-    /// A connection's machine, for its commands. They take effect before anything else is sent there.
+    /// Returns a connection's machine for commands. They take effect before anything else is sent there.
     pub fn machine_mut(&mut self, token: Token) -> Option<&mut M> {
-        self.touch(token).map(|entry| &mut entry.machine)
+        self.mark_dirty(token).map(|connection| &mut connection.machine)
     }
 
-    /// Is the socket full, so that [`Sockets::send`] would answer [`Sent::Blocked`]?
+    /// True if the socket is full, so that [`Sockets::send`] would return [`SendOutcome::Blocked`].
     pub fn is_blocked(&self, token: Token) -> bool {
-        self.slab.get(token).is_some_and(|entry| entry.stream.is_blocked())
+        self.slab.get(token).is_some_and(|connection| connection.stream.is_blocked())
     }
 
-    /// Sends a whole message beside the machine: `head` is this recipient's own, `body` may be shared by many.
-    /// Nothing may be sent so but what the machine's protocol allows between any two of its own messages.
-    pub fn send(&mut self, token: Token, head: &[u8], body: &Bytes, tail: &'static [u8]) -> Sent {
-        self.send_with(token, |_, _| Some((head, body, tail))).unwrap_or(Sent::Gone)
+    /// Sends a whole message past the machine: `head` belongs to this recipient, `body` may be shared by many. The
+    /// message must be one that the machine's protocol allows between any two of the machine's own messages.
+    pub fn send(
+        &mut self,
+        token: Token,
+        head: &[u8],
+        body: &Bytes,
+        tail: &'static [u8],
+    ) -> SendOutcome {
+        self.send_with(token, |_, _| Some((head, body, tail))).unwrap_or(SendOutcome::Gone)
     }
 
-    /// As [`Sockets::send`], of a message that `make` gives after a look at machine and client; `None` if it gives
-    /// none. It is not asked where nothing could be taken.
+    /// Sends a message, as [`Sockets::send`] does, that `make` returns after a look at machine and client; sends
+    /// nothing if `make` returns `None`. `make` is not called if nothing can be taken.
     // hot path: once per recipient and event.
     pub fn send_with<'a>(
         &mut self,
         token: Token,
         make: impl FnOnce(&M, &C) -> Option<(&'a [u8], &'a Bytes, &'static [u8])>,
-    ) -> Option<Sent> {
-        if self.slab.get(token).is_some_and(|entry| entry.is_dirty) {
+    ) -> Option<SendOutcome> {
+        if self.slab.get(token).is_some_and(|connection| connection.is_dirty) {
             self.transmit(token);
         }
-        let Some(entry) = self.slab.get_mut(token) else { return Some(Sent::Gone) };
-        if entry.phase != Phase::Open || !entry.machine.is_open() {
-            return Some(Sent::Gone);
+        let Some(connection) = self.slab.get_mut(token) else { return Some(SendOutcome::Gone) };
+        if connection.phase != Phase::Open || !connection.machine.is_open() {
+            return Some(SendOutcome::Gone);
         }
-        if entry.stream.is_blocked() {
-            return Some(Sent::Blocked);
+        if connection.stream.is_blocked() {
+            return Some(SendOutcome::Blocked);
         }
-        let (head, body, tail) = make(&entry.machine, &entry.client)?;
-        if !entry.stream.send(head, body, tail, &mut self.lent, self.now) {
-            self.lose(token);
-            return Some(Sent::Gone);
+        let (head, body, tail) = make(&connection.machine, &connection.client)?;
+        if !connection.stream.send(head, body, tail, &mut self.buffers, self.now) {
+            self.mark_ended(token);
+            return Some(SendOutcome::Gone);
         }
-        entry.machine.sent(self.now);
-        if entry.stream.is_blocked() {
-            // From now on it has a deadline.
-            self.touch(token);
+        connection.machine.sent(self.now);
+        if connection.stream.is_blocked() {
+            // A blocked stream has a deadline.
+            self.mark_dirty(token);
         }
-        Some(Sent::Taken)
+        Some(SendOutcome::Taken)
     }
 
-    /// Writes what the machine has to say now, and not when the turn ends, so that [`Sockets::is_blocked`] tells
+    /// Writes the output of the machine now rather than at the end of the turn, so that [`Sockets::is_blocked`] tells
     /// whether there is room for more.
-    pub fn write_now(&mut self, token: Token) {
+    pub fn flush_machine(&mut self, token: Token) {
         self.transmit(token);
     }
 
-    /// Marks a connection as spoken to, and gives it.
-    pub(crate) fn touch(&mut self, token: Token) -> Option<&mut Entry<M, C>> {
-        let entry = self.slab.get_mut(token)?;
-        if !entry.is_dirty {
-            entry.is_dirty = true;
+    /// Adds a connection to the list of those that are processed at the end of the turn, and returns it.
+    pub(crate) fn mark_dirty(&mut self, token: Token) -> Option<&mut Connection<M, C>> {
+        let connection = self.slab.get_mut(token)?;
+        if !connection.is_dirty {
+            connection.is_dirty = true;
             self.dirty.push(token);
         }
-        Some(entry)
+        Some(connection)
     }
 
-    /// Nobody is there any more.
-    fn lose(&mut self, token: Token) {
-        self.give_up(token, End::Closed);
+    /// Marks a connection as ended: the peer has gone.
+    fn mark_ended(&mut self, token: Token) {
+        self.end_as(token, ConnectionEnd::Closed);
     }
 
-    fn give_up(&mut self, token: Token, end: End) {
+    fn end_as(&mut self, token: Token, end: ConnectionEnd) {
         let now = self.now;
-        if let Some(entry) = self.touch(token) {
-            entry.phase = Phase::Lost(end);
-            entry.stream.forget_outgoing();
-            entry.machine.receive_eof(now);
+        if let Some(connection) = self.mark_dirty(token) {
+            connection.phase = Phase::Ended(end);
+            connection.stream.drop_unsent();
+            connection.machine.receive_eof(now);
         }
     }
 
-    /// Writes what the machine has to say.
+    /// Writes the output of the machine.
     pub(crate) fn transmit(&mut self, token: Token) {
         let now = self.now;
-        let Some(entry) = self.slab.get_mut(token) else { return };
-        while let Some(chunks) = entry.machine.poll_transmit(now) {
-            if matches!(entry.phase, Phase::Lost(_)) {
+        let Some(connection) = self.slab.get_mut(token) else { return };
+        while let Some(chunks) = connection.machine.poll_transmit(now) {
+            if matches!(connection.phase, Phase::Ended(_)) {
                 continue;
             }
             let Chunks { head, body, tail } = &chunks;
-            if !entry.stream.send(head, body, tail, &mut self.lent, now) {
-                entry.phase = Phase::Lost(End::Closed);
-                entry.machine.receive_eof(now);
+            if !connection.stream.send(head, body, tail, &mut self.buffers, now) {
+                connection.phase = Phase::Ended(ConnectionEnd::Closed);
+                connection.machine.receive_eof(now);
             }
         }
     }
 
-    /// Reads what has arrived, within bounds. `is_ending`: until the socket says that nothing follows.
-    pub(crate) fn read(&mut self, token: Token, is_ending: bool) {
+    /// Reads the input that has arrived, within limits. If `is_ending`, reads until the socket reports the end of
+    /// input.
+    pub(crate) fn read_input(&mut self, token: Token, is_ending: bool) {
         let now = self.now;
         for _ in 0..READS_MAX {
-            let Some(entry) = self.slab.get_mut(token) else { return };
-            if matches!(entry.phase, Phase::Lost(_)) {
+            let Some(connection) = self.slab.get_mut(token) else { return };
+            if matches!(connection.phase, Phase::Ended(_)) {
                 return;
             }
-            if !entry.may_be_read() {
-                entry.reading = Reading::Deferred;
+            if !connection.is_readable() {
+                connection.reading = ReadState::Deferred;
                 return;
             }
             let began = Instant::now();
-            if entry.machine.has_input() {
-                entry.machine.receive(now, &[]);
-                entry.has_taken(began.elapsed());
-                self.touch(token);
+            if connection.machine.has_input() {
+                connection.machine.receive(now, &[]);
+                connection.record_processing_time(began.elapsed());
+                self.mark_dirty(token);
                 self.transmit(token);
-                self.answer_session(token);
+                self.send_session_records(token);
                 break;
             }
-            let received = entry.stream.receive(&mut self.lent, entry.appetite);
+            let received = connection.stream.receive(&mut self.buffers, connection.read_bytes_max);
             let (bytes, taken, is_all, is_last) = match received {
                 Received::Bytes { bytes, taken, is_all, is_last } => {
                     (bytes, taken, is_all, is_last)
                 }
                 Received::Nothing => return,
-                Received::Ended => return self.lose(token),
+                Received::Ended => return self.mark_ended(token),
             };
-            if entry.phase == Phase::Open {
+            if connection.phase == Phase::Open {
                 if !bytes.is_empty() {
-                    entry.machine.receive(now, bytes);
+                    connection.machine.receive(now, bytes);
                 }
             } else {
-                // Cannot overflow: at most one read more than the bound.
-                entry.ignored += taken as u32;
-                if entry.ignored > IGNORED_BYTES_MAX {
-                    return self.lose(token);
+                // Cannot overflow: at most one read exceeds the limit.
+                connection.ignored += taken as u32;
+                if connection.ignored > IGNORED_BYTES_MAX {
+                    return self.mark_ended(token);
                 }
             }
-            let is_long = entry.has_taken(began.elapsed());
-            let has_input = entry.machine.has_input();
-            self.touch(token);
+            let is_long = connection.record_processing_time(began.elapsed());
+            let has_input = connection.machine.has_input();
+            self.mark_dirty(token);
             if is_all && !is_ending && !is_last && !has_input {
-                return self.answer_session(token);
+                return self.send_session_records(token);
             }
-            // Answers to what was read count against what may wait.
+            // Responses to this input count against the limit of unsent bytes.
             self.transmit(token);
-            self.answer_session(token);
+            self.send_session_records(token);
             if is_last {
-                return self.lose(token);
+                return self.mark_ended(token);
             }
             if is_long || has_input {
                 break;
@@ -293,107 +301,108 @@ impl<M: Machine, C> Sockets<M, C> {
         self.queue_reading(token);
     }
 
-    /// Has a connection read in the next turn if its reading was deferred, or its machine has input that it did not get
-    /// to, and nothing stands against that any more.
+    /// Queues a connection for reading if its reading was deferred, or its machine has unprocessed input, and it may be
+    /// read again.
     pub(crate) fn resume_reading(&mut self, token: Token) {
-        let Some(entry) = self.slab.get(token) else { return };
-        let is_wanted = entry.reading == Reading::Deferred || entry.machine.has_input();
-        if is_wanted && entry.may_be_read() {
+        let Some(connection) = self.slab.get(token) else { return };
+        let is_wanted = connection.reading == ReadState::Deferred || connection.machine.has_input();
+        if is_wanted && connection.is_readable() {
             self.queue_reading(token);
         }
     }
 
-    /// Has a connection read in the next turn.
+    /// Queues a connection for reading in the next turn.
     fn queue_reading(&mut self, token: Token) {
-        if let Some(entry) = self.slab.get_mut(token)
-            && entry.reading != Reading::Queued
+        if let Some(connection) = self.slab.get_mut(token)
+            && connection.reading != ReadState::Queued
         {
-            entry.reading = Reading::Queued;
+            connection.reading = ReadState::Queued;
             self.unread.push(token);
         }
     }
 
-    /// Sends what the TLS session has to say of what it has read.
-    fn answer_session(&mut self, token: Token) {
+    /// Sends the records that the TLS session has produced while reading.
+    fn send_session_records(&mut self, token: Token) {
         let now = self.now;
-        if let Some(entry) = self.slab.get_mut(token)
-            && !entry.stream.send_session(&mut self.lent, now)
+        if let Some(connection) = self.slab.get_mut(token)
+            && !connection.stream.send_session(&mut self.buffers, now)
         {
-            self.lose(token);
+            self.mark_ended(token);
         }
     }
 
-    /// Writes what waits. Whether that was all, so that the application may go on.
+    /// Writes unsent bytes. Returns true if all were written, so that the application may send more.
     pub(crate) fn flush(&mut self, token: Token) -> bool {
         let now = self.now;
-        let Some(entry) = self.slab.get_mut(token) else { return false };
-        if !entry.stream.is_blocked() {
+        let Some(connection) = self.slab.get_mut(token) else { return false };
+        if !connection.stream.is_blocked() {
             return false;
         }
-        let unsent = entry.stream.unsent();
-        if !entry.stream.flush(now) {
-            self.lose(token);
+        let unsent = connection.stream.unsent();
+        if !connection.stream.flush(now) {
+            self.mark_ended(token);
             return false;
         }
-        if entry.stream.unsent() < unsent {
-            entry.machine.taken(now);
+        if connection.stream.unsent() < unsent {
+            connection.machine.taken(now);
         }
         self.resume_reading(token);
         !self.is_blocked(token)
     }
 
-    /// Brings a connection on its way out, and its timer, up to date. Whether it is over.
-    pub(crate) fn is_over(&mut self, token: Token) -> bool {
+    /// Updates the phase and the timer of a connection. Returns true if the connection is over.
+    pub(crate) fn update_phase(&mut self, token: Token) -> bool {
         let now = self.now;
-        let Some(entry) = self.slab.get_mut(token) else { return false };
-        if entry.phase == Phase::Open && entry.machine.is_closed() {
-            entry.phase = match entry.stream.close(&mut self.lent, now) {
-                true => Phase::Farewell(self.wheel.tick_of(now + FAREWELL_TIME_MAX)),
-                false => Phase::Lost(End::Closed),
+        let Some(connection) = self.slab.get_mut(token) else { return false };
+        if connection.phase == Phase::Open && connection.machine.is_closed() {
+            connection.phase = match connection.stream.close_session(&mut self.buffers, now) {
+                true => Phase::Closing(self.wheel.tick_of(now + CLOSE_TIMEOUT)),
+                false => Phase::Ended(ConnectionEnd::Closed),
             };
         }
-        if matches!(entry.phase, Phase::Farewell(_)) && !entry.stream.is_blocked() {
-            entry.phase = match entry.stream.finish() {
-                true => Phase::HangUp(self.wheel.tick_of(now + HANG_UP_TIME_MAX)),
-                false => Phase::Lost(End::Closed),
+        if matches!(connection.phase, Phase::Closing(_)) && !connection.stream.is_blocked() {
+            connection.phase = match connection.stream.shut_down_writing() {
+                true => Phase::HangUp(self.wheel.tick_of(now + HANG_UP_TIMEOUT)),
+                false => Phase::Ended(ConnectionEnd::Closed),
             };
         }
-        if matches!(entry.phase, Phase::Lost(_)) {
+        if matches!(connection.phase, Phase::Ended(_)) {
             return true;
         }
-        if let Some(tick) = entry.due(&self.wheel, self.stall_time_max)
-            && tick < entry.tick
+        if let Some(tick) = connection.next_tick(&self.wheel, self.stall_time_max)
+            && tick < connection.tick
         {
-            entry.tick = tick;
+            connection.tick = tick;
             self.wheel.insert(tick, token.place());
         }
         false
     }
 
-    /// The entry of the wheel for `tick` has fired.
-    pub(crate) fn timeout(&mut self, tick: Tick, token: Token) {
+    /// Handles the connection of the timer wheel that was inserted for `tick`.
+    pub(crate) fn on_timer(&mut self, tick: Tick, token: Token) {
         let now = self.now;
         let stall_time_max = self.stall_time_max;
-        let Some(entry) = self.slab.get_mut(token) else { return };
-        if entry.tick > tick {
-            // It has another entry.
+        let Some(connection) = self.slab.get_mut(token) else { return };
+        if connection.tick > tick {
+            // The connection has a later connection.
             return;
         }
-        entry.tick = Tick::NONE;
-        match entry.phase {
+        connection.tick = Tick::NONE;
+        match connection.phase {
             Phase::Open => {
-                if entry.stall_deadline(stall_time_max).is_some_and(|deadline| deadline <= now) {
-                    return self.give_up(token, End::Stalled);
+                if connection.stall_deadline(stall_time_max).is_some_and(|deadline| deadline <= now)
+                {
+                    return self.end_as(token, ConnectionEnd::Stalled);
                 }
-                entry.machine.handle_timeout(now);
+                connection.machine.handle_timeout(now);
             }
-            Phase::Farewell(until) | Phase::HangUp(until) => {
+            Phase::Closing(until) | Phase::HangUp(until) => {
                 if until <= tick {
-                    entry.phase = Phase::Lost(End::Closed);
+                    connection.phase = Phase::Ended(ConnectionEnd::Closed);
                 }
             }
-            Phase::Lost(_) => {}
+            Phase::Ended(_) => {}
         }
-        self.touch(token);
+        self.mark_dirty(token);
     }
 }

@@ -1,5 +1,5 @@
-//! The byte stream of one connection: a socket as it is, or TLS over it. Below it are bytes of the network, above it
-//! those that the machine means.
+//! The byte stream of one connection: a plain socket, or TLS over a socket. Network bytes are below it, the bytes of
+//! the protocol machine above it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
@@ -11,101 +11,108 @@ use rustix::net::{RecvFlags, Shutdown};
 use crate::connection::READ_BYTES_MAX;
 use crate::outgoing::{self, Outgoing};
 
-/// A connected, non-blocking socket, and the TLS session on it if there is one.
+/// A connected, non-blocking socket, with a TLS session if the connection is encrypted.
 #[derive(Debug)]
 pub struct Stream {
-    /// `None`: leads nowhere, see [`Stream::nowhere`].
+    /// `None` for a stream without a socket, see [`Stream::null`].
     socket: Option<OwnedFd>,
     session: Option<TlsSession>,
-    /// Bytes of the network that the socket has not taken. Only a connection whose socket is full has any.
+    /// The network bytes that the socket has not taken. `None` unless the socket is full.
     outgoing: Option<Box<Outgoing>>,
 }
 
-/// Memory that a thread lends to one connection after the other.
+/// Buffers of a thread that its connections use in turn.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct ThreadBuffers {
     received: Box<[u8]>,
     plain: Vec<u8>,
     scratch: Vec<u8>,
-    pub(crate) sunk: Sunk,
+    pub(crate) discarded: DiscardStats,
 }
 
-/// What was sent to streams that lead nowhere.
+/// The messages and bytes that were sent to streams without a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Sunk {
-    /// Messages, those of protocols included.
+pub struct DiscardStats {
+    /// The number of messages, including those of protocols.
     pub messages: u64,
-    /// Their bytes.
+    /// The number of their bytes.
     pub bytes: u64,
 }
 
-/// Memory for what a peer says that is kept: one record over it gives it back.
+/// The capacity that the buffer for decrypted input keeps. A larger record is freed after use.
 const PLAIN_KEPT: usize = 2 * READ_BYTES_MAX as usize;
 
-/// What one look at a socket gave.
+/// The outcome of one read from a socket.
 pub(crate) enum Received<'a> {
-    /// Bytes for the machine, maybe none.
+    /// Input for the machine, possibly empty.
     Bytes {
-        /// What they are.
+        /// The decrypted input.
         bytes: &'a [u8],
-        /// How many there were on the network.
+        /// The number of bytes read from the network.
         taken: usize,
-        /// Nothing more is there at the moment.
+        /// True if the socket has no more input at the moment.
         is_all: bool,
-        /// The peer has said that nothing follows, or broke the rules of TLS.
+        /// True if the peer has announced the end of its input, or has violated TLS.
         is_last: bool,
     },
-    /// Nothing is there at the moment.
+    /// The socket has no input at the moment.
     Nothing,
-    /// Nothing will ever come.
+    /// The socket will never have input again.
     Ended,
 }
 
 impl Stream {
-    /// Takes over a socket. What `session` has read ahead of it is for the machine first.
+    /// Takes over a socket. Input that `session` has read ahead precedes the input of the socket.
     pub fn new(socket: OwnedFd, session: Option<TlsSession>) -> Self {
         Self { socket: Some(socket), session, outgoing: None }
     }
 
-    /// One whose peer takes everything at once and never says a word, to see what many connections cost without their
-    /// descriptors. What is sent is counted by [`crate::Sockets::sunk`].
-    pub fn nowhere() -> Self {
+    /// Makes a stream without a socket, which takes everything at once and never has input. It shows the cost of many
+    /// connections without their descriptors. [`crate::Sockets::discard_stats`] counts what is sent to it.
+    pub fn null() -> Self {
         Self { socket: None, session: None, outgoing: None }
     }
 
-    /// What to watch, if there is anything.
+    /// Returns the descriptor to watch, if there is one.
     pub(crate) fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// Has the socket not taken everything yet?
+    /// True if the socket has not taken everything yet.
     pub(crate) fn is_blocked(&self) -> bool {
         self.outgoing.is_some()
     }
 
-    /// How many bytes wait for the socket.
+    /// Returns the number of unsent bytes.
     pub(crate) fn unsent(&self) -> usize {
         self.outgoing.as_ref().map_or(0, |it| it.len())
     }
 
-    /// Since when the socket has taken nothing of what waits.
+    /// Returns the time since which the socket has made no progress with unsent bytes.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
-        self.outgoing.as_ref().map(|it| it.moved)
+        self.outgoing.as_ref().map(|it| it.progressed_at)
     }
 
-    /// What was read ahead of us, by the session. Nobody tells of it again.
-    pub(crate) fn receive_ahead<'a>(&mut self, lent: &'a mut Lent) -> (&'a [u8], TlsProgress) {
-        lent.plain.clear();
+    /// Returns the input that the TLS session has read ahead. The poller does not announce it.
+    pub(crate) fn receive_ahead<'a>(
+        &mut self,
+        buffers: &'a mut ThreadBuffers,
+    ) -> (&'a [u8], TlsProgress) {
+        buffers.plain.clear();
         let progress = match &mut self.session {
-            Some(session) => session.receive(&[], &mut lent.plain),
+            Some(session) => session.receive(&[], &mut buffers.plain),
             None => TlsProgress::Open,
         };
-        (&lent.plain, progress)
+        (&buffers.plain, progress)
     }
 
-    /// Looks once what has arrived, at most that many bytes of the network.
-    pub(crate) fn receive<'a>(&mut self, lent: &'a mut Lent, bytes_max: u16) -> Received<'a> {
-        let Lent { received, plain, .. } = lent;
+    /// Reads once from the socket, at most `bytes_max` bytes of the network.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        buffers: &'a mut ThreadBuffers,
+        bytes_max: u16,
+    ) -> Received<'a> {
+        let ThreadBuffers { received, plain, .. } = buffers;
         let Some(socket) = &self.socket else { return Received::Nothing };
         let room = &mut received[..usize::from(bytes_max)];
         let room_bytes = room.len();
@@ -116,7 +123,7 @@ impl Stream {
             Err(rustix::io::Errno::INTR) => 0,
             Err(_) => return Received::Ended,
         };
-        // A short read has emptied the socket (epoll(7)).
+        // A read that returns fewer bytes than requested has emptied the socket (epoll(7), kqueue(2)).
         let is_all = (1..room_bytes).contains(&taken);
         let bytes = &received[..taken];
         let Some(session) = &mut self.session else {
@@ -128,30 +135,30 @@ impl Stream {
         Received::Bytes { bytes: plain, taken, is_all, is_last }
     }
 
-    /// Sends one message, or keeps what the socket does not take now. Whether the socket still works.
+    /// Sends one message, or keeps the rest that the socket does not take now. Returns false if the socket failed.
     // hot path: once per recipient and event.
     pub(crate) fn send(
         &mut self,
         head: &[u8],
         body: &Bytes,
         tail: &'static [u8],
-        lent: &mut Lent,
+        buffers: &mut ThreadBuffers,
         now: Instant,
     ) -> bool {
         let Some(socket) = &self.socket else {
-            lent.sunk.messages += 1;
-            lent.sunk.bytes += (head.len() + body.len() + tail.len()) as u64;
+            buffers.discarded.messages += 1;
+            buffers.discarded.bytes += (head.len() + body.len() + tail.len()) as u64;
             return true;
         };
         if let Some(session) = &mut self.session {
-            lent.scratch.clear();
-            session.send([head, body, tail], &mut lent.scratch);
-            return self.send_records(lent, now);
+            buffers.scratch.clear();
+            session.send([head, body, tail], &mut buffers.scratch);
+            return self.send_records(buffers, now);
         }
         let mut sent = 0;
         if self.outgoing.is_none() {
             let parts = [head, body, tail];
-            match outgoing::send(socket.as_fd(), parts, &mut lent.scratch) {
+            match outgoing::send_parts(socket.as_fd(), parts, &mut buffers.scratch) {
                 Some(count) if count == head.len() + body.len() + tail.len() => return true,
                 Some(count) => sent = count,
                 None => return false,
@@ -168,29 +175,29 @@ impl Stream {
         true
     }
 
-    /// Sends what the session itself has to say. Whether the socket still works.
-    pub(crate) fn send_session(&mut self, lent: &mut Lent, now: Instant) -> bool {
+    /// Sends the records that the TLS session has produced. Returns false if the socket failed.
+    pub(crate) fn send_session(&mut self, buffers: &mut ThreadBuffers, now: Instant) -> bool {
         let Some(session) = &mut self.session else { return true };
-        lent.scratch.clear();
-        session.take_records(&mut lent.scratch);
-        self.send_records(lent, now)
+        buffers.scratch.clear();
+        session.take_records(&mut buffers.scratch);
+        self.send_records(buffers, now)
     }
 
-    /// Says that nothing follows, as far as the session goes; the socket stays open until all is written.
-    pub(crate) fn close(&mut self, lent: &mut Lent, now: Instant) -> bool {
+    /// Ends the TLS session; the socket stays open until everything is written. Returns false if the socket failed.
+    pub(crate) fn close_session(&mut self, buffers: &mut ThreadBuffers, now: Instant) -> bool {
         if let Some(session) = &mut self.session {
             session.close();
         }
-        self.send_session(lent, now)
+        self.send_session(buffers, now)
     }
 
-    /// Sends the records in `lent.scratch`.
-    fn send_records(&mut self, lent: &mut Lent, now: Instant) -> bool {
+    /// Sends the records in `buffers.scratch`. Returns false if the socket failed.
+    fn send_records(&mut self, buffers: &mut ThreadBuffers, now: Instant) -> bool {
         let Some(socket) = &self.socket else { return true };
-        let records = &lent.scratch;
+        let records = &buffers.scratch;
         let mut sent = 0;
         if self.outgoing.is_none() && !records.is_empty() {
-            match outgoing::send_one(socket.as_fd(), records) {
+            match outgoing::send_piece(socket.as_fd(), records) {
                 Some(count) => sent = count,
                 None => return false,
             }
@@ -202,7 +209,7 @@ impl Stream {
         true
     }
 
-    /// Writes what waits. Whether the socket still works.
+    /// Writes unsent bytes. Returns false if the socket failed.
     pub(crate) fn flush(&mut self, now: Instant) -> bool {
         let (Some(outgoing), Some(socket)) = (&mut self.outgoing, &self.socket) else {
             return true;
@@ -216,25 +223,26 @@ impl Stream {
         true
     }
 
-    /// What waits is for nobody any more.
-    pub(crate) fn forget_outgoing(&mut self) {
+    /// Drops unsent bytes.
+    pub(crate) fn drop_unsent(&mut self) {
         self.outgoing = None;
     }
 
-    /// Says goodbye with FIN rather than RST, so that the peer reads our last words. Whether the socket still works.
-    pub(crate) fn finish(&self) -> bool {
+    /// Ends the connection with FIN rather than RST, so that the peer reads the last bytes. Returns false if the socket
+    /// failed.
+    pub(crate) fn shut_down_writing(&self) -> bool {
         let Some(socket) = &self.socket else { return true };
         rustix::net::shutdown(socket, Shutdown::Write).is_ok()
     }
 }
 
-impl Lent {
+impl ThreadBuffers {
     pub(crate) fn new() -> Self {
         Self {
             received: vec![0; usize::from(READ_BYTES_MAX)].into(),
             plain: Vec::new(),
             scratch: Vec::new(),
-            sunk: Sunk::default(),
+            discarded: DiscardStats::default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The thread of a reactor: waits, lets sockets and the application have their turns, and ends connections.
+//! The thread of a reactor: an event loop that serves sockets, messages, timers and the application in turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,63 +10,60 @@ use std::time::{Duration, Instant};
 
 use wire::Machine;
 
-use crate::connection::{Phase, Reading};
-use crate::poller::{Epoll, Poller, Ready};
-use crate::{End, Mailbox, Sockets, Token};
+use crate::connection::{Phase, ReadState};
+use crate::poller::{Poller, Readiness, WAKER};
+use crate::{ConnectionEnd, Mailbox, Sockets, Token};
 
-/// The key of the mailbox; no token is ever equal to it, since a slab does not get that large.
-const MAIL: u64 = u64::MAX;
-
-/// What lives above the sockets of a reactor. All its methods are called on the reactor's thread, and none of them may
-/// wait: whatever takes longer belongs to another thread, which answers through the [`Mailbox`].
+/// The code above the sockets of a reactor. All methods are called on the reactor's thread and must not block: longer
+/// work belongs to another thread, which sends its result through the [`Mailbox`].
 ///
-/// A panic in one of them costs the connection that it was called for, and no other.
+/// A panic in a method ends the connection that the method was called for, and no other.
 pub trait Application: Send + Sized + 'static {
-    /// What the sockets speak.
+    /// The protocol machine of each connection.
     type Machine: Machine + Send;
-    /// What is kept for each connection.
+    /// The application's data of each connection.
     type Client: Send;
-    /// What other threads say.
+    /// A message from another thread.
     type Message: Send + 'static;
 
-    /// A peer means something.
-    fn event(
+    /// Handles an event of a connection's machine.
+    fn on_event(
         &mut self,
         sockets: &mut Sockets<Self::Machine, Self::Client>,
         token: Token,
         event: <Self::Machine as Machine>::Event,
     );
 
-    /// Another thread says something.
-    fn message(
+    /// Handles a message from another thread.
+    fn on_message(
         &mut self,
         sockets: &mut Sockets<Self::Machine, Self::Client>,
         message: Self::Message,
     );
 
-    /// When the application wants to be asked what to do, though nothing comes; `None`: never.
+    /// Returns the time at which [`Application::handle_timeout`] is to be called; `None` for never.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// That is now.
+    /// Handles the timeout of [`Application::poll_timeout`].
     fn handle_timeout(&mut self, _: &mut Sockets<Self::Machine, Self::Client>) {}
 
-    /// A socket that was full has taken everything.
-    fn writable(&mut self, sockets: &mut Sockets<Self::Machine, Self::Client>, token: Token);
+    /// Handles a socket that was full and has sent everything.
+    fn on_writable(&mut self, sockets: &mut Sockets<Self::Machine, Self::Client>, token: Token);
 
-    /// A connection is over. Nothing follows for it.
-    fn closed(&mut self, token: Token, client: Self::Client, end: End);
+    /// Handles the end of a connection. No other call follows for it.
+    fn on_closed(&mut self, token: Token, client: Self::Client, end: ConnectionEnd);
 }
 
-/// How the connections of a reactor are treated.
+/// The settings of a reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// How long a peer may take nothing at all of what waits for it.
+pub struct ReactorSettings {
+    /// The time that a peer may take nothing at all of the unsent bytes.
     pub stall_time_max: Duration,
 }
 
-/// One thread with its sockets. Dropping it stops the thread and closes them all.
+/// One thread with its sockets. Dropping it stops the thread and closes all sockets.
 pub struct Reactor<A: Application> {
     mailbox: Arc<Mailbox<A::Message>>,
     stop: Arc<AtomicBool>,
@@ -74,30 +71,29 @@ pub struct Reactor<A: Application> {
 }
 
 impl<A: Application> Reactor<A> {
-    /// Starts a thread of that name. `make` is given the mailbox, for an application that hands it on.
+    /// Starts a thread with that name. `make` receives the mailbox, for an application that passes it on.
     ///
     /// # Errors
-    /// Where the system gives no thread, epoll instance or eventfd.
+    /// The system provides no thread or no poller (descriptors are used up).
     pub fn start(
         name: String,
-        settings: Settings,
+        settings: ReactorSettings,
         make: impl FnOnce(&Arc<Mailbox<A::Message>>) -> A,
     ) -> io::Result<Self> {
-        let mailbox = Arc::new(Mailbox::new()?);
-        let epoll = Epoll::new()?;
-        epoll.add(mailbox.fd(), MAIL)?;
+        let poller = Poller::new()?;
+        let mailbox = Arc::new(Mailbox::new(&poller)?);
         let stop = Arc::new(AtomicBool::new(false));
-        let running = Running {
+        let event_loop = EventLoop {
             application: make(&mailbox),
-            sockets: Sockets::new(epoll, settings.stall_time_max, Instant::now()),
+            sockets: Sockets::new(poller, settings.stall_time_max, Instant::now()),
             mailbox: Arc::clone(&mailbox),
             stop: Arc::clone(&stop),
         };
-        let thread = std::thread::Builder::new().name(name).spawn(move || running.run())?;
+        let thread = std::thread::Builder::new().name(name).spawn(move || event_loop.run())?;
         Ok(Self { mailbox, stop, thread: Some(thread) })
     }
 
-    /// How to reach it.
+    /// Returns the mailbox, through which other threads reach the reactor.
     pub fn mailbox(&self) -> &Arc<Mailbox<A::Message>> {
         &self.mailbox
     }
@@ -108,20 +104,20 @@ impl<A: Application> Drop for Reactor<A> {
         self.stop.store(true, Ordering::Release);
         self.mailbox.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by its own hook.
+            // The panic hook has reported a panic of that thread.
             let _ = thread.join();
         }
     }
 }
 
-struct Running<A: Application> {
+struct EventLoop<A: Application> {
     application: A,
     sockets: Sockets<A::Machine, A::Client>,
     mailbox: Arc<Mailbox<A::Message>>,
     stop: Arc<AtomicBool>,
 }
 
-impl<A: Application> Running<A> {
+impl<A: Application> EventLoop<A> {
     fn run(mut self) {
         let mut ready = Vec::new();
         let mut taken = Vec::new();
@@ -129,29 +125,31 @@ impl<A: Application> Running<A> {
         let mut due = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
             self.wait(&mut ready, messages.is_empty());
-            for news in ready.drain(..) {
-                if news.key == MAIL {
-                    self.mailbox.take(&mut taken);
+            for readiness in ready.drain(..) {
+                if readiness.key == WAKER {
+                    self.mailbox.take_all(&mut taken);
                     messages.extend(taken.drain(..));
                 } else {
-                    self.guarded(Token::from_u64(news.key), |this| this.ready(news));
+                    self.run_guarded(Token::from_u64(readiness.key), |this| {
+                        this.on_ready(readiness)
+                    });
                 }
             }
-            self.obey(&mut messages);
+            self.handle_messages(&mut messages);
             for token in std::mem::take(&mut self.sockets.unread) {
-                self.guarded(token, |this| this.read_on(token));
+                self.run_guarded(token, |this| this.read_again(token));
             }
             self.sockets.wheel.fire(self.sockets.now, &mut due);
             for (tick, place) in due.drain(..) {
                 if let Some(token) = self.sockets.slab.token_at(place) {
-                    self.guarded(token, |this| this.sockets.timeout(tick, token));
+                    self.run_guarded(token, |this| this.sockets.on_timer(tick, token));
                 }
             }
             if self.application.poll_timeout().is_some_and(|at| at <= self.sockets.now) {
-                // What it was about stays as it is.
+                // After a panic the state of the application stays as it is.
                 let asked = AssertUnwindSafe(|| self.application.handle_timeout(&mut self.sockets));
                 let _ = catch_unwind(asked);
-                self.settle();
+                self.process_dirty();
             }
             if taken.capacity() > MESSAGES_KEPT {
                 taken = Vec::new();
@@ -161,36 +159,36 @@ impl<A: Application> Running<A> {
             }
         }
         for token in self.sockets.tokens() {
-            self.end(token);
+            self.end_connection(token);
         }
     }
 
-    /// Waits for news, unless something is to be done already.
-    fn wait(&mut self, ready: &mut Vec<Ready>, is_idle: bool) {
+    /// Waits for events, unless there is work already.
+    fn wait(&mut self, ready: &mut Vec<Readiness>, is_idle: bool) {
         let sockets = &mut self.sockets;
         let timeout = if is_idle && sockets.unread.is_empty() {
-            let next = [sockets.wheel.next(), self.application.poll_timeout()];
+            let next = [sockets.wheel.next_deadline(), self.application.poll_timeout()];
             let next = next.into_iter().flatten().min();
             next.map(|at| at.saturating_duration_since(Instant::now()))
         } else {
             Some(Duration::ZERO)
         };
-        if sockets.epoll.wait(timeout, ready).is_err() {
-            // Not possible for an epoll instance of our own; if it were, spinning would be worse than slowness.
+        if sockets.poller.wait(timeout, ready).is_err() {
+            // A poller of our own does not fail; if it did, a busy loop would be worse than slow service.
             std::thread::yield_now();
         }
         sockets.now = Instant::now();
     }
 
-    /// Lets the application hear other threads, for a while: each message may be a write to every socket, and peers
-    /// want to be heard as well.
-    fn obey(&mut self, messages: &mut VecDeque<A::Message>) {
+    /// Passes messages of other threads to the application, for a limited time: each message may write to every socket,
+    /// and input must be read too.
+    fn handle_messages(&mut self, messages: &mut VecDeque<A::Message>) {
         let turn_ends = self.sockets.now + MESSAGES_TIME_MAX;
         while let Some(message) = messages.pop_front() {
-            // The message is gone either way; what it was about stays as it is.
-            let said = AssertUnwindSafe(|| self.application.message(&mut self.sockets, message));
+            // After a panic the message is lost and the state of the application stays as it is.
+            let said = AssertUnwindSafe(|| self.application.on_message(&mut self.sockets, message));
             let _ = catch_unwind(said);
-            self.settle();
+            self.process_dirty();
             if messages.is_empty() {
                 break;
             }
@@ -201,74 +199,77 @@ impl<A: Application> Running<A> {
         }
     }
 
-    fn ready(&mut self, news: Ready) {
-        let token = Token::from_u64(news.key);
-        if news.writable && self.sockets.flush(token) {
-            self.application.writable(&mut self.sockets, token);
-            self.sockets.touch(token);
+    fn on_ready(&mut self, readiness: Readiness) {
+        let token = Token::from_u64(readiness.key);
+        if readiness.writable && self.sockets.flush(token) {
+            self.application.on_writable(&mut self.sockets, token);
+            self.sockets.mark_dirty(token);
         }
-        if news.readable {
-            self.sockets.read(token, news.ending);
-        }
-    }
-
-    fn read_on(&mut self, token: Token) {
-        if let Some(entry) = self.sockets.slab.get_mut(token) {
-            entry.reading = Reading::Done;
-            // Whether the peer has ended meanwhile was told once, and is not known any more.
-            self.sockets.read(token, true);
+        if readiness.readable {
+            self.sockets.read_input(token, readiness.ending);
         }
     }
 
-    /// Does something for a connection and settles what follows. A panic ends it.
-    fn guarded(&mut self, token: Token, turn: impl FnOnce(&mut Self)) {
+    fn read_again(&mut self, token: Token) {
+        if let Some(connection) = self.sockets.slab.get_mut(token) {
+            connection.reading = ReadState::Done;
+            // The end of input was announced once, and is not recorded.
+            self.sockets.read_input(token, true);
+        }
+    }
+
+    /// Runs `turn` for a connection and processes its effects. A panic ends the connection.
+    fn run_guarded(&mut self, token: Token, turn: impl FnOnce(&mut Self)) {
         let done = catch_unwind(AssertUnwindSafe(|| turn(self)));
         if done.is_err() {
-            self.end(token);
+            self.end_connection(token);
         }
-        self.settle();
+        self.process_dirty();
     }
 
-    /// Lets every connection that was spoken to say what it has to say, and the application hear it.
-    fn settle(&mut self) {
+    /// Processes every connection that got commands or input: sends its output and passes its events to the
+    /// application.
+    fn process_dirty(&mut self) {
         while let Some(token) = self.sockets.dirty.pop() {
-            if catch_unwind(AssertUnwindSafe(|| self.settle_one(token))).is_err() {
-                self.end(token);
+            if catch_unwind(AssertUnwindSafe(|| self.process_connection(token))).is_err() {
+                self.end_connection(token);
             }
         }
     }
 
-    fn settle_one(&mut self, token: Token) {
-        if let Some(entry) = self.sockets.slab.get_mut(token) {
-            entry.is_dirty = false;
+    fn process_connection(&mut self, token: Token) {
+        if let Some(connection) = self.sockets.slab.get_mut(token) {
+            connection.is_dirty = false;
         }
         loop {
             self.sockets.transmit(token);
-            let Some(entry) = self.sockets.slab.get_mut(token) else { return };
-            let Some(event) = entry.machine.poll_event() else { break };
-            self.application.event(&mut self.sockets, token, event);
+            let Some(connection) = self.sockets.slab.get_mut(token) else { return };
+            let Some(event) = connection.machine.poll_event() else { break };
+            self.application.on_event(&mut self.sockets, token, event);
         }
-        if self.sockets.is_over(token) {
-            return self.end(token);
+        if self.sockets.update_phase(token) {
+            return self.end_connection(token);
         }
         self.sockets.resume_reading(token);
     }
 
-    fn end(&mut self, token: Token) {
-        if let Some(entry) = self.sockets.slab.remove(token) {
-            let end = match entry.phase {
-                Phase::Lost(end) => end,
-                Phase::Open | Phase::Farewell(_) | Phase::HangUp(_) => End::Closed,
+    fn end_connection(&mut self, token: Token) {
+        if let Some(connection) = self.sockets.slab.remove(token) {
+            let end = match connection.phase {
+                Phase::Ended(end) => end,
+                Phase::Open | Phase::Closing(_) | Phase::HangUp(_) => ConnectionEnd::Closed,
             };
-            drop(entry.stream);
-            let closed = AssertUnwindSafe(|| self.application.closed(token, entry.client, end));
+            drop(connection.stream);
+            let closed =
+                AssertUnwindSafe(|| self.application.on_closed(token, connection.client, end));
             let _ = catch_unwind(closed);
         }
     }
 }
 
-/// How long messages of other threads keep a reactor from looking at its sockets, but for the one that is being obeyed.
+/// The time for which messages of other threads may keep a reactor from its sockets. The message in progress is always
+/// finished.
 const MESSAGES_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// A list of messages that grew beyond this gives its memory back.
+/// The number of messages above which a list frees its memory after use.
 const MESSAGES_KEPT: usize = 4096;

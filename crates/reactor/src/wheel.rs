@@ -1,39 +1,39 @@
-//! Deadlines of many connections: a ring of slots, each a list of places in the slab. Putting one in costs a push;
-//! nothing is taken out early, since a connection that has moved its deadline is simply put in again when the old one
-//! fires.
+//! A timer wheel for the deadlines of many connections: a ring of slots, each a list of places in the slab. Inserting
+//! an entry costs a push. Entries are never removed early: a connection with a moved deadline is inserted again when
+//! the old entry fires.
 //!
-//! A place is half of a token, and one for each connection is what the wheel costs. That another connection may have
-//! the place when an entry fires makes no difference: it knows when its own entry fires ([`Tick`]), as it must
-//! anyway to tell it from earlier ones of its own.
+//! An entry is a place, which is half of a token, so the wheel costs 4 bytes per connection. Another connection may use
+//! the place when the entry fires. This is harmless: each connection knows the tick of its own entry ([`Tick`]), as it
+//! must anyway to recognise earlier entries of its own.
 
 use std::time::{Duration, Instant};
 
-/// Width of a slot. Deadlines here are seconds; none needs to be met more exactly.
+/// The width of a slot. Deadlines here are seconds and need no higher precision.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Slots of the ring: 102 s until it is round. What is due later fires once on the way.
+/// The number of slots of the ring, which covers 102 s. A later deadline fires once per round before it is due.
 const SLOTS: usize = 1024;
 
-/// See the module.
+/// A timer wheel, see the module.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     start: Instant,
     /// The tick up to which everything has fired.
     fired: u64,
     slots: Box<[Vec<u32>]>,
-    /// A bit for each slot that is not empty, so that the next one is found without looking at all.
+    /// One bit per slot, set if the slot is not empty, to find the next slot without visiting all.
     taken: [u64; SLOTS / 64],
 }
 
-/// When a connection's entry fires; kept by the connection, to know whether another one is needed.
+/// The time at which a connection's entry fires. The connection keeps it, to know whether it needs another entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tick(u32);
 
 impl Tick {
-    /// No entry.
+    /// The value of a connection without an entry.
     pub(crate) const NONE: Tick = Tick(u32::MAX);
 
-    /// Thirteen years are enough: longer than a process lives, and nothing fires early after them.
+    /// Makes a tick. 32 bits last thirteen years: longer than a process lives, and nothing fires early after them.
     fn new(tick: u64) -> Self {
         Tick(u32::try_from(tick).unwrap_or(u32::MAX - 1))
     }
@@ -45,7 +45,7 @@ impl Wheel {
         Self { start: now, fired: 0, slots, taken: [0; SLOTS / 64] }
     }
 
-    /// The tick in which `deadline` has passed, at most one round ahead.
+    /// Returns the tick at which `deadline` has passed, at most one round ahead.
     pub(crate) fn tick_of(&self, deadline: Instant) -> Tick {
         let since = deadline.saturating_duration_since(self.start);
         // Rounded up: a timer may be late, never early.
@@ -54,15 +54,15 @@ impl Wheel {
         Tick::new(tick.clamp(self.fired + 1, self.fired + SLOTS as u64 - 1))
     }
 
-    /// Lets `place` fire at `tick`, which came from [`Wheel::tick_of`] just now.
+    /// Inserts an entry that fires at `tick`, which [`Wheel::tick_of`] has just returned.
     pub(crate) fn insert(&mut self, tick: Tick, place: u32) {
         let slot = tick.0 as usize % SLOTS;
         self.slots[slot].push(place);
         self.taken[slot / 64] |= 1 << (slot % 64);
     }
 
-    /// When something fires next.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    /// Returns the time at which the next entry fires.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let first = self.fired + 1;
         let ticks =
             (first..first + SLOTS as u64).map(|tick| (tick, (tick % SLOTS as u64) as usize));
@@ -81,12 +81,12 @@ impl Wheel {
         None
     }
 
-    /// Moves the places that are due at `now` into `due`, each with the tick that it was put in for. Those whose
-    /// connection has another entry since, or is another one, are for the caller to recognise.
+    /// Moves the places that are due at `now` into `due`, each with the tick that it was inserted for. The caller
+    /// recognises entries of connections that have a newer entry or were replaced.
     pub(crate) fn fire(&mut self, now: Instant, due: &mut Vec<(Tick, u32)>) {
         let passed = now.saturating_duration_since(self.start).as_nanos() / TICK.as_nanos();
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
-        // More than a round ago: every slot once.
+        // After more than a round, every slot fires once.
         let first = (self.fired + 1).max(passed.saturating_sub(SLOTS as u64 - 1));
         for tick in first..=passed {
             let slot = (tick % SLOTS as u64) as usize;
@@ -100,7 +100,7 @@ impl Wheel {
     }
 }
 
-/// A slot that had more room gives it back: a storm of connections falls into few slots.
+/// The capacity above which a slot frees its memory after use: a burst of connections fills few slots.
 const SLOT_KEPT: usize = 64;
 
 #[cfg(test)]
@@ -121,23 +121,23 @@ mod tests {
             let tick = wheel.tick_of(start + Duration::from_millis(millis));
             wheel.insert(tick, number);
         }
-        assert_eq!(wheel.next(), Some(start + TICK));
+        assert_eq!(wheel.next_deadline(), Some(start + TICK));
         assert_eq!(fired(&mut wheel, start + TICK / 2), [0; 0]);
         assert_eq!(fired(&mut wheel, start + TICK), [1]);
-        assert_eq!(wheel.next(), Some(start + 3 * TICK));
+        assert_eq!(wheel.next_deadline(), Some(start + 3 * TICK));
         assert_eq!(fired(&mut wheel, start + 3 * TICK), [2]);
-        assert_eq!(wheel.next(), Some(start + 990 * TICK));
+        assert_eq!(wheel.next_deadline(), Some(start + 990 * TICK));
         assert_eq!(fired(&mut wheel, start + 990 * TICK), [3]);
-        assert_eq!(wheel.next(), None);
+        assert_eq!(wheel.next_deadline(), None);
     }
 
     #[test]
-    fn what_is_due_after_a_round_fires_once_on_the_way() {
+    fn a_deadline_after_more_than_a_round_fires_once_on_the_way() {
         let start = Instant::now();
         let mut wheel = Wheel::new(start);
         let tick = wheel.tick_of(start + Duration::from_secs(3600));
         wheel.insert(tick, 1);
-        assert_eq!(wheel.next(), Some(start + (SLOTS as u32 - 1) * TICK));
+        assert_eq!(wheel.next_deadline(), Some(start + (SLOTS as u32 - 1) * TICK));
         assert_eq!(fired(&mut wheel, start + SLOTS as u32 * TICK), [1]);
     }
 
@@ -153,8 +153,8 @@ mod tests {
         let mut all = fired(&mut wheel, later);
         all.sort_unstable();
         assert_eq!(all, (0..50).collect::<Vec<u32>>());
-        assert_eq!(wheel.next(), None);
-        // And the ring goes on from there.
+        assert_eq!(wheel.next_deadline(), None);
+        // The ring continues from there.
         let tick = wheel.tick_of(later + TICK);
         wheel.insert(tick, 7);
         assert_eq!(fired(&mut wheel, later + 2 * TICK), [7]);
@@ -172,7 +172,7 @@ mod tests {
                 ticks.push(tick);
             }
             let first = ticks.iter().min().map(|tick| start + TICK * tick.0);
-            proptest::prop_assert_eq!(wheel.next(), first);
+            proptest::prop_assert_eq!(wheel.next_deadline(), first);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The reactor over real sockets: an application that repeats, broadcasts, and tells what happens to it.
+//! The reactor over real sockets, with an application that echoes, broadcasts, and reports its calls to the test.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -10,20 +10,23 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use net::{TlsClient, TlsServer, TlsServerFiles, TlsSession};
-use reactor::{Application, End, Reactor, Sent, Settings, Sockets, Stream, Sunk, Token};
+use reactor::{
+    Application, ConnectionEnd, DiscardStats, Reactor, ReactorSettings, SendOutcome, Sockets,
+    Stream, Token,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::Chunks;
 use wire::connection::{Connection, Output, Protocol};
 use wire::websocket::{self, CloseCode, Closed, Event, FrameHeader, Opcode, WebSocket};
 
-/// Texts go up, commands come down.
+/// A protocol that passes texts to the application and commands to the client.
 #[derive(Default)]
 struct Texts {
     events: VecDeque<Bytes>,
     outputs: VecDeque<Output>,
 }
 
-/// Binary messages that were heard, which only one test sends.
+/// The number of binary messages received, which only one test sends.
 static BINARIES: AtomicU64 = AtomicU64::new(0);
 
 impl Protocol for Texts {
@@ -56,52 +59,52 @@ impl Protocol for Texts {
 
 enum Message {
     Adopt(TcpStream, Option<TlsSession>, &'static [u8], u32),
-    AdoptNowhere(u32),
+    AdoptNull(u32),
     Broadcast(Bytes),
-    Sunk,
+    DiscardStats,
 }
 
-/// What the application tells the test.
+/// A call that the application reports to the test.
 #[derive(Debug, PartialEq)]
-enum Told {
+enum Report {
     Adopted,
-    Sent(Vec<(u32, Sent)>),
-    Sunk(Sunk),
+    SendOutcome(Vec<(u32, SendOutcome)>),
+    DiscardStats(DiscardStats),
     Writable(u32),
-    Closed(u32, End),
+    Closed(u32, ConnectionEnd),
 }
 
 struct Repeater {
     websocket: Arc<websocket::Config>,
-    told: mpsc::Sender<Told>,
+    reports: mpsc::Sender<Report>,
 }
 
 impl Repeater {
-    fn tell(&self, told: Told) {
-        self.told.send(told).expect("the test listens");
+    fn report(&self, report: Report) {
+        self.reports.send(report).expect("the test receives reports");
     }
 }
 
 type TextSockets = Sockets<Connection<Texts>, u32>;
 
-/// Long enough for nobody to meet it by accident.
-const SETTINGS: Settings = Settings { stall_time_max: Duration::from_secs(60) };
+/// A stall timeout that no test reaches by accident.
+const SETTINGS: ReactorSettings = ReactorSettings { stall_time_max: Duration::from_secs(60) };
 
 impl Application for Repeater {
     type Machine = Connection<Texts>;
     type Client = u32;
     type Message = Message;
 
-    fn event(&mut self, sockets: &mut TextSockets, token: Token, text: Bytes) {
-        assert_ne!(text, "panic", "as asked");
+    fn on_event(&mut self, sockets: &mut TextSockets, token: Token, text: Bytes) {
+        assert_ne!(text, "panic", "as requested");
         let Some(machine) = sockets.machine_mut(token) else { return };
         machine.protocol.outputs.push_back(match &*text {
-            b"close" => Output::Close(CloseCode(4000), "as asked".into()),
+            b"close" => Output::Close(CloseCode(4000), "as requested".into()),
             _ => Output::Text(Chunks::whole(text)),
         });
     }
 
-    fn message(&mut self, sockets: &mut TextSockets, message: Message) {
+    fn on_message(&mut self, sockets: &mut TextSockets, message: Message) {
         match message {
             Message::Adopt(socket, session, early, number) => {
                 socket.set_nonblocking(true).expect("a socket");
@@ -113,104 +116,104 @@ impl Application for Repeater {
                 .with_deflate(true);
                 let stream = Stream::new(socket.into(), session);
                 sockets.adopt(stream, machine, early, number).expect("it can be watched");
-                self.tell(Told::Adopted);
+                self.report(Report::Adopted);
             }
-            Message::AdoptNowhere(number) => {
+            Message::AdoptNull(number) => {
                 let websocket = Arc::clone(&self.websocket);
                 let machine = Connection::server(websocket, Texts::default(), Instant::now());
-                let adopted = sockets.adopt(Stream::nowhere(), machine, b"", number);
-                adopted.expect("nothing has to be watched");
-                self.tell(Told::Adopted);
+                let adopted = sockets.adopt(Stream::null(), machine, b"", number);
+                adopted.expect("there is no descriptor to watch");
+                self.report(Report::Adopted);
             }
-            Message::Sunk => self.tell(Told::Sunk(sockets.sunk())),
+            Message::DiscardStats => self.report(Report::DiscardStats(sockets.discard_stats())),
             Message::Broadcast(body) => {
                 let head = FrameHeader::new(Opcode::Text, body.len() + 1);
                 let mut sent = Vec::new();
                 for token in sockets.tokens() {
                     let became = sockets.send(token, &head, &body, b"!");
-                    sent.push((*sockets.client(token).expect("it is there"), became));
+                    sent.push((*sockets.client(token).expect("the connection exists"), became));
                 }
-                self.tell(Told::Sent(sent));
+                self.report(Report::SendOutcome(sent));
             }
         }
     }
 
-    fn writable(&mut self, sockets: &mut TextSockets, token: Token) {
-        let number = *sockets.client(token).expect("it is there");
-        self.tell(Told::Writable(number));
+    fn on_writable(&mut self, sockets: &mut TextSockets, token: Token) {
+        let number = *sockets.client(token).expect("the connection exists");
+        self.report(Report::Writable(number));
     }
 
-    fn closed(&mut self, _: Token, number: u32, end: End) {
-        // The last ones close with the reactor, when a test may be over.
-        let _ = self.told.send(Told::Closed(number, end));
+    fn on_closed(&mut self, _: Token, number: u32, end: ConnectionEnd) {
+        // The last connections close with the reactor, when a test may be over.
+        let _ = self.reports.send(Report::Closed(number, end));
     }
 }
 
 struct Fixture {
     reactor: Reactor<Repeater>,
-    told: mpsc::Receiver<Told>,
+    reports: mpsc::Receiver<Report>,
     listener: TcpListener,
     clients: u32,
 }
 
-/// Long enough for the slowest machine; only a defect waits so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit of a test, long enough for the slowest machine: only a defect takes so long.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Fixture {
     fn new(websocket: websocket::Config) -> Self {
         Self::with(websocket, SETTINGS)
     }
 
-    fn with(websocket: websocket::Config, settings: Settings) -> Self {
-        let (sender, told) = mpsc::channel();
-        // Compressed messages are heard, and none is said.
+    fn with(websocket: websocket::Config, settings: ReactorSettings) -> Self {
+        let (sender, reports) = mpsc::channel();
+        // Compressed messages are received, but never sent.
         let websocket = websocket::Config { deflate_bytes_min: usize::MAX, ..websocket };
         let websocket = Arc::new(websocket);
         let reactor = Reactor::start("reactor".to_owned(), settings, |_| Repeater {
             websocket,
-            told: sender,
+            reports: sender,
         });
         Self {
             reactor: reactor.expect("a thread"),
-            told,
+            reports,
             listener: TcpListener::bind(("127.0.0.1", 0)).expect("a free port"),
             clients: 0,
         }
     }
 
-    fn told(&self) -> Told {
-        self.told.recv_timeout(PATIENCE).expect("the application tells something")
+    fn next_report(&self) -> Report {
+        self.reports.recv_timeout(TEST_TIMEOUT).expect("the application reports something")
     }
 
-    fn sent(&self, body: impl Into<Bytes>) -> Vec<(u32, Sent)> {
+    fn sent(&self, body: impl Into<Bytes>) -> Vec<(u32, SendOutcome)> {
         self.reactor.mailbox().send(Message::Broadcast(body.into()));
-        match self.told() {
-            Told::Sent(sent) => sent,
+        match self.next_report() {
+            Report::SendOutcome(sent) => sent,
             other => panic!("{other:?}"),
         }
     }
 
     fn connect(&mut self, early: &'static [u8]) -> Client {
         let address = self.listener.local_addr().expect("bound");
-        let socket = TcpStream::connect(address).expect("it listens");
-        let (accepted, _) = self.listener.accept().expect("somebody connects");
+        let socket = TcpStream::connect(address).expect("the listener is open");
+        let (accepted, _) = self.listener.accept().expect("a client connects");
         self.reactor.mailbox().send(Message::Adopt(accepted, None, early, self.clients));
-        assert_eq!(self.told(), Told::Adopted);
+        assert_eq!(self.next_report(), Report::Adopted);
         self.clients += 1;
-        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).expect("a socket");
         let config = websocket::Config { message_bytes_max: 16 << 20, ..Default::default() };
         Client { socket, machine: WebSocket::client(Arc::new(config), Instant::now(), 7) }
     }
 }
 
-/// A client that blocks.
+/// A client with a blocking socket.
 struct Client {
     socket: TcpStream,
     machine: WebSocket,
 }
 
 impl Client {
-    fn say(&mut self, text: &'static str) {
+    fn send_text(&mut self, text: &'static str) {
         self.machine.send_text(Chunks::whole(text));
         self.flush();
     }
@@ -221,13 +224,13 @@ impl Client {
         }
     }
 
-    fn hear(&mut self) -> Event {
+    fn next_event(&mut self) -> Event {
         loop {
             if let Some(event) = self.machine.poll_event() {
                 return event;
             }
             let mut buffer = [0; 65_536];
-            let count = self.socket.read(&mut buffer).expect("the reactor says something");
+            let count = self.socket.read(&mut buffer).expect("the reactor sends something");
             match count {
                 0 => self.machine.receive_eof(),
                 _ => self.machine.receive(Instant::now(), &buffer[..count]),
@@ -236,8 +239,8 @@ impl Client {
         }
     }
 
-    fn hear_text(&mut self) -> Bytes {
-        match self.hear() {
+    fn next_text(&mut self) -> Bytes {
+        match self.next_event() {
             Event::Text(text) => text,
             other => panic!("{other:?}"),
         }
@@ -245,56 +248,56 @@ impl Client {
 }
 
 #[test]
-fn what_a_peer_says_is_heard_also_when_it_came_with_the_handshake() {
+fn input_that_came_with_the_handshake_is_received() {
     let mut fixture = Fixture::new(websocket::Config::default());
-    // A masked frame "early", cut in two: the mask is 0.
+    // A masked frame "early", cut in two; its mask is 0.
     let mut client = fixture.connect(b"\x81\x85\0\0\0\0ear");
-    client.socket.write_all(b"ly").expect("it reads");
-    client.say("late");
-    assert_eq!((client.hear_text(), client.hear_text()), ("early".into(), "late".into()));
+    client.socket.write_all(b"ly").expect("the reactor reads");
+    client.send_text("late");
+    assert_eq!((client.next_text(), client.next_text()), ("early".into(), "late".into()));
 }
 
 #[test]
-fn a_broadcast_reaches_everybody() {
+fn a_broadcast_reaches_every_client() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut clients: Vec<Client> = (0..300).map(|_| fixture.connect(b"")).collect();
     for body in ["small".to_owned(), "large".repeat(20_000)] {
         let sent = fixture.sent(body.clone());
         assert_eq!(sent.len(), 300);
-        assert!(sent.iter().all(|(_, sent)| *sent == Sent::Taken), "{sent:?}");
+        assert!(sent.iter().all(|(_, sent)| *sent == SendOutcome::Taken), "{sent:?}");
         for client in &mut clients {
-            assert_eq!(client.hear_text(), format!("{body}!"));
+            assert_eq!(client.next_text(), format!("{body}!"));
         }
     }
 }
 
 #[test]
-fn connections_that_lead_nowhere_take_everything_and_are_counted() {
+fn connections_without_a_socket_take_everything_and_are_counted() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut client = fixture.connect(b"");
     for number in [7, 8] {
-        fixture.reactor.mailbox().send(Message::AdoptNowhere(number));
-        assert_eq!(fixture.told(), Told::Adopted);
+        fixture.reactor.mailbox().send(Message::AdoptNull(number));
+        assert_eq!(fixture.next_report(), Report::Adopted);
     }
     // More than any socket takes at once.
     let body = "large".repeat(2_000_000);
     let mut sent = fixture.sent(body.clone());
     sent.sort_by_key(|(number, _)| *number);
-    assert_eq!(sent, [0, 7, 8].map(|number| (number, Sent::Taken)));
-    assert_eq!(client.hear_text(), format!("{body}!"));
-    fixture.reactor.mailbox().send(Message::Sunk);
-    let told = loop {
-        match fixture.told() {
-            Told::Writable(0) => {}
-            told => break told,
+    assert_eq!(sent, [0, 7, 8].map(|number| (number, SendOutcome::Taken)));
+    assert_eq!(client.next_text(), format!("{body}!"));
+    fixture.reactor.mailbox().send(Message::DiscardStats);
+    let report = loop {
+        match fixture.next_report() {
+            Report::Writable(0) => {}
+            report => break report,
         }
     };
     let frame = FrameHeader::new(Opcode::Text, body.len() + 1).len() + body.len() + 1;
-    assert_eq!(told, Told::Sunk(Sunk { messages: 2, bytes: 2 * frame as u64 }));
+    assert_eq!(report, Report::DiscardStats(DiscardStats { messages: 2, bytes: 2 * frame as u64 }));
 }
 
 #[test]
-fn a_client_that_does_not_read_blocks_itself_only_and_goes_on_later() {
+fn a_client_that_does_not_read_blocks_itself_only_and_continues_later() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut slow = fixture.connect(b"");
     let mut other = fixture.connect(b"");
@@ -302,34 +305,34 @@ fn a_client_that_does_not_read_blocks_itself_only_and_goes_on_later() {
     let mut taken = 0;
     loop {
         let sent = fixture.sent(body.clone());
-        assert_eq!(other.hear_text().len(), body.len() + 1);
-        // The other's socket may have been full meanwhile, and it was told so.
-        if !matches!(fixture.told.try_recv(), Ok(Told::Writable(1)) | Err(_)) {
-            panic!("something else happened");
+        assert_eq!(other.next_text().len(), body.len() + 1);
+        // The other socket may have been full meanwhile, which was reported.
+        if !matches!(fixture.reports.try_recv(), Ok(Report::Writable(1)) | Err(_)) {
+            panic!("unexpected report");
         }
         match sent[0] {
-            (0, Sent::Taken) => taken += 1,
-            (0, Sent::Blocked) => break,
+            (0, SendOutcome::Taken) => taken += 1,
+            (0, SendOutcome::Blocked) => break,
             ref other => panic!("{other:?}"),
         }
-        assert!(taken < 100, "the system keeps 100 MB for a client that does not read");
+        assert!(taken < 100, "the system buffers 100 MB for a client that does not read");
     }
     for _ in 0..taken {
-        assert_eq!(slow.hear_text().len(), body.len() + 1);
+        assert_eq!(slow.next_text().len(), body.len() + 1);
     }
-    while fixture.told() != Told::Writable(0) {}
+    while fixture.next_report() != Report::Writable(0) {}
     let sent = fixture.sent("again");
-    assert_eq!(sent[0], (0, Sent::Taken));
-    assert_eq!(slow.hear_text(), "again!");
+    assert_eq!(sent[0], (0, SendOutcome::Taken));
+    assert_eq!(slow.next_text(), "again!");
 }
 
 #[test]
-fn a_client_that_pings_and_never_reads_is_not_read_for_ever() {
+fn a_client_that_sends_and_never_reads_is_not_read_without_limit() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut flood = fixture.connect(b"");
     let mut other = fixture.connect(b"");
     flood.socket.set_nonblocking(true).expect("a socket");
-    // Masked text of 16 KiB, mask 0, which comes back: more than the systems on the way keep.
+    // A masked text of 16 KiB, mask 0, which is echoed. The echoes exceed the buffers on the way.
     let mut frame = b"\x81\xfe\x40\x00\0\0\0\0".to_vec();
     frame.extend_from_slice(&[b'x'; 16 << 10]);
     let mut written = 0;
@@ -339,43 +342,43 @@ fn a_client_that_pings_and_never_reads_is_not_read_for_ever() {
         match flood.socket.write(&frame[written % frame.len()..]) {
             Ok(count) => (written, refusals) = (written + count, 0),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // The reactor has had its turn when it has answered somebody else.
+                // The reactor has had its turn when it has responded to the other client.
                 refusals += 1;
-                other.say("still there?");
-                assert_eq!(other.hear_text(), "still there?");
+                other.send_text("still there?");
+                assert_eq!(other.next_text(), "still there?");
             }
             Err(error) => panic!("{error}"),
         }
-        assert!(written < 100 << 20, "the reactor takes whatever comes");
+        assert!(written < 100 << 20, "the reactor reads without limit");
     }
 }
 
 #[test]
-fn a_client_that_goes_on_after_its_end_is_hung_up_on() {
+fn a_client_that_sends_after_its_end_is_disconnected() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut flood = fixture.connect(b"");
-    // Not masked: a violation, which ends the connection.
+    // An unmasked frame is a violation, which ends the connection.
     let unmasked = b"\x81\x01x".repeat(1 << 12);
     let mut written = 0;
     while flood.socket.write_all(&unmasked).is_ok() {
         written += unmasked.len();
-        assert!(written < 100 << 20, "the reactor takes whatever comes");
+        assert!(written < 100 << 20, "the reactor reads without limit");
     }
 }
 
 #[test]
-fn a_close_is_said_before_the_socket_ends() {
+fn a_close_frame_is_sent_before_the_socket_ends() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut client = fixture.connect(b"");
-    client.say("close");
-    let Event::Closed(closed) = client.hear() else { panic!("no close") };
-    assert_eq!((closed.code, &*closed.reason), (CloseCode(4000), "as asked"));
+    client.send_text("close");
+    let Event::Closed(closed) = client.next_event() else { panic!("no close") };
+    assert_eq!((closed.code, &*closed.reason), (CloseCode(4000), "as requested"));
     drop(client);
-    assert_eq!(fixture.told(), Told::Closed(0, End::Closed));
+    assert_eq!(fixture.next_report(), Report::Closed(0, ConnectionEnd::Closed));
 }
 
 #[test]
-fn a_silent_peer_is_pinged_and_given_up() {
+fn a_silent_peer_is_pinged_and_disconnected() {
     let mut fixture = Fixture::new(websocket::Config {
         ping_interval: Some(Duration::from_millis(20)),
         pong_timeout: Duration::from_millis(20),
@@ -385,61 +388,65 @@ fn a_silent_peer_is_pinged_and_given_up() {
     let mut ping = [0; 2];
     client.socket.read_exact(&mut ping).expect("a ping");
     assert_eq!(ping, [0x89, 0]);
-    assert_eq!(fixture.told(), Told::Closed(0, End::Closed));
+    assert_eq!(fixture.next_report(), Report::Closed(0, ConnectionEnd::Closed));
 }
 
 #[test]
-fn who_takes_a_large_message_slowly_is_not_given_up_for_a_ping_that_stands_behind_it() {
+fn a_client_that_reads_a_large_message_slowly_survives_a_ping_queued_behind_it() {
     let mut fixture = Fixture::new(websocket::Config {
         ping_interval: Some(Duration::from_millis(500)),
         pong_timeout: Duration::from_millis(500),
         ..websocket::Config::default()
     });
     let mut slow = fixture.connect(b"");
-    // More than the systems on the way keep, and more than is read here.
-    assert_eq!(fixture.sent("x".repeat(64 << 20)), [(0, Sent::Taken)]);
+    // More than the buffers on the way, and more than is read here.
+    assert_eq!(fixture.sent("x".repeat(64 << 20)), [(0, SendOutcome::Taken)]);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
         let mut buffer = [0; 256 << 10];
-        slow.socket.read_exact(&mut buffer).expect("the reactor goes on");
-        let told = fixture.told.recv_timeout(Duration::from_millis(10));
-        assert_eq!(told, Err(mpsc::RecvTimeoutError::Timeout));
+        slow.socket.read_exact(&mut buffer).expect("the reactor continues");
+        let report = fixture.reports.recv_timeout(Duration::from_millis(10));
+        assert_eq!(report, Err(mpsc::RecvTimeoutError::Timeout));
     }
-    // A connection that was given up would take its time to say so.
-    assert_eq!(fixture.sent("more"), [(0, Sent::Blocked)]);
+    // The end of a connection would be reported within this time.
+    assert_eq!(fixture.sent("more"), [(0, SendOutcome::Blocked)]);
 }
 
 #[test]
-fn a_panic_of_the_application_costs_one_connection() {
+fn a_panic_of_the_application_ends_one_connection() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut unlucky = fixture.connect(b"");
     let mut other = fixture.connect(b"");
-    unlucky.say("panic");
-    assert_eq!(fixture.told(), Told::Closed(0, End::Closed));
-    other.say("hello");
-    assert_eq!(other.hear_text(), "hello");
+    unlucky.send_text("panic");
+    assert_eq!(fixture.next_report(), Report::Closed(0, ConnectionEnd::Closed));
+    other.send_text("hello");
+    assert_eq!(other.next_text(), "hello");
 }
 
 #[test]
-fn peers_that_leave_are_forgotten_and_the_rest_ends_with_the_reactor() {
+fn closed_connections_are_removed_and_the_rest_ends_with_the_reactor() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let clients: Vec<Client> = (0..3).map(|_| fixture.connect(b"")).collect();
     let mut last = fixture.connect(b"");
     drop(clients);
-    let mut gone: Vec<Told> = (0..3).map(|_| fixture.told()).collect();
-    gone.sort_by_key(|told| format!("{told:?}"));
+    let mut gone: Vec<Report> = (0..3).map(|_| fixture.next_report()).collect();
+    gone.sort_by_key(|report| format!("{report:?}"));
     assert_eq!(
         gone,
-        [Told::Closed(0, End::Closed), Told::Closed(1, End::Closed), Told::Closed(2, End::Closed)]
+        [
+            Report::Closed(0, ConnectionEnd::Closed),
+            Report::Closed(1, ConnectionEnd::Closed),
+            Report::Closed(2, ConnectionEnd::Closed)
+        ]
     );
-    let Fixture { reactor, told, .. } = fixture;
+    let Fixture { reactor, reports, .. } = fixture;
     drop(reactor);
-    assert_eq!(told.try_recv(), Ok(Told::Closed(3, End::Closed)));
+    assert_eq!(reports.try_recv(), Ok(Report::Closed(3, ConnectionEnd::Closed)));
     assert_eq!(last.socket.read(&mut [0; 1]).map_err(|error| error.kind()), Ok(0), "an end");
 }
 
 #[test]
-fn who_floods_trickles_begins_frames_or_never_reads_takes_no_turn_of_others() {
+fn clients_that_flood_trickle_or_never_read_delay_no_other_client() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut other = fixture.connect(b"");
     let mut trickling = fixture.connect(b"");
@@ -448,14 +455,16 @@ fn who_floods_trickles_begins_frames_or_never_reads_takes_no_turn_of_others() {
     let flooding = fixture.connect(b"");
     for half in &mut halves {
         // The beginning of a frame of 64 KiB.
-        half.socket.write_all(b"\x81\xff\0\0\0\0\0\x01\0\0\0\0\0\0half").expect("it reads");
+        half.socket
+            .write_all(b"\x81\xff\0\0\0\0\0\x01\0\0\0\0\0\0half")
+            .expect("the reactor reads");
     }
     let stop = Arc::new(AtomicBool::new(false));
     let flood = std::thread::spawn({
         let stop = Arc::clone(&stop);
         let mut socket = flooding.socket;
         move || {
-            // Empty pongs, which nobody answers.
+            // Empty pongs, which need no response.
             let frames = b"\x8a\x80\0\0\0\0".repeat(10_000);
             let mut sent = 0_u64;
             while !stop.load(Ordering::Relaxed) && socket.write_all(&frames).is_ok() {
@@ -464,34 +473,34 @@ fn who_floods_trickles_begins_frames_or_never_reads_takes_no_turn_of_others() {
             sent
         }
     });
-    // Every one hears its answer while the flood goes on and nobody else reads.
+    // Each client gets its echo while the flood continues and other clients do not read.
     for turn in 0..200 {
-        other.say("still there?");
-        assert_eq!(other.hear_text(), "still there?");
+        other.send_text("still there?");
+        assert_eq!(other.next_text(), "still there?");
         let byte = b"\x81\x84\0\0\0\0slow"[turn % 10];
-        trickling.socket.write_all(&[byte]).expect("it reads");
+        trickling.socket.write_all(&[byte]).expect("the reactor reads");
         if turn % 10 == 9 {
-            assert_eq!(trickling.hear_text(), "slow");
+            assert_eq!(trickling.next_text(), "slow");
         }
         if turn % 20 == 0 {
             let sent = fixture.sent("x".repeat(4096));
             assert_eq!(sent.len(), 103);
-            assert_eq!(other.hear_text().len(), 4097);
-            assert_eq!(trickling.hear_text().len(), 4097);
+            assert_eq!(other.next_text().len(), 4097);
+            assert_eq!(trickling.next_text().len(), 4097);
         }
     }
-    assert!(!flood.is_finished(), "the flood was cut off");
+    assert!(!flood.is_finished(), "the flood was disconnected");
     stop.store(true, Ordering::Relaxed);
     assert!(flood.join().expect("no panic") > 0);
     drop(silent);
 }
 
 #[test]
-fn messages_that_expand_a_thousandfold_take_no_turn_of_others() {
+fn messages_that_expand_a_thousandfold_delay_no_other_client() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut other = fixture.connect(b"");
     let mut flooding = fixture.connect(b"").socket;
-    // As large as a message may be; a frame with a mask that changes nothing.
+    // As large as a message may be, in a frame with a mask that changes nothing.
     let blocks = websocket::deflate_shared(&Bytes::from(vec![0; 1 << 20]), b"").expect("zeros");
     let mut frame = b"\xc2\xfe".to_vec();
     frame.extend_from_slice(&u16::try_from(blocks.len()).expect("zeros").to_be_bytes());
@@ -507,44 +516,44 @@ fn messages_that_expand_a_thousandfold_take_no_turn_of_others() {
         }
     });
     for _ in 0..20 {
-        other.say("still there?");
-        assert_eq!(other.hear_text(), "still there?");
+        other.send_text("still there?");
+        assert_eq!(other.next_text(), "still there?");
     }
     let heard = BINARIES.load(Ordering::Relaxed);
     stop.store(true, Ordering::Relaxed);
-    // A turn could take more than thirty of them.
+    // One turn could take more than thirty of them.
     assert!(heard < 20 * 10, "{heard} in twenty turns");
     drop((other, fixture));
     let _ = flood.join();
 }
 
 #[test]
-fn a_client_that_takes_nothing_of_what_waits_is_given_up() {
-    let settings = Settings { stall_time_max: Duration::from_millis(800) };
+fn a_client_that_reads_nothing_is_disconnected_after_the_stall_timeout() {
+    let settings = ReactorSettings { stall_time_max: Duration::from_millis(800) };
     let mut fixture = Fixture::with(websocket::Config::default(), settings);
     let _silent = fixture.connect(b"");
     let mut slow = fixture.connect(b"");
     let body = Bytes::from("x".repeat(16 << 20));
-    assert_eq!(fixture.sent(body.clone()), [(0, Sent::Taken), (1, Sent::Taken)]);
-    // One that takes something now and then lives: at this pace it would take seconds.
+    assert_eq!(fixture.sent(body.clone()), [(0, SendOutcome::Taken), (1, SendOutcome::Taken)]);
+    // A client that reads continuously survives, although the whole message takes seconds at this pace.
     let mut taken = 0;
     loop {
         let mut buffer = [0; 65_536];
-        taken += slow.socket.read(&mut buffer).expect("the reactor goes on");
-        match fixture.told.recv_timeout(Duration::from_millis(10)) {
+        taken += slow.socket.read(&mut buffer).expect("the reactor continues");
+        match fixture.reports.recv_timeout(Duration::from_millis(10)) {
             Err(mpsc::RecvTimeoutError::Timeout) => {}
-            told => break assert_eq!(told, Ok(Told::Closed(0, End::Stalled))),
+            report => break assert_eq!(report, Ok(Report::Closed(0, ConnectionEnd::Stalled))),
         }
     }
     let mut rest = body.len() + 11 - taken;
     while rest > 0 {
         let mut buffer = [0; 65_536];
-        rest -= slow.socket.read(&mut buffer[..rest.min(65_536)]).expect("the reactor goes on");
+        rest -= slow.socket.read(&mut buffer[..rest.min(65_536)]).expect("the reactor continues");
     }
-    assert_eq!(fixture.told(), Told::Writable(1));
+    assert_eq!(fixture.next_report(), Report::Writable(1));
 }
 
-/// A client of TLS on a runtime of its own.
+/// A client that speaks TLS, on a runtime of its own.
 struct TlsClientSide {
     runtime: tokio::runtime::Runtime,
     stream: net::Stream,
@@ -552,7 +561,8 @@ struct TlsClientSide {
 }
 
 impl Fixture {
-    /// As [`Fixture::connect`], over TLS. The client says `first` in the record behind its handshake.
+    /// Connects a client as [`Fixture::connect`] does, over TLS. The client sends `first` in the record behind its
+    /// handshake.
     fn connect_tls(&mut self, first: &'static [u8]) -> TlsClientSide {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/tests/certificates/");
         let file = |name: &str| std::path::PathBuf::from(format!("{folder}{name}"));
@@ -572,22 +582,22 @@ impl Fixture {
         let (stream, socket, session) = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
             let connecting = async {
-                let connected = net::connect("localhost", port, Some(&client), PATIENCE);
-                let mut stream = connected.await.expect("it listens");
-                stream.write_all(first).await.expect("room");
-                stream.flush().await.expect("room");
+                let connected = net::connect("localhost", port, Some(&client), TEST_TIMEOUT);
+                let mut stream = connected.await.expect("the listener is open");
+                stream.write_all(first).await.expect("there is room");
+                stream.flush().await.expect("there is room");
                 stream
             };
             let serving = async {
-                let (socket, _) = listener.accept().await.expect("somebody connects");
-                server.handshake(socket).await.expect("it shakes hands")
+                let (socket, _) = listener.accept().await.expect("a client connects");
+                server.handshake(socket).await.expect("the handshake succeeds")
             };
             let (stream, served) = tokio::join!(connecting, serving);
             let (socket, session) = TlsSession::part(served);
             (stream, socket.into_std().expect("a socket"), session)
         });
         self.reactor.mailbox().send(Message::Adopt(socket, Some(session), b"", self.clients));
-        assert_eq!(self.told(), Told::Adopted);
+        assert_eq!(self.next_report(), Report::Adopted);
         self.clients += 1;
         let config = websocket::Config { message_bytes_max: 32 << 20, ..Default::default() };
         let machine = WebSocket::client(Arc::new(config), Instant::now(), 7);
@@ -596,7 +606,7 @@ impl Fixture {
 }
 
 impl TlsClientSide {
-    fn say(&mut self, text: impl Into<Bytes>) {
+    fn send_text(&mut self, text: impl Into<Bytes>) {
         self.machine.send_text(Chunks::whole(text));
         let chunks = self.machine.poll_transmit().expect("a frame");
         self.runtime.block_on(async {
@@ -605,23 +615,24 @@ impl TlsClientSide {
         });
     }
 
-    fn hear(&mut self) -> Event {
+    fn next_event(&mut self) -> Event {
         loop {
             if let Some(event) = self.machine.poll_event() {
                 return event;
             }
             let mut buffer = vec![0; 65_536];
             let read = self.stream.read(&mut buffer);
-            let read = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, read).await });
-            match read.expect("the reactor says something").expect("a clean end") {
+            let read =
+                self.runtime.block_on(async { tokio::time::timeout(TEST_TIMEOUT, read).await });
+            match read.expect("the reactor sends something").expect("a clean end") {
                 0 => self.machine.receive_eof(),
                 count => self.machine.receive(Instant::now(), &buffer[..count]),
             }
         }
     }
 
-    fn hear_text(&mut self) -> Bytes {
-        match self.hear() {
+    fn next_text(&mut self) -> Bytes {
+        match self.next_event() {
             Event::Text(text) => text,
             other => panic!("{other:?}"),
         }
@@ -629,48 +640,49 @@ impl TlsClientSide {
 }
 
 #[test]
-fn a_connection_of_tls_hears_says_and_ends_as_others_do() {
+fn a_tls_connection_receives_sends_and_ends_like_a_plain_one() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut client = fixture.connect_tls(b"\x81\x85\0\0\0\0early");
     let mut plain = fixture.connect(b"");
-    assert_eq!(client.hear_text(), "early");
+    assert_eq!(client.next_text(), "early");
     let large = "a record and more ".repeat(5_000);
-    client.say(large.clone());
-    assert_eq!(client.hear_text(), large);
+    client.send_text(large.clone());
+    assert_eq!(client.next_text(), large);
     for body in ["small".to_owned(), "large".repeat(50_000)] {
         let sent = fixture.sent(body.clone());
-        assert_eq!(sent, [(0, Sent::Taken), (1, Sent::Taken)]);
-        assert_eq!(client.hear_text(), format!("{body}!"));
-        assert_eq!(plain.hear_text(), format!("{body}!"));
-        // Sockets may have been full meanwhile, and the application told so.
-        while fixture.told.try_recv().is_ok_and(|told| matches!(told, Told::Writable(_))) {}
+        assert_eq!(sent, [(0, SendOutcome::Taken), (1, SendOutcome::Taken)]);
+        assert_eq!(client.next_text(), format!("{body}!"));
+        assert_eq!(plain.next_text(), format!("{body}!"));
+        // Sockets may have been full meanwhile, which was reported.
+        while fixture.reports.try_recv().is_ok_and(|report| matches!(report, Report::Writable(_))) {
+        }
     }
-    client.say("close");
-    let Event::Closed(closed) = client.hear() else { panic!("no close") };
-    assert_eq!((closed.code, &*closed.reason), (CloseCode(4000), "as asked"));
-    // The end is said by TLS as well: without it the client's library would call it an error.
+    client.send_text("close");
+    let Event::Closed(closed) = client.next_event() else { panic!("no close") };
+    assert_eq!((closed.code, &*closed.reason), (CloseCode(4000), "as requested"));
+    // TLS announces the end as well: without it the client's library would report an error.
     let mut rest = Vec::new();
     let ended = client.stream.read_to_end(&mut rest);
-    let ended = client.runtime.block_on(async { tokio::time::timeout(PATIENCE, ended).await });
+    let ended = client.runtime.block_on(async { tokio::time::timeout(TEST_TIMEOUT, ended).await });
     assert_eq!(ended.expect("an end").map_err(|error| error.kind()), Ok(0));
     drop(client);
-    while fixture.told() != Told::Closed(0, End::Closed) {}
+    while fixture.next_report() != Report::Closed(0, ConnectionEnd::Closed) {}
 }
 
 #[test]
-fn a_client_of_tls_that_does_not_read_blocks_itself_only_and_goes_on_later() {
+fn a_tls_client_that_does_not_read_blocks_itself_only_and_continues_later() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut slow = fixture.connect_tls(b"");
     let body = Bytes::from("x".repeat(1 << 20));
     let mut taken = 0;
-    while fixture.sent(body.clone()) == [(0, Sent::Taken)] {
+    while fixture.sent(body.clone()) == [(0, SendOutcome::Taken)] {
         taken += 1;
-        assert!(taken < 100, "the system keeps 100 MB for a client that does not read");
+        assert!(taken < 100, "the system buffers 100 MB for a client that does not read");
     }
     for _ in 0..taken {
-        assert_eq!(slow.hear_text().len(), body.len() + 1);
+        assert_eq!(slow.next_text().len(), body.len() + 1);
     }
-    assert_eq!(fixture.told(), Told::Writable(0));
-    assert_eq!(fixture.sent("again"), [(0, Sent::Taken)]);
-    assert_eq!(slow.hear_text(), "again!");
+    assert_eq!(fixture.next_report(), Report::Writable(0));
+    assert_eq!(fixture.sent("again"), [(0, SendOutcome::Taken)]);
+    assert_eq!(slow.next_text(), "again!");
 }

@@ -14,7 +14,6 @@ const AT_ONCE_MAX: usize = 100;
 const PER_SECOND: f64 = 1_000.0;
 
 /// Portions in which the connections of a reactor are asked.
-#[cfg(target_os = "linux")]
 pub(crate) const PORTIONS: u32 = 64;
 
 /// Over how much time connections are asked to leave. Set before the router begins to end.
@@ -46,7 +45,6 @@ impl Farewell {
 }
 
 /// In which of [`PORTIONS`] a connection of a reactor is asked.
-#[cfg(target_os = "linux")]
 pub(crate) fn portion_of(connection: u64) -> u32 {
     // Multiplied by an odd number with bits all over, neighbours fall far apart; the upper bits are the good ones.
     let mixed = connection.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -85,7 +83,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn neighbours_leave_in_different_portions() {
         let mut portions = [0_u32; PORTIONS as usize];

@@ -22,7 +22,6 @@ use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 use crate::live::QueueTotal;
 use crate::live::group_shares::GroupShares;
-#[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
 use crate::live::single::Streams;
 use crate::loaded::Loaded;
@@ -49,7 +48,6 @@ pub(crate) struct Router {
     /// Live subscriptions.
     pub(crate) hub: Hub,
     /// Where WebSockets live.
-    #[cfg(target_os = "linux")]
     pub(crate) reactors: ReactorHandles,
     /// Event streams that carry several operations.
     pub(crate) streams: Streams,

@@ -3,11 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-#[cfg(target_os = "linux")]
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-#[cfg(target_os = "linux")]
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -23,7 +21,6 @@ use wire::websocket::ClientBounds;
 use crate::admin;
 use crate::byte_budget::ByteBudget;
 use crate::certificates;
-#[cfg(target_os = "linux")]
 use crate::config::ReactorThreads;
 use crate::config::{
     Config, Cursor, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication,
@@ -33,14 +30,12 @@ use crate::connections::{Connections, Limits};
 use crate::cores::{self, CoreThreads, Cores};
 use crate::descriptors;
 use crate::diagnostic::{self, Diagnostic, Style};
-#[cfg(target_os = "linux")]
 use crate::farewell;
 use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, Bound};
 use crate::http::{tcp, unix};
 use crate::live::QueueTotal;
-#[cfg(target_os = "linux")]
 use crate::live::reactors::Reactors;
 use crate::live::single::{self, Streams};
 use crate::loaded::{self, SupergraphSource};
@@ -130,7 +125,6 @@ pub struct Running {
     pub admin: SocketAddr,
     router: Arc<Router>,
     /// They hold the router, so they go with this and not with the router.
-    #[cfg(target_os = "linux")]
     reactors: Reactors,
     threads: CoreThreads,
     stop: watch::Sender<bool>,
@@ -152,15 +146,12 @@ impl Drop for AbortOnDrop {
 const PROVIDERS_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Clients without sockets that subscribe at a time: as many as may come in one storm.
-#[cfg(target_os = "linux")]
 const SIMULATED_AT_ONCE: u64 = 4096;
 
 /// How long no further one of them may be subscribed until that is all.
-#[cfg(target_os = "linux")]
 const SIMULATED_STALL: Duration = Duration::from_secs(5);
 
 /// A reactor thread keeps up with two cores that resolve events for it.
-#[cfg(target_os = "linux")]
 const CORES_PER_REACTOR: usize = 2;
 
 /// What says where clients connect.
@@ -218,7 +209,6 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         Workers::Count(count) => usize::from(count),
     };
     let (cores, threads) = Cores::start(count).map_err(StartError::Cores)?;
-    #[cfg(target_os = "linux")]
     let (reactors, reactor_handles) =
         Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
             .map_err(StartError::Cores)?;
@@ -274,7 +264,6 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         authentication,
         sharing: Sharing::new(&config.sharing),
         hub,
-        #[cfg(target_os = "linux")]
         reactors: reactor_handles,
         page,
         connections: Connections::new(Limits {
@@ -299,7 +288,6 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     if let Some(authentication) = &router.authentication {
         authentication.key_sets().start(authentication.verifier(), &router.shutdown).await;
     }
-    #[cfg(target_os = "linux")]
     reactors.begin(&router);
     router.metrics.reload(ReloadResult::loaded);
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Bound::address).collect();
@@ -327,16 +315,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
             "serving"
         );
     }
-    Ok(Running {
-        addresses,
-        admin,
-        router,
-        #[cfg(target_os = "linux")]
-        reactors,
-        threads,
-        stop,
-        admin_task,
-    })
+    Ok(Running { addresses, admin, router, reactors, threads, stop, admin_task })
 }
 
 /// Who signs cursors, if there are any.
@@ -367,7 +346,6 @@ impl Running {
     /// Subscribes clients that have no sockets; `greeting` is what each of them says after its handshake, `said` what
     /// it says when it is greeted. Returns how many are subscribed in the end: fewer than asked for where there is no
     /// room, or their operation is refused.
-    #[cfg(target_os = "linux")]
     pub async fn subscribe_nowhere(&self, count: u64, greeting: &[u8], said: &[u8]) -> u64 {
         let said = bytes::Bytes::copy_from_slice(said);
         let subscribers = || self.router.hub.stats().subscribers.load(Relaxed);
@@ -392,7 +370,6 @@ impl Running {
     }
 
     /// Messages and bytes that were sent to them.
-    #[cfg(target_os = "linux")]
     pub async fn sent_nowhere(&self) -> (u64, u64) {
         let sunk = self.reactors.sunk().await;
         (sunk.messages, sunk.bytes)
@@ -419,7 +396,6 @@ impl Running {
         let spread = router.farewell.plan(open, drain_period);
         tracing::info!(open, ?drain_period, ?spread, "shutting down; connections may finish");
         let _ = self.stop.send(true);
-        #[cfg(target_os = "linux")]
         let asking = async {
             for portion in 0..farewell::PORTIONS {
                 self.reactors.shut_down(portion);
@@ -429,8 +405,6 @@ impl Running {
             }
             std::future::pending::<()>().await;
         };
-        #[cfg(not(target_os = "linux"))]
-        let asking = std::future::pending::<()>();
         let drained = async {
             // Connections end on their own once told; there is no event for "the last one has gone".
             while router.connections.open() > 0 {
@@ -448,10 +422,8 @@ impl Running {
         }
         router.hub.shutdown().await;
         let threads = self.threads;
-        #[cfg(target_os = "linux")]
         let reactors = self.reactors;
         let ended = tokio::task::spawn_blocking(move || {
-            #[cfg(target_os = "linux")]
             drop(reactors);
             threads.stop();
         });
@@ -664,7 +636,6 @@ fn bind(
 }
 
 /// How many reactor threads there are beside so many cores.
-#[cfg(target_os = "linux")]
 fn reactor_count(configured: ReactorThreads, cores: usize) -> usize {
     match configured {
         ReactorThreads::Auto => (cores / CORES_PER_REACTOR).max(1),

@@ -63,7 +63,7 @@ formats! {
         "write an IP address and a port: `127.0.0.1:4000`, `0.0.0.0:4000` (all interfaces), \
          `[::1]:4000`";
     Workers, WorkersText, "workers", "a number of workers", "write `auto`, or a number from 1 to 1024";
-    Reactors, ReactorsText, "reactors", "a number of threads", "write `auto`, or a number from 0 to 256";
+    Reactors, ReactorsText, "reactors", "a number of threads", "write `auto`, or a number from 1 to 256";
     Path, PathText, "url-path", "the path of a URL", "write a path that begins with `/`: `/graphql`";
     SubgraphUrl, SubgraphUrlText, "subgraph-url", "a URL",
         "write scheme, host and path: `http://reviews.internal:4001/graphql`; or a unix socket: \
@@ -138,7 +138,7 @@ fn scalar_schema(name: &str) -> Schema {
         }),
         "reactors" => json_schema!({
             "type": ["integer", "string"],
-            "minimum": 0,
+            "minimum": 1,
             "maximum": REACTORS_MAX,
             "pattern": "^(auto|[0-9]+)$",
             "format": name,

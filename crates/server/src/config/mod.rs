@@ -120,9 +120,8 @@ pub struct Config {
     #[schemars(with = "WorkersText", example = 4)]
     pub workers: Workers,
 
-    /// How many threads hold WebSockets and event streams by HTTP/1.1: a number, or `auto` for one per two
-    /// cores and at least one. `0` gives each connection a task on the cores instead, as on systems other than
-    /// Linux; it then takes some 10 KiB and not some hundred bytes.
+    /// The number of threads that hold WebSockets and event streams over HTTP/1.1: a number from 1 to 256, or `auto` for
+    /// one thread per two workers and at least one.
     #[schemars(with = "ReactorsText", example = 2)]
     pub reactors: ReactorThreads,
 

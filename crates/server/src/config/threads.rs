@@ -22,7 +22,7 @@ pub enum Workers {
 pub enum ReactorThreads {
     /// One for two cores, and at least one.
     Auto,
-    /// This many, up to 256.
+    /// This many, from 1 to 256.
     Count(u16),
 }
 
@@ -78,7 +78,8 @@ impl ReactorThreads {
             return Ok(Self::Auto);
         }
         match text.parse() {
-            Ok(count @ 0..=REACTORS_MAX) => Ok(Self::Count(count)),
+            Ok(0) => Err("`0` (a task for each connection) is no longer supported".into()),
+            Ok(count @ 1..=REACTORS_MAX) => Ok(Self::Count(count)),
             Ok(_) => Err("it is more than 256".into()),
             Err(_) => Err("it is neither `auto` nor a whole number".into()),
         }

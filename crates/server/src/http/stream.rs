@@ -4,10 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-#[cfg(target_os = "linux")]
 use bytes::Bytes;
 use net::TlsServerStream;
-#[cfg(target_os = "linux")]
 use net::TlsSession;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -65,7 +63,6 @@ impl ClientStream {
 
     /// Returns the parts of the connection, for callers that read and write without a runtime: the socket, the TLS
     /// session on it, and bytes that were read and not yet processed.
-    #[cfg(target_os = "linux")]
     pub(crate) fn into_parts(
         self,
     ) -> io::Result<(std::os::fd::OwnedFd, Option<TlsSession>, Bytes)> {

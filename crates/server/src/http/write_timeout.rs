@@ -33,7 +33,6 @@ impl<S: AsyncWrite + Unpin> WriteTimeout<S> {
     }
 
     /// Returns the socket without the timeout.
-    #[cfg(target_os = "linux")]
     pub(crate) fn into_inner(self) -> S {
         self.socket
     }

@@ -1,9 +1,9 @@
-//! What waits for one connection whose socket has not taken it yet. Events are bounded in bytes for the connection
-//! and for all of them, and in number for each subscription; what happens at a bound is the configured policy.
+//! The backlog of one connection: deliveries that its socket has not taken yet. Events are limited in bytes per
+//! connection and for all connections, and in number per subscription. At a limit the configured policy applies.
 //!
-//! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its answer is
-//! wrong. They are bounded by the operations that a connection may have at a time. So are positions, which wait for
-//! operations only of which nothing else does.
+//! Responses of queries and ends of operations wait here too, exempt from the policy: a query without its response is
+//! wrong. Their number is limited by the operations that a connection may have at a time. Positions are exempt as well:
+//! an operation has at most one, and only while it has no event in the backlog.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,44 +15,44 @@ use hub::EndReason;
 use super::queue_total::{QueueShare, QueueTotal};
 use crate::config::{OverflowPolicy, Subscriptions};
 
-/// Room for so many deliveries stays with an empty queue, so that a steady trickle allocates nothing.
+/// The capacity that an empty queue keeps, so that a steady trickle of deliveries allocates nothing.
 const WAITING_KEPT: usize = 4;
 
-/// Something for one operation of the connection.
+/// A delivery for one operation of the connection.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Delivery {
     /// A result.
     Next {
-        /// Operation of the connection.
+        /// The operation of the connection.
         operation: u32,
         /// The result.
         payload: Payload,
-        /// What the policy dropped before this one, announcements of the dropped ones included.
+        /// The events that the policy dropped before this one, including the losses that they would have announced.
         missed: Missed,
     },
-    /// Where it is, though it had no result for that.
+    /// The position of an operation that had no result for the latest events.
     Position {
-        /// Operation of the connection.
+        /// The operation of the connection.
         operation: u32,
-        /// What its client may come again with.
+        /// The cursor with which the client can resume.
         cursor: Bytes,
     },
-    /// The last word: all results have been given.
+    /// The end of an operation after all its results.
     Complete {
-        /// Operation of the connection.
+        /// The operation of the connection.
         operation: u32,
     },
-    /// The last word: it could not run, or not go on.
+    /// The end of an operation that could not run, or not continue.
     Failed {
-        /// Operation of the connection.
+        /// The operation of the connection.
         operation: u32,
-        /// Why.
+        /// The reason.
         errors: Vec<GraphqlError>,
     },
 }
 
 impl Delivery {
-    /// The end of an operation that the hub has ended.
+    /// Returns the end of an operation that the hub has ended.
     pub(super) fn end(operation: u32, reason: &EndReason) -> Self {
         match reason {
             EndReason::Complete => Self::Complete { operation },
@@ -60,7 +60,7 @@ impl Delivery {
         }
     }
 
-    /// The operation that it is for.
+    /// Returns the operation that the delivery belongs to.
     fn operation(&self) -> u32 {
         match self {
             Self::Next { operation, .. }
@@ -71,26 +71,26 @@ impl Delivery {
     }
 }
 
-/// What a connection takes out.
+/// The outcome of asking for the next delivery.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Taken {
+pub(crate) enum NextDelivery {
     /// The next delivery.
     Delivery(Delivery),
-    /// Nothing waits.
+    /// The backlog is empty.
     Nothing,
-    /// The bound was reached and the policy is to disconnect.
+    /// A limit was reached and the policy is to disconnect.
     Overflown,
 }
 
-/// The configured bounds.
+/// The configured limits and policy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(super) struct BacklogBounds {
     bytes: usize,
     events: usize,
     policy: OverflowPolicy,
 }
 
-impl Bounds {
+impl BacklogBounds {
     pub(super) fn new(settings: &Subscriptions) -> Self {
         Self {
             bytes: settings.queue_bytes,
@@ -100,33 +100,33 @@ impl Bounds {
     }
 }
 
-/// See the module.
+/// The deliveries that wait for one connection, see the module.
 #[derive(Debug)]
 pub(super) struct Backlog {
     share: Arc<QueueShare>,
-    waiting: VecDeque<Waiting>,
-    /// Of all events that wait.
+    waiting: VecDeque<QueuedDelivery>,
+    /// The bytes of all waiting events.
     bytes: usize,
-    /// By operation; none without an entry of its own.
-    tallies: HashMap<u32, Tally>,
+    /// The tallies by operation. Empty ones are removed.
+    tallies: HashMap<u32, OperationTally>,
     dropped: u64,
     overflown: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedDelivery {
     delivery: Delivery,
-    /// The policy decides about events only.
+    /// True for events, to which the policy applies.
     is_event: bool,
 }
 
-/// The events of one operation.
+/// The waiting events of one operation.
 #[derive(Debug, Default, PartialEq)]
-struct Tally {
+struct OperationTally {
     waiting: usize,
-    /// What was dropped and not announced yet.
+    /// The losses that no delivery announces yet.
     missed: Missed,
-    /// It waits to be told where it is.
+    /// True while a position waits.
     has_position: bool,
 }
 
@@ -137,7 +137,7 @@ impl Drop for Backlog {
 }
 
 impl Backlog {
-    /// Nothing waits.
+    /// Makes an empty backlog.
     pub(super) fn new(total: Arc<QueueTotal>) -> Self {
         Self {
             share: QueueShare::new(total),
@@ -149,40 +149,41 @@ impl Backlog {
         }
     }
 
-    /// The answer of a query or mutation. An end follows.
-    pub(super) fn answer(&mut self, operation: u32, payload: Payload) {
+    /// Appends the response of a query or mutation. The caller appends the end of the operation next.
+    pub(super) fn push_response(&mut self, operation: u32, payload: Payload) {
         let delivery = Delivery::Next { operation, payload, missed: Missed::default() };
-        self.waiting.push_back(Waiting { delivery, is_event: false });
+        self.waiting.push_back(QueuedDelivery { delivery, is_event: false });
     }
 
-    /// The oldest delivery.
-    pub(super) fn take(&mut self) -> Taken {
+    /// Removes and returns the oldest delivery.
+    pub(super) fn pop(&mut self) -> NextDelivery {
         if self.overflown {
-            return Taken::Overflown;
+            return NextDelivery::Overflown;
         }
-        let Some(taken) = self.waiting.pop_front() else { return Taken::Nothing };
-        self.left(&taken);
-        Taken::Delivery(taken.delivery)
+        let Some(taken) = self.waiting.pop_front() else { return NextDelivery::Nothing };
+        self.count_out(&taken);
+        NextDelivery::Delivery(taken.delivery)
     }
 
-    /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
+    /// True if a limit was reached and the policy is to disconnect. This is known also while nothing can be taken
     /// because the socket is full.
     pub(super) fn is_overflown(&self) -> bool {
         self.overflown
     }
 
-    /// Does nothing wait, and is nothing owed to anyone?
+    /// True if nothing waits and no loss is unannounced.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.tallies.is_empty() && !self.overflown
     }
 
-    /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
+    /// Returns the number of results that the policy has dropped since the last call. A connection that it closed
+    /// counts as one.
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
 
-    /// A result of a subscription.
-    pub(super) fn event(&mut self, bounds: Bounds, operation: u32, payload: Payload) {
+    /// Appends a result of a subscription, and applies the policy at a limit.
+    pub(super) fn push_event(&mut self, bounds: BacklogBounds, operation: u32, payload: Payload) {
         self.shed(bounds);
         if self.overflown {
             return;
@@ -193,7 +194,7 @@ impl Backlog {
                 self.drop_at(at);
             }
         }
-        while let Some(bound) = self.bound_met(bounds, operation, size) {
+        while let Some(bound) = self.exceeded_bound(bounds, operation, size) {
             let victim = match bounds.policy {
                 OverflowPolicy::Disconnect => return self.overflow(),
                 OverflowPolicy::DropOldest | OverflowPolicy::Latest => match bound {
@@ -207,8 +208,8 @@ impl Backlog {
         while !self.share.take(size) {
             match (bounds.policy, self.oldest_event()) {
                 (OverflowPolicy::Disconnect, _) => return self.overflow(),
-                // Others have it all: the next event tells that this one was lost.
-                (_, None) => return self.lose(operation, &payload),
+                // Other connections hold all the memory: the next event announces that this one was lost.
+                (_, None) => return self.record_dropped(operation, &payload),
                 (_, Some(at)) => self.drop_at(at),
             }
         }
@@ -217,19 +218,19 @@ impl Backlog {
         tally.waiting += 1;
         let missed = std::mem::take(&mut tally.missed);
         let delivery = Delivery::Next { operation, payload, missed };
-        self.waiting.push_back(Waiting { delivery, is_event: true });
+        self.waiting.push_back(QueuedDelivery { delivery, is_event: true });
     }
 
-    /// Calls `wake` from now on, on any thread, when [`Backlog::shed`] is to be called.
+    /// Sets a callback that is called, on any thread, when [`Backlog::shed`] must be called.
     pub(super) fn on_shed(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.share.on_shed(wake);
     }
 
-    /// Makes room for other connections if this one holds the most.
-    pub(super) fn shed(&mut self, bounds: Bounds) {
+    /// Drops events to make room for other connections if this one holds the most.
+    pub(super) fn shed(&mut self, bounds: BacklogBounds) {
         let mut to_shed = self.share.take_to_shed();
         while to_shed > 0 && !self.overflown {
-            // The events that waited at the time of the request may have gone.
+            // The events that waited at the time of the request may be gone.
             let Some(at) = self.oldest_event() else { return };
             if bounds.policy == OverflowPolicy::Disconnect {
                 return self.overflow();
@@ -240,45 +241,45 @@ impl Backlog {
         }
     }
 
-    /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would
-    /// go on behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
-    pub(super) fn position(&mut self, operation: u32, cursor: Bytes) {
-        if !self.overflown && !self.concerns(operation) {
-            let tally = Tally { has_position: true, ..Tally::default() };
+    /// Appends the position of an operation. A position is skipped if an event or an unannounced loss of the operation
+    /// waits, since the client would resume behind it, and if another position waits, so that at most one does.
+    pub(super) fn push_position(&mut self, operation: u32, cursor: Bytes) {
+        if !self.overflown && !self.has_news_of(operation) {
+            let tally = OperationTally { has_position: true, ..OperationTally::default() };
             self.tallies.insert(operation, tally);
             let delivery = Delivery::Position { operation, cursor };
-            self.waiting.push_back(Waiting { delivery, is_event: false });
+            self.waiting.push_back(QueuedDelivery { delivery, is_event: false });
         }
     }
 
-    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are owed is
-    /// nothing to it.
-    pub(super) fn concerns(&self, operation: u32) -> bool {
+    /// True if an event, a position or an unannounced loss of the operation waits.
+    pub(super) fn has_news_of(&self, operation: u32) -> bool {
         self.tallies.contains_key(&operation)
     }
 
-    /// Which bound one more event of `size` bytes breaks. A single event that is over the bound alone waits
-    /// nevertheless, since a subscriber who cannot have it would never have anything.
-    fn bound_met(&self, bounds: Bounds, operation: u32, size: usize) -> Option<Bound> {
+    /// Returns the limit that one more event of `size` bytes exceeds. A single event that exceeds the limit alone is
+    /// accepted, since its subscriber would never get it otherwise.
+    fn exceeded_bound(&self, bounds: BacklogBounds, operation: u32, size: usize) -> Option<Bound> {
         if self.tallies.get(&operation).is_some_and(|it| it.waiting >= bounds.events) {
             return Some(Bound::Events);
         }
         (self.bytes > 0 && self.bytes + size > bounds.bytes).then_some(Bound::Bytes)
     }
 
-    /// True if no bound is reached that another event of the operation would break.
-    pub(super) fn accepts_event(&self, bounds: Bounds, operation: u32) -> bool {
+    /// True if one more event of the operation exceeds no limit that is reached already.
+    pub(super) fn accepts_event(&self, bounds: BacklogBounds, operation: u32) -> bool {
         let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
         waiting < bounds.events && self.bytes < bounds.bytes
     }
 
-    /// May an operation be given more of what it missed? Not beyond half of what may wait: more is on its way.
-    pub(super) fn has_room(&self, bounds: Bounds, operation: u32) -> bool {
+    /// True if the operation may get more of the events that it missed: up to half of each limit, since live events are
+    /// on their way.
+    pub(super) fn has_room(&self, bounds: BacklogBounds, operation: u32) -> bool {
         let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
         2 * waiting < bounds.events && 2 * self.bytes < bounds.bytes
     }
 
-    /// The connection is given up, and what waits with it.
+    /// Gives up the connection and drops its backlog.
     pub(super) fn overflow(&mut self) {
         self.dropped += 1;
         self.overflown = true;
@@ -287,76 +288,77 @@ impl Backlog {
         self.share.give_back(std::mem::take(&mut self.bytes));
     }
 
-    /// An event does not even wait.
-    fn lose(&mut self, operation: u32, payload: &Payload) {
+    /// Drops an event that cannot wait, and records it as lost.
+    fn record_dropped(&mut self, operation: u32, payload: &Payload) {
         self.dropped += 1;
         let missed = &mut self.tallies.entry(operation).or_default().missed;
         *missed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
     }
 
-    /// The operation has lost something that never came here. Its next event tells.
-    #[cfg(target_os = "linux")]
-    pub(super) fn owe(&mut self, operation: u32, lost: Missed) {
+    /// Records events of the operation that were lost elsewhere. The next event announces them.
+    pub(super) fn record_loss(&mut self, operation: u32, lost: Missed) {
         if !self.overflown {
             let missed = &mut self.tallies.entry(operation).or_default().missed;
             *missed = missed.and(lost);
         }
     }
 
-    /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
-    pub(super) fn end(&mut self, end: Delivery) {
-        self.forget_missed(end.operation());
+    /// Appends the end of an operation. No delivery follows that could announce losses, so they are forgotten.
+    pub(super) fn push_end(&mut self, end: Delivery) {
+        self.clear_missed(end.operation());
         if !self.overflown {
-            self.waiting.push_back(Waiting { delivery: end, is_event: false });
+            self.waiting.push_back(QueuedDelivery { delivery: end, is_event: false });
         }
     }
 
-    /// Drops what waits for an operation that its client has completed: nothing of it is sent any more.
-    pub(super) fn forget(&mut self, operation: u32) {
+    /// Drops the deliveries of an operation that its client has completed.
+    pub(super) fn drop_deliveries_of(&mut self, operation: u32) {
         let is_of = |delivery: &Delivery| delivery.operation() == operation;
         if self.waiting.iter().any(|it| is_of(&it.delivery)) {
             let waiting = std::mem::take(&mut self.waiting).into_iter();
-            let (gone, kept): (VecDeque<_>, _) = waiting.partition(|it| is_of(&it.delivery));
+            let (removed, kept): (VecDeque<_>, _) = waiting.partition(|it| is_of(&it.delivery));
             self.waiting = kept;
-            gone.iter().for_each(|it| self.left(it));
+            removed.iter().for_each(|it| self.count_out(it));
         }
         self.tallies.remove(&operation);
     }
 
-    /// Nobody has to be told any more what the operation missed.
-    pub(super) fn forget_missed(&mut self, operation: u32) {
+    /// Forgets the unannounced losses of the operation.
+    pub(super) fn clear_missed(&mut self, operation: u32) {
         if let Some(tally) = self.tallies.get_mut(&operation) {
             tally.missed = Missed::default();
         }
-        self.tidy(operation);
+        self.remove_empty_tally(operation);
     }
 
-    /// Counts out what has been taken from the queue.
-    fn left(&mut self, gone: &Waiting) {
-        if let Waiting { delivery: Delivery::Next { operation, payload, .. }, is_event: true } =
-            gone
+    /// Counts a delivery out that was removed from the queue.
+    fn count_out(&mut self, removed: &QueuedDelivery) {
+        if let QueuedDelivery {
+            delivery: Delivery::Next { operation, payload, .. },
+            is_event: true,
+        } = removed
         {
             self.bytes -= payload.bytes.len();
             self.share.give_back(payload.bytes.len());
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.waiting -= 1;
             }
-            self.tidy(*operation);
+            self.remove_empty_tally(*operation);
         }
-        if let Delivery::Position { operation, .. } = &gone.delivery {
+        if let Delivery::Position { operation, .. } = &removed.delivery {
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.has_position = false;
             }
-            self.tidy(*operation);
+            self.remove_empty_tally(*operation);
         }
         if self.waiting.is_empty() && self.waiting.capacity() > WAITING_KEPT {
-            // An idle connection gives back what a burst needed.
+            // An idle connection frees the memory of a burst.
             self.waiting = VecDeque::new();
         }
     }
 
-    fn tidy(&mut self, operation: u32) {
-        if self.tallies.get(&operation) == Some(&Tally::default()) {
+    fn remove_empty_tally(&mut self, operation: u32) {
+        if self.tallies.get(&operation) == Some(&OperationTally::default()) {
             self.tallies.remove(&operation);
         }
     }
@@ -373,24 +375,25 @@ impl Backlog {
         })
     }
 
-    /// Drops one event; the next one of that operation tells.
+    /// Drops one event. The next event of its operation announces the loss.
     fn drop_at(&mut self, at: usize) {
-        let Some(gone) = self.waiting.remove(at) else { return };
-        let Delivery::Next { operation, payload, missed } = &gone.delivery else { return };
+        let Some(removed) = self.waiting.remove(at) else { return };
+        let Delivery::Next { operation, payload, missed } = &removed.delivery else { return };
         self.dropped += 1;
-        // What the dropped event would have announced is owed as well.
-        let owed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
+        // Losses that the dropped event would have announced must be announced as well.
+        let unannounced = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
         let later = self.waiting.iter_mut().skip(at).find_map(|it| match &mut it.delivery {
             Delivery::Next { operation: other, missed, .. } if other == operation => Some(missed),
             _ => None,
         });
-        let debt = later.unwrap_or_else(|| &mut self.tallies.entry(*operation).or_default().missed);
-        *debt = debt.and(owed);
-        self.left(&gone);
+        let announcement =
+            later.unwrap_or_else(|| &mut self.tallies.entry(*operation).or_default().missed);
+        *announcement = announcement.and(unannounced);
+        self.count_out(&removed);
     }
 }
 
-/// What is full.
+/// A limit of the backlog.
 #[derive(Clone, Copy)]
 enum Bound {
     /// `subscriptions.queue_events`, of one operation.

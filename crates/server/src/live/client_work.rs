@@ -1,6 +1,6 @@
-//! The work that one connection has caused and that has not ended, and the responses that its client has not read. Both
-//! are bounded: a client that reads nothing gets no more work done, and one that starts operations faster than they end
-//! is not read until some have ended.
+//! The operations that one connection has started and that have not ended, and the responses that its client has not
+//! read. Both are limited: for a client that reads nothing no more operations run, and a client that starts operations
+//! faster than they end is not read until some have ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,31 +10,31 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::byte_budget::ByteAccount;
 
-/// Operations of one connection that were started and are not live yet, nor answered: those that wait for a worker, are
-/// prepared or executed, also when their client has completed them meanwhile. With so many, nothing more is read of it.
+/// The maximum number of started operations of one connection: operations that wait for a worker, are prepared or
+/// executed, also if their client has completed them meanwhile. A connection that has so many is not read.
 const STARTED_MAX: usize = 64;
 
 /// The number of started operations at which a held connection is read again.
-const STARTED_FEW: usize = STARTED_MAX / 2;
+const STARTED_RESUME: usize = STARTED_MAX / 2;
 
 /// The maximum number of queries and mutations of one connection that are executed at the same time; more wait.
-/// Responses are counted after they are made, so this bounds the memory of a client that reads nothing, beyond its
-/// bound.
+/// Responses are counted after they are made, so this limits the memory that a client that reads nothing can use beyond
+/// its byte limit.
 const EXECUTED_MAX: usize = 16;
 
-/// See the module.
+/// The operations in progress and the unread responses of a connection, see the module.
 pub(crate) struct ClientWork {
     account: Arc<ByteAccount>,
     executing: Semaphore,
     started: AtomicUsize,
-    /// The connection is not read until few operations are left.
+    /// True while the connection is not read because it has started too many operations.
     is_held: AtomicBool,
-    /// Tells the connection that few are left.
-    on_few: Box<dyn Fn() + Send + Sync>,
+    /// The callback that resumes reading.
+    on_resume: Box<dyn Fn() + Send + Sync>,
 }
 
 /// A started operation; counted until dropped.
-pub(crate) struct Started(Arc<ClientWork>);
+pub(crate) struct StartedOperation(Arc<ClientWork>);
 
 impl std::fmt::Debug for ClientWork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,36 +43,39 @@ impl std::fmt::Debug for ClientWork {
 }
 
 impl ClientWork {
-    /// Creates the record of a connection without work. `on_few` is called, on any thread, when a connection for which
-    /// [`ClientWork::hold`] was true may be read again.
-    pub(crate) fn new(account: Arc<ByteAccount>, on_few: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+    /// Creates the record of a connection without operations. `on_resume` is called, on any thread, when a connection
+    /// for which [`ClientWork::try_hold`] returned true may be read again.
+    pub(crate) fn new(
+        account: Arc<ByteAccount>,
+        on_resume: Box<dyn Fn() + Send + Sync>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             account,
             executing: Semaphore::new(EXECUTED_MAX),
             started: AtomicUsize::new(0),
             is_held: AtomicBool::new(false),
-            on_few,
+            on_resume,
         })
     }
 
     /// Counts an operation as started.
-    pub(crate) fn start(self: &Arc<Self>) -> Started {
+    pub(crate) fn start_operation(self: &Arc<Self>) -> StartedOperation {
         self.started.fetch_add(1, Ordering::SeqCst);
-        Started(Arc::clone(self))
+        StartedOperation(Arc::clone(self))
     }
 
-    /// True if so many operations are started that the connection must not be read until `on_few` is called.
-    pub(crate) fn hold(&self) -> bool {
+    /// Returns true if so many operations are started that the connection must not be read until `on_resume` is called.
+    pub(crate) fn try_hold(&self) -> bool {
         if self.started.load(Ordering::SeqCst) < STARTED_MAX {
             return false;
         }
         self.is_held.store(true, Ordering::SeqCst);
-        // The others may have ended since the first look, before `is_held` was set.
-        let has_few = self.started.load(Ordering::SeqCst) <= STARTED_FEW;
+        // Operations may have ended since the first look, before `is_held` was set.
+        let has_few = self.started.load(Ordering::SeqCst) <= STARTED_RESUME;
         !(has_few && self.is_held.swap(false, Ordering::SeqCst))
     }
 
-    /// The work of a connection with bounds that no test reaches.
+    /// Makes a record with limits that no test reaches.
     #[cfg(test)]
     pub(super) fn unbounded() -> Arc<Self> {
         let budget = crate::byte_budget::ByteBudget::new(usize::MAX);
@@ -85,22 +88,22 @@ impl ClientWork {
         self.started.load(Ordering::SeqCst) >= STARTED_MAX
     }
 
-    /// True if nothing is started and no response waits.
+    /// True if no operation is started and no response is unread.
     pub(crate) fn is_idle(&self) -> bool {
         self.started.load(Ordering::SeqCst) == 0 && self.account.held() == 0
     }
 
-    /// The bytes of responses that the client has not read.
+    /// Returns the account of the responses that the client has not read.
     pub(crate) fn account(&self) -> &Arc<ByteAccount> {
         &self.account
     }
 }
 
-impl Started {
-    /// Waits until a query or mutation may be executed. `None`: the connection is to be closed instead.
+impl StartedOperation {
+    /// Waits until a query or mutation may be executed. Returns `None` if the connection is about to be closed instead.
     pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         let permit = self.0.executing.acquire().await.ok()?;
-        // One after the other, so that the next operation sees the response of the one before.
+        // The permit is taken first, so that the next operation sees the response of the previous one.
         self.0.account.room().await;
         (!self.0.account.is_evicted()).then_some(permit)
     }
@@ -111,11 +114,11 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedOperation {
     fn drop(&mut self) {
         let left = self.0.started.fetch_sub(1, Ordering::SeqCst) - 1;
-        if left <= STARTED_FEW && self.0.is_held.swap(false, Ordering::SeqCst) {
-            (self.0.on_few)();
+        if left <= STARTED_RESUME && self.0.is_held.swap(false, Ordering::SeqCst) {
+            (self.0.on_resume)();
         }
     }
 }
@@ -125,35 +128,35 @@ mod tests {
     use super::*;
     use crate::byte_budget::ByteBudget;
 
-    fn work(told: &Arc<AtomicUsize>) -> Arc<ClientWork> {
+    fn work(calls: &Arc<AtomicUsize>) -> Arc<ClientWork> {
         let account = ByteBudget::new(1 << 20).open(execute::ClientKey::UNKNOWN, 1 << 10);
-        let told = Arc::clone(told);
-        let on_few = Box::new(move || _ = told.fetch_add(1, Ordering::Relaxed));
-        ClientWork::new(account, on_few)
+        let calls = Arc::clone(calls);
+        let on_resume = Box::new(move || _ = calls.fetch_add(1, Ordering::Relaxed));
+        ClientWork::new(account, on_resume)
     }
 
     #[test]
-    fn a_connection_that_starts_too_much_is_held_until_half_of_it_has_ended() {
-        let told = Arc::default();
-        let work = work(&told);
-        let mut started: Vec<_> = (1..STARTED_MAX).map(|_| work.start()).collect();
-        assert!(!work.hold() && !work.is_full());
-        started.push(work.start());
-        assert!(work.hold() && work.is_full());
-        while started.len() > STARTED_FEW {
-            assert_eq!(told.load(Ordering::Relaxed), 0);
+    fn a_connection_with_too_many_operations_is_held_until_half_of_them_have_ended() {
+        let calls = Arc::default();
+        let work = work(&calls);
+        let mut started: Vec<_> = (1..STARTED_MAX).map(|_| work.start_operation()).collect();
+        assert!(!work.try_hold() && !work.is_full());
+        started.push(work.start_operation());
+        assert!(work.try_hold() && work.is_full());
+        while started.len() > STARTED_RESUME {
+            assert_eq!(calls.load(Ordering::Relaxed), 0);
             started.pop();
         }
-        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
         drop(started);
-        assert_eq!(told.load(Ordering::Relaxed), 1, "it is told once");
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "the callback is called once");
         assert!(work.is_idle());
     }
 
     #[tokio::test]
     async fn nothing_is_executed_while_a_response_is_unread() {
         let work = work(&Arc::default());
-        let (one, two) = (work.start(), work.start());
+        let (one, two) = (work.start_operation(), work.start_operation());
         let bytes = vec![b'x'; 2 << 10].into();
         let payload = Payload { bytes, splice: 0, has_data: true, errors: 0, headers: None };
         let permit = one.permit().await;
@@ -162,7 +165,7 @@ mod tests {
         drop(permit);
         let mut second = std::pin::pin!(two.permit());
         assert!(futures_util::poll!(&mut second).is_pending());
-        // A part of a response counts for all of it.
+        // A part of a response counts as the whole response.
         let part = unread.bytes.slice(..10);
         drop(unread);
         assert!(futures_util::poll!(&mut second).is_pending());

@@ -14,9 +14,9 @@ pub(super) const TOKEN_EXPIRED: &str = "token expired";
 /// verified at present.
 pub(super) const AUTHENTICATION_UNAVAILABLE: &str = "authentication unavailable";
 
-/// The error of an operation that a defect broke off.
+/// The error of an operation that a defect of the router ended.
 pub(super) fn broken_off() -> GraphqlError {
-    let message = "the operation broke off by a defect of the router";
+    let message = "the operation was aborted by a defect of the router";
     GraphqlError::new(ErrorCode::InternalServerError, message)
 }
 

@@ -1,9 +1,9 @@
-//! How many groups of one source each client has made. An event is resolved once for each group that it concerns, so a
-//! client that subscribes to one source in many ways multiplies the requests that one event causes.
+//! The number of groups that each client has made for a source. An event is resolved once for each group that it
+//! concerns, so a client that subscribes to one source in many ways multiplies the requests that one event causes.
 //!
-//! A group keeps the operation of the subscriber that made it, and that keeps a [`GroupShare`]. Operations of
-//! subscribers that join a group are dropped when they have. Until then they count as well, but subscribers that ask
-//! for the same count once: a thousand connections with the token of one client may come back at the same time.
+//! A group keeps the operation of the subscriber that made it, and the operation keeps a [`GroupShare`]. Operations of
+//! subscribers that join an existing group are dropped after they have joined. Until then they count as well, but equal
+//! ones count once: a thousand connections with the token of one client may reconnect at the same time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use hub::LiveOperation;
 
-/// A group with a filter gets only some of the events, so a client may have more of these.
+/// The factor by which a client may have more groups with a filter: each gets only some of the events.
 const FILTERED_FACTOR: usize = 10;
 
-/// All clients that have made groups.
+/// The groups of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct GroupShares {
     counts: Mutex<HashMap<ShareKey, Ways>>,
@@ -29,8 +29,7 @@ type Ways = HashMap<u64, usize>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct ShareKey {
     client: ClientKey,
-    /// The hash of the source. Sources with one hash count together, which no client can bring about: the hash is
-    /// keyed.
+    /// The keyed hash of the source. Sources with the same hash count together; clients cannot cause that.
     source: u64,
     has_filter: bool,
 }
@@ -60,8 +59,8 @@ impl GroupShares {
         let way = self.hashes.hash_one(&operation.group);
         self.enter_as(ShareKey { client, source, has_filter }, way, most).ok_or_else(|| {
             let message = format!(
-                "this client has subscribed to the same source in {most} different ways, the most it may \
-                 (`subscriptions.max_groups_per_client`): complete a subscription first, or ask for the same \
+                "this client has subscribed to the same source in {most} different ways, the maximum \
+                 (`subscriptions.max_groups_per_client`): complete a subscription first, or select the same \
                  fields in each"
             );
             GraphqlError::new(ErrorCode::Overloaded, message)
@@ -80,7 +79,7 @@ impl GroupShares {
         Some(GroupShare { shares: Arc::clone(self), key, way })
     }
 
-    /// Nothing panics under this lock, so a poisoned one holds sound numbers.
+    /// Locks the counts. Nothing panics under this lock, so a poisoned lock holds valid numbers.
     fn counts(&self) -> MutexGuard<'_, HashMap<ShareKey, Ways>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_so_many_groups_of_a_source_and_more_with_a_filter() {
+    fn the_groups_of_a_client_are_limited_per_source_and_filtered_ones_less() {
         let shares = Arc::<GroupShares>::default();
         let mut groups: Vec<_> =
             (0..3).map_while(|way| shares.enter_as(key(b"a", 1, false), way, 2)).collect();
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_that_ask_for_the_same_count_once_while_they_join() {
+    fn equal_subscribers_count_once_while_they_join() {
         let shares = Arc::<GroupShares>::default();
         let enter = |way| shares.enter_as(key(b"a", 1, false), way, 2);
         let joining: Vec<_> = (0..1000).map_while(|_| enter(1)).collect();

@@ -1,5 +1,5 @@
 //! The payload of `connection_init`, read in one place: the token, and the headers that browsers cannot send with the
-//! handshake. The header that carries tokens is never copied from here: it is set from the token that was verified.
+//! handshake. The header that carries tokens is never copied from the payload: it is set from the verified token.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::authentication::{PresentedToken, Refusal, TokenSource, after_prefix};
 
 const NO_TOKEN: Refusal = Refusal::Unreadable(Cow::Borrowed(
-    "the member of connection_init that should have a token has none",
+    "the member of connection_init that should contain a token contains none",
 ));
 
 /// The content of a payload.
@@ -27,7 +27,7 @@ pub(super) struct InitPayload {
 ///
 /// # Errors
 /// A member that cannot be a header; the message does not repeat its value.
-pub(super) fn read(
+pub(super) fn read_init_payload(
     allowed: &[HeaderName],
     tokens: Option<TokenSource<'_>>,
     payload: Option<Bytes>,
@@ -46,7 +46,9 @@ pub(super) fn read(
         let Some(value) = header_member(&document, root, name) else { continue };
         let value = document.as_str(value).and_then(|text| HeaderValue::from_str(&text).ok());
         let Some(mut value) = value else {
-            return Err(format!("`{name}` in the payload of connection_init is no header value"));
+            return Err(format!(
+                "`{name}` in the payload of connection_init is not a valid header value"
+            ));
         };
         value.set_sensitive(true);
         headers.insert(name, value);
@@ -113,7 +115,8 @@ mod tests {
 
     fn authorization(payload: &'static str) -> Result<Option<String>, String> {
         let name = HeaderName::from_static("x-client");
-        let read = read(&[AUTHORIZATION, name], None, Some(payload.into()), &handshake())?;
+        let read =
+            read_init_payload(&[AUTHORIZATION, name], None, Some(payload.into()), &handshake())?;
         assert!(!read.headers.contains_key(COOKIE), "only what is allowed is taken");
         Ok(read.headers.get(AUTHORIZATION).map(|it| it.to_str().unwrap().to_owned()))
     }
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_named_without_its_value() {
+    fn an_invalid_header_is_named_without_its_value() {
         for payload in [r#"{"authorization":7}"#, r#"{"authorization":"secret\r\nx: y"}"#] {
             let reason = authorization(payload).unwrap_err();
             assert!(reason.contains("`authorization`") && !reason.contains("secret"), "{reason}");
@@ -144,7 +147,7 @@ mod tests {
     #[test]
     fn nothing_is_taken_unless_it_is_configured() {
         let payload = Some(r#"{"authorization":"a"}"#.into());
-        let read = read(&[], None, payload, &HeaderMap::new()).expect("readable");
+        let read = read_init_payload(&[], None, payload, &HeaderMap::new()).expect("readable");
         assert_eq!(read.headers, HeaderMap::new());
         assert_eq!(read.token, Ok(None));
     }
@@ -153,7 +156,8 @@ mod tests {
     fn verified(allowed: &[HeaderName], paths: &[&str], payload: &'static str) -> InitPayload {
         let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
         let tokens = TokenSource { header: &AUTHORIZATION, prefix: "Bearer", init_payload: &paths };
-        read(allowed, Some(tokens), Some(payload.into()), &handshake()).expect("readable")
+        read_init_payload(allowed, Some(tokens), Some(payload.into()), &handshake())
+            .expect("readable")
     }
 
     #[test]
@@ -206,7 +210,7 @@ mod tests {
             let paths = ["authorization".to_owned()];
             let tokens =
                 TokenSource { header: &AUTHORIZATION, prefix: "Bearer", init_payload: &paths };
-            let read = read(allowed, Some(tokens), Some(payload.into()), handshake);
+            let read = read_init_payload(allowed, Some(tokens), Some(payload.into()), handshake);
             read.expect("readable").token.expect("a token").expect("a token").replaces_header
         };
         assert!(!token(&[], &HeaderMap::new()));

@@ -1,6 +1,5 @@
-//! The bytes and topics that live subscriptions keep: their texts and variables, which are needed to prepare them for
-//! the next graph, and topics of brokers. Both are bounded for each connection. The bytes of all connections are
-//! counted for a metric.
+//! The memory of live subscriptions: their texts and variables, which are kept to prepare them for the next graph, and
+//! their topics at brokers. Both are limited per connection. The bytes of all connections are counted for a metric.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +8,16 @@ use execute::{ErrorCode, GraphqlError};
 
 use crate::config::Subscriptions;
 
-/// The amounts that are bounded.
+/// The amounts that are limited.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Amounts {
-    /// Bytes of texts and variables.
+    /// The bytes of texts and variables.
     bytes: u32,
-    /// Topics of brokers.
+    /// The number of topics at brokers.
     topics: u32,
 }
 
-/// The sum of the live subscriptions of one connection, where no single list has them all: over HTTP/2 each stream has
-/// a list of its own.
+/// The sum of the live subscriptions of an HTTP/2 connection, on which each stream has a list of its own.
 #[derive(Debug)]
 pub(crate) struct KeptTotal {
     /// A number that no other connection has, ever.
@@ -29,8 +27,8 @@ pub(crate) struct KeptTotal {
 
 /// The amounts that a connection keeps already when one more subscription begins.
 #[derive(Clone, Debug)]
-pub(crate) enum Held {
-    /// The sum over the connection's own list, which has the new subscription once it is live.
+pub(crate) enum ExistingAmounts {
+    /// The sum over the connection's own list, which contains the new subscription once it is live.
     Amounts(Amounts),
     /// A total in which the new subscription is counted.
     Total(Arc<KeptTotal>),
@@ -43,8 +41,8 @@ pub(crate) struct KeptOperation {
     total: Arc<AtomicUsize>,
 }
 
-/// The part of one subscription in a [`KeptTotal`]; counted until dropped.
-// Not a part of `KeptOperation`, of which every connection of a reactor has one.
+/// The share of one subscription in a [`KeptTotal`]; counted until dropped.
+// Not a field of `KeptOperation`, which every connection of a reactor has.
 #[derive(Debug)]
 pub(crate) struct KeptShare {
     amounts: Amounts,
@@ -73,35 +71,37 @@ impl KeptOperation {
         Self { amounts: Amounts { bytes, topics: 0 }, total: Arc::clone(total) }
     }
 
-    /// Counts the topics of its source.
+    /// Counts the topics of the subscription's source.
     pub(crate) fn set_topics(&mut self, topics: usize) {
         self.amounts.topics = u32::try_from(topics).unwrap_or(u32::MAX);
     }
 
-    /// How much it keeps.
+    /// Returns the amounts of the subscription.
     pub(crate) fn amounts(&self) -> Amounts {
         self.amounts
     }
 
-    /// Checks that a connection may keep this beside what it has already. Returns its part where that is counted in a
+    /// Checks that a connection may keep the subscription in addition to `held`. Returns its share if `held` is a
     /// [`KeptTotal`].
     ///
     /// # Errors
-    /// `OVERLOADED`, with the bound that would be broken.
+    /// `OVERLOADED`, with the limit that would be exceeded.
     pub(crate) fn check(
         &self,
         settings: &Subscriptions,
-        held: &Held,
+        held: &ExistingAmounts,
     ) -> Result<Option<KeptShare>, GraphqlError> {
         match held {
-            Held::Amounts(held) => held.check_with(self.amounts, settings).map(|_| None),
-            Held::Total(connection) => connection.count_in(self.amounts, settings).map(Some),
+            ExistingAmounts::Amounts(held) => held.check_with(self.amounts, settings).map(|_| None),
+            ExistingAmounts::Total(connection) => {
+                connection.count_in(self.amounts, settings).map(Some)
+            }
         }
     }
 }
 
 impl Amounts {
-    /// Returns the sum with `more`, unless a connection may not keep so much.
+    /// Returns the sum with `more`, or an error if it exceeds a limit of a connection.
     fn check_with(mut self, more: Self, settings: &Subscriptions) -> Result<Self, GraphqlError> {
         self.add(more);
         let message = if self.bytes as usize > settings.max_operation_bytes {
@@ -124,7 +124,7 @@ impl Amounts {
 }
 
 impl KeptTotal {
-    /// Nothing is kept for a new connection.
+    /// Makes the sum of a new connection.
     pub(crate) fn new() -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -142,12 +142,12 @@ impl KeptTotal {
         Ok(KeptShare { amounts, connection: Arc::clone(self) })
     }
 
-    /// A number that no other connection has.
+    /// Returns a number that no other connection has.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Nothing panics under this lock, so a poisoned one holds sound numbers.
+    /// Locks the sum. Nothing panics under this lock, so a poisoned lock holds valid numbers.
     fn amounts(&self) -> MutexGuard<'_, Amounts> {
         self.amounts.lock().unwrap_or_else(PoisonError::into_inner)
     }

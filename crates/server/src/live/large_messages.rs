@@ -1,5 +1,5 @@
-//! The reading of large WebSocket messages: the blocking pool expands and parses them under the limit that HTTP bodies
-//! have, in turns with those of other clients. Each connection waits for its message, so it has one at most.
+//! The reading of large WebSocket messages: the blocking pool expands and parses them under the limit of HTTP bodies,
+//! in turn with those of other clients. Each connection waits for its message, so it has at most one.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use wire::websocket::{LargeMessage, ReadMessage};
 
 use crate::offload::{NotDone, Offload};
 
-/// Reads a message when its turn comes, by `deadline`. Nothing more is read of its connection meanwhile.
-pub(super) async fn read<T: Send + 'static>(
+/// Reads a message when its turn comes, before `deadline`. The caller reads nothing more of its connection meanwhile.
+pub(super) async fn read_large_message<T: Send + 'static>(
     offload: &Offload,
     client: ClientKey,
     deadline: Instant,
@@ -18,9 +18,9 @@ pub(super) async fn read<T: Send + 'static>(
     parse: fn(Bytes) -> T,
 ) -> ReadMessage<T> {
     let size = message.len();
-    let reading = offload.run_patiently(client, size, deadline, move || message.read(parse));
-    match reading.await {
-        Ok(read) => read,
+    let read = offload.run_patiently(client, size, deadline, move || message.read(parse));
+    match read.await {
+        Ok(message) => message,
         Err(NotDone::Failed) => ReadMessage::broken_off(),
         Err(NotDone::Overloaded) => ReadMessage::too_late(),
     }

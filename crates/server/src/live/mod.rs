@@ -1,27 +1,28 @@
-//! Live transports: WebSockets and event streams on reactor threads, and a task for each event stream by HTTP/2.
-//! [`backlog`] bounds the deliveries that wait for a slow socket.
+//! Live transports: WebSockets and event streams over HTTP/1.1 on reactor threads, and one task for each event stream
+//! over HTTP/2. [`backlog`] limits the deliveries that wait for a slow socket.
 
 mod backlog;
-mod caller;
+mod client_context;
 pub(crate) mod client_work;
+mod connection_operations;
 mod dropped_events;
 mod end_reasons;
+pub(crate) mod first_event;
 pub(crate) mod group_shares;
 mod init_payload;
+mod jitter;
 pub(crate) mod kept_operations;
 mod large_messages;
-mod leaving;
-pub(crate) mod once;
-pub(crate) mod outlet;
+mod outlet;
 mod queue_total;
-#[cfg(target_os = "linux")]
 pub(crate) mod reactors;
-pub(crate) mod running;
-pub(crate) mod single;
-mod spread;
 pub(crate) mod sse;
+pub(crate) mod sse_single_connection;
+mod takeover;
 mod timer;
 pub(crate) mod websocket;
 
 pub(crate) use end_reasons::SLOW_SUBSCRIBER;
+pub(crate) use first_event as once;
 pub(crate) use queue_total::QueueTotal;
+pub(crate) use sse_single_connection as single;

@@ -1,5 +1,5 @@
-//! The outlet of one connection by itself: what the hub has for its subscriptions, and how whoever writes the
-//! connection hears of it, a task of its own or a reactor.
+//! The outlet of a single connection: deliveries of the hub for its subscriptions, and the signal that wakes the writer
+//! of the connection, which is a task of its own (HTTP/2) or a reactor (streams shared by many requests).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,87 +10,87 @@ use execute::Payload;
 use hub::{GroupId, Member, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
-use super::backlog::{Backlog, Bounds};
-pub(crate) use super::backlog::{Delivery, Taken};
+use super::backlog::{Backlog, BacklogBounds};
+pub(crate) use super::backlog::{Delivery, NextDelivery};
 use super::queue_total::QueueTotal;
 use crate::config::Subscriptions;
 
-/// See the module.
+/// The outlet of one connection, see the module.
 #[derive(Debug)]
 pub(crate) struct ConnectionOutlet {
-    bounds: Bounds,
+    bounds: BacklogBounds,
     queue: Mutex<Queue>,
-    /// Wakes whoever writes the connection.
-    pub(crate) filled: Arc<Filled>,
+    /// The signal that wakes the writer of the connection.
+    pub(crate) output_ready: Arc<OutputReady>,
 }
 
-/// How the writer of a connection hears that there is something to write.
+/// The signal that a connection has output.
 #[derive(Default)]
-pub(crate) struct Filled {
+pub(crate) struct OutputReady {
     task: Notify,
-    /// Once there is one, no task waits.
-    other: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// It was called, and has not looked since: once is enough.
-    is_told: AtomicBool,
+    /// The callback of a writer that is not a task. Once it is set, no task waits.
+    callback: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// True if the callback was called and the writer has not looked since.
+    is_called: AtomicBool,
 }
 
-impl std::fmt::Debug for Filled {
+impl std::fmt::Debug for OutputReady {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Filled").field("other", &self.other.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("OutputReady")
+            .field("callback", &self.callback.get().is_some())
+            .finish_non_exhaustive()
     }
 }
 
-impl Filled {
-    /// Until there is something that was not there at the last call.
+impl OutputReady {
+    /// Waits until there is output that was not there at the last call.
     pub(crate) async fn notified(&self) {
         self.task.notified().await;
     }
 
-    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`Filled::heard`]. What came
-    /// before is for the caller to look for, after this.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        let is_first = self.other.set(tell).is_ok();
+    /// Sets a callback that is called, on any thread, when there is output: once until [`OutputReady::acknowledge`].
+    /// The caller must look for earlier output after this call.
+    pub(crate) fn set_callback(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        let is_first = self.callback.set(callback).is_ok();
         debug_assert!(is_first, "a connection has one writer");
     }
 
-    /// Somebody is about to look.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn heard(&self) {
-        self.is_told.store(false, Ordering::Release);
+    /// Allows the next call of the callback. The writer calls this before it looks for output.
+    pub(crate) fn acknowledge(&self) {
+        self.is_called.store(false, Ordering::Release);
     }
 
     pub(super) fn notify_one(&self) {
-        match self.other.get() {
-            Some(tell) if !self.is_told.swap(true, Ordering::AcqRel) => tell(),
+        match self.callback.get() {
+            Some(callback) if !self.is_called.swap(true, Ordering::AcqRel) => callback(),
             Some(_) => {}
             None => self.task.notify_one(),
         }
     }
 }
 
-/// The longest time for which a full queue is taken to be the fault of a writer that has not run, rather than of its
-/// client. A writer that has not looked for longer is stuck, and must not hold up the other members of its groups.
+/// The longest time for which a full queue is attributed to a writer that has not run rather than to its client. A
+/// writer that has not looked for longer is stuck, and must not delay the other members of its groups.
 const UNSEEN_MAX: Duration = Duration::from_secs(10);
 
-/// The longest time in which a writer that found its socket full looks again when more is queued, unless it gets no
-/// CPU.
+/// The longest time in which a writer that found its socket full looks again after more is queued, unless it gets no
+/// CPU time.
 const WAKE_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Queue {
     members: HashMap<GroupId, Vec<Member>>,
     backlog: Backlog,
-    /// When the oldest event was queued that the writer has not seen: it has not run since. `None`: it has seen all.
+    /// The time at which the oldest event was queued that the writer has not seen; `None` if it has seen all.
     unseen_since: Option<Instant>,
-    /// When the writer looked last, it left something in the queue: its socket was full.
+    /// True if the writer left something in the queue when it looked last: its socket was full.
     is_blocked: bool,
 }
 
 impl Queue {
-    /// True unless the bounds would drop an event of `group` only because the writer has not run yet.
-    fn accepts_result(&self, bounds: Bounds, group: GroupId, now: Instant) -> bool {
-        // Without the first bound a client that reads slowly would hold up its group each time its writer is woken.
+    /// True unless the limits would drop an event of `group` only because the writer has not run yet.
+    fn accepts_result(&self, bounds: BacklogBounds, group: GroupId, now: Instant) -> bool {
+        // Without the lower limit a slow client would delay its group each time its writer is woken.
         let least = if self.is_blocked { WAKE_MAX } else { Duration::ZERO };
         let is_starved = |since| (least..UNSEEN_MAX).contains(&now.duration_since(since));
         let members = self.members.get(&group).map(Vec::as_slice).unwrap_or_default();
@@ -100,49 +100,49 @@ impl Queue {
 }
 
 impl ConnectionOutlet {
-    /// An empty one.
+    /// Makes an empty outlet.
     pub(crate) fn new(settings: &Subscriptions, total: &Arc<QueueTotal>) -> Self {
         let backlog = Backlog::new(Arc::clone(total));
         let queue =
             Queue { members: HashMap::new(), backlog, unseen_since: None, is_blocked: false };
-        let filled = Arc::<Filled>::default();
-        let writer = Arc::clone(&filled);
+        let output_ready = Arc::<OutputReady>::default();
+        let writer = Arc::clone(&output_ready);
         queue.backlog.on_shed(Box::new(move || writer.notify_one()));
-        Self { bounds: Bounds::new(settings), queue: Mutex::new(queue), filled }
+        Self { bounds: BacklogBounds::new(settings), queue: Mutex::new(queue), output_ready }
     }
 
-    /// The answer of a query or mutation. An end follows.
-    pub(crate) fn answer(&self, operation: u32, payload: Payload) {
-        self.lock().backlog.answer(operation, payload);
-        self.filled.notify_one();
+    /// Queues the response of a query or mutation. The caller queues the end of the operation next.
+    pub(crate) fn push_response(&self, operation: u32, payload: Payload) {
+        self.lock().backlog.push_response(operation, payload);
+        self.output_ready.notify_one();
     }
 
-    /// The end of an operation.
-    pub(crate) fn end(&self, end: Delivery) {
-        self.lock().backlog.end(end);
-        self.filled.notify_one();
+    /// Queues the end of an operation.
+    pub(crate) fn push_end(&self, end: Delivery) {
+        self.lock().backlog.push_end(end);
+        self.output_ready.notify_one();
     }
 
-    /// Drops what waits for an operation that its client has completed.
-    pub(crate) fn forget(&self, operation: u32) {
-        self.lock().backlog.forget(operation);
+    /// Drops the deliveries of an operation that its client has completed.
+    pub(crate) fn drop_deliveries_of(&self, operation: u32) {
+        self.lock().backlog.drop_deliveries_of(operation);
     }
 
-    /// Drops everything that waits: the connection is to be closed.
-    pub(crate) fn give_up(&self) {
+    /// Drops all deliveries: the connection is to be closed.
+    pub(crate) fn overflow(&self) {
         self.lock().backlog.overflow();
-        self.filled.notify_one();
+        self.output_ready.notify_one();
     }
 
-    /// The oldest delivery.
-    pub(crate) fn take(&self) -> Taken {
+    /// Removes and returns the oldest delivery.
+    pub(crate) fn next_delivery(&self) -> NextDelivery {
         let mut queue = self.lock();
         (queue.unseen_since, queue.is_blocked) = (None, false);
         queue.backlog.shed(self.bounds);
-        queue.backlog.take()
+        queue.backlog.pop()
     }
 
-    /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
+    /// True if a limit was reached and the policy is to disconnect. This is known also while nothing can be taken
     /// because the socket is full.
     pub(crate) fn is_overflown(&self) -> bool {
         let mut queue = self.lock();
@@ -151,12 +151,13 @@ impl ConnectionOutlet {
         queue.backlog.is_overflown()
     }
 
-    /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
+    /// Returns the number of results that the policy has dropped since the last call. A connection that it closed
+    /// counts as one.
     pub(crate) fn take_dropped(&self) -> u64 {
         self.lock().backlog.take_dropped()
     }
 
-    /// Nothing runs user code under this lock, so a poisoned one holds a sound queue.
+    /// Locks the queue. No code of the application runs under this lock, so a poisoned lock holds a valid queue.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +166,7 @@ impl ConnectionOutlet {
 impl Outlet for ConnectionOutlet {
     fn accepts_result(&self, group: GroupId) -> bool {
         let queue = self.lock();
-        // Nearly always the writer has seen everything, and then no clock is read.
+        // The writer has nearly always seen everything, and then no clock is read.
         queue.unseen_since.is_none() || queue.accepts_result(self.bounds, group, Instant::now())
     }
 
@@ -185,14 +186,14 @@ impl Outlet for ConnectionOutlet {
             OutletCommand::Deliver { group, payload, .. } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
                 for member in members {
-                    queue.backlog.event(self.bounds, member.operation, payload.clone());
+                    queue.backlog.push_event(self.bounds, member.operation, payload.clone());
                 }
                 queue.unseen_since.get_or_insert_with(Instant::now);
             }
             OutletCommand::Position { group, cursor } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
                 for member in members {
-                    queue.backlog.position(member.operation, cursor.clone());
+                    queue.backlog.push_position(member.operation, cursor.clone());
                 }
             }
             OutletCommand::Leave { group, member } => {
@@ -202,7 +203,7 @@ impl Outlet for ConnectionOutlet {
                         queue.members.remove(&group);
                     }
                 }
-                return queue.backlog.forget_missed(member.operation);
+                return queue.backlog.clear_missed(member.operation);
             }
             OutletCommand::Merge { from, into } => {
                 let merged = queue.members.remove(&from).unwrap_or_default();
@@ -211,12 +212,12 @@ impl Outlet for ConnectionOutlet {
             }
             OutletCommand::End { group, reason } => {
                 for Member { operation, .. } in queue.members.remove(&group).unwrap_or_default() {
-                    queue.backlog.end(Delivery::end(operation, &reason));
+                    queue.backlog.push_end(Delivery::end(operation, &reason));
                 }
             }
         }
         drop(queue);
-        self.filled.notify_one();
+        self.output_ready.notify_one();
     }
 }
 
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_the_clients_fault_only_once_the_writer_has_seen_it() {
+    fn the_policy_applies_to_a_full_queue_only_once_the_writer_has_seen_it() {
         for policy in [OverflowPolicy::Disconnect, OverflowPolicy::DropOldest] {
             let outlet = outlet(policy, 100, 2);
             let (group, other) = (GroupId(1), GroupId(2));
@@ -257,13 +258,13 @@ mod tests {
                 outlet.lock().accepts_result(outlet.bounds, group, now + time)
             };
             assert!(accepts_after(&outlet, UNSEEN_MAX), "it is stuck");
-            // Its socket is full: it looks and takes nothing.
+            // The socket is full: the writer looks and takes nothing.
             assert!(!outlet.is_overflown());
             assert!(outlet.accepts_result(group), "from now on the policy decides");
             outlet.lock().unseen_since = Some(now);
             assert!(accepts_after(&outlet, WAKE_MAX / 2), "the writer is about to look again");
             assert!(!accepts_after(&outlet, WAKE_MAX), "it does not run");
-            // It takes something, and then does not run again.
+            // The writer takes some deliveries, and then does not run again.
             assert_eq!(all(&outlet).len(), 2);
             outlet.send(deliver(group, "3"));
             outlet.send(deliver(group, "4"));
@@ -295,27 +296,28 @@ mod tests {
         ConnectionOutlet::new(&settings, total)
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
-    fn whoever_writes_beside_a_task_is_told_once_until_it_looks() {
+    fn the_callback_is_called_once_until_the_writer_looks() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1 << 20, 16);
-        let told = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&told);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&calls);
         event(&outlet, 1, payload("1"));
-        outlet.filled.tell(Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed)));
-        let end = || outlet.end(Delivery::Complete { operation: 1 });
+        outlet
+            .output_ready
+            .set_callback(Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed)));
+        let end = || outlet.push_end(Delivery::Complete { operation: 1 });
         end();
         end();
-        assert_eq!(told.load(Ordering::Relaxed), 1);
-        outlet.filled.heard();
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        outlet.output_ready.acknowledge();
         assert_eq!(all(&outlet), [(1, "1", 0)]);
         end();
-        assert_eq!(told.load(Ordering::Relaxed), 2);
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
     }
 
     fn all(outlet: &ConnectionOutlet) -> Vec<(u32, &'static str, u64)> {
-        std::iter::from_fn(|| match outlet.take() {
-            Taken::Delivery(Delivery::Next { operation, payload, missed }) => {
+        std::iter::from_fn(|| match outlet.next_delivery() {
+            NextDelivery::Delivery(Delivery::Next { operation, payload, missed }) => {
                 let text =
                     ["1", "2", "3", "4"].into_iter().find(|it| it.as_bytes() == payload.bytes);
                 Some((operation, text.unwrap_or("?"), missed.lost))
@@ -326,7 +328,7 @@ mod tests {
     }
 
     fn event(outlet: &ConnectionOutlet, operation: u32, payload: Payload) {
-        outlet.lock().backlog.event(outlet.bounds, operation, payload);
+        outlet.lock().backlog.push_event(outlet.bounds, operation, payload);
     }
 
     #[test]
@@ -342,12 +344,15 @@ mod tests {
         outlet.send(deliver(group, "2"));
         assert_eq!(all(&outlet), [(7, "1", 0), (8, "1", 0), (8, "2", 0)]);
         outlet.send(OutletCommand::End { group, reason: EndReason::Complete });
-        assert_eq!(outlet.take(), Taken::Delivery(Delivery::Complete { operation: 8 }));
-        assert_eq!(outlet.take(), Taken::Nothing);
+        assert_eq!(
+            outlet.next_delivery(),
+            NextDelivery::Delivery(Delivery::Complete { operation: 8 })
+        );
+        assert_eq!(outlet.next_delivery(), NextDelivery::Nothing);
     }
 
     #[test]
-    fn who_was_merged_gets_what_the_other_group_gets_and_leaves_from_there() {
+    fn members_of_a_merged_group_get_the_results_of_the_other_group_and_leave_it() {
         let outlet = outlet(OverflowPolicy::Disconnect, 100, 10);
         let member = |operation| Member { connection: 0, operation };
         let (from, into) = (GroupId(1), GroupId(2));
@@ -360,17 +365,17 @@ mod tests {
     }
 
     #[test]
-    fn disconnect_gives_up_at_the_bound() {
+    fn the_policy_disconnect_gives_up_at_the_limit() {
         let outlet = outlet(OverflowPolicy::Disconnect, 100, 2);
         for text in ["1", "2", "3"] {
             event(&outlet, 0, payload(text));
         }
-        assert_eq!(outlet.take(), Taken::Overflown);
+        assert_eq!(outlet.next_delivery(), NextDelivery::Overflown);
         assert_eq!(outlet.take_dropped(), 1);
     }
 
     #[test]
-    fn drop_oldest_keeps_the_newest_and_says_how_many_were_lost() {
+    fn the_policy_drop_oldest_keeps_the_newest_and_announces_the_losses() {
         let outlet = outlet(OverflowPolicy::DropOldest, 100, 2);
         for text in ["1", "2", "3", "4"] {
             event(&outlet, 0, payload(text));
@@ -380,21 +385,21 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_result_hands_on_what_it_announced() {
+    fn a_dropped_result_passes_its_announcement_on() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
         let announced = Missed { lost: 2, gap: true };
         let first =
             Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0, headers: None };
         event(&outlet, 0, first.with_missed(announced));
         event(&outlet, 0, payload("2"));
-        let Taken::Delivery(Delivery::Next { missed, .. }) = outlet.take() else {
+        let NextDelivery::Delivery(Delivery::Next { missed, .. }) = outlet.next_delivery() else {
             panic!("nothing was kept")
         };
         assert_eq!(missed, Missed { lost: 3, gap: true });
     }
 
     #[test]
-    fn a_position_waits_in_its_turn_and_once_and_never_hides_what_is_owed() {
+    fn a_position_waits_in_its_turn_and_once_and_never_hides_a_loss() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
         let group = GroupId(1);
         for operation in [7, 8] {
@@ -404,33 +409,39 @@ mod tests {
             outlet.send(OutletCommand::Position { group, cursor: cursor.into() });
         };
         let position = |operation, cursor: &'static str| {
-            Taken::Delivery(Delivery::Position { operation, cursor: cursor.into() })
+            NextDelivery::Delivery(Delivery::Position { operation, cursor: cursor.into() })
         };
-        // A second one does not wait behind the first.
+        // A second position does not wait behind the first.
         tell("a");
         tell("b");
         outlet.send(deliver(group, "1"));
-        assert_eq!([outlet.take(), outlet.take()], [position(7, "a"), position(8, "a")]);
-        // Of the first operation nothing waits any more.
-        let taken = outlet.take();
-        assert!(matches!(taken, Taken::Delivery(Delivery::Next { operation: 7, .. })));
+        assert_eq!(
+            [outlet.next_delivery(), outlet.next_delivery()],
+            [position(7, "a"), position(8, "a")]
+        );
+        // Nothing of the first operation waits any more.
+        let taken = outlet.next_delivery();
+        assert!(matches!(taken, NextDelivery::Delivery(Delivery::Next { operation: 7, .. })));
         tell("c");
-        let taken = outlet.take();
-        assert!(matches!(taken, Taken::Delivery(Delivery::Next { operation: 8, .. })));
-        assert_eq!([outlet.take(), outlet.take()], [position(7, "c"), Taken::Nothing]);
-        // An event that is lost without another one behind it that would say so.
+        let taken = outlet.next_delivery();
+        assert!(matches!(taken, NextDelivery::Delivery(Delivery::Next { operation: 8, .. })));
+        assert_eq!(
+            [outlet.next_delivery(), outlet.next_delivery()],
+            [position(7, "c"), NextDelivery::Nothing]
+        );
+        // An event is lost, and no later event announces it.
         let full =
             outlet_within(OverflowPolicy::DropOldest, 1000, 1, &Arc::new(QueueTotal::new(0)));
         event(&full, 7, payload("1"));
-        full.lock().backlog.position(7, "d".into());
-        assert_eq!(full.take(), Taken::Nothing);
-        assert!(full.lock().backlog.concerns(7));
-        assert!(!full.lock().backlog.concerns(8));
+        full.lock().backlog.push_position(7, "d".into());
+        assert_eq!(full.next_delivery(), NextDelivery::Nothing);
+        assert!(full.lock().backlog.has_news_of(7));
+        assert!(!full.lock().backlog.has_news_of(8));
         assert!(outlet.lock().backlog.is_idle());
     }
 
     #[test]
-    fn bytes_are_bounded_too() {
+    fn bytes_are_limited_too() {
         let outlet = outlet(OverflowPolicy::DropOldest, 2, 100);
         for text in ["1", "2", "3"] {
             event(&outlet, 0, payload(text));
@@ -439,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn latest_keeps_one_result_for_each_operation() {
+    fn the_policy_latest_keeps_one_result_for_each_operation() {
         let outlet = outlet(OverflowPolicy::Latest, 100, 10);
         for (operation, text) in [(0, "1"), (1, "2"), (0, "3"), (0, "4")] {
             event(&outlet, operation, payload(text));
@@ -460,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_over_the_bound_alone_waits_nevertheless() {
+    fn an_event_that_exceeds_the_limit_alone_is_accepted() {
         for policy in [OverflowPolicy::Disconnect, OverflowPolicy::DropOldest] {
             let outlet = outlet(policy, 3, 10);
             event(&outlet, 0, payload("a large one"));
@@ -469,18 +480,18 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_queries_are_never_dropped_and_crowd_nobody_out() {
+    fn responses_of_queries_are_never_dropped_and_drop_no_events() {
         for policy in
             [OverflowPolicy::Disconnect, OverflowPolicy::DropOldest, OverflowPolicy::Latest]
         {
             let outlet = outlet(policy, 2, 1);
             for operation in 0..3 {
-                outlet.answer(operation, payload("a large one"));
-                outlet.end(Delivery::Complete { operation });
+                outlet.push_response(operation, payload("a large one"));
+                outlet.push_end(Delivery::Complete { operation });
             }
             event(&outlet, 7, payload("1"));
-            let mut taken = std::iter::from_fn(|| match outlet.take() {
-                Taken::Delivery(delivery) => Some(delivery),
+            let mut taken = std::iter::from_fn(|| match outlet.next_delivery() {
+                NextDelivery::Delivery(delivery) => Some(delivery),
                 _ => None,
             });
             assert_eq!(taken.by_ref().count(), 7, "{policy:?}");
@@ -488,14 +499,14 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_of_all_connections_together_is_bounded() {
+    fn the_events_of_all_connections_together_are_limited() {
         let total = Arc::new(QueueTotal::new(3));
         let outlets: Vec<_> =
             (0..2).map(|_| outlet_within(OverflowPolicy::DropOldest, 100, 10, &total)).collect();
         for text in ["1", "2", "3"] {
             event(&outlets[0], 0, payload(text));
         }
-        // There is no room: the one that holds the most gives way, and itself when it wants more.
+        // There is no room: the connection that holds the most makes room, even if it is the one that wants more.
         event(&outlets[1], 0, payload("1"));
         event(&outlets[0], 0, payload("4"));
         assert_eq!(all(&outlets[0]), [(0, "3", 2), (0, "4", 0)]);
@@ -504,13 +515,13 @@ mod tests {
         let strict = outlet_within(OverflowPolicy::Disconnect, 100, 10, &total);
         event(&outlets[0], 0, payload("1"));
         event(&strict, 0, payload("a large one"));
-        assert_eq!(strict.take(), Taken::Overflown);
+        assert_eq!(strict.next_delivery(), NextDelivery::Overflown);
         drop(outlets);
         assert_eq!(total.bytes(), 0);
     }
 
     #[test]
-    fn nothing_is_remembered_of_an_operation_that_has_ended() {
+    fn nothing_is_kept_of_an_operation_that_has_ended() {
         let outlet = outlet(OverflowPolicy::DropOldest, 100, 1);
         let (group, member) = (GroupId(1), Member { connection: 0, operation: 3 });
         outlet.send(OutletCommand::Join { group, member });

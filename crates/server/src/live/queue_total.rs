@@ -1,36 +1,37 @@
-//! The events that wait for all slow connections together. When there is no room for one more, the connection that
-//! holds the most gives way, not the one that needs the room: a client that reads, if slowly, holds little.
+//! The memory of events that wait for all slow connections together. When it is full, the connection that holds the
+//! most must drop events, not the connection that needs the room: a client that reads, even slowly, holds little.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// Queues with fewer bytes are not searched for the one that holds the most, unless the bound is small itself.
+/// The size from which a queue is tracked, unless the limit of the total is small itself. Smaller queues are not
+/// considered when room is made.
 const TRACKED_BYTES_MIN: usize = 16 << 10;
 
-/// The part of a queue that gives way at once, so that the next search comes later.
+/// The divisor of a queue that yields how much it must drop at once, so that the next search comes later.
 const SHED_PART: usize = 2;
 
-/// The bytes of events that wait for all connections. Payloads that several wait for count for each.
+/// The bytes of events that wait for all connections. A payload that several connections wait for counts for each.
 #[derive(Debug)]
 pub(crate) struct QueueTotal {
     bytes: AtomicUsize,
-    /// How many of them the connections that were told to give way have yet to drop.
+    /// The number of bytes that connections have been asked to drop and still hold.
     leaving: AtomicUsize,
     max: usize,
-    /// How often an event found no room here that had some in its own queue.
+    /// The number of events that found no room here although their own queue had room.
     refused: AtomicU64,
-    /// The queues that hold more than a little, or have since the last search.
+    /// The queues that are large, or were large at the last search.
     tracked: Mutex<Vec<Weak<QueueShare>>>,
 }
 
-/// The part of one connection.
+/// The share of one connection.
 pub(crate) struct QueueShare {
     total: Arc<QueueTotal>,
     bytes: AtomicUsize,
-    /// How many of them have to go, to make room for others.
+    /// The number of bytes that the connection must drop to make room for others.
     to_shed: AtomicUsize,
     is_tracked: AtomicBool,
-    /// Has the connection look at `to_shed`.
+    /// The callback that makes the connection look at `to_shed`.
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -41,7 +42,8 @@ impl std::fmt::Debug for QueueShare {
 }
 
 impl QueueTotal {
-    /// At most `max` bytes. While connections that were told to give way have not done so, up to twice as many.
+    /// Makes a total of at most `max` bytes. While connections that must drop events have not done so, it may reach
+    /// twice as much.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
@@ -52,24 +54,24 @@ impl QueueTotal {
         }
     }
 
-    /// The number of bytes that wait.
+    /// Returns the number of waiting bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How often there was no room.
+    /// Returns the number of events that found no room.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// The bound while connections give way. The bytes that they have yet to drop are not asked of them again:
-    /// otherwise a connection that needs room several times before they run would have them promise everything, and
-    /// then give way itself.
+    /// Returns the limit while connections drop events. It grows by the bytes that they still have to drop: otherwise a
+    /// connection that needs room several times before they run would make them promise everything, and then drop
+    /// events itself.
     fn max_now(&self) -> usize {
         self.max.saturating_add(self.leaving.load(Ordering::SeqCst)).min(self.max_meanwhile())
     }
 
-    /// The bound that nothing exceeds.
+    /// Returns the limit that is never exceeded.
     fn max_meanwhile(&self) -> usize {
         self.max.saturating_mul(2)
     }
@@ -81,7 +83,8 @@ impl QueueTotal {
         counted.is_ok()
     }
 
-    /// Tells the connection that holds the most, and more than `own` bytes, to give way. False: there is none.
+    /// Asks the connection that holds the most, and more than `own` bytes, to drop events. Returns false if there is
+    /// none.
     fn shed_of_greediest(&self, own: usize, size: usize) -> bool {
         let mut greediest: Option<(usize, Arc<QueueShare>)> = None;
         let min = self.tracked_bytes_min();
@@ -100,7 +103,7 @@ impl QueueTotal {
         });
         let Some((bytes, share)) = greediest else { return false };
         let to_shed = size.max(bytes / SHED_PART);
-        // In this order, so that no more is counted out than has been counted in.
+        // In this order, so that no more is counted out than was counted in.
         self.leaving.fetch_add(to_shed, Ordering::SeqCst);
         share.to_shed.fetch_add(to_shed, Ordering::SeqCst);
         if let Some(wake) = share.wake.get() {
@@ -113,14 +116,14 @@ impl QueueTotal {
         TRACKED_BYTES_MIN.min(self.max / 64).max(1)
     }
 
-    /// Nothing panics under this lock, so a poisoned one holds a sound list.
+    /// Locks the list. Nothing panics under this lock, so a poisoned lock holds a valid list.
     fn tracked(&self) -> MutexGuard<'_, Vec<Weak<QueueShare>>> {
         self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl QueueShare {
-    /// Nothing waits for the connection.
+    /// Makes the share of a connection with an empty queue.
     pub(super) fn new(total: Arc<QueueTotal>) -> Arc<Self> {
         Arc::new(Self {
             total,
@@ -131,19 +134,19 @@ impl QueueShare {
         })
     }
 
-    /// Calls `wake` from now on, on any thread, when the connection has to give way.
+    /// Sets a callback that is called, on any thread, when the connection must drop events.
     pub(super) fn on_shed(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let is_first = self.wake.set(wake).is_ok();
         debug_assert!(is_first, "a connection has one writer");
     }
 
-    /// Counts in `size` bytes. False: there is no room, and this connection is the one to give way.
+    /// Counts `size` bytes in. Returns false if there is no room and this connection is the one that must drop events.
     pub(super) fn take(self: &Arc<Self>, size: usize) -> bool {
         let Self { total, bytes, is_tracked, .. } = &**self;
         if !total.count_in(size, total.max_now()) {
             total.refused.fetch_add(1, Ordering::Relaxed);
             let own = bytes.load(Ordering::SeqCst) + size;
-            // A single event over the bound is no reason to take from anyone.
+            // A single event that exceeds the limit must not take the memory of others.
             let makes_room = size <= total.max && total.shed_of_greediest(own, size);
             if !makes_room || !total.count_in(size, total.max_meanwhile()) {
                 return false;
@@ -156,13 +159,13 @@ impl QueueShare {
         true
     }
 
-    /// Counts out `size` bytes.
+    /// Counts `size` bytes out.
     pub(super) fn give_back(&self, size: usize) {
         self.bytes.fetch_sub(size, Ordering::SeqCst);
         self.total.bytes.fetch_sub(size, Ordering::Relaxed);
     }
 
-    /// How many bytes have to go. They do when this returns.
+    /// Returns the number of bytes that the connection must drop, and counts on the caller to drop them.
     pub(super) fn take_to_shed(&self) -> usize {
         let to_shed = self.to_shed.swap(0, Ordering::SeqCst);
         self.total.leaving.fetch_sub(to_shed, Ordering::SeqCst);
@@ -181,17 +184,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_gets_its_part_before_the_greedy_one_has_run() {
+    fn a_connection_gets_its_share_before_the_greedy_one_has_run() {
         let total = Arc::new(QueueTotal::new(100));
         let (greedy, reader) =
             (QueueShare::new(Arc::clone(&total)), QueueShare::new(Arc::clone(&total)));
         assert!(greedy.take(100));
-        // Ten times without a chance for the greedy one to drop anything: it is told once, to drop half.
+        // Ten events without a chance for the greedy connection to drop anything: it is asked once, to drop half.
         for event in 0..10 {
             assert!(reader.take(5), "event {event}");
         }
         assert_eq!(total.refused(), 1);
-        // The reader holds as much as the greedy one is left with, so the reader is the one to give way now.
+        // The reader holds as much as the greedy connection will keep, so the reader must drop events now.
         assert!(!reader.take(5));
         let to_shed = greedy.take_to_shed();
         assert_eq!(to_shed, 50);
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_ends_before_it_gave_way_leaves_no_bound_raised() {
+    fn a_connection_that_ends_before_it_drops_events_leaves_the_limit_as_it_was() {
         let total = Arc::new(QueueTotal::new(100));
         let (greedy, reader) =
             (QueueShare::new(Arc::clone(&total)), QueueShare::new(Arc::clone(&total)));

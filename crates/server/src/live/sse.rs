@@ -1,5 +1,5 @@
-//! One operation, one response body: server-sent events in distinct connections mode, or parts of a multipart response.
-//! By HTTP/1.1 the connection becomes the stream and leaves for a reactor; by HTTP/2 a task feeds the HTTP library.
+//! Streams of one operation as one response body: server-sent events in distinct connections mode, or parts of a
+//! multipart response. Over HTTP/1.1 a reactor takes the connection over; over HTTP/2 a task feeds the HTTP library.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,21 +8,18 @@ use std::time::Instant;
 use bytes::Bytes;
 use execute::{ClientKey, GraphqlError};
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
-#[cfg(target_os = "linux")]
 use http::header::{CONNECTION, TRANSFER_ENCODING};
 use http::{Response, Version};
 use tokio::sync::mpsc;
-#[cfg(target_os = "linux")]
 use wire::http1::Framing;
 use wire::result_stream::{Kind, ResultStream};
 
+use super::connection_operations::ConnectionOperations;
 use super::dropped_events::count_dropped;
 use super::end_reasons::{shutting_down_error, too_slow};
 use super::kept_operations::KeptTotal;
-#[cfg(target_os = "linux")]
-use super::leaving::{Leaving, Streamed};
-use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::Running;
+use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
+use super::takeover::{AcceptedStream, LiveConnection};
 use super::timer::sleep_until;
 use crate::http::answer::{Answer, AnswerBody};
 use crate::http::media::AnswerType;
@@ -30,15 +27,15 @@ use crate::metrics::{Open, Transport};
 use crate::operation::Ready;
 use crate::router::Router;
 
-/// Events handed to the HTTP library ahead of the socket; more wait in the outlet, where the
-/// configured bounds hold.
+/// The number of events passed to the HTTP library ahead of the socket; more wait in the outlet, to which the
+/// configured limits apply.
 const AHEAD: usize = 4;
 
-/// The one operation of a stream.
+/// The number of the only operation of a stream.
 const OPERATION: u32 = 0;
 
-/// Streams the results of `ready`, the operation of a request by that `version` of HTTP on a connection with these live
-/// subscriptions.
+/// Responds with a stream of the results of `ready`, the operation of a request over that `version` of HTTP. `client`
+/// is the client's key and the sum of the live subscriptions of its connection.
 pub(crate) fn answer(
     router: &Arc<Router>,
     ready: Ready,
@@ -46,43 +43,48 @@ pub(crate) fn answer(
     version: Version,
     client: (ClientKey, &Arc<KeptTotal>),
 ) -> Answer {
-    #[cfg(target_os = "linux")]
-    if version < Version::HTTP_2 && router.reactors.are_there() {
-        return leaving(router, ready, kind, version);
+    if version < Version::HTTP_2 {
+        return hand_over(router, ready, kind, version);
     }
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let transport = Transport::of(kind);
     let client = (client.0, Arc::clone(client.1));
-    let running = Running::new(router, &outlet, 0, transport, client);
-    running.start_ready(OPERATION, ready);
+    let operations = ConnectionOperations::new(router, &outlet, transport, client);
+    operations.start_prepared(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
     let heartbeat = Some(router.config.subscriptions.heartbeat);
     let results = ResultStream::new(kind, heartbeat, Instant::now());
     let open = router.metrics.stream(transport);
-    tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, results, pieces, open));
+    tokio::task::spawn_local(write_results(
+        Arc::clone(router),
+        outlet,
+        operations,
+        results,
+        pieces,
+        open,
+    ));
     head(AnswerType::of(kind), AnswerBody::Stream(body))
 }
 
-/// The connection becomes the stream: nothing else is answered on it.
-#[cfg(target_os = "linux")]
-fn leaving(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
-    let streamed = |framing| Leaving::ResultStream(Streamed { framing, kind, ready });
-    leaving_as(router, AnswerType::of(kind), version, streamed)
+/// Hands the connection to a reactor. It serves no other request.
+fn hand_over(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
+    let streamed = |framing| LiveConnection::ResultStream(AcceptedStream { framing, kind, ready });
+    hand_over_as(router, AnswerType::of(kind), version, streamed)
 }
 
-/// The head of an answer by HTTP/1.1 or 1.0 whose connection becomes what `leaving` gives.
-#[cfg(target_os = "linux")]
-pub(super) fn leaving_as(
+/// Returns the head of a response over HTTP/1.1 or 1.0, after which a reactor takes the connection over. `connection`
+/// makes what the reactor gets.
+pub(super) fn hand_over_as(
     router: &Arc<Router>,
     media: AnswerType,
     version: Version,
-    leaving: impl FnOnce(Framing) -> Leaving,
+    connection: impl FnOnce(Framing) -> LiveConnection,
 ) -> Answer {
     let framing = match version {
         Version::HTTP_11 => Framing::Chunked,
         _ => Framing::UntilClose,
     };
-    let mut answer = head(media, leaving(framing).into_body(router));
+    let mut answer = head(media, connection(framing).into_body(router));
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     if framing == Framing::Chunked {
@@ -91,7 +93,7 @@ pub(super) fn leaving_as(
     answer
 }
 
-/// Errors found before anything ran, as the protocol wants them: on an established stream.
+/// Responds with errors that occurred before execution, in the form of the protocol: on an established stream.
 pub(crate) fn failed(errors: &[GraphqlError]) -> Answer {
     let mut results = ResultStream::new(Kind::EventStream, None, Instant::now());
     results.fail(execute::request_error(errors).bytes);
@@ -102,51 +104,51 @@ pub(crate) fn failed(errors: &[GraphqlError]) -> Answer {
     head(AnswerType::EventStream, AnswerBody::Whole(body.into()))
 }
 
-/// The head of an answer that is a stream.
+/// Returns the head of a response with a stream as its body.
 pub(super) fn head(media: AnswerType, body: AnswerBody) -> Answer {
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
     let content_type = HeaderValue::from_static(media.content_type());
     headers.insert(http::header::CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // Tells proxies of the nginx family not to hold events back.
+    // Tells proxies of the nginx family not to buffer events.
     let unbuffered = HeaderValue::from_static("no");
     headers.insert(HeaderName::from_static("x-accel-buffering"), unbuffered);
     answer
 }
 
-async fn stream(
+async fn write_results(
     router: Arc<Router>,
     outlet: Arc<ConnectionOutlet>,
-    running: Running,
+    operations: ConnectionOperations,
     mut results: ResultStream,
     pieces: mpsc::Sender<Bytes>,
     _open: Open,
 ) {
     let mut time_to_leave = pin!(router.time_to_leave());
     let mut shutting_down = false;
-    let mut given_up = false;
-    let account = Arc::clone(running.work().account());
+    let mut is_given_up = false;
+    let account = Arc::clone(operations.work().account());
     let mut evicted = pin!(account.evicted());
-    // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
+    // A piece for which the HTTP library has no room. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
         piece =
             piece.or_else(|| results.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
-        if outlet.is_overflown() && !given_up {
-            running.stop_all();
+        if outlet.is_overflown() && !is_given_up {
+            operations.stop_all();
             results.fail(execute::request_error(&[too_slow()]).bytes);
             count_dropped(&router, outlet.take_dropped());
-            // Whether the client reads that or nothing any more: `http::patient` ends the wait.
-            given_up = true;
+            // If the client does not read the error either, `http::patient` ends the wait.
+            is_given_up = true;
             continue;
         }
         if piece.is_none() {
             if results.is_finished() {
                 break;
             }
-            if let Taken::Delivery(delivery) = outlet.take() {
-                deliver(&mut results, delivery);
+            if let NextDelivery::Delivery(delivery) = outlet.next_delivery() {
+                write_delivery(&mut results, delivery);
                 continue;
             }
         }
@@ -161,25 +163,25 @@ async fn stream(
                 }
                 _ => break,
             },
-            // Nothing that waits for it would be read.
+            // The client would not read an error either.
             () = evicted.as_mut() => break,
-            () = outlet.filled.notified() => {}
+            () = outlet.output_ready.notified() => {}
             () = pieces.closed() => break,
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
                 results.handle_timeout(Instant::now());
             }
             () = &mut time_to_leave, if !shutting_down => {
                 shutting_down = true;
-                // Without the error `complete` would say that the source has nothing more to tell.
+                // Without the error, `complete` would mean that the source has ended.
                 results.fail(execute::request_error(&[shutting_down_error()]).bytes);
             }
         }
     }
     count_dropped(&router, outlet.take_dropped());
-    running.stop_all();
+    operations.stop_all();
 }
 
-fn deliver(results: &mut ResultStream, delivery: Delivery) {
+fn write_delivery(results: &mut ResultStream, delivery: Delivery) {
     match delivery {
         Delivery::Next { payload, missed, .. } => {
             let payload = payload.with_missed(missed);

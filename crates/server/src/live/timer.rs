@@ -1,6 +1,6 @@
-//! Timers of tasks that may have nothing to wait for.
+//! A timer for tasks that may have no deadline.
 
-/// Sleeps until `instant`; for ever without one.
+/// Sleeps until `instant`; for ever if it is `None`.
 pub(super) async fn sleep_until(instant: Option<tokio::time::Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,

@@ -160,7 +160,7 @@ fn websockets_are_not_opened_inside_http2() {
         let answer = client.get("/graphql", &headers).await;
         assert_eq!(answer.0.status(), 400);
         let text = answer.text().await;
-        assert!(text.contains("open them by HTTP/1.1"), "{text}");
+        assert!(text.contains("open them over HTTP/1.1"), "{text}");
     });
 }
 

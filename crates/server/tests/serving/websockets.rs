@@ -66,7 +66,7 @@ fn many_subscriptions_of_one_connection_get_each_event_whatever_the_bound_of_eac
 
 #[test]
 fn a_trace_is_told_to_whom_the_handshake_asks_for() {
-    for reactors in [1, 0] {
+    for reactors in [1, 2] {
         let router = Router::start(&format!("reactors: {reactors}\ntrace: {{enabled: true}}"));
         for (headers, is_traced) in [(&[][..], false), (&[("starling-trace", "1")], true)] {
             let mut socket = Socket::open_with(router.address, headers);

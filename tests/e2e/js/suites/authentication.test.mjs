@@ -17,8 +17,8 @@ const QUERY = '{ flight(id: "1") { number } }';
 /** As long as a machine that builds beside it may take from a token to the subscription that is to outlive it. */
 const SHORT_SECONDS = 10;
 
-for (const reactors of [1, 0]) {
-  describe(`tokens, ${reactors ? "with reactors" : "with tasks"}`, () => {
+for (const reactors of [1, 2]) {
+  describe(`tokens, reactors: ${reactors}`, () => {
     let subgraphs;
     let issuer;
     let router;
@@ -318,8 +318,8 @@ async function startEcho() {
   };
 }
 
-for (const reactors of [1, 0]) {
-  describe(`the header of tokens, ${reactors ? "with reactors" : "with tasks"}`, () => {
+for (const reactors of [1, 2]) {
+  describe(`the header of tokens, reactors: ${reactors}`, () => {
     let echo;
     let issuer;
     let router;

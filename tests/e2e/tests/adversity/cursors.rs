@@ -223,8 +223,8 @@ fn id_of(payload: &Value) -> &str {
 
 #[test]
 fn who_wants_few_of_many_events_is_told_where_it_is_and_has_none_of_the_others_read_again() {
-    // On reactors, and as tasks.
-    for reactors in ["", "reactors: 0\n"] {
+    // On one reactor thread, and on two.
+    for reactors in ["", "reactors: 2\n"] {
         let shop = Shop::with(&format!(
             "
 cursor: {{memory: true, keys: [a key of more than 16 bytes], ring_events: 2, heartbeat: 1s}}

@@ -1,4 +1,4 @@
-//! What is kept for each connection beside its socket and machine: as little as its next operation needs.
+//! The application's data of each connection beside its socket and machine: as little as its next operation needs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -10,26 +10,26 @@ use http::{HeaderMap, HeaderName};
 use hub::Subscription;
 
 use super::super::backlog::Backlog;
-use super::super::caller::Caller;
+use super::super::client_context::ClientContext;
 use super::super::client_work::ClientWork;
-use super::super::kept_operations::{Amounts, Held, KeptOperation};
-use super::super::single::Opened;
+use super::super::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
+use super::super::sse_single_connection::OpenStream;
 use crate::config::{Config, HeaderRule, HeaderRules, Subscriptions};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{Open, Transport};
 use crate::trace;
 
-/// One connection.
+/// The data of one connection.
 pub(crate) struct Client {
-    /// Who it is, and of its handshake the headers that rules of the configuration read; shared by all clients with
+    /// The identity, and the headers of the handshake that rules of the configuration read; shared by all clients with
     /// equal ones.
-    pub(super) caller: Arc<Caller>,
-    /// Operations in progress.
-    pub(super) operations: Operations,
-    /// Only a client whose socket is full has one.
+    pub(super) context: Arc<ClientContext>,
+    /// The operations in progress.
+    pub(super) operations: ClientOperations,
+    /// The deliveries that wait for the socket. `None` unless the socket is full or a loss is unannounced.
     pub(super) backlog: Option<Box<Backlog>>,
-    /// Only a client that has started operations, or has responses to read.
+    /// The started operations and unread responses. `None` if there are neither.
     pub(super) work: Option<Arc<ClientWork>>,
     pub(super) transport: Transport,
     pub(super) permit: ConnectionPermit,
@@ -37,34 +37,34 @@ pub(crate) struct Client {
     pub(super) open: Open,
 }
 
-// Part of what an idle connection may cost, see `application`.
+// A part of the memory limit of an idle connection, see `subscription_server`.
 const _: () = assert!(size_of::<Client>() <= 128);
 
-/// Operations in progress, by number. One is the rule, and has its place here.
+/// The operations in progress, by number. Usually there is one, which is stored inline.
 #[derive(Default)]
-pub(super) enum Operations {
+pub(super) enum ClientOperations {
     #[default]
     None,
-    One(u32, Operation),
-    Many(Vec<(u32, Operation)>),
-    /// More than [`LISTED_MAX`].
+    One(u32, ClientOperation),
+    Many(Vec<(u32, ClientOperation)>),
+    /// More operations than [`LISTED_MAX`].
     #[expect(
         clippy::box_collection,
         reason = "most connections have one operation, and no room for a map"
     )]
-    Map(Box<HashMap<u32, Operation>>),
-    /// They are those of a stream that many requests share, which keeps them.
-    Elsewhere(Arc<Opened>),
+    Map(Box<HashMap<u32, ClientOperation>>),
+    /// The operations are those of a stream shared by many requests, which keeps them itself.
+    SharedStream(Arc<OpenStream>),
 }
 
-/// More operations than this are found by a map and not by looking at each.
+/// The number of operations above which a map replaces the list.
 const LISTED_MAX: usize = 64;
 
 /// An operation in progress.
-pub(super) enum Operation {
-    /// Being prepared, joined to its group, or (queries) executed.
+pub(super) enum ClientOperation {
+    /// The task that prepares the operation, joins its group, or executes it (queries).
     Task(AbortHandle),
-    /// Dropping it unsubscribes.
+    /// A live subscription, which unsubscribes when dropped.
     Subscription(
         #[expect(dead_code, reason = "held for its drop")] Subscription,
         #[expect(dead_code, reason = "held for its drop")] Open,
@@ -73,21 +73,21 @@ pub(super) enum Operation {
 }
 
 impl Client {
-    /// The key under which work for it is queued and counted.
+    /// Returns the key under which work for the client is queued and counted.
     pub(super) fn key(&self) -> ClientKey {
-        self.caller.identity.client_key().unwrap_or(self.permit.client())
+        self.context.identity.client_key().unwrap_or(self.permit.client())
     }
 
-    /// Forgets an operation that has ended by itself.
+    /// Removes an operation that has ended by itself.
     pub(super) fn forget(&mut self, number: u32) {
         self.operations.remove(number);
     }
 
-    /// A prepared subscription is live.
+    /// Replaces the task of an operation by its live subscription.
     ///
     /// # Errors
-    /// It would keep more than a connection may, and is over.
-    pub(super) fn go_live(
+    /// The connection may not keep so much; the subscription is dropped.
+    pub(super) fn add_live(
         &mut self,
         settings: &Subscriptions,
         number: u32,
@@ -95,50 +95,50 @@ impl Client {
     ) -> Result<(), GraphqlError> {
         let held = self.operations.kept();
         let Some(entry) = self.operations.get_mut(number) else { return Ok(()) };
-        // Others may have become live since the check before it joined its group.
-        // There is no share: the list of operations counts it.
-        let _ = kept.check(settings, &Held::Amounts(held))?;
-        *entry = Operation::Subscription(subscription, open, kept);
+        // Other operations may have become live since the check before this one joined its group. The share is `None`:
+        // the list of operations counts it.
+        let _ = kept.check(settings, &ExistingAmounts::Amounts(held))?;
+        *entry = ClientOperation::Subscription(subscription, open, kept);
         Ok(())
     }
 
-    /// Gives back the memory of work that has ended.
-    pub(super) fn tidy_work(&mut self) {
+    /// Frees the record of operations and responses if it is idle.
+    pub(super) fn drop_idle_work(&mut self) {
         if self.work.as_ref().is_some_and(|work| work.is_idle()) {
             self.work = None;
         }
     }
 
-    /// The client wants no more of it, nor what waits of it.
+    /// Stops an operation that the client has completed, and drops its deliveries.
     pub(super) fn stop(&mut self, number: u32) {
         if let Some(backlog) = &mut self.backlog {
-            backlog.forget(number);
+            backlog.drop_deliveries_of(number);
         }
-        if let Some(Operation::Task(task)) = self.operations.remove(number) {
+        if let Some(ClientOperation::Task(task)) = self.operations.remove(number) {
             task.abort();
         }
     }
 
-    /// The connection is over.
+    /// Stops all operations at the end of the connection.
     pub(super) fn stop_all(&mut self) {
         let stopped = match std::mem::take(&mut self.operations) {
-            // Dropping a stream ends what it has.
-            Operations::None | Operations::Elsewhere(_) => Vec::new(),
-            Operations::One(number, operation) => vec![(number, operation)],
-            Operations::Many(list) => list,
-            Operations::Map(map) => map.into_iter().collect(),
+            // Dropping a shared stream ends its operations.
+            ClientOperations::None | ClientOperations::SharedStream(_) => Vec::new(),
+            ClientOperations::One(number, operation) => vec![(number, operation)],
+            ClientOperations::Many(list) => list,
+            ClientOperations::Map(map) => map.into_iter().collect(),
         };
         for (_, operation) in stopped {
-            if let Operation::Task(task) = operation {
+            if let ClientOperation::Task(task) = operation {
                 task.abort();
             }
         }
     }
 }
 
-impl Operations {
-    /// Adds one, under a number that none has.
-    pub(super) fn add(&mut self, number: u32, operation: Operation) {
+impl ClientOperations {
+    /// Adds an operation under a new number.
+    pub(super) fn add(&mut self, number: u32, operation: ClientOperation) {
         *self = match std::mem::take(self) {
             Self::None => Self::One(number, operation),
             Self::One(first, other) => Self::Many(vec![(first, other), (number, operation)]),
@@ -153,24 +153,24 @@ impl Operations {
                 map.insert(number, operation);
                 Self::Map(map)
             }
-            elsewhere @ Self::Elsewhere(_) => {
-                debug_assert!(false, "nobody starts an operation on a stream but by its requests");
-                elsewhere
+            shared @ Self::SharedStream(_) => {
+                debug_assert!(false, "operations of a shared stream are started by its requests");
+                shared
             }
         };
     }
 
-    /// The amounts that the live subscriptions keep. The sum takes some microseconds at most, and is needed when one
-    /// more begins: a field for it would cost each idle connection 8 bytes.
+    /// Returns the amounts that the live subscriptions keep. The sum takes some microseconds at most and is needed when
+    /// a subscription starts; a field for it would cost each idle connection 8 bytes.
     pub(super) fn kept(&self) -> Amounts {
         let mut kept = Amounts::default();
-        let mut count = |operation: &Operation| {
-            if let Operation::Subscription(_, _, it) = operation {
+        let mut count = |operation: &ClientOperation| {
+            if let ClientOperation::Subscription(_, _, it) = operation {
                 kept.add(it.amounts());
             }
         };
         match self {
-            Self::None | Self::Elsewhere(_) => {}
+            Self::None | Self::SharedStream(_) => {}
             Self::One(_, operation) => count(operation),
             Self::Many(list) => list.iter().for_each(|(_, it)| count(it)),
             Self::Map(map) => map.values().for_each(count),
@@ -178,16 +178,16 @@ impl Operations {
         kept
     }
 
-    pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut Operation> {
+    pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut ClientOperation> {
         match self {
             Self::One(number, operation) if *number == wanted => Some(operation),
-            Self::None | Self::One(..) | Self::Elsewhere(_) => None,
+            Self::None | Self::One(..) | Self::SharedStream(_) => None,
             Self::Many(list) => list.iter_mut().find(|(it, _)| *it == wanted).map(|(_, it)| it),
             Self::Map(map) => map.get_mut(&wanted),
         }
     }
 
-    fn remove(&mut self, wanted: u32) -> Option<Operation> {
+    fn remove(&mut self, wanted: u32) -> Option<ClientOperation> {
         match std::mem::take(self) {
             Self::One(number, operation) if number == wanted => Some(operation),
             Self::Many(mut list) => {
@@ -215,8 +215,8 @@ impl Operations {
     }
 }
 
-/// Those of a message's `headers` that a rule may copy, or that ask for a trace of its operations where that is
-/// allowed. The others are not worth the memory: a browser sends a kilobyte of them.
+/// Returns the `headers` that a rule of the configuration may copy, or that request a trace where that is allowed. The
+/// others are not kept, to save memory: a browser sends a kilobyte of them.
 pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap {
     let rules = &config.headers;
     let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
@@ -226,7 +226,7 @@ pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap 
             |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
         all.iter().any(is_read) || config.trace.enabled && *name == trace::HEADER
     };
-    // With room for as many as there are: a map that grows by itself begins with room for six.
+    // Reserves room for exactly as many: a map that grows by itself begins with room for six.
     let count = headers.keys().filter(|name| is_needed(name)).count();
     let mut needed = HeaderMap::with_capacity(count);
     for (name, value) in headers.iter().filter(|(name, _)| is_needed(name)) {
@@ -235,50 +235,50 @@ pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap 
     needed
 }
 
-/// Equal callers, once. Those that nobody uses any more are forgotten now and then.
+/// Contexts that are equal and stored once. Unused ones are removed as the list grows.
 #[derive(Default)]
-pub(super) struct SharedCallers {
-    /// By hash. Of different callers with the same one, the first is shared and the others are not: nothing is lost by
-    /// that but memory.
-    known: HashMap<u64, Weak<Caller>>,
+pub(super) struct SharedContexts {
+    /// The contexts by hash. Of different contexts with the same hash only the first is shared, which costs some
+    /// memory.
+    known: HashMap<u64, Weak<ClientContext>>,
     hashes: RandomState,
-    /// How many were in use when the list was last tidied.
+    /// The number of contexts in use after the last sweep.
     used: usize,
 }
 
-impl SharedCallers {
-    /// The shared one that equals `caller`.
-    pub(super) fn share(&mut self, caller: Caller) -> Arc<Caller> {
-        let hash = self.hash(&caller);
+impl SharedContexts {
+    /// Returns a shared context that equals `context`.
+    pub(super) fn share(&mut self, context: ClientContext) -> Arc<ClientContext> {
+        let hash = self.hash(&context);
         if let Some(known) = self.known.get(&hash).and_then(Weak::upgrade) {
-            return if are_equal(&known, &caller) { known } else { Arc::new(caller) };
+            return if are_equal(&known, &context) { known } else { Arc::new(context) };
         }
-        if self.known.len() >= 2 * self.used + TIDIED_FROM {
-            self.known.retain(|_, caller| caller.strong_count() > 0);
+        if self.known.len() >= 2 * self.used + SWEPT_FROM {
+            self.known.retain(|_, context| context.strong_count() > 0);
             self.known.shrink_to_fit();
             self.used = self.known.len();
         }
-        let shared = Arc::new(caller);
+        let shared = Arc::new(context);
         self.known.insert(hash, Arc::downgrade(&shared));
         shared
     }
 
-    fn hash(&self, caller: &Caller) -> u64 {
+    fn hash(&self, context: &ClientContext) -> u64 {
         let mut hasher = self.hashes.build_hasher();
-        caller.identity.fingerprint().hash(&mut hasher);
-        for (name, value) in &caller.headers {
+        context.identity.fingerprint().hash(&mut hasher);
+        for (name, value) in &context.headers {
             (name, value.as_bytes()).hash(&mut hasher);
         }
         hasher.finish()
     }
 }
 
-fn are_equal(one: &Caller, other: &Caller) -> bool {
+fn are_equal(one: &ClientContext, other: &ClientContext) -> bool {
     one.headers == other.headers && one.identity.fingerprint() == other.identity.fingerprint()
 }
 
-/// A shorter list of callers is not worth tidying.
-const TIDIED_FROM: usize = 64;
+/// The minimum length of a list of contexts that is swept.
+const SWEPT_FROM: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -294,10 +294,10 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_found_by_their_numbers_however_many_there_are() {
-        let mut operations = Operations::default();
+    fn operations_are_found_by_number_whatever_their_count() {
+        let mut operations = ClientOperations::default();
         for count in 1..5 {
-            operations.add(count, Operation::Task(AbortHandle::new_pair().0));
+            operations.add(count, ClientOperation::Task(AbortHandle::new_pair().0));
             assert!((1..=count).all(|number| operations.get_mut(number).is_some()));
             assert!(operations.get_mut(count + 1).is_none());
         }
@@ -306,21 +306,21 @@ mod tests {
             assert!(operations.remove(number).is_some());
             assert!(operations.remove(number).is_none());
         }
-        assert!(matches!(operations, Operations::None));
+        assert!(matches!(operations, ClientOperations::None));
         let many = 0..3 * LISTED_MAX as u32;
         for number in many.clone() {
-            operations.add(number, Operation::Task(AbortHandle::new_pair().0));
+            operations.add(number, ClientOperation::Task(AbortHandle::new_pair().0));
         }
         assert!(many.clone().all(|number| operations.get_mut(number).is_some()));
         assert!(many.clone().all(|number| operations.remove(number).is_some()));
-        assert!(matches!(operations, Operations::None));
-        operations.add(9, Operation::Task(AbortHandle::new_pair().0));
+        assert!(matches!(operations, ClientOperations::None));
+        operations.add(9, ClientOperation::Task(AbortHandle::new_pair().0));
         assert!(operations.remove(8).is_none());
         assert!(operations.get_mut(9).is_some());
     }
 
     #[test]
-    fn only_what_a_rule_reads_is_kept() {
+    fn only_headers_that_a_rule_reads_are_kept() {
         let propagate = |name| {
             let named = Some(HeaderName::from_static(name));
             HeaderRule::Propagate(Propagation { named, ..Propagation::default() })
@@ -336,7 +336,7 @@ mod tests {
         config.headers.all.request.push(propagate("authorization"));
         let special = config.headers.subgraphs.entry("b".to_owned()).or_default();
         special.request.push(propagate("x-b"));
-        // Naming a header in `connection` does not take it away from subgraphs.
+        // Headers that are named in `connection` are forwarded nevertheless.
         let expected = headers(&[("authorization", "1"), ("x-b", "2")]);
         assert_eq!(needed_headers(&config, &all), expected);
         let all = headers(&[("starling-trace", "1")]);
@@ -346,18 +346,18 @@ mod tests {
     }
 
     #[test]
-    fn equal_headers_are_shared_and_unused_ones_forgotten() {
-        let mut shared = SharedCallers::default();
-        let caller = |list| Caller { headers: headers(list), ..Caller::default() };
-        let first = shared.share(caller(&[("a", "1")]));
-        assert!(Arc::ptr_eq(&first, &shared.share(caller(&[("a", "1")]))));
-        assert!(!Arc::ptr_eq(&first, &shared.share(caller(&[("a", "2")]))));
-        for _ in 0..10 * TIDIED_FROM {
+    fn equal_headers_are_shared_and_unused_ones_removed() {
+        let mut shared = SharedContexts::default();
+        let context = |list| ClientContext { headers: headers(list), ..ClientContext::default() };
+        let first = shared.share(context(&[("a", "1")]));
+        assert!(Arc::ptr_eq(&first, &shared.share(context(&[("a", "1")]))));
+        assert!(!Arc::ptr_eq(&first, &shared.share(context(&[("a", "2")]))));
+        for _ in 0..10 * SWEPT_FROM {
             let name = HeaderValue::from_str(&format!("{}", shared.known.len())).expect("a number");
             let headers = HeaderMap::from_iter([(http::header::ACCEPT, name)]);
-            shared.share(Caller { headers, ..Caller::default() });
+            shared.share(ClientContext { headers, ..ClientContext::default() });
         }
-        assert!(shared.known.len() <= TIDIED_FROM + 2, "{}", shared.known.len());
-        assert!(Arc::ptr_eq(&first, &shared.share(caller(&[("a", "1")]))));
+        assert!(shared.known.len() <= SWEPT_FROM + 2, "{}", shared.known.len());
+        assert!(Arc::ptr_eq(&first, &shared.share(context(&[("a", "1")]))));
     }
 }

@@ -1,5 +1,5 @@
-//! Results compressed once for all clients that accept it, within the time that a reactor may spend on it. Beyond that
-//! they are sent uncompressed, which every client accepts: a thread that compresses delays all of its connections.
+//! Compression of results, once for all clients that accept it, within the time that a reactor may spend on it. Further
+//! results are sent uncompressed, which every client accepts: a thread that compresses delays all of its connections.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,31 +11,31 @@ use wire::websocket::deflate_shared;
 /// at all.
 const WINDOW_BYTES_MAX: usize = 256 << 10;
 
-/// See [`WINDOW_BYTES_MAX`].
+/// The period of the limit [`WINDOW_BYTES_MAX`].
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Results that are kept with their compressed form, for clients that get them later than others.
+/// The number of results kept with their compressed form, for clients that get them later than others.
 const KEPT_MAX: usize = 32;
 
-/// See the module.
+/// The compressor of a reactor, see the module.
 pub(super) struct Deflation {
-    /// Smaller results are not compressed.
+    /// The size from which results are compressed.
     bytes_min: usize,
     window_began: Option<Instant>,
     window_bytes: usize,
-    /// The latest results with their compressed form; `None` if that would not be smaller.
+    /// The latest results with their compressed form; `None` if it would not be smaller.
     kept: VecDeque<(Bytes, Option<Bytes>)>,
 }
 
 impl Deflation {
-    /// Compresses results from `bytes_min` on.
+    /// Makes a compressor of results of at least `bytes_min`.
     pub(super) fn new(bytes_min: usize) -> Self {
         Self { bytes_min, window_began: None, window_bytes: 0, kept: VecDeque::new() }
     }
 
-    /// Returns the compressed message of `payload`; `None` where that is not worth it, or too much has been compressed
-    /// just now. It is kept for other clients if `is_event`. The response of a query is not: it counts for its client
-    /// as long as its bytes exist.
+    /// Returns the compressed message of `payload`; `None` if compression is not worthwhile, or if the limit of the
+    /// period is reached. The message is kept for other clients if `is_event`. The response of a query is not kept: it
+    /// counts for its client as long as its bytes exist.
     pub(super) fn deflated(
         &mut self,
         payload: &Bytes,
@@ -47,7 +47,7 @@ impl Deflation {
         }
         let is_it =
             |known: &Bytes| known.as_ptr() == payload.as_ptr() && known.len() == payload.len();
-        // The bytes are kept alive, so that no others have their place.
+        // Kept bytes stay allocated, so no other payload has their address.
         if let Some((_, deflated)) = self.kept.iter().find(|(known, _)| is_it(known)) {
             return deflated.clone();
         }
@@ -69,7 +69,7 @@ impl Deflation {
         deflated
     }
 
-    /// Frees the results, when no client waits for any of them.
+    /// Frees the kept results, when no client waits for any of them.
     pub(super) fn forget(&mut self) {
         self.kept = VecDeque::new();
     }
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(deflation.deflated(&payload(999), true, now), None);
         let large = payload(200 << 10);
         let first = deflation.deflated(&large, true, now).expect("it is repetitive");
-        // The next one is too much for the turn; the first costs nothing more.
+        // The next result exceeds the limit of the period; the first is compressed already.
         assert_eq!(deflation.deflated(&payload(100 << 10), true, now), None);
         let again = deflation.deflated(&large, true, now).expect("it is known");
         assert_eq!(again.as_ptr(), first.as_ptr());

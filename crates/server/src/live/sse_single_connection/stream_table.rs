@@ -1,4 +1,4 @@
-//! The streams that clients have reserved or opened, by token.
+//! The table of streams that clients have reserved or opened, by token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,57 +6,59 @@ use std::time::{Duration, Instant};
 
 use execute::ClientKey;
 
-use super::stream::{Refusal, Stream};
+use super::stream::{SharedStream, StreamRefusal};
 
 /// The maximum number of streams that are reserved and not open yet. A client opens its own within a round trip, so
-/// this many are thousands of clients that arrive in one second; each is some 300 bytes. With so many, the client that
-/// has the most loses its oldest.
+/// this many are thousands of clients that arrive in one second; each stream is some 300 bytes. At the maximum, the
+/// client that has the most loses its oldest.
 const RESERVATIONS_MAX: usize = 10_000;
 
-/// How long a stream stays reserved unless it is opened.
+/// The time for which a stream stays reserved unless it is opened.
 const RESERVATION_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The shortest interval between two sweeps that make room for a reservation. A sweep goes through all streams, so a
-/// client over its bound must not cause one with each request.
+/// The shortest interval between two sweeps that make room for a reservation. A sweep visits all streams, so a client
+/// over its limit must not cause one with each request.
 const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All streams of this mode, by token.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<Table>);
+pub(crate) struct Streams(Mutex<StreamEntries>);
 
 #[derive(Debug, Default)]
-struct Table {
-    entries: HashMap<Box<str>, Entry>,
-    /// The number of them that are reserved and not open.
+struct StreamEntries {
+    entries: HashMap<Box<str>, StreamEntry>,
+    /// The number of streams that are reserved and not open.
     reserved: usize,
-    /// The same number for each client that has any.
+    /// The same number per client; clients without any are absent.
     reserved_by: HashMap<ClientKey, usize>,
     /// The time of the last sweep.
     swept_at: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    stream: Arc<Stream>,
-    /// The client that has reserved it.
+struct StreamEntry {
+    stream: Arc<SharedStream>,
+    /// The client that has reserved the stream.
     client: ClientKey,
     /// The end of the reservation; `None` once the stream is open.
     reserved_until: Option<Instant>,
 }
 
 impl Streams {
-    /// Reserves a stream for a client, which may have `most`. False if it has so many, or there are too many in all.
+    /// Reserves a stream for a client, which may have `most`. Returns false if the client has so many, or if there are
+    /// too many in total.
     pub(super) fn reserve(
         &self,
         token: &str,
-        stream: Arc<Stream>,
+        stream: Arc<SharedStream>,
         (client, most): (ClientKey, usize),
         now: Instant,
     ) -> bool {
-        let is_full =
-            |table: &Table| table.reserved >= RESERVATIONS_MAX || table.reserved_by(client) >= most;
+        let is_full = |table: &StreamEntries| {
+            table.reserved >= RESERVATIONS_MAX || table.reserved_by(client) >= most
+        };
         let mut table = self.lock();
-        let is_due = |table: &Table| {
+        let is_due = |table: &StreamEntries| {
             let since = table.swept_at.map(|at| now.saturating_duration_since(at));
             since.is_none_or(|since| since >= FULL_SWEEP_INTERVAL)
         };
@@ -76,10 +78,10 @@ impl Streams {
             }
         }
         let reserved_until = Some(now + RESERVATION_TIME_MAX);
-        table.entries.insert(token.into(), Entry { stream, client, reserved_until });
+        table.entries.insert(token.into(), StreamEntry { stream, client, reserved_until });
         table.reserved += 1;
         *table.reserved_by.entry(client).or_default() += 1;
-        // The operations of the replaced one end when the list is free again.
+        // The replaced stream is dropped, and its operations end, after the table is unlocked.
         drop(table);
         drop(replaced);
         true
@@ -88,11 +90,15 @@ impl Streams {
     /// Opens a reserved stream.
     ///
     /// # Errors
-    /// No stream has that token, or not any more, or it is open already.
-    pub(super) fn open(&self, token: &str, now: Instant) -> Result<Arc<Stream>, Refusal> {
+    /// No stream has that token (any more), or it is open already.
+    pub(super) fn open(
+        &self,
+        token: &str,
+        now: Instant,
+    ) -> Result<Arc<SharedStream>, StreamRefusal> {
         let mut table = self.lock();
-        let entry = table.entries.get_mut(token).ok_or(Refusal::NotFound)?;
-        let until = entry.reserved_until.ok_or(Refusal::InUse)?;
+        let entry = table.entries.get_mut(token).ok_or(StreamRefusal::NotFound)?;
+        let until = entry.reserved_until.ok_or(StreamRefusal::InUse)?;
         let (stream, client) = (Arc::clone(&entry.stream), entry.client);
         if until <= now {
             table.entries.remove(token);
@@ -102,10 +108,10 @@ impl Streams {
         table.count_out(client);
         drop(table);
         // A stream that is opened too late is dropped here, which ends its operations.
-        if until <= now { Err(Refusal::NotFound) } else { Ok(stream) }
+        if until <= now { Err(StreamRefusal::NotFound) } else { Ok(stream) }
     }
 
-    /// Drops streams that were not opened in time, which ends the operations started on them.
+    /// Drops streams that were not opened in time, which ends their operations.
     pub(super) fn sweep(&self, now: Instant) {
         let mut table = self.lock();
         table.swept_at = Some(now);
@@ -118,32 +124,32 @@ impl Streams {
         for (_, entry) in &over {
             table.count_out(entry.client);
         }
-        // The operations end when the list is free again.
+        // The streams are dropped, and their operations end, after the table is unlocked.
         drop(table);
         drop(over);
     }
 
-    /// Returns a stream that is open, or reserved still.
-    pub(super) fn find(&self, token: &str, now: Instant) -> Option<Arc<Stream>> {
+    /// Returns a stream that is open or still reserved.
+    pub(super) fn find(&self, token: &str, now: Instant) -> Option<Arc<SharedStream>> {
         let table = self.lock();
         let entry = table.entries.get(token)?;
         let is_there = entry.reserved_until.is_none_or(|until| now < until);
         is_there.then(|| Arc::clone(&entry.stream))
     }
 
-    /// Forgets an open stream that is over.
+    /// Removes an open stream that is over.
     pub(super) fn remove(&self, token: &str) {
         let removed = self.lock().entries.remove(token);
         drop(removed);
     }
 
-    /// Nothing runs user code under this lock, so a poisoned one holds a sound list.
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    /// Locks the table. No code of the application runs under this lock, so a poisoned lock holds a valid table.
+    fn lock(&self) -> MutexGuard<'_, StreamEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl StreamEntries {
     /// The number of streams that a client has reserved and not opened.
     fn reserved_by(&self, client: ClientKey) -> usize {
         self.reserved_by.get(&client).copied().unwrap_or(0)
@@ -161,7 +167,7 @@ impl Table {
     }
 
     /// Makes room for `client`: takes the oldest reservation of the client with the most. `None` if that is `client`.
-    fn take_from_greediest(&mut self, client: ClientKey) -> Option<Entry> {
+    fn take_from_greediest(&mut self, client: ClientKey) -> Option<StreamEntry> {
         let (&greediest, &count) = self.reserved_by.iter().max_by_key(|(_, count)| **count)?;
         if count <= self.reserved_by(client) + 1 {
             return None;
@@ -185,20 +191,25 @@ mod tests {
     fn a_stream_is_opened_once_and_in_time() {
         let (streams, now) = (Streams::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
-        assert!(["a", "b"].iter().all(|it| streams.reserve(it, Stream::unbounded(), ALONE, at(0))));
+        assert!(["a", "b"].iter().all(|it| streams.reserve(
+            it,
+            SharedStream::unbounded(),
+            ALONE,
+            at(0)
+        )));
         assert!(streams.open("a", at(29)).is_ok());
-        assert_eq!(streams.open("a", at(29)).err(), Some(Refusal::InUse));
-        assert_eq!(streams.open("b", at(30)).err(), Some(Refusal::NotFound));
-        assert_eq!(streams.open("c", at(0)).err(), Some(Refusal::NotFound));
+        assert_eq!(streams.open("a", at(29)).err(), Some(StreamRefusal::InUse));
+        assert_eq!(streams.open("b", at(30)).err(), Some(StreamRefusal::NotFound));
+        assert_eq!(streams.open("c", at(0)).err(), Some(StreamRefusal::NotFound));
         assert!(streams.find("a", at(1000)).is_some(), "an open stream does not expire");
         streams.remove("a");
         assert!(streams.find("a", at(0)).is_none());
     }
 
     #[test]
-    fn reservations_are_bounded_and_those_that_nobody_uses_make_room() {
+    fn reservations_are_limited_and_unused_ones_make_room() {
         let (streams, now) = (Streams::default(), Instant::now());
-        let shared = Stream::unbounded();
+        let shared = SharedStream::unbounded();
         for number in 0..RESERVATIONS_MAX {
             assert!(streams.reserve(&number.to_string(), Arc::clone(&shared), ALONE, now));
         }
@@ -210,8 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn a_client_over_its_bound_does_not_have_all_streams_looked_at_each_time() {
-        let (streams, now, shared) = (Streams::default(), Instant::now(), Stream::unbounded());
+    fn a_client_over_its_limit_does_not_cause_a_sweep_each_time() {
+        let (streams, now, shared) =
+            (Streams::default(), Instant::now(), SharedStream::unbounded());
         let reserve = |token: &str, now| {
             streams.reserve(token, Arc::clone(&shared), (ClientKey::UNKNOWN, 1), now)
         };
@@ -224,13 +236,14 @@ mod tests {
 
     #[test]
     fn a_client_that_reserves_all_streams_makes_room_for_others() {
-        let (streams, now, shared) = (Streams::default(), Instant::now(), Stream::unbounded());
+        let (streams, now, shared) =
+            (Streams::default(), Instant::now(), SharedStream::unbounded());
         let [greedy, polite] = [b"greedy", b"polite"].map(|it| ClientKey::of_identity(it));
         let reserve = |token: &str, client, most, now| {
             streams.reserve(token, Arc::clone(&shared), (client, most), now)
         };
         assert!((0..10).all(|number| reserve(&number.to_string(), greedy, 10, now)));
-        assert!(!reserve("one more", greedy, 10, now), "that is its own bound");
+        assert!(!reserve("one more", greedy, 10, now), "that is the limit of the client");
         let later = now + Duration::from_secs(1);
         let rest = (10..RESERVATIONS_MAX).map(|number| number.to_string());
         assert!(rest.clone().all(|token| reserve(&token, greedy, RESERVATIONS_MAX, later)));
@@ -243,11 +256,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_started_on_a_stream_that_nobody_opens_in_time_ends_with_it() {
+    async fn operations_of_a_stream_that_is_not_opened_in_time_end_with_it() {
         let (streams, now) = (Streams::default(), Instant::now());
         let reserve = |token, now| {
-            let (stream, task) = (Stream::unbounded(), tokio::spawn(std::future::pending::<()>()));
-            stream.operations().begin(0, task.abort_handle());
+            let (stream, task) =
+                (SharedStream::unbounded(), tokio::spawn(std::future::pending::<()>()));
+            stream.operations().insert(0, task.abort_handle());
             assert!(streams.reserve(token, stream, ALONE, now));
             task
         };
@@ -256,7 +270,7 @@ mod tests {
         let opened = reserve("opened", now);
         let stream = streams.open("opened", now);
         let end = now + RESERVATION_TIME_MAX;
-        assert_eq!(streams.open("too late", end).err(), Some(Refusal::NotFound));
+        assert_eq!(streams.open("too late", end).err(), Some(StreamRefusal::NotFound));
         streams.sweep(end);
         for task in tasks {
             let ended = tokio::time::timeout(Duration::from_secs(30), task).await;

@@ -1,74 +1,76 @@
-//! The members of a group among the connections of one reactor: a sorted list in chunks. A broadcast goes through the
-//! connections in the order of their memory, a member takes twelve bytes and little more, and a join or leave takes the
-//! search for a chunk and a move within it.
+//! The members of a group among the connections of one reactor: a sorted list in chunks. A broadcast visits the
+//! connections in the order of their memory, a member takes little more than twelve bytes, and a join or leave costs
+//! the search for a chunk and a move within it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use hub::Member;
 
-/// Members per chunk: 1.5 KiB, which the allocator gives without waste.
-const CHUNK: usize = 128;
+/// The members per chunk: 1.5 KiB, which the allocator provides without waste.
+const CHUNK_LENGTH: usize = 128;
 
-/// A chunk that has fewer looks for another to become one with, so that those who stay of many who went do not keep
-/// their memory.
-const CHUNK_MIN: usize = CHUNK / 4;
+/// The length below which a chunk is merged with a neighbour, so that the few members that remain of many do not keep
+/// the memory of all.
+const CHUNK_LENGTH_MIN: usize = CHUNK_LENGTH / 4;
 
-/// A [`Member`], in four bytes less, and in the order of memory: connections with neighbouring places are neighbours,
-/// whoever had these places before.
+/// A [`Member`] in four bytes less and in the order of memory: connections in neighbouring places are neighbours,
+/// regardless of earlier users of these places.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Key {
+struct MemberKey {
     place: u32,
     generation: u32,
     operation: u32,
 }
 
-const _: () = assert!(size_of::<Key>() == 12);
+const _: () = assert!(size_of::<MemberKey>() == 12);
 
-/// See the module.
+/// The members of a group, see the module.
 #[derive(Default, Debug)]
-pub(super) struct Members {
-    /// Those below all of `rest`. Most groups have no others.
-    first: Vec<Key>,
-    /// Chunks that are not empty, each under a bound: below none of its members, above all of the chunk before.
-    rest: BTreeMap<Key, Vec<Key>>,
+pub(super) struct GroupMembers {
+    /// The members below all of `rest`. Most groups have no others.
+    first: Vec<MemberKey>,
+    /// Non-empty chunks, each under a bound: not above any of its members, and above all members of the chunk before.
+    rest: BTreeMap<MemberKey, Vec<MemberKey>>,
 }
 
-impl Members {
+impl GroupMembers {
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_empty() && self.rest.is_empty()
     }
 
-    /// All, in the order of memory.
+    /// Returns all members in the order of memory.
     pub(super) fn iter(&self) -> impl Iterator<Item = Member> {
         self.first.iter().chain(self.rest.values().flatten()).map(|key| key.member())
     }
 
-    /// Adds a member, once.
+    /// Adds a member, unless it is there already.
     pub(super) fn insert(&mut self, member: Member) {
-        self.insert_key(Key::of(member));
+        self.insert_key(MemberKey::of_member(member));
     }
 
-    fn insert_key(&mut self, key: Key) {
+    fn insert_key(&mut self, key: MemberKey) {
         let chunk = match self.rest.range_mut(..=key).next_back() {
             Some((_, chunk)) => chunk,
             None => &mut self.first,
         };
         let Err(at) = chunk.binary_search(&key) else { return };
         if chunk.capacity() == 0 {
-            // A client with a group of its own stays its only member; by itself a list begins with room for four.
+            // A client with a group of its own stays its only member; a list that grows by itself begins with room for
+            // four.
             chunk.reserve_exact(1);
         }
-        if chunk.len() < CHUNK {
+        if chunk.len() < CHUNK_LENGTH {
             return chunk.insert(at, key);
         }
-        if at == CHUNK {
-            // Who comes last has the highest place as a rule: a chunk is full then, and not half full.
+        if at == CHUNK_LENGTH {
+            // New connections usually have the highest place: then the full chunk stays full, instead of becoming two
+            // halves.
             self.rest.insert(key, vec![key]);
             return;
         }
-        let mut upper = chunk.split_off(CHUNK / 2);
-        match at.checked_sub(CHUNK / 2) {
+        let mut upper = chunk.split_off(CHUNK_LENGTH / 2);
+        match at.checked_sub(CHUNK_LENGTH / 2) {
             Some(at) if at > 0 => upper.insert(at, key),
             _ => chunk.insert(at, key),
         }
@@ -77,41 +79,41 @@ impl Members {
         }
     }
 
-    /// Takes a member out. Whether it was there.
+    /// Removes a member. Returns true if it was there.
     pub(super) fn remove(&mut self, member: Member) -> bool {
-        let key = Key::of(member);
+        let key = MemberKey::of_member(member);
         let (bound, chunk) = match self.rest.range_mut(..=key).next_back() {
             Some((bound, chunk)) => (Some(*bound), chunk),
             None => (None, &mut self.first),
         };
         let Ok(at) = chunk.binary_search(&key) else { return false };
         chunk.remove(at);
-        if chunk.len() < CHUNK_MIN {
-            self.tidy(bound);
+        if chunk.len() < CHUNK_LENGTH_MIN {
+            self.shrink(bound);
         }
         true
     }
 
-    /// Joins a small chunk with one beside it where both are half a chunk, and forgets an empty one.
-    fn tidy(&mut self, bound: Option<Key>) {
+    /// Merges a small chunk with a neighbour if both together fill half a chunk at most, and removes an empty one.
+    fn shrink(&mut self, bound: Option<MemberKey>) {
         if let Some(bound) = bound {
             let before = self.rest.range(..bound).next_back().map(|(before, _)| *before);
-            if self.join(before, bound) {
+            if self.join_chunks(before, bound) {
                 return;
             }
         }
         let behind = bound.map_or(Bound::Unbounded, Bound::Excluded);
         if let Some((&next, _)) = self.rest.range((behind, Bound::Unbounded)).next() {
-            self.join(bound, next);
+            self.join_chunks(bound, next);
         }
     }
 
-    /// Makes the chunk at `right` part of the one before it, at `left`. Whether there was room.
-    fn join(&mut self, left: Option<Key>, right: Key) -> bool {
-        let len = |chunk: Option<&Vec<Key>>| chunk.map_or(0, Vec::len);
+    /// Merges the chunk at `right` into the one before it, at `left`. Returns true if there was room.
+    fn join_chunks(&mut self, left: Option<MemberKey>, right: MemberKey) -> bool {
+        let len = |chunk: Option<&Vec<MemberKey>>| chunk.map_or(0, Vec::len);
         let left_len = left.map_or(self.first.len(), |left| len(self.rest.get(&left)));
         let right_len = len(self.rest.get(&right));
-        if right_len > 0 && left_len + right_len > CHUNK / 2 {
+        if right_len > 0 && left_len + right_len > CHUNK_LENGTH / 2 {
             return false;
         }
         let moved = self.rest.remove(&right).unwrap_or_default();
@@ -122,7 +124,7 @@ impl Members {
         true
     }
 
-    /// Takes in all of another list.
+    /// Adds all members of another list.
     pub(super) fn append(&mut self, mut other: Self) {
         if self.rest.len() < other.rest.len() {
             std::mem::swap(self, &mut other);
@@ -133,10 +135,10 @@ impl Members {
     }
 }
 
-impl Key {
-    fn of(member: Member) -> Self {
+impl MemberKey {
+    fn of_member(member: Member) -> Self {
         let Member { connection, operation } = member;
-        // The halves of a token of the reactor.
+        // The two halves of a token of the reactor.
         let (generation, place) = ((connection >> 32) as u32, connection as u32);
         Self { place, generation, operation }
     }
@@ -160,27 +162,28 @@ mod tests {
         Member { connection: generation << 32 | place, operation }
     }
 
-    /// Every chunk is between its bounds, none is empty or too large.
-    fn check(members: &Members) {
+    /// Checks that every chunk is between its bounds, and that none is empty or too large.
+    fn check(members: &GroupMembers) {
         let chunks = std::iter::once(&members.first).chain(members.rest.values());
-        assert!(chunks.clone().all(|chunk| chunk.len() <= CHUNK && chunk.is_sorted()));
+        assert!(chunks.clone().all(|chunk| chunk.len() <= CHUNK_LENGTH && chunk.is_sorted()));
         assert!(members.rest.iter().all(|(bound, chunk)| chunk.first() >= Some(bound)));
-        let all: Vec<&Key> = chunks.flatten().collect();
+        let all: Vec<&MemberKey> = chunks.flatten().collect();
         assert!(all.is_sorted_by(|a, b| a < b));
     }
 
-    fn model(members: &Members) -> BTreeSet<Member> {
+    fn model(members: &GroupMembers) -> BTreeSet<Member> {
         members.iter().collect()
     }
 
     #[test]
-    fn who_comes_one_after_the_other_fills_chunks_and_who_goes_leaves_none() {
-        let mut members = Members::default();
-        let all: Vec<Member> = (0..100 * CHUNK as u64).map(|place| member((7, place, 1))).collect();
+    fn members_in_order_fill_chunks_and_removed_members_leave_none() {
+        let mut members = GroupMembers::default();
+        let all: Vec<Member> =
+            (0..100 * CHUNK_LENGTH as u64).map(|place| member((7, place, 1))).collect();
         all.iter().for_each(|&it| members.insert(it));
         assert_eq!(members.rest.len(), 99);
         assert!(members.iter().eq(all.iter().copied()));
-        // All but one of a hundred go, from everywhere.
+        // Removes all but one of a hundred members, everywhere.
         for (number, it) in all.iter().enumerate() {
             assert!(number % 100 == 0 || (members.remove(*it) && !members.remove(*it)));
         }
@@ -192,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_memory_are_neighbours_whoever_was_there_before() {
-        let mut members = Members::default();
+    fn members_are_ordered_by_place_and_not_by_generation() {
+        let mut members = GroupMembers::default();
         for it in [(3, 1, 0), (0, 2, 5), (9, 0, 1), (0, 2, 4)] {
             members.insert(member(it));
         }
@@ -207,7 +210,7 @@ mod tests {
             steps in vec((any::<bool>(), 0_u64..3, 0_u64..900, 0_u32..2), 0..3000),
             others in vec((0_u64..3, 0_u64..900, 0_u32..2), 0..600),
         ) {
-            let (mut members, mut expected) = (Members::default(), BTreeSet::new());
+            let (mut members, mut expected) = (GroupMembers::default(), BTreeSet::new());
             for (comes, generation, place, operation) in steps {
                 let it = member((generation, place, operation));
                 if comes || expected.len() < 300 {
@@ -219,7 +222,7 @@ mod tests {
             }
             check(&members);
             prop_assert_eq!(model(&members), expected.clone());
-            let mut other = Members::default();
+            let mut other = GroupMembers::default();
             others.iter().for_each(|&it| other.insert(member(it)));
             expected.extend(others.into_iter().map(member));
             members.append(other);

@@ -1,11 +1,11 @@
 //! GraphQL over server-sent events, single connection mode: a client reserves a stream (PUT), opens it (GET), and
 //! starts (POST) and stops (DELETE) operations by requests of their own, whose results all come over that stream.
 //!
-//! These requests arrive on any core, and share the [`Stream`] with the reactor or the task that writes it.
+//! These requests arrive on any worker, and share the [`SharedStream`] with the reactor or the task that writes it.
 
-mod opened;
+mod open_stream;
 mod stream;
-mod streams;
+mod stream_table;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,11 +22,10 @@ use tokio::time::MissedTickBehavior;
 use wire::result_stream::Kind;
 
 use super::client_work::ClientWork;
-#[cfg(target_os = "linux")]
-use super::leaving::Leaving;
+use super::connection_operations::response_account;
 use super::outlet::ConnectionOutlet;
-use super::running::response_account;
 use super::sse::head;
+use super::takeover::LiveConnection;
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::http::answer::{self, Answer, AnswerBody};
@@ -37,19 +36,19 @@ use crate::operation;
 use crate::refusal;
 use crate::request_extensions::string_member;
 use crate::router::Router;
-pub(crate) use opened::Opened;
-#[cfg(target_os = "linux")]
-pub(crate) use opened::Step;
-use stream::{Refusal, Stream};
-pub(crate) use streams::Streams;
+pub(crate) use open_stream::FlushStep;
+pub(crate) use open_stream::OpenStream;
+use stream::{SharedStream, StreamRefusal};
+pub(crate) use stream_table::Streams;
 
-/// The interval at which streams that were not opened in time are swept: their operations run until then.
+/// The interval at which streams that were not opened in time are removed. Their operations run until then.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Events handed to the HTTP library ahead of the socket; more wait in the outlet, where the configured bounds hold.
+/// The number of events passed to the HTTP library ahead of the socket; more wait in the outlet, to which the
+/// configured limits apply.
 const AHEAD: usize = 4;
 
-/// The longest operation id in bytes, as on WebSockets: it goes out again with each event.
+/// The longest operation id in bytes, as on WebSockets: the id is sent with each event.
 const ID_BYTES_MAX: usize = 1024;
 
 /// The header with the token of a stream.
@@ -61,7 +60,7 @@ const TOKEN_PARAMETER: &str = "token";
 /// The prefix of the router's tokens. A URL may have a parameter `token` with another purpose.
 const TOKEN_PREFIX: &str = "stream-";
 
-/// The random bytes of a token, enough that no two are equal and none can be guessed.
+/// The number of random bytes in a token, enough that no two are equal and none can be guessed.
 const TOKEN_RANDOM_BYTES: usize = 16;
 
 /// Returns the token that a request carries.
@@ -102,21 +101,26 @@ pub(crate) async fn sweep(router: Arc<Router>) {
 pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
     let mut random = [0; TOKEN_RANDOM_BYTES];
     if let Err(error) = getrandom::fill(&mut random) {
-        tracing::error!(%error, "the system gives no random bytes: streams cannot be reserved");
-        return failed(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, "try again later");
+        tracing::error!(%error, "the system provides no random bytes, so streams cannot be reserved");
+        return error_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCode::Overloaded,
+            "try again later",
+        );
     }
     let mut token = TOKEN_PREFIX.to_owned();
     token.extend(random.iter().map(|byte| format!("{byte:02x}")));
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
-    // Operations come by requests of their own, so there is no connection to be held.
+    // Operations arrive in requests of their own, so there is no connection to hold.
     let work = ClientWork::new(response_account(router, client), Box::new(|| {}));
-    let stream = Arc::new(Stream::new(outlet, work));
+    let stream = Arc::new(SharedStream::new(outlet, work));
     let most = router.config.subscriptions.max_reserved_streams_per_client as usize;
     if !router.streams.reserve(&token, stream, (client, most), Instant::now()) {
         router.metrics.refused(ErrorCode::Overloaded);
         let message = "too many streams are reserved and not opened \
                        (`subscriptions.max_reserved_streams_per_client`); open one, or try again later";
-        let mut answer = failed(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, message);
+        let mut answer =
+            error_response(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, message);
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         return answer;
     }
@@ -127,8 +131,8 @@ pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
 pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answer {
     let stream = match router.streams.open(token, Instant::now()) {
         Ok(stream) => stream,
-        Err(Refusal::InUse) => {
-            return failed(
+        Err(StreamRefusal::InUse) => {
+            return error_response(
                 StatusCode::CONFLICT,
                 ErrorCode::BadRequest,
                 "the stream is open already",
@@ -136,17 +140,14 @@ pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answe
         }
         Err(_) => return not_found(),
     };
-    let opened = Opened::new(router, token, stream);
-    #[cfg(target_os = "linux")]
-    if version < Version::HTTP_2 && router.reactors.are_there() {
-        let leaving = |framing| Leaving::SingleConnection(framing, Box::new(opened));
-        return super::sse::leaving_as(router, AnswerType::EventStream, version, leaving);
+    let stream = OpenStream::new(router, token, stream);
+    if version < Version::HTTP_2 {
+        let connection = |framing| LiveConnection::SingleConnection(framing, Box::new(stream));
+        return super::sse::hand_over_as(router, AnswerType::EventStream, version, connection);
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = version;
     let (pieces, body) = mpsc::channel(AHEAD);
     let open = router.metrics.stream(Transport::sse);
-    tokio::task::spawn_local(opened::write(opened, pieces, open));
+    tokio::task::spawn_local(open_stream::write_stream(stream, pieces, open));
     head(AnswerType::EventStream, AnswerBody::Stream(body))
 }
 
@@ -181,11 +182,11 @@ pub(crate) async fn start(
         Some(id) if id.len() <= ID_BYTES_MAX => id,
         Some(_) => {
             let message = "`extensions.operationId` is too long";
-            return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
+            return error_response(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
         }
         None => {
             let message = "`extensions.operationId` must be a string that is not empty";
-            return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
+            return error_response(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
         }
     };
     let headers = OfMessage(&head.headers);
@@ -205,28 +206,27 @@ pub(crate) async fn start(
     }
     match stream.start(router, &id, ready) {
         Ok(()) => answer::empty(StatusCode::ACCEPTED),
-        Err(Refusal::NotFound) => not_found(),
-        Err(Refusal::InUse) => {
+        Err(StreamRefusal::NotFound) => not_found(),
+        Err(StreamRefusal::InUse) => {
             let message = "an operation with this id is in progress on the stream";
-            failed(StatusCode::CONFLICT, ErrorCode::BadRequest, message)
+            error_response(StatusCode::CONFLICT, ErrorCode::BadRequest, message)
         }
-        Err(Refusal::TooBusy) => {
-            let message =
-                "too many operations of the stream have begun and not ended; try again later";
+        Err(StreamRefusal::TooBusy) => {
+            let message = "too many operations of the stream are in progress; try again later";
             router.metrics.refused(ErrorCode::Overloaded);
             let status = StatusCode::TOO_MANY_REQUESTS;
-            let mut answer = failed(status, ErrorCode::Overloaded, message);
+            let mut answer = error_response(status, ErrorCode::Overloaded, message);
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             answer
         }
-        Err(Refusal::TooMany) => {
+        Err(StreamRefusal::TooMany) => {
             let message = format!(
-                "the stream has {} operations in progress, the most it may have \
+                "the stream has {} operations in progress, the maximum \
                  (`websocket.max_subscriptions_per_connection`): stop one first",
                 router.config.websocket.max_subscriptions_per_connection
             );
             router.metrics.refused(ErrorCode::Overloaded);
-            failed(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Overloaded, &message)
+            error_response(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Overloaded, &message)
         }
     }
 }
@@ -243,17 +243,17 @@ pub(crate) fn stop(router: &Router, token: &str, uri: &Uri) -> Answer {
         }
         _ => {
             let message = "the URL needs the parameter `operationId`";
-            failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message)
+            error_response(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message)
         }
     }
 }
 
 fn not_found() -> Answer {
     let message = "no stream has this token: reserve one by PUT";
-    failed(StatusCode::NOT_FOUND, ErrorCode::BadRequest, message)
+    error_response(StatusCode::NOT_FOUND, ErrorCode::BadRequest, message)
 }
 
-fn failed(status: StatusCode, code: ErrorCode, message: &str) -> Answer {
+fn error_response(status: StatusCode, code: ErrorCode, message: &str) -> Answer {
     answer::refused(status, &[GraphqlError::new(code, message.to_owned())], AnswerType::Json)
 }
 
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_in_a_header_or_looks_like_one_of_ours() {
+    fn a_token_is_in_a_header_or_has_the_prefix_of_the_router() {
         let mut headers = HeaderMap::new();
         let token = |uri, headers: &HeaderMap| token_of(&Uri::from_static(uri), headers);
         assert_eq!(token("/graphql?token=stream-7", &headers).as_deref(), Some("stream-7"));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_with_a_token_opens_a_stream_unless_it_asks_for_an_operation_and_no_events() {
+    fn a_get_with_a_token_opens_a_stream_unless_it_has_an_operation_and_accepts_no_events() {
         for (uri, accept, expected) in [
             ("/graphql", "application/json", true),
             ("/graphql?token=stream-7", "*/*", true),

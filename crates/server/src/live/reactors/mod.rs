@@ -1,41 +1,41 @@
-//! Lasting connections on reactor threads, WebSockets and event streams: what clients say becomes operations on the
-//! cores, what the hub delivers goes to all members of a group in one go.
+//! Reactor threads that serve WebSockets and event streams: messages of clients become operations on the workers, and a
+//! delivery of the hub goes to all members of a group at once.
 
-mod application;
 mod client;
+mod client_machine;
 mod deflation;
-mod machine;
-mod members;
+mod group_members;
 mod message;
+mod null_clients;
 mod outlet;
-mod simulation;
+mod subscription_server;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use reactor::{Mailbox, Reactor, Settings, Stream};
+use reactor::{Mailbox, Reactor, ReactorSettings, Stream};
 use socket2::SockRef;
 use wire::http1::{Framing, ResponseBody};
 use wire::result_stream::{Kind, ResultStream};
 
-use super::caller::Caller;
-use super::leaving::{Leaving, Streamed, WebSocket};
-use super::spread;
+use super::client_context::ClientContext;
+use super::jitter;
+use super::takeover::{AcceptedStream, AcceptedWebSocket, LiveConnection};
 use crate::http::takeover::Left;
 use crate::router::Router;
-use application::Live;
-use machine::ClientMachine;
-use message::{Adoption, Begin, Message};
+use client_machine::ClientMachine;
+use message::{Adoption, FirstOperation, Message};
 use outlet::ReactorOutlet;
+use subscription_server::SubscriptionServer;
 
-/// The reactor threads. Dropping it ends them, and every connection that they have.
+/// The reactor threads. Dropping it ends them with all their connections.
 pub(crate) struct Reactors {
-    reactors: Vec<Reactor<Live>>,
+    reactors: Vec<Reactor<SubscriptionServer>>,
 }
 
-/// The way to the reactors.
+/// The handles through which the router reaches the reactors.
 pub(crate) struct ReactorHandles {
     mailboxes: Vec<Arc<Mailbox<Message>>>,
     next: AtomicUsize,
@@ -48,18 +48,18 @@ impl std::fmt::Debug for Reactors {
 }
 
 impl Reactors {
-    /// Starts `count` threads. `stall_time_max`: how long a client may take nothing at all of what waits for it.
+    /// Starts `count` threads. `stall_time_max` is the time that a client may take nothing at all of its unsent bytes.
     ///
     /// # Errors
-    /// Where the system gives no thread or no epoll instance.
+    /// The system provides no thread or no poller.
     pub(crate) fn start(
         count: usize,
         stall_time_max: Duration,
     ) -> io::Result<(Self, ReactorHandles)> {
-        let settings = Settings { stall_time_max };
+        let settings = ReactorSettings { stall_time_max };
         let start = |index| {
             let make = |mailbox: &Arc<Mailbox<Message>>| {
-                Live::new(Arc::new(ReactorOutlet::new(Arc::clone(mailbox))))
+                SubscriptionServer::new(Arc::new(ReactorOutlet::new(Arc::clone(mailbox))))
             };
             Reactor::start(format!("reactor-{index}"), settings, make)
         };
@@ -68,14 +68,14 @@ impl Reactors {
         Ok((Self { reactors }, ReactorHandles { mailboxes, next: AtomicUsize::new(0) }))
     }
 
-    /// Tells them whom they serve. Before that they take no connection.
+    /// Passes the router to the reactors. They adopt connections only after this.
     pub(crate) fn begin(&self, router: &Arc<Router>) {
         for reactor in &self.reactors {
-            reactor.mailbox().send(Message::Begin(Arc::clone(router)));
+            reactor.mailbox().send(Message::Serve(Arc::clone(router)));
         }
     }
 
-    /// Asks the clients of a portion to leave, see [`crate::farewell`], and whoever comes later.
+    /// Closes the connections of a portion, see [`crate::farewell`], and each connection that is adopted later.
     pub(crate) fn shut_down(&self, portion: u32) {
         for reactor in &self.reactors {
             reactor.mailbox().send(Message::ShutDown { portion });
@@ -84,57 +84,58 @@ impl Reactors {
 }
 
 fn result_stream(router: &Router, framing: Framing, kind: Kind, now: Instant) -> ClientMachine {
-    // Those that got an event at one moment are not due at one.
+    // With jitter, so that streams that got an event at the same time do not have their heartbeats at the same time.
     let heartbeat = router.config.subscriptions.heartbeat;
-    let heartbeat = Some(heartbeat - spread::part_of(heartbeat));
+    let heartbeat = Some(heartbeat - jitter::next_fraction(heartbeat));
     let results = ResultStream::new(kind, heartbeat, now);
     ClientMachine::ResultStream(ResponseBody::new(framing, results))
 }
 
 impl ReactorHandles {
-    /// Is there any? If not, lasting connections are tasks.
-    pub(crate) fn are_there(&self) -> bool {
-        !self.mailboxes.is_empty()
-    }
-
-    /// Hands over a connection that has left HTTP.
-    pub(crate) fn adopt(&self, router: &Router, leaving: Leaving, left: Left) {
+    /// Hands a connection that has left HTTP to the next reactor.
+    pub(crate) fn adopt(&self, router: &Router, leaving: LiveConnection, left: Left) {
         let Left { stream, early, permit } = left;
         let (socket, session, unread) = match stream.into_parts() {
             Ok(parts) => parts,
             Err(error) => {
-                tracing::error!(%error, "a socket cannot leave its runtime; please report this");
+                tracing::error!(%error, "a socket cannot be taken from its runtime, and its connection is closed; please report this");
                 return;
             }
         };
-        // Best effort: with it the bounds that are configured for slow clients act soon, and not after megabytes.
+        // Best effort. With a small buffer the configured limits for slow clients take effect soon, and not after
+        // megabytes.
         let kernel_queue = router.config.subscriptions.kernel_queue_bytes;
         let _ = SockRef::from(&socket).set_send_buffer_size(kernel_queue);
         let now = Instant::now();
-        let (machine, caller, begin) = match leaving {
-            Leaving::WebSocket(WebSocket { spoken, caller }) => {
-                let machine = ClientMachine::WebSocket(spoken.machine(router, now));
-                let headers = client::needed_headers(&router.config, &caller.headers);
-                (machine, Caller { headers, identity: caller.identity }, Begin::Later)
+        let (machine, context, first) = match leaving {
+            LiveConnection::WebSocket(AcceptedWebSocket { negotiated, context }) => {
+                let machine = ClientMachine::WebSocket(negotiated.make_machine(router, now));
+                let headers = client::needed_headers(&router.config, &context.headers);
+                (
+                    machine,
+                    ClientContext { headers, identity: context.identity },
+                    FirstOperation::FromClient,
+                )
             }
-            Leaving::ResultStream(Streamed { framing, kind, ready }) => {
+            LiveConnection::ResultStream(AcceptedStream { framing, kind, ready }) => {
                 let machine = result_stream(router, framing, kind, now);
-                let caller = Caller { identity: ready.identity.clone(), ..Caller::default() };
-                (machine, caller, Begin::Operation(Box::new(ready)))
+                let context =
+                    ClientContext { identity: ready.identity.clone(), ..ClientContext::default() };
+                (machine, context, FirstOperation::Prepared(Box::new(ready)))
             }
-            Leaving::SingleConnection(framing, opened) => {
+            LiveConnection::SingleConnection(framing, opened) => {
                 let machine = result_stream(router, framing, Kind::EventStream, now);
-                (machine, Caller::default(), Begin::Stream(opened))
+                (machine, ClientContext::default(), FirstOperation::SharedStream(opened))
             }
         };
         let adoption = Adoption {
             stream: Stream::new(socket, session),
             early: [&*early, &*unread].concat(),
-            caller,
+            context,
             permit,
             open: router.metrics.stream(machine.transport()),
             machine,
-            begin,
+            first,
             later: None,
         };
         let turn = self.next.fetch_add(1, Ordering::Relaxed);

@@ -1,14 +1,14 @@
-//! `?once`: the first event of a subscription as a plain answer, for scripts and health checks.
+//! The URL parameter `once`: the first event of a subscription as a plain response, for scripts and health checks.
 
 use std::sync::Arc;
 
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::{StatusCode, Uri};
 
+use super::connection_operations::ConnectionOperations;
 use super::end_reasons::{shutting_down_error, too_slow};
 use super::kept_operations::KeptTotal;
-use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::Running;
+use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
 use crate::http::answer::{self, Answer};
 use crate::http::media::AnswerType;
 use crate::metrics::Transport;
@@ -16,18 +16,18 @@ use crate::operation::Ready;
 use crate::refusal;
 use crate::router::Router;
 
-/// The one operation.
+/// The number of the only operation.
 const OPERATION: u32 = 0;
 
-/// Does the URL ask for the first event alone? `once` and `once=true` do, `once=false` does not.
+/// True if the URL asks for the first event alone: `once` and `once=true` do, `once=false` does not.
 pub(crate) fn is_wanted(uri: &Uri) -> bool {
     let query = uri.query().unwrap_or_default().as_bytes();
     let mut parameters = url::form_urlencoded::parse(query);
     parameters.any(|(name, value)| name == "once" && value != "false")
 }
 
-/// Waits for the first event, but no longer than an operation may take (`limits.time`), and not when the router goes
-/// down.
+/// Responds with the first event of a prepared subscription, or with an error after the time limit of an operation
+/// (`limits.time`) or when the router shuts down.
 pub(crate) async fn answer(
     router: &Arc<Router>,
     ready: Ready,
@@ -37,31 +37,32 @@ pub(crate) async fn answer(
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::once);
     let client = (client, Arc::clone(kept));
-    let running = StopOnDrop(Running::new(router, &outlet, 0, Transport::once, client));
-    running.0.start_ready(OPERATION, ready);
+    let operations =
+        StopOnDrop(ConnectionOperations::new(router, &outlet, Transport::once, client));
+    operations.0.start_prepared(OPERATION, ready);
     let time = router.config.limits.time;
     let first = async {
         tokio::select! {
-            first = first(&outlet) => first,
-            () = router.time_to_leave() => First::Never,
+            first = first_delivery(&outlet) => first,
+            () = router.time_to_leave() => FirstDelivery::ShutDown,
         }
     };
     match tokio::time::timeout(time, first).await {
-        Ok(First::Event(delivery)) => match delivery {
+        Ok(FirstDelivery::Event(delivery)) => match delivery {
             Delivery::Next { payload, missed, .. } => {
                 answer::payload(payload.with_missed(missed), media)
             }
             Delivery::Failed { errors, .. } => answer::request_errors(&errors, media, false),
-            // The source has nothing to tell.
+            // The source ended without an event.
             Delivery::Complete { .. } | Delivery::Position { .. } => {
                 answer::with_type(StatusCode::OK, media.content_type(), r#"{"data":null}"#.into())
             }
         },
-        Ok(First::Never) => {
+        Ok(FirstDelivery::ShutDown) => {
             let error = shutting_down_error();
             answer::refused(refusal::status(error.code), &[error], media)
         }
-        Ok(First::Overflown) => answer::request_errors(&[too_slow()], media, false),
+        Ok(FirstDelivery::Overflown) => answer::request_errors(&[too_slow()], media, false),
         Err(_) => {
             let message = format!("no event came within {time:?} (`limits.time`)");
             let error = GraphqlError::new(ErrorCode::Timeout, message);
@@ -70,27 +71,28 @@ pub(crate) async fn answer(
     }
 }
 
-enum First {
+enum FirstDelivery {
     Event(Delivery),
     Overflown,
-    /// Nobody waits for it any more.
-    Never,
+    /// The router shuts down.
+    ShutDown,
 }
 
-async fn first(outlet: &ConnectionOutlet) -> First {
+async fn first_delivery(outlet: &ConnectionOutlet) -> FirstDelivery {
     loop {
-        match outlet.take() {
-            // Where it is means nothing to somebody who waits for an event.
-            Taken::Delivery(Delivery::Position { .. }) => {}
-            Taken::Delivery(delivery) => return First::Event(delivery),
-            Taken::Overflown => return First::Overflown,
-            Taken::Nothing => outlet.filled.notified().await,
+        match outlet.next_delivery() {
+            // A position is no event.
+            NextDelivery::Delivery(Delivery::Position { .. }) => {}
+            NextDelivery::Delivery(delivery) => return FirstDelivery::Event(delivery),
+            NextDelivery::Overflown => return FirstDelivery::Overflown,
+            NextDelivery::Nothing => outlet.output_ready.notified().await,
         }
     }
 }
 
-/// A client that goes away while it waits drops the future, and the subscription with it.
-struct StopOnDrop(Running);
+/// Operations that stop when dropped: a client that disconnects while it waits drops the future and with it the
+/// subscription.
+struct StopOnDrop(ConnectionOperations);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {

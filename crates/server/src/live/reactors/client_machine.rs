@@ -1,5 +1,5 @@
-//! The protocols of a reactor's connections. To add a transport, write a machine in `wire`, and add a variant here with
-//! its arm in each match. Operations and slow clients are handled alike for all transports.
+//! The protocol machines of a reactor's connections. To add a transport, write a machine in `wire`, and add a variant
+//! here with its arm in each match. Operations and slow clients are handled alike for all transports.
 
 use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
@@ -21,33 +21,33 @@ use crate::authentication::expired_error;
 use crate::live::end_reasons::{SLOW_SUBSCRIBER, TOKEN_EXPIRED, shutting_down_error, too_slow};
 use crate::metrics::Transport;
 
-/// The machine of one connection.
+/// The protocol machine of one connection.
 // Not boxed: an idle connection has no heap object of its own.
 pub(crate) enum ClientMachine {
     /// A WebSocket of either subprotocol.
     WebSocket(Connection<Subprotocol>),
-    /// The results of one operation as the body of an HTTP/1.1 response, events or parts; the operation has the number
-    /// [`ONLY_OPERATION`]. Or those of many that requests of their own start, as events.
+    /// The body of an HTTP/1.1 response with the results of one operation, as events or parts; the operation has the
+    /// number [`ONLY_OPERATION`]. Also the body with the events of many operations that other requests start.
     ResultStream(ResponseBody<ResultStream>),
 }
 
-/// The number of the operation of a connection that has one.
+/// The number of the operation of a connection that has only one.
 pub(super) const ONLY_OPERATION: u32 = 0;
 
-/// One result, in the forms that its recipients share. Each is made when the first one needs it.
-pub(super) struct Shared<'a> {
+/// One result, in the forms that its recipients share. Each form is made when the first recipient needs it.
+pub(super) struct SharedResult<'a> {
     payload: &'a Payload,
     deflation: &'a RefCell<Deflation>,
-    /// Others get it later.
+    /// True if other recipients may get it later.
     is_event: bool,
-    /// `None` in it: it is sent as it is.
+    /// The compressed form; `None` inside if the result is sent uncompressed.
     deflated: OnceCell<Option<Bytes>>,
-    /// As results of streams, by [`place_of`].
+    /// The forms for streams, by [`kind_index`].
     streamed: [OnceCell<Chunks>; KINDS],
 }
 
-impl<'a> Shared<'a> {
-    /// `is_event`: it may be sent to others later.
+impl<'a> SharedResult<'a> {
+    /// Makes a result without any form. `is_event` is true if other recipients may get it later.
     pub(super) fn new(
         payload: &'a Payload,
         deflation: &'a RefCell<Deflation>,
@@ -62,7 +62,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Compressed for all who take it so; `None` where that is not worth it.
+    /// Returns the compressed form; `None` if compression is not worthwhile.
     fn deflated(&self) -> Option<&Bytes> {
         let payload = &self.payload.bytes;
         let deflate =
@@ -71,15 +71,15 @@ impl<'a> Shared<'a> {
     }
 
     fn streamed(&self, kind: Kind) -> &Chunks {
-        self.streamed[place_of(kind)]
+        self.streamed[kind_index(kind)]
             .get_or_init(|| kind.next(self.payload.bytes.clone(), self.payload.cursor()))
     }
 }
 
-/// Kinds of streams.
+/// The number of kinds of streams.
 const KINDS: usize = 3;
 
-fn place_of(kind: Kind) -> usize {
+fn kind_index(kind: Kind) -> usize {
     match kind {
         Kind::EventStream => 0,
         Kind::Multipart(Form::Subscription) => 1,
@@ -87,10 +87,10 @@ fn place_of(kind: Kind) -> usize {
     }
 }
 
-/// Where the members of a group are, in the forms that they share.
+/// The position of a group's members, in the forms that they share.
 pub(super) struct SharedPosition {
     cursor: Bytes,
-    /// In streams, by [`place_of`]. `None` in it: such a stream has no place for it.
+    /// The forms for streams, by [`kind_index`]; `None` inside for kinds that have no message for a position.
     streamed: [OnceCell<Option<Chunks>>; KINDS],
 }
 
@@ -101,12 +101,12 @@ impl SharedPosition {
 
     fn streamed(&self, kind: Kind) -> Option<&Chunks> {
         let made = || kind.position(self.cursor.clone());
-        self.streamed[place_of(kind)].get_or_init(made).as_ref()
+        self.streamed[kind_index(kind)].get_or_init(made).as_ref()
     }
 }
 
 impl ClientMachine {
-    /// As the events of many operations.
+    /// Returns the machine of a stream shared by many requests, if it is one.
     pub(super) fn as_single_connection(&mut self) -> Option<&mut Sse> {
         match self {
             Self::ResultStream(ResponseBody { body: ResultStream::EventStream(sse), .. }) => {
@@ -116,7 +116,7 @@ impl ClientMachine {
         }
     }
 
-    /// For metrics.
+    /// Returns the transport for metrics.
     pub(super) fn transport(&self) -> Transport {
         match self {
             Self::WebSocket(_) => Transport::websocket,
@@ -132,13 +132,13 @@ impl ClientMachine {
         }
     }
 
-    /// A result as a whole message: its head is appended to `head`, its body and tail are given. `None`: the client has
-    /// completed the operation meanwhile.
+    /// Makes a message of a result: appends its head to `head` and returns its body and tail. Returns `None` if the
+    /// client has completed the operation.
     // hot path: once per recipient and event.
     pub(super) fn next<'a>(
         &self,
         operation: u32,
-        shared: &'a Shared<'_>,
+        shared: &'a SharedResult<'_>,
         head: &mut Vec<u8>,
     ) -> Option<(&'a Bytes, &'static [u8])> {
         match self {
@@ -158,14 +158,14 @@ impl ClientMachine {
                 let (result, framing) = (shared.streamed(body.body.kind()), body.framing());
                 framing.append_head(result.len(), head);
                 head.extend_from_slice(&result.head);
-                // Known for every kind.
+                // Every kind has a tail.
                 Some((&result.body, framing.tail(result.tail)?))
             }
         }
     }
 
-    /// Where an operation is, as [`ClientMachine::next`] gives a result. `None` also where the transport has no message
-    /// for it.
+    /// Makes a message of a position, as [`ClientMachine::next`] does of a result. Returns `None` also if the transport
+    /// has no message for it.
     pub(super) fn position<'a>(
         &self,
         operation: u32,
@@ -184,17 +184,17 @@ impl ClientMachine {
                 let framing = body.framing();
                 framing.append_head(position.len(), head);
                 head.extend_from_slice(&position.head);
-                // Known for every kind.
+                // Every kind has a tail.
                 Some((&position.body, framing.tail(position.tail)?))
             }
         }
     }
 
-    /// The operation has given all its results.
+    /// Ends an operation after all its results.
     pub(super) fn complete(&mut self, operation: u32) {
         match self {
             Self::WebSocket(connection) => {
-                // A client that completed it meanwhile has no id for it any more.
+                // An operation that the client has completed has no id any more.
                 if let Some(id) = connection.protocol.id_of(operation).map(Box::<str>::from) {
                     connection.protocol.complete(&id);
                 }
@@ -203,7 +203,7 @@ impl ClientMachine {
         }
     }
 
-    /// The operation could not run, or not go on.
+    /// Ends an operation that could not run, or not continue, with its errors.
     pub(super) fn fail(&mut self, operation: u32, errors: &[GraphqlError]) {
         match self {
             Self::WebSocket(connection) => {
@@ -217,8 +217,8 @@ impl ClientMachine {
         }
     }
 
-    /// Ends the connection of a client that has read too slowly.
-    pub(super) fn give_up(&mut self) {
+    /// Ends the connection of a client that reads too slowly.
+    pub(super) fn close_slow_client(&mut self) {
         match self {
             Self::WebSocket(connection) => {
                 connection.protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
@@ -242,19 +242,19 @@ impl ClientMachine {
         }
     }
 
-    /// Ends the connection because the router is shut down.
+    /// Ends the connection because the router shuts down.
     pub(super) fn shut_down(&mut self) {
         match self {
             Self::WebSocket(connection) => {
                 connection.protocol.close(CloseCode(1001), "The router is shutting down");
             }
-            // Without the error `complete` would say that the source has nothing more to tell.
+            // Without the error, `complete` would mean that the source has ended.
             Self::ResultStream(_) => self.fail(ONLY_OPERATION, &[shutting_down_error()]),
         }
     }
 }
 
-/// The same call on the machine of each variant.
+/// Makes the same call on the machine of each variant.
 macro_rules! each {
     ($this:expr, $machine:ident => $call:expr) => {
         match $this {

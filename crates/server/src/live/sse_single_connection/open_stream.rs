@@ -1,4 +1,4 @@
-//! An open stream, which a reactor writes by HTTP/1.1, and a task by HTTP/2.
+//! Open streams: a reactor writes them over HTTP/1.1, a task over HTTP/2.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,93 +8,91 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use wire::sse::{Config, Sse};
 
-use super::stream::Stream;
+use super::stream::SharedStream;
 use crate::live::dropped_events::count_dropped;
 use crate::live::end_reasons::{shutting_down_error, too_slow};
-use crate::live::outlet::Taken;
+use crate::live::outlet::NextDelivery;
 use crate::live::timer::sleep_until;
 use crate::metrics::Open;
 use crate::router::Router;
 
-/// An open stream. Dropping it forgets the stream and ends its operations.
-pub(crate) struct Opened {
+/// An open stream. Dropping it removes the stream and ends its operations.
+pub(crate) struct OpenStream {
     router: Arc<Router>,
     token: Box<str>,
-    stream: Arc<Stream>,
+    stream: Arc<SharedStream>,
 }
 
-/// The outcome of [`Opened::pour`].
-#[cfg(target_os = "linux")]
+/// The outcome of [`OpenStream::flush_one`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// Something was written: go on if the socket still has room.
-    Said,
+pub(crate) enum FlushStep {
+    /// Something was written: the caller continues if the socket still has room.
+    Written,
     /// There was nothing to write.
-    Quiet,
+    Idle,
 }
 
-impl Opened {
-    /// Joins an open stream to its token.
-    pub(super) fn new(router: &Arc<Router>, token: &str, stream: Arc<Stream>) -> Self {
+impl OpenStream {
+    /// Makes an open stream from its token and its shared state.
+    pub(super) fn new(router: &Arc<Router>, token: &str, stream: Arc<SharedStream>) -> Self {
         Self { router: Arc::clone(router), token: token.into(), stream }
     }
 }
 
-#[cfg(target_os = "linux")]
-impl Opened {
-    /// Calls `tell` from now on when there is something to write. The caller must look for earlier deliveries at once.
-    pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        self.stream.outlet.filled.tell(tell);
+impl OpenStream {
+    /// Sets a callback that is called when there is output. The caller must look for earlier output at once.
+    pub(crate) fn set_callback(&self, callback: Box<dyn Fn() + Send + Sync>) {
+        self.stream.outlet.output_ready.set_callback(callback);
     }
 
-    /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. Needs no room for the error of a client
-    /// that reads too slowly.
-    pub(crate) fn pour(&self, sse: &mut Sse, has_room: bool) -> Step {
+    /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. The error of a client that reads too
+    /// slowly needs no room.
+    pub(crate) fn flush_one(&self, sse: &mut Sse, has_room: bool) -> FlushStep {
         let Self { router, stream, .. } = self;
         let outlet = &stream.outlet;
-        outlet.filled.heard();
+        outlet.output_ready.acknowledge();
         if sse.is_finished() {
-            return Step::Quiet;
+            return FlushStep::Idle;
         }
         let step = if outlet.is_overflown() {
-            stream.give_up(sse, &too_slow());
-            Step::Said
+            stream.end_with(sse, &too_slow());
+            FlushStep::Written
         } else {
-            match has_room.then(|| outlet.take()) {
-                Some(Taken::Delivery(delivery)) => {
-                    stream.deliver(sse, delivery);
-                    Step::Said
+            match has_room.then(|| outlet.next_delivery()) {
+                Some(NextDelivery::Delivery(delivery)) => {
+                    stream.write_delivery(sse, delivery);
+                    FlushStep::Written
                 }
-                _ => Step::Quiet,
+                _ => FlushStep::Idle,
             }
         };
         count_dropped(router, outlet.take_dropped());
         step
     }
 
-    /// Ends the stream because the router is shut down.
+    /// Ends the stream because the router shuts down.
     pub(crate) fn shut_down(&self, sse: &mut Sse) {
-        self.stream.give_up(sse, &shutting_down_error());
+        self.stream.end_with(sse, &shutting_down_error());
     }
 }
 
-impl std::fmt::Debug for Opened {
+impl std::fmt::Debug for OpenStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the token, which gives access to the stream.
-        f.debug_struct("Opened").field("stream", &self.stream).finish_non_exhaustive()
+        // Omits the token, which gives access to the stream.
+        f.debug_struct("OpenStream").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.router.streams.remove(&self.token);
         self.stream.end();
     }
 }
 
-/// Writes the stream as the body of a response by HTTP/2, until either ends.
-pub(super) async fn write(opened: Opened, pieces: mpsc::Sender<Bytes>, _open: Open) {
-    let Opened { router, stream, .. } = &opened;
+/// Writes the stream as the body of a response over HTTP/2, until either ends.
+pub(super) async fn write_stream(opened: OpenStream, pieces: mpsc::Sender<Bytes>, _open: Open) {
+    let OpenStream { router, stream, .. } = &opened;
     let heartbeat = Some(router.config.subscriptions.heartbeat);
     let mut sse = Sse::new(&Config { heartbeat }, Instant::now());
     let mut time_to_leave = pin!(router.time_to_leave());
@@ -103,16 +101,16 @@ pub(super) async fn write(opened: Opened, pieces: mpsc::Sender<Bytes>, _open: Op
     loop {
         piece = piece.or_else(|| sse.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
         if stream.outlet.is_overflown() && !sse.is_finished() {
-            // If the client reads nothing any more, `http::patient` ends the wait.
-            stream.give_up(&mut sse, &too_slow());
+            // If the client does not read the error either, `http::patient` ends the wait.
+            stream.end_with(&mut sse, &too_slow());
             continue;
         }
         if piece.is_none() {
             if sse.is_finished() {
                 break;
             }
-            if let Taken::Delivery(delivery) = stream.outlet.take() {
-                stream.deliver(&mut sse, delivery);
+            if let NextDelivery::Delivery(delivery) = stream.outlet.next_delivery() {
+                stream.write_delivery(&mut sse, delivery);
                 continue;
             }
         }
@@ -124,13 +122,13 @@ pub(super) async fn write(opened: Opened, pieces: mpsc::Sender<Bytes>, _open: Op
                 (Ok(room), Some(piece)) => room.send(piece),
                 _ => break,
             },
-            () = stream.outlet.filled.notified() => {}
+            () = stream.outlet.output_ready.notified() => {}
             () = pieces.closed() => break,
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
                 sse.handle_timeout(Instant::now());
             }
             () = &mut time_to_leave, if !sse.is_finished() => {
-                stream.give_up(&mut sse, &shutting_down_error());
+                stream.end_with(&mut sse, &shutting_down_error());
             }
         }
     }
