@@ -1,6 +1,7 @@
-//! The cores: one single-threaded runtime for each CPU that serves requests. A connection lives and
-//! dies on the core that it was placed on; jobs from elsewhere (resolving an event, say) are placed
-//! on the least loaded one. Only `Send` data crosses.
+//! The worker threads: one single-threaded runtime for each CPU that serves requests.
+//!
+//! A connection stays on the worker that it was placed on for its whole life. Jobs from other threads (such as
+//! resolving an event) are placed on the least loaded worker. Only `Send` data crosses threads.
 
 use std::cell::RefCell;
 use std::num::NonZero;
@@ -14,21 +15,21 @@ use tokio::task::LocalSet;
 
 use crate::background_priority;
 
-/// Work for a core: called there, the future it makes stays there.
+/// Work for a worker. It is called there, and the future that it returns stays there.
 pub(crate) type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 
-/// Jobs that begin in one turn. Then those that have begun run for a turn.
+/// The number of jobs that begin in one turn. Then those that have begun run for a turn.
 const JOBS_PER_TURN: usize = 16;
 
-/// All cores of this process.
+/// All workers of this process.
 pub(crate) struct Cores {
     cores: Vec<Core>,
-    /// Where the search for the least loaded core begins: equals take turns.
+    /// The index at which the search for the least loaded worker begins, so that equally loaded ones take turns.
     next: AtomicUsize,
 }
 
 thread_local! {
-    /// The load of the core that this thread is; none on other threads.
+    /// The load of the worker that runs on this thread; `None` on other threads.
     static LOAD: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
 }
 
@@ -36,9 +37,9 @@ struct Core {
     jobs: mpsc::UnboundedSender<Job>,
     /// Jobs that begin before the others: events, which the hub bounds, and which clients already wait for.
     events: mpsc::UnboundedSender<Job>,
-    /// Jobs placed here that have not ended: connections, also those that [`Occupied`] keeps counted, and
-    /// events. What feeds the unbounded queues is bounded itself: connections by `max_connections` and the
-    /// descriptors of the process, operations on them by `live::client_work`, events by the hub.
+    /// The number of unfinished jobs on this worker: connections, also those that [`Occupied`] keeps counted, and
+    /// events. The inputs of the unbounded queues are bounded: connections by `max_connections` and the descriptors of
+    /// the process, operations on them by `live::client_work`, events by the hub.
     load: Arc<AtomicUsize>,
 }
 
@@ -49,8 +50,9 @@ pub(crate) struct CoreThreads {
     stop: watch::Sender<bool>,
 }
 
-/// How many CPUs this process may use, affinity and cgroup quota respected: on Linux the standard library looks at
-/// both (`sched_getaffinity`, `cpu.max` of every group above us), and rounds a part of a CPU down, but not to none.
+/// Returns the number of CPUs that this process may use, affinity and cgroup quota respected. On Linux the standard
+/// library reads both (`sched_getaffinity`, `cpu.max` of every enclosing group), and rounds a part of a CPU down, but
+/// not to zero.
 pub(crate) fn available() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
@@ -59,7 +61,7 @@ impl Cores {
     /// Starts `count` threads.
     ///
     /// # Errors
-    /// Where the system gives no thread or no epoll instance.
+    /// The system provides no thread or no epoll instance.
     pub(crate) fn start(count: usize) -> std::io::Result<(Arc<Self>, CoreThreads)> {
         let (stop, stopped) = watch::channel(false);
         let mut cores = Vec::with_capacity(count);
@@ -111,12 +113,12 @@ impl Cores {
         Ok((Arc::new(Self { cores, next }), CoreThreads { threads, stop }))
     }
 
-    /// Runs `job` on the core that has least to do.
+    /// Runs `job` on the least loaded worker.
     pub(crate) fn run(&self, job: Job) {
         self.place(job, |core| &core.jobs);
     }
 
-    /// Runs `job` on the core that has least to do, before the jobs of [`Cores::run`] that wait there.
+    /// Runs `job` on the least loaded worker, before the jobs of [`Cores::run`] that wait there.
     pub(crate) fn run_first(&self, job: Job) {
         self.place(job, |core| &core.events);
     }
@@ -128,17 +130,17 @@ impl Cores {
         let least = first.iter().chain(later).min_by_key(|core| core.load.load(Ordering::Relaxed));
         if let Some(core) = least {
             core.load.fetch_add(1, Ordering::Relaxed);
-            // Fails only while the process ends; nobody waits for the job then.
+            // Fails only while the process ends; no caller waits for the job then.
             let _ = queue(core).send(job);
         }
     }
 
-    /// What each has to do: connections and events.
+    /// Returns the load of each worker: its connections and events.
     pub(crate) fn loads(&self) -> Vec<usize> {
         self.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).collect()
     }
 
-    /// How many there are.
+    /// The number of workers.
     pub(crate) fn len(&self) -> usize {
         self.cores.len()
     }
@@ -151,7 +153,7 @@ impl hub::Cores for Cores {
 }
 
 impl CoreThreads {
-    /// Ends all cores and whatever still runs there.
+    /// Stops all workers and everything that runs there.
     pub(crate) fn stop(self) {
         let _ = self.stop.send(true);
         for thread in self.threads {
@@ -161,12 +163,12 @@ impl CoreThreads {
     }
 }
 
-/// Keeps a core counted as occupied until it is dropped.
+/// Keeps a worker counted as loaded until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Occupied(Option<Arc<AtomicUsize>>);
 
-/// Counts the core that this thread is once more: for what a job leaves behind when it ends, such as a
-/// WebSocket after its handshake. Without effect on other threads.
+/// Counts the worker of this thread once more, for a connection that outlives its job, such as a WebSocket after its
+/// handshake. No effect on other threads.
 pub(crate) fn occupy() -> Occupied {
     let load = LOAD.with_borrow(Clone::clone);
     if let Some(load) = &load {
@@ -251,7 +253,7 @@ mod tests {
         let (cores, threads) = Cores::start(1).expect("a thread");
         let (release, held) = std::sync::mpsc::channel::<()>();
         cores.run(Box::new(move || {
-            // The core does nothing else meanwhile.
+            // The worker does nothing else meanwhile.
             let _ = held.recv();
             Box::pin(async {})
         }));
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_leaves_behind_still_occupies_its_core() {
+    fn a_connection_that_outlives_its_job_still_counts_as_load() {
         let (cores, threads) = Cores::start(2).expect("two threads");
         let load =
             || -> usize { cores.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).sum() };
@@ -290,7 +292,7 @@ mod tests {
             }));
             receiver.recv().expect("the job runs")
         };
-        // Equals take turns, so one round alone would prove nothing.
+        // Equally loaded workers take turns, so one round alone would prove nothing.
         for _ in 0..4 {
             let first = run();
             while load() > 1 {
@@ -302,7 +304,7 @@ mod tests {
             while load() > 0 {
                 std::thread::yield_now();
             }
-            // Moves the turn on by one, so that the next round begins elsewhere.
+            // Advances the turn by one, so that the next round begins at another worker.
             cores.next.fetch_add(1, Ordering::Relaxed);
         }
         threads.stop();

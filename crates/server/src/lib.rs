@@ -1,7 +1,7 @@
-//! The router as a server: HTTP pipeline, configuration, admin, reload.
+//! The router as a server: HTTP, subscriptions, configuration, admin listener, reload.
 //!
-//! Invariant: knows nothing of planning's internals. [`http::pipeline`](http) reads as the path of a
-//! request; [`start`] as the life of a process.
+//! Invariant: this crate knows nothing of planning's internals. [`http::pipeline`](http) contains the path of a
+//! request; [`start`] contains the life of the process.
 
 pub mod config;
 pub mod diagnostic;

@@ -1,5 +1,4 @@
-//! From the configuration to clients of subgraphs: their settings, and what their connections trust and
-//! show.
+//! Settings and certificates of the clients of subgraphs, from the configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +12,13 @@ use crate::config::{Config, HttpProtocol, SubgraphTls, TrafficSettings};
 use crate::diagnostic::Diagnostic;
 use crate::router::Router;
 
-/// A file of certificates may be this large. The system's own bundle has some 250 KB.
+/// The maximum size of a file of certificates. The system's own bundle has about 250 KB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
 
-/// How often files of certificates are looked at. A new one is used after two looks.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval at which files of certificates are checked. A new file is used after two checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the client of a subgraph obeys.
+/// Returns the settings of the client of a subgraph.
 pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
     let breaker = &traffic.circuit_breaker;
     UpstreamSettings {
@@ -50,26 +49,26 @@ pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
     }
 }
 
-/// The TLS clients of one generation. The next one goes on with those whose files have not changed:
-/// their connections stay.
+/// The TLS clients of one generation. The next generation keeps those whose files have not changed, with their
+/// connections.
 #[derive(Debug, Default)]
 pub(crate) struct SubgraphCertificates {
-    entries: Mutex<Vec<Entry>>,
-    /// Of the generation before. What is not asked for again goes with it.
-    previous: Vec<Entry>,
+    entries: Mutex<Vec<CertificateEntry>>,
+    /// The clients of the previous generation. Those that are not used again are dropped with it.
+    previous: Vec<CertificateEntry>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct CertificateEntry {
     files: SubgraphTls,
-    /// What was in them when the client was made.
+    /// The contents of the files when the client was created.
     material: Material,
     client: TlsClient,
-    /// What was in them at the last look.
+    /// The contents of the files at the last check.
     seen: Material,
 }
 
-/// All that makes two TLS clients different.
+/// Everything in which two TLS clients can differ.
 #[derive(Clone, PartialEq, Eq)]
 struct Material {
     ca: Option<Vec<u8>>,
@@ -79,22 +78,22 @@ struct Material {
 
 impl std::fmt::Debug for Material {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // It holds a private key.
+        // The struct contains a private key.
         out.debug_struct("Material").field("protocol", &self.protocol).finish_non_exhaustive()
     }
 }
 
 impl SubgraphCertificates {
-    /// With the clients that `previous` has, for those that still need them.
+    /// Starts with the clients of `previous`, for subgraphs that still need them.
     pub(crate) fn continuing(previous: Option<&Self>) -> Self {
         let previous = previous.map(|it| it.lock().clone()).unwrap_or_default();
         Self { entries: Mutex::default(), previous }
     }
 
-    /// The TLS client of a subgraph; none for URLs without TLS.
+    /// Returns the TLS client of a subgraph; `None` for URLs without TLS.
     ///
     /// # Errors
-    /// Files that cannot be read, or do not hold what they should.
+    /// Files that cannot be read, or have invalid contents.
     pub(crate) fn client_of(
         &self,
         config: &Config,
@@ -116,7 +115,7 @@ impl SubgraphCertificates {
         let material =
             Material::read(&files, protocol).map_err(|problem| Box::new(problem.of(subgraph)))?;
         let mut entries = self.lock();
-        let is_same = |it: &&Entry| it.files == files && it.material == material;
+        let is_same = |it: &&CertificateEntry| it.files == files && it.material == material;
         if let Some(known) = entries.iter().find(is_same) {
             return Ok(Some(known.client.clone()));
         }
@@ -132,45 +131,45 @@ impl SubgraphCertificates {
             )))
         })?;
         let seen = material.clone();
-        entries.push(Entry { files, material, client: client.clone(), seen });
+        entries.push(CertificateEntry { files, material, client: client.clone(), seen });
         Ok(Some(client))
     }
 
-    /// Reads the files again; connections that are opened from now on use what has changed. Blocks.
-    fn look(&self) {
+    /// Reads the files again; later connections use changed certificates. Blocks.
+    fn reload_if_changed(&self) {
         for entry in &mut *self.lock() {
             if entry.files != SubgraphTls::default() {
-                entry.look();
+                entry.reload_if_changed();
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<CertificateEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
-    fn look(&mut self) {
-        // Unreadable for a moment while it is replaced: the old one goes on.
+impl CertificateEntry {
+    fn reload_if_changed(&mut self) {
+        // A file may be unreadable for a moment while it is replaced; the old certificates stay in use.
         let Ok(now) = Material::read(&self.files, self.material.protocol) else { return };
         let has_settled = now == self.seen;
         let is_new = self.seen != self.material;
         if !has_settled {
-            // Certificate and key are written one after the other; in between they do not fit.
+            // Certificate and key are written one after the other, and do not match in between.
             self.seen = now;
         } else if is_new {
             self.material = now;
             match self.material.client() {
                 Ok(client) => {
                     self.client.replace(&client);
-                    tracing::info!(files = ?self.files, "new certificates are used for subgraphs");
+                    tracing::info!(files = ?self.files, "new certificates for subgraphs are in use");
                 }
                 Err(error) => {
                     tracing::error!(
                         files = ?self.files,
                         %error,
-                        "new certificates for subgraphs cannot be used; the old ones go on"
+                        "new certificates for subgraphs cannot be used; the old ones stay in use"
                     );
                 }
             }
@@ -178,19 +177,19 @@ impl Entry {
     }
 }
 
-/// Follows the files of certificates, until shutdown.
-pub(crate) async fn follow(router: Arc<Router>) {
+/// Reads changed files of certificates, until shutdown.
+pub(crate) async fn watch_files(router: Arc<Router>) {
     let mut shutdown = router.shutdown.clone();
-    let mut looks = tokio::time::interval(LOOK_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = looks.tick() => {}
+            _ = ticks.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
         let loaded = router.current();
-        // A panic in there has been reported; the next look is another try.
-        let _ = tokio::task::spawn_blocking(move || loaded.certificates.look()).await;
+        // A panic there has been reported; the next check tries again.
+        let _ = tokio::task::spawn_blocking(move || loaded.certificates.reload_if_changed()).await;
     }
 }
 
@@ -302,13 +301,13 @@ mod tests {
             used == std::fs::read(Path::new(FOLDER).join(name)).unwrap()
         };
         copy("localhost.pem", "router.pem");
-        certificates.look();
+        certificates.reload_if_changed();
         assert!(uses("client.pem"), "it may not be complete yet");
         copy("localhost.key", "router.key");
-        certificates.look();
-        certificates.look();
+        certificates.reload_if_changed();
+        certificates.reload_if_changed();
         assert!(uses("localhost.pem"));
-        // The clients that have been handed out are the same, and so is the next generation's.
+        // The clients that were handed out are the same, and so are those of the next generation.
         let next = SubgraphCertificates::continuing(Some(&certificates));
         assert_eq!(check(&next, tls).unwrap(), client);
     }

@@ -1,8 +1,7 @@
-//! Checks a tree against the JSON Schema of the configuration, and says everything that is wrong.
+//! Validation of a configuration tree against the JSON Schema, with every mistake reported.
 //!
-//! The schema decides what a scalar means, so that `${PORT}` may stand for a number and `0755` may
-//! be a text. What passes is given to serde as a JSON value. Comes after `environment`; what one
-//! key says about another is left to `consistency`.
+//! The schema determines the type of a scalar, so that `${PORT}` can be a number and `0755` a text. The valid part
+//! becomes a JSON value for serde. This step follows `environment`; rules between several keys are in `consistency`.
 
 use std::ops::Range;
 
@@ -15,13 +14,13 @@ use super::secrecy;
 use super::source_tree::{Content, Entry, Node, Scalar};
 use crate::diagnostic::shown_text;
 
-/// Characters of a value that a message repeats.
+/// The number of characters of a value that a message repeats.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// Names that are less alike than this are not suggested (Jaro–Winkler, 0 to 1).
+/// The similarity below which a name is not suggested (Jaro–Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.8;
 
-/// What passed the checks, and where it stands.
+/// The valid part of a tree, with the places of its keys in the file.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) value: Value,
@@ -34,7 +33,7 @@ impl Default for Checked {
     }
 }
 
-/// Checks a whole tree. Values that are wrong are left out of the result.
+/// Checks a whole tree. Invalid values are left out of the result.
 pub(super) fn check(root: &Node, schema: &Value, findings: &mut Findings) -> Checked {
     if root.is_null() {
         return Checked::default();
@@ -54,7 +53,7 @@ pub(super) fn check_part(
     Checked { value, places: checker.places }
 }
 
-/// The name among `known` that is most like `name`, if any is like it at all.
+/// Returns the name among `known` that is most similar to `name`, if one is similar enough.
 pub(super) fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
     known
@@ -65,7 +64,7 @@ pub(super) fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// The sections of these paths, to go after "belongs".
+/// Describes the sections of these paths, as the words that follow "belongs".
 fn sections(paths: &[String]) -> String {
     let section = |path: &String| match path.rsplit_once('.') {
         Some((section, _)) => format!("in `{section}`"),
@@ -110,12 +109,12 @@ impl Checker<'_> {
         }
     }
 
-    /// Of several forms that a value may have, the one that looks like the node.
+    /// Returns the form of a value (`anyOf`) that matches the node.
     fn branch<'s>(&self, node: &Node, schema: &'s Value) -> &'s Value {
         let Some(branches) = schema.get("anyOf").and_then(Value::as_array) else {
             return schema;
         };
-        // `listen` and its like have a short and a long form.
+        // `listen` and similar keys have a short form and a long form.
         let fits = |branch: &&Value| {
             matches!(
                 (kind(branch), &node.content),
@@ -151,7 +150,7 @@ impl Checker<'_> {
             };
             known.push(entry);
             if entry.value.is_null() {
-                // Everything below a key commented out is as good as the key left out.
+                // A section in which all keys are commented out counts as absent.
                 if kind(self.branch(&entry.value, property)) == Kind::Scalar || is_one_of {
                     self.no_value(entry, property, &inner);
                 }
@@ -162,7 +161,7 @@ impl Checker<'_> {
             }
         }
         if is_one_of && known.len() != 1 {
-            // Where all that was written is unknown, that has been said.
+            // If all keys were unknown, that has been reported already.
             if known.len() > 1 || entries.is_empty() {
                 self.not_one(&known, properties, path, key);
             }
@@ -187,7 +186,7 @@ impl Checker<'_> {
         Some(Value::Object(object))
     }
 
-    /// Keys of which there is one (`x-one-of`), and keys that mean nothing without another
+    /// Checks the keys of which exactly one must be present (`x-one-of`), and the keys that require another key
     /// (`dependentRequired`).
     fn fit_each_other(
         &mut self,
@@ -253,7 +252,7 @@ impl Checker<'_> {
                 values.push(value);
             }
         }
-        // A list without its wrong elements would be another list.
+        // A list without its invalid elements would have another meaning.
         (values.len() == items.len()).then_some(Value::Array(values))
     }
 
@@ -302,7 +301,7 @@ impl Checker<'_> {
         }
         if let Err(complaint) = format.check(&scalar.text) {
             let may_quote = !scalar.has_variable && !format.is_secret();
-            // Reasons do not repeat the value: the excerpt shows it, masked where it must be.
+            // Reasons do not repeat the value: the excerpt shows it, masked if it is secret.
             let label = match scalar.has_variable && !format.is_secret() {
                 true => unfit(scalar),
                 false => complaint.reason.into_owned(),
@@ -361,7 +360,7 @@ impl Checker<'_> {
         let most = schema["maximum"].as_i64().unwrap_or(i64::MAX);
         let digits = scalar.text.strip_prefix('-').unwrap_or(&scalar.text);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        // A number too long to read is out of range as well.
+        // A number that is too long to parse is out of range as well.
         match scalar.text.parse::<i64>() {
             Ok(number) if (least..=most).contains(&number) => Some(Value::from(number)),
             number if is_number => {
@@ -391,7 +390,7 @@ impl Checker<'_> {
     }
 
     fn unknown_key(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &str) {
-        // What stands there may be a secret under a misspelt name.
+        // The value may be a secret under a misspelt name.
         let beside_secret = properties.values().any(|property| property["writeOnly"] == true);
         if beside_secret {
             self.findings.hide_value(&entry.value);
@@ -416,7 +415,7 @@ impl Checker<'_> {
             .help(help);
     }
 
-    /// Where else a key of this name exists: people forget the section around it.
+    /// Returns other paths of a key with this name, because a missing section is a common mistake.
     fn paths_of(&self, key: &str) -> Vec<String> {
         fn walk(schema: &Value, key: &str, path: &str, found: &mut Vec<String>) {
             if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
@@ -466,7 +465,7 @@ impl Checker<'_> {
         match known {
             [first, second, ..] => {
                 finding
-                    .at(second.key_range.clone(), "cannot stand beside the other")
+                    .at(second.key_range.clone(), "cannot be combined with the other")
                     .related(first.key_range.clone(), "given first")
                     .help("keep one of them; in a list, begin a new element (`- `) for the other");
             }
@@ -499,7 +498,7 @@ impl Checker<'_> {
         let (place, label) = match &node.content {
             Content::Mapping(_) => (key.clone(), "this is a mapping".to_owned()),
             Content::Sequence(_) => (key.clone(), "this is a list".to_owned()),
-            // A lone word in place of a section may be anything.
+            // A scalar in place of a section may be anything, also a secret.
             Content::Scalar(_)
                 if !path.is_empty() && expected == Kind::Object && contains_secret(schema) =>
             {
@@ -526,13 +525,13 @@ impl Checker<'_> {
     }
 }
 
-/// Where a value may have several forms, those other than nothing.
+/// Returns the possible forms of a value, except for `null`.
 fn forms(schema: &Value) -> Vec<&Value> {
     let branches = schema.get("anyOf").and_then(Value::as_array);
     branches.into_iter().flatten().filter(|branch| branch["type"] != "null").collect()
 }
 
-/// What a value must look like.
+/// The YAML type that a schema requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Object,
@@ -558,7 +557,7 @@ fn kind(schema: &Value) -> Kind {
     }
 }
 
-/// The type of a value that is there: `null` beside it only says that it may be left out.
+/// Returns the type of a schema. `null` in a list of types only means that the value is optional, and is skipped.
 pub(super) fn type_name(schema: &Value) -> Option<&str> {
     match &schema["type"] {
         Value::Array(several) => {
@@ -572,12 +571,12 @@ fn format(schema: &Value) -> Option<Format> {
     schema.get("format").and_then(Value::as_str).and_then(Format::from_name)
 }
 
-/// Whether a mapping has exactly one of its keys.
+/// True if a mapping must have exactly one of its keys.
 pub(super) fn is_one_of(schema: &Value) -> bool {
     schema["minProperties"] == 1 && schema["maxProperties"] == 1
 }
 
-/// The words that a value may be, where it is one of a few.
+/// Returns the allowed words of a value, if it is an enumeration.
 pub(super) fn choices(schema: &Value) -> Option<Vec<&str>> {
     let words = match (schema.get("oneOf"), schema.get("enum")) {
         (Some(Value::Array(branches)), _) => {
@@ -600,7 +599,7 @@ fn contains_secret(schema: &Value) -> bool {
     }
 }
 
-/// One sentence on how such a value is written.
+/// Returns one sentence that explains how to write a value of this schema.
 fn how_to_write(schema: &Value) -> String {
     let schema = forms(schema).first().copied().unwrap_or(schema);
     if let Some(format) = format(schema) {
@@ -631,7 +630,7 @@ fn how_to_write(schema: &Value) -> String {
     }
 }
 
-/// Says that a value does not fit, without its text where that came from the environment.
+/// Returns a message that a value does not fit. It omits the text if that came from the environment.
 fn unfit(scalar: &Scalar) -> String {
     if scalar.has_variable {
         "the value of the variable does not fit".to_owned()
@@ -650,7 +649,7 @@ fn shown(scalar: &Scalar) -> String {
     }
 }
 
-/// A text in one line, shortened.
+/// Returns a text as one line, shortened.
 fn printable(text: &str) -> String {
     let mut line: String = text
         .chars()
@@ -663,7 +662,7 @@ fn printable(text: &str) -> String {
     line
 }
 
-/// `a`, `b` and `c`.
+/// Joins names as in "`a`, `b` and `c`".
 fn quoted<'a>(names: impl IntoIterator<Item = &'a str>, last: &str) -> String {
     let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match names.as_slice() {

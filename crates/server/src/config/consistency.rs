@@ -1,6 +1,6 @@
-//! What one key says about another: duplicates, conflicts, settings without effect.
+//! Rules that involve several keys: duplicates, conflicts, settings without effect.
 //!
-//! Single values are right when they get here; `check` saw to that.
+//! Each value on its own is valid when it gets here, because `check` has run before.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -57,7 +57,7 @@ fn listeners(config: &Config, places: &Places, findings: &mut Findings) {
     for (index, listener) in config.listen.iter().enumerate() {
         let element = format!("listen[{index}]");
         let address = format!("{element}.address");
-        // One address may be written without a list, and elements without their key.
+        // A single address may be written without a list, and an element without its key.
         let candidates = [address, element, "listen".to_owned()];
         let mut candidates = candidates.into_iter().filter(|path| single || path != "listen");
         let path = candidates.find(|path| places.get(path).is_some());
@@ -99,7 +99,7 @@ fn listeners(config: &Config, places: &Places, findings: &mut Findings) {
     }
 }
 
-/// Whether the second of two listeners could not be opened. IPv4 and IPv6 do not disturb each other.
+/// True if the second of two listeners could not be opened. IPv4 and IPv6 do not conflict.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port()
         && a.port() != 0
@@ -118,7 +118,7 @@ fn page(config: &Config, places: &Places, findings: &mut Findings) {
 
 fn providers(config: &Config, places: &Places, findings: &mut Findings) {
     let providers = &config.events.providers;
-    // The last one may be the default that was added; it has no place and no twin.
+    // The last one may be the default that was added; it has no place and no duplicate.
     let memory: Vec<_> = providers.memory.iter().map(|provider| provider.id.as_str()).collect();
     let nats: Vec<_> = providers.nats.iter().map(|provider| provider.id.as_str()).collect();
     let redis: Vec<_> = providers.redis.iter().map(|provider| provider.id.as_str()).collect();
@@ -165,8 +165,8 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         if provider.sharded_channels && !provider.cluster_enabled {
             findings
                 .error("conflict", format!("`{path}` has sharded channels and is no cluster"))
-                .at_place(places.get(&format!("{path}.sharded_channels")), "means nothing here")
-                .help("add `cluster_enabled: true`, or take `sharded_channels` out");
+                .at_place(places.get(&format!("{path}.sharded_channels")), "has no effect here")
+                .help("add `cluster_enabled: true`, or remove `sharded_channels`");
         }
         let has_credentials = |url: &String| RedisProvider::has_credentials(url);
         let mut with = provider.urls.iter().enumerate().filter(|(_, url)| has_credentials(url));
@@ -183,7 +183,7 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
                     .error("conflict", format!("several URLs of `{path}` have credentials"))
                     .at_place(places.get(&format!("{path}.urls[{other}]")), "credentials again")
                     .related_place(places.get(&format!("{path}.urls[{number}]")), "first here")
-                    .help("take them out of the URLs and write them once, as `authentication`");
+                    .help("remove them from the URLs and write them once, as `authentication`");
             }
         }
         retry(&path, &provider.retry, places, findings);
@@ -195,10 +195,10 @@ fn two_kinds_of_credentials(path: &str, url: &str, places: &Places, findings: &m
         .error("conflict", format!("`{path}` has two kinds of credentials"))
         .at_place(places.get(url), "credentials in the URL")
         .related_place(places.get(&format!("{path}.authentication")), "given here as well")
-        .help("keep `authentication`, and take user and password out of the URL");
+        .help("keep `authentication`, and remove user and password from the URL");
 }
 
-/// Waiting times of the provider at `path`.
+/// Checks the waiting times of the provider at `path`.
 fn retry(path: &str, retry: &Retry, places: &Places, findings: &mut Findings) {
     let Retry { initial, max } = *retry;
     if initial <= max {
@@ -209,8 +209,8 @@ fn retry(path: &str, retry: &Retry, places: &Places, findings: &mut Findings) {
     let [initial_place, max_place] = given.each_ref().map(|path| places.get(path));
     findings
         .error("conflict", format!("`{path}.initial` is longer than `{path}.max`"))
-        .at_place(initial_place.or(max_place), "the first waiting time is the shortest")
-        .related_place(initial_place.and(max_place), "the longest")
+        .at_place(initial_place.or(max_place), "must be the shortest waiting time")
+        .related_place(initial_place.and(max_place), "the longest waiting time")
         .help(format!(
             "write an `initial` of at most `{}`, or a longer `max`",
             super::duration::print(max)
@@ -224,7 +224,7 @@ fn origins(config: &Config, places: &Places, findings: &mut Findings) {
     {
         findings
             .warning("no-effect", "`cors.origins` allows every origin; the others have no effect")
-            .at_place(places.get(&format!("cors.origins[{index}]")), "stands for every origin")
+            .at_place(places.get(&format!("cors.origins[{index}]")), "matches every origin")
             .help("remove `\"*\"` to allow only the others");
     }
 }
@@ -237,7 +237,7 @@ fn subgraph_certificates(config: &Config, places: &Places, findings: &mut Findin
     }
 }
 
-/// A certificate and its key come together.
+/// Checks that a certificate and its key are configured together.
 fn identity(path: &str, files: [&Option<PathBuf>; 2], places: &Places, findings: &mut Findings) {
     let (has, lacks) = match files {
         [Some(_), None] => ("certificate", "key"),
@@ -246,7 +246,7 @@ fn identity(path: &str, files: [&Option<PathBuf>; 2], places: &Places, findings:
     };
     findings
         .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
-        .at_place(places.get(&format!("{path}.{has}")), "alone it proves nothing")
+        .at_place(places.get(&format!("{path}.{has}")), "has no effect on its own")
         .help(format!("add `{lacks}`, the path of a PEM file"));
 }
 
@@ -255,15 +255,18 @@ fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
     if jwt.required && jwt.issuers.is_empty() {
         findings
             .error("conflict", "`authentication.jwt.required` is true, and no issuer is accepted")
-            .at_place(places.get("authentication.jwt.required"), "nobody could have a token")
-            .help("add `issuers`, or take `required` out");
+            .at_place(
+                places.get("authentication.jwt.required"),
+                "no client could have a valid token",
+            )
+            .help("add `issuers`, or remove `required`");
     }
     if !jwt.issuers.is_empty() {
         renamed_to_token(config, places, findings);
     }
     for (index, issuer) in jwt.issuers.iter().enumerate() {
         let path = format!("authentication.jwt.issuers[{index}]");
-        // A public key that is taken for a secret would let everybody sign.
+        // A public key that is used as a shared secret would let every client sign tokens.
         let is_public = issuer.secret.is_none();
         let wrong = issuer.algorithms.iter().position(|it| it.is_public() != is_public);
         if let Some(number) = wrong {
@@ -293,7 +296,7 @@ fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
                 .warning("not-secure", format!("`{path}.jwks.url` is fetched without TLS"))
                 .at_place(
                     places.get(&format!("{path}.jwks.url")),
-                    "whoever stands in between can put in keys of their own",
+                    "an attacker on the network can replace the keys",
                 )
                 .help("write `https://`");
         }
@@ -317,7 +320,7 @@ fn renamed_to_token(config: &Config, places: &Places, findings: &mut Findings) {
                 .warning("not-secure", format!("`{path}` replaces the verified token"))
                 .at_place(places.get(&path), "any client can send this header with any text")
                 .help(format!(
-                    "propagate `{header}` itself, or let `authentication.jwt.header` name the header that has the token"
+                    "propagate `{header}` itself, or set `authentication.jwt.header` to the header that contains the token"
                 ));
         }
     }
@@ -334,7 +337,7 @@ fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {
         }
         let [initial, max] =
             ["initial", "max"].map(|key| places.get(&format!("{path}.retry.{key}")));
-        // What a subgraph only inherits has been said of all.
+        // Values that a subgraph only inherits have been reported for `traffic.all`.
         if path != "traffic.all" && initial.is_none() && max.is_none() {
             continue;
         }
@@ -343,11 +346,11 @@ fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {
             .at_place(
                 initial.or(max),
                 match initial {
-                    Some(_) => "the first waiting time is the shortest",
+                    Some(_) => "must be the shortest waiting time",
                     None => "shorter than the first waiting time",
                 },
             )
-            .related_place(initial.and(max), "the longest")
+            .related_place(initial.and(max), "the longest waiting time")
             .help(format!(
                 "write an `initial` of at most `{}`, or a longer `max`",
                 super::duration::print(settings.retry.max)

@@ -1,13 +1,13 @@
-//! Durations as people write them: `500ms`, `30s`, `1m30s`, `24h`.
+//! Durations in a configuration: `500ms`, `30s`, `1m30s`, `24h`.
 
 use std::time::Duration;
 
-/// Longer than this is no timeout any more but a typing mistake: one week.
+/// The longest duration: one week. A longer timeout is a typing mistake.
 pub(super) const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads a duration: one or more pairs of a whole number and a unit, without signs or fractions.
+/// Parses a duration: one or more pairs of a whole number and a unit, without signs or fractions.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() {
         return Err("it is empty".into());
@@ -47,7 +47,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// Writes a duration in the largest unit that is exact.
+/// Prints a duration in the largest unit that is exact.
 pub(super) fn print(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     if milliseconds == 0 {
@@ -61,7 +61,7 @@ pub(super) fn print(duration: Duration) -> String {
     format!("{milliseconds}ms")
 }
 
-/// For `#[serde(with = …)]`.
+/// Serialization for `#[serde(with = …)]`.
 pub(super) mod text {
     use super::{Duration, parse, print};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -80,7 +80,7 @@ pub(super) mod text {
     }
 }
 
-/// For `#[serde(with = …)]` on `Option<Duration>`.
+/// Serialization for `#[serde(with = …)]` on `Option<Duration>`.
 pub(super) mod optional_text {
     use super::{Duration, parse, print};
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_duration_is_named() {
+    fn an_error_names_what_is_wrong_with_a_duration() {
         for (text, reason) in [
             ("", "it is empty"),
             ("30", "the unit is missing"),

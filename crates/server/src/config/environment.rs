@@ -1,8 +1,7 @@
-//! `${NAME}` and `${NAME:-default}` in values.
+//! Expansion of `${NAME}` and `${NAME:-default}` in values.
 //!
-//! Variables are expanded after the text is parsed, so that a value cannot change the structure of
-//! the file. Keys are not expanded. No message ever contains the value of a variable. Comes after
-//! `yaml`, before `check`.
+//! Variables are expanded after the text is parsed, so that a value cannot change the structure of the file. Keys are
+//! not expanded. No message contains the value of a variable. This step follows `yaml` and precedes `check`.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -10,10 +9,10 @@ use std::ops::Range;
 use super::findings::Findings;
 use super::source_tree::{Content, Node, Scalar};
 
-/// A value may become this long. Certificates and tokens are far shorter.
+/// The maximum length of an expanded value. Certificates and tokens are far shorter.
 const EXPANDED_BYTES_MAX: usize = 1 << 20;
 
-/// Where variables come from: the process, or a table in a test.
+/// The source of variables: the process, or a table in a test.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// Expands every value of a tree. A value that cannot be expanded becomes `Broken`.
@@ -44,7 +43,7 @@ pub(super) fn expand(node: &mut Node, text: &str, env: Environment<'_>, findings
     }
 }
 
-/// Why a reference cannot be expanded; `reference` is its text in the file.
+/// The reason why a reference cannot be expanded; `reference` is its text in the file.
 #[derive(Debug, PartialEq, Eq)]
 struct Problem {
     kind: ProblemKind,
@@ -96,7 +95,7 @@ fn expand_scalar(scalar: &Scalar, env: Environment<'_>) -> Result<Scalar, Proble
             Some(Ok(value)) => Some(value),
             None => None,
         };
-        // As in shells: `:-` also stands in for an empty value.
+        // As in shells, `:-` also replaces an empty value.
         match (value, default) {
             (Some(value), default) if !value.is_empty() || default.is_none() => {
                 has_variable = true;
@@ -146,7 +145,7 @@ fn report(problem: &Problem, range: &Range<usize>, text: &str, findings: &mut Fi
         ),
         ProblemKind::Nested => (
             "a default cannot contain another variable".to_owned(),
-            "`${` inside of `${…}`",
+            "`${` inside `${…}`",
             "write a plain text after `:-`".to_owned(),
         ),
         ProblemKind::Unclosed => (
@@ -158,7 +157,7 @@ fn report(problem: &Problem, range: &Range<usize>, text: &str, findings: &mut Fi
     findings.error("environment-variable", message).at(at, label).help(help);
 }
 
-/// Where the reference stands inside the value; the whole value where it is escaped or folded.
+/// Returns the place of the reference inside the value, or the whole value if it is escaped or folded.
 fn place_of(reference: &str, range: &Range<usize>, text: &str) -> Range<usize> {
     match text.get(range.clone()).and_then(|value| value.find(reference)) {
         Some(at) => range.start + at..range.start + at + reference.len(),
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_expanded_is_named() {
+    fn an_error_names_the_reference_that_cannot_be_expanded() {
         for (text, problem) in [
             ("${NONE}", ProblemKind::Unset("NONE".into())),
             ("a ${HOST", ProblemKind::Unclosed),

@@ -8,10 +8,11 @@ use super::secrecy;
 use super::source_tree::{Content, Node};
 use crate::diagnostic::{Diagnostic, Severity, SourceText, Span};
 
-/// Messages that one run shows. More would hide the first ones.
+/// The maximum number of messages that one run shows. More would hide the first ones.
 const FINDINGS_MAX: usize = 50;
 
-/// Characters of a message; the longest of our own list all keys of the top level.
+/// The maximum length of a message in characters. The longest message of the router itself lists all keys of the top
+/// level.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The places of keys in the file, by their path (`traffic.all.timeout`, `events.providers.nats[0]`).
@@ -54,7 +55,7 @@ pub(super) struct Findings {
     pub(super) hidden: Vec<Range<usize>>,
 }
 
-/// A diagnostic without an excerpt: the text is masked only when all secrets in it are found.
+/// A diagnostic without an excerpt. The excerpt is added at the end, when all secrets in the text are known and masked.
 #[derive(Debug)]
 pub(super) struct Finding {
     severity: Severity,
@@ -144,14 +145,14 @@ impl Findings {
     }
 
     pub(super) fn into_diagnostics(mut self, source: Option<&Arc<SourceText>>) -> Vec<Diagnostic> {
-        // In the order of the file; findings without a place come last. The sort is stable.
+        // The order is that of the file; findings without a place come last. The sort is stable.
         self.list.sort_by_key(|found| found.at.as_ref().map_or(usize::MAX, |range| range.start));
         let mut diagnostics: Vec<_> =
             self.list.into_iter().map(|found| found.into_diagnostic(source)).collect();
         if self.overflowed > 0 {
             diagnostics.push(Diagnostic::error(
                 "too-many-errors",
-                format!("{} more errors are not shown; mend the first ones", self.overflowed),
+                format!("{} more errors are not shown; fix the first ones", self.overflowed),
             ));
         }
         diagnostics
@@ -213,8 +214,8 @@ impl Finding {
     }
 }
 
-/// Keys of the file are part of messages: a long one does not fill the log, and one with line breaks
-/// does not fake a line of it.
+/// Makes a message safe for the log. Keys of the file are part of messages: a long key must not fill the log, and one
+/// with line breaks must not fake a line of it.
 fn one_line(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MESSAGE_CHARS_MAX) {
         text.truncate(end);
@@ -226,7 +227,7 @@ fn one_line(mut text: String) -> String {
     text
 }
 
-/// The part of a range that is on its first line: a place to point at, not an area.
+/// Returns the part of a range that is on its first line, because an excerpt marks one line.
 fn first_line(text: &str, range: Range<usize>) -> Range<usize> {
     let inside = text.get(range.clone()).unwrap_or_default();
     let line = inside.lines().next().unwrap_or_default().trim_end();

@@ -1,10 +1,10 @@
-//! Texts that must never be shown.
+//! Texts that logs, errors and dumps must not show.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What is shown in place of a secret.
+/// The text shown in place of a secret.
 pub(super) const HIDDEN: &str = "<hidden>";
 
 /// A text that neither logs nor errors nor dumps of the configuration show.
@@ -13,12 +13,12 @@ pub(super) const HIDDEN: &str = "<hidden>";
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Takes a text into hiding.
+    /// Wraps a text.
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself. Only for the one place that needs it.
+    /// Returns the text itself. Only for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,6 +1,6 @@
-//! Sizes as people write them: `64KiB`, `2MiB`, `1MB`, or a plain number of bytes.
+//! Sizes in a configuration: `64KiB`, `2MiB`, `1MB`, or a plain number of bytes.
 
-/// Larger than this would not be a bound any more: 4 GiB. Also fits `usize` where that has 32 bits.
+/// The largest size, 4 GiB: a larger one would not be a bound any more. It also fits a `usize` of 32 bits.
 pub(super) const SIZE_MAX: u64 = (4 << 30) - 1;
 
 const UNITS: [(&str, u64); 7] = [
@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-/// Reads a size. Units do not care about letter case, except that nobody means bits.
+/// Parses a size. Units are case-insensitive; bits are not supported.
 pub(super) fn parse(text: &str) -> Result<usize, String> {
     if text.is_empty() {
         return Err("it is empty".into());
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Writes a size in the largest unit that is exact.
+/// Prints a size in the largest unit that is exact.
 pub(super) fn print(bytes: usize) -> String {
     for (unit, factor) in UNITS {
         let factor = factor as usize;
@@ -59,7 +59,7 @@ pub(super) fn print(bytes: usize) -> String {
     format!("{bytes}B")
 }
 
-/// For `#[serde(with = …)]`.
+/// Serialization for `#[serde(with = …)]`.
 pub(super) mod text {
     use super::{parse, print};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -78,7 +78,7 @@ pub(super) mod text {
     }
 }
 
-/// For `#[serde(with = …)]` on `Option<usize>`.
+/// Serialization for `#[serde(with = …)]` on `Option<usize>`.
 pub(super) mod optional_text {
     use super::{parse, print};
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_size_is_named() {
+    fn an_error_names_what_is_wrong_with_a_size() {
         for (text, reason) in [
             ("", "it is empty"),
             ("-1", "it does not begin with a whole number"),

@@ -1,8 +1,8 @@
-//! Good files, bad files, and the pages written from the types.
+//! Tests of valid files, invalid files, and the pages generated from the types.
 //!
-//! Every folder in `fixtures/` is a bad file (`config.yaml`) and the exact messages that it gets
-//! (`expected.txt`). Write a new case and run `UPDATE_EXPECT=1 cargo test -p server config`, then
-//! read the messages as someone would at three in the morning.
+//! Every folder in `fixtures/` contains an invalid file (`config.yaml`) and the exact messages for it (`expected.txt`).
+//! To add a case, write the file, run `UPDATE_EXPECT=1 cargo test -p server config`, and check that the messages help a
+//! tired operator at three in the morning.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,10 +15,10 @@ use serde_json::Value;
 use super::*;
 use crate::diagnostic::{Diagnostic, Style, render};
 
-/// What no message may ever contain: the value of each secret in the fixtures.
+/// The value of each secret in the fixtures, which no message may contain.
 const SECRET: &str = "hunter2";
 
-/// The environment of every test.
+/// Looks up a variable of the environment that every test uses.
 fn env(name: &str) -> Option<OsString> {
     match name {
         "PORT" => Some("4100".into()),
@@ -52,7 +52,7 @@ fn bad(text: &str, overrides: &Overrides) -> String {
 }
 
 #[test]
-fn every_bad_file_gets_its_messages() {
+fn every_invalid_file_gets_its_messages() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/fixtures");
     let mut cases = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -221,7 +221,7 @@ shutdown: {delay: 3s}
 "#,
     );
     expect_test::expect_file!["tests/every_key.txt"].assert_debug_eq(&config);
-    // The secrets are there, though the dump does not show them.
+    // The secrets are present, though the dump does not show them.
     let secrets: Vec<_> = config
         .events
         .providers
@@ -375,7 +375,7 @@ fn a_flag_that_conflicts_with_the_file_is_explained() {
 }
 
 #[test]
-fn settings_of_subgraphs_that_do_not_exist_are_warned_about() {
+fn settings_of_unknown_subgraphs_get_a_warning() {
     let text = "subgraphs:\n  revews: {url: \"http://r/\"}\n  products: {url: \"http://p/\"}\n\
                 traffic: {subgraphs: {zzz: {timeout: 1s}}}\n";
     let loaded = parse_with(text, &Overrides::default()).unwrap();
@@ -418,7 +418,7 @@ fn too_many_errors_are_counted() {
     let text: String = (0..80).map(|index| format!("unknown{index}: 1\n")).collect();
     let diagnostics = parse_with(&text, &Overrides::default()).unwrap_err();
     assert_eq!(diagnostics.len(), 51);
-    assert_eq!(diagnostics[50].message, "30 more errors are not shown; mend the first ones");
+    assert_eq!(diagnostics[50].message, "30 more errors are not shown; fix the first ones");
 }
 
 #[test]

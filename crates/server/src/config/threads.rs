@@ -1,28 +1,28 @@
-//! How many threads serve: `workers` and `reactors`.
+//! Settings of the numbers of threads: `workers` and `reactors`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// More cores than machines have.
+/// The maximum number of workers, more than machines have processors.
 pub(super) const WORKERS_MAX: u16 = 1024;
 
-/// One fills a core only with some hundred thousand messages a second.
+/// The maximum number of reactors. One fills a processor only with some hundred thousand messages per second.
 pub(super) const REACTORS_MAX: u16 = 256;
 
-/// How many cores serve requests.
+/// The number of worker threads that serve requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
-    /// Every CPU that the process may use (affinity and cgroup quota respected).
+    /// One for every CPU that the process may use (affinity and cgroup quota respected).
     Auto,
-    /// This many, from 1 to 1024.
+    /// This number, from 1 to 1024.
     Count(u16),
 }
 
-/// How many threads hold lasting connections.
+/// The number of threads that hold lasting connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReactorThreads {
-    /// One for two cores, and at least one.
+    /// One for two workers, and at least one.
     Auto,
-    /// This many, up to 256.
+    /// This number, up to 256.
     Count(u16),
 }
 
@@ -48,7 +48,7 @@ impl Workers {
             return Ok(Self::Auto);
         }
         match text.parse() {
-            Ok(0) => Err("without workers nothing would be served".into()),
+            Ok(0) => Err("at least one worker is needed".into()),
             Ok(count @ 1..=WORKERS_MAX) => Ok(Self::Count(count)),
             Ok(_) => Err("it is more than 1024".into()),
             Err(_) => Err("it is neither `auto` nor a whole number".into()),

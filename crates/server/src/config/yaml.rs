@@ -1,7 +1,7 @@
-//! YAML text to a tree that keeps the place and the spelling of every value.
+//! Parser from YAML text to a tree that keeps the place and the spelling of every value.
 //!
-//! Types are not decided here: whether `0755` is a number or a text depends on the key that it
-//! belongs to, which `check` knows. Comes after reading the file, before `environment`.
+//! Types are not decided here: whether `0755` is a number or a text depends on its key, which `check` knows. This step
+//! follows reading the file and precedes `environment`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,18 +11,17 @@ use granit_parser::{Event, Parser, ScalarStyle, Span as YamlSpan};
 use super::findings::Findings;
 use super::source_tree::{Content, Entry, Node, Scalar};
 
-/// Nodes of a whole configuration, those that aliases repeat included. A thousand subgraphs with
-/// ten keys each stay far below; a "billion laughs" file ends here.
+/// The maximum number of nodes of a configuration, including those that aliases repeat. A thousand subgraphs with ten
+/// keys each stay far below; a "billion laughs" file is refused here.
 const NODES_MAX: usize = 200_000;
 
-/// Reads a text. Nothing comes back for an empty one, or where it is not YAML: then `findings` has
-/// the reason.
+/// Parses a text. `None` if the text is empty or is not YAML; in the latter case `findings` contains the reason.
 pub(super) fn read(text: &str, findings: &mut Findings) -> Option<Node> {
     let mut reader = Reader { text, findings, open: Vec::new(), anchors: HashMap::new(), nodes: 0 };
     reader.run()
 }
 
-/// A sequence or mapping whose end has not come yet. Depth is bounded by the parser (255).
+/// A sequence or mapping whose end has not been read yet. The parser bounds the depth (255).
 enum Open {
     Sequence {
         start: usize,
@@ -63,7 +62,7 @@ impl Reader<'_> {
                 self.findings
                     .error("too-large", "the configuration has too many values")
                     .at(range, "more than 200000 values up to here")
-                    .help("aliases (`*name`) repeat everything that they stand for");
+                    .help("aliases (`*name`) repeat the value that they name");
                 return None;
             }
             let complete = match event {
@@ -144,7 +143,7 @@ impl Reader<'_> {
         root
     }
 
-    /// Puts a complete node where it belongs.
+    /// Adds a complete node to the innermost open collection, or returns it as the root.
     fn place(&mut self, node: Node) -> Placed {
         match self.open.last_mut() {
             None => return Placed::Root(node),
@@ -177,7 +176,7 @@ impl Reader<'_> {
                 (start, anchor, Content::Mapping(self.merged(entries)))
             }
         };
-        // The end of a block collection is reported where the next thing begins.
+        // The reported end of a block collection is the beginning of the next node.
         let end = end.max(start);
         let end = start + self.text.get(start..end).map_or(0, |text| text.trim_end().len());
         Some((Node { range: start..end, content }, anchor))
@@ -192,7 +191,7 @@ impl Reader<'_> {
                     .error("duplicate-key", format!("`{}` is given twice", entry.key))
                     .at(entry.key_range, "given again here")
                     .related(range.clone(), "first given here")
-                    .help("remove one of the two, or move what belongs together into one");
+                    .help("remove one of the two, or combine their contents in one");
                 self.findings.hide_if_likely_secret(&entry.key, &entry.value);
             } else {
                 first.insert(entry.key.clone(), entry.key_range.clone());
@@ -202,8 +201,7 @@ impl Reader<'_> {
         kept
     }
 
-    /// Replaces `<<: *name` by the entries of the mapping that it names. Entries that are written
-    /// out win.
+    /// Replaces `<<: *name` by the entries of the mapping that it names. Explicit entries take precedence.
     fn merged(&mut self, mut entries: Vec<Entry>) -> Vec<Entry> {
         let Some(index) = entries.iter().position(|entry| entry.key == "<<") else {
             return entries;
@@ -217,8 +215,8 @@ impl Reader<'_> {
             let Content::Mapping(further) = source.content else {
                 self.findings
                     .error("wrong-type", "`<<` must be given a mapping")
-                    .at(merge.key_range.clone(), "this merges a mapping into this one")
-                    .help("write `<<: *name`, where `&name` stands before a mapping");
+                    .at(merge.key_range.clone(), "this merges a mapping into the one around it")
+                    .help("write `<<: *name`, where `&name` precedes a mapping");
                 continue;
             };
             for entry in further {
@@ -231,7 +229,7 @@ impl Reader<'_> {
     }
 
     fn range(&self, span: &YamlSpan) -> Range<usize> {
-        // Byte offsets are always there for text input; an empty range would only be less exact.
+        // Byte offsets are always present for text input; an empty range would only be less exact.
         let range = span.byte_range().unwrap_or(0..0);
         let start = range.start.min(self.text.len());
         start..range.end.clamp(start, self.text.len())
@@ -255,11 +253,11 @@ impl Reader<'_> {
         } else if reason.contains("quote") {
             "close the quote that opens here, on the same line"
         } else if line.contains("${") && reason.contains("flow") {
-            "inside of braces and brackets, `${…}` needs quotes: `{depth: \"${DEPTH}\"}`"
+            "inside braces and brackets, `${…}` needs quotes: `{depth: \"${DEPTH}\"}`"
         } else if line.contains(": ") && line.matches(": ").count() > 1 {
             "a value that contains `: ` needs quotes"
         } else {
-            "look at the indentation, quotes and brackets of this line and the one before it"
+            "check the indentation, quotes and brackets of this line and the one before it"
         };
         self.findings.hide_likely_secrets(self.text);
         self.findings
