@@ -107,7 +107,7 @@ impl Cores {
                 };
                 tasks.block_on(&runtime, serve);
             };
-            threads.push(std::thread::Builder::new().name(format!("core-{index}")).spawn(body)?);
+            threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(body)?);
         }
         let next = AtomicUsize::new(0);
         Ok((Arc::new(Self { cores, next }), CoreThreads { threads, stop }))

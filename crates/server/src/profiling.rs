@@ -114,8 +114,8 @@ fn heap() -> Result<Vec<u8>, (StatusCode, String)> {
 /// Returns the load of each worker, and the threads with the CPU time that they have used.
 fn tasks(router: &Router) -> String {
     let mut text = String::new();
-    for (core, load) in router.cores.loads().into_iter().enumerate() {
-        let _ = writeln!(text, "core-{core}: {load} connections and events");
+    for (worker, load) in router.cores.loads().into_iter().enumerate() {
+        let _ = writeln!(text, "worker-{worker}: {load} connections and events");
     }
     let control = tokio::runtime::Handle::current().metrics();
     let _ = writeln!(text, "control: {} tasks", control.num_alive_tasks());

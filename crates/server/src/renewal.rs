@@ -182,7 +182,7 @@ pub(crate) async fn take_over(router: &Router, loaded: Loaded) {
     drop(old);
     let mut left = router.hub.advance(number, renewals).await;
     router.serve(Arc::clone(&loaded));
-    tracing::info!(generation = number, "a new supergraph is in service");
+    tracing::info!(generation = number, "a new supergraph serves now");
     while !left.is_empty() {
         let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
         let rest = left.split_off(portion);

@@ -112,7 +112,7 @@ fn a_batch_gets_responses_in_order_and_an_invalid_operation_affects_only_itself(
     let response = post(&router, &[("accept", "application/graphql-response+json")], batch);
     expect![[r#"
         200 application/json; charset=utf-8
-        [{"data":{"a":"Query"}},{"errors":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]},{"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with the subprotocol graphql-transport-ws, or for the first event alone by the URL parameter `once`","extensions":{"code":"BAD_REQUEST"}}]}]
+        [{"data":{"a":"Query"}},{"errors":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]},{"errors":[{"message":"a subscription needs a stream: send it with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with the subprotocol graphql-transport-ws, or with the URL parameter `once` for the first event only","extensions":{"code":"BAD_REQUEST"}}]}]
     "#]].assert_eq(&format!(
         "{} {}\n{}\n",
         response.status,
