@@ -17,7 +17,6 @@ mod client_key;
 mod client_path;
 mod compiled_objects;
 mod context;
-#[allow(dead_code, reason = "called once requests are parted by context")]
 mod context_values;
 mod disclosure;
 mod document_pool;

@@ -346,9 +346,7 @@ fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
     if !enabled {
         return Ok(None);
     }
-    let has_brokers =
-        !config.events.providers.nats.is_empty() || !config.events.providers.redis.is_empty();
-    if keys.is_empty() && has_brokers {
+    if lacks_cursor_keys(config) {
         tracing::warn!(
             "no `cursor.keys` are configured: cursors are valid on this instance only, and until it ends; subscribers that \
              reconnect to another one are refused with CURSOR_INVALID"
@@ -357,6 +355,12 @@ fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
     let keys = keys.iter().map(|key| key.expose().as_bytes());
     let cursors = Cursors::new(keys).map_err(|_| StartError::NoRandomBytes)?;
     Ok(Some(cursors.of_memory(*memory)))
+}
+
+/// True if subscribers get cursors of a broker's events that no other router can verify.
+fn lacks_cursor_keys(config: &Config) -> bool {
+    let Cursor { enabled, keys, .. } = &config.cursor;
+    *enabled && keys.is_empty() && config.events.providers.has_brokers()
 }
 
 impl Running {
@@ -700,4 +704,34 @@ fn connections_max(config: &Config, descriptors: Option<usize>) -> usize {
         None => tracing::info!("open files are not limited"),
     }
     connections
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    fn lacks_keys(configuration: &str) -> bool {
+        let name = "starling.yaml";
+        let loaded = parse(configuration, name, Path::new(""), &Overrides::default(), &|_| None);
+        lacks_cursor_keys(&loaded.expect("a valid configuration").config)
+    }
+
+    #[test]
+    fn every_kind_of_broker_needs_cursor_keys() {
+        assert!(!lacks_keys("events: {providers: {memory: [{id: other}]}}"));
+        for provider in [
+            "nats: [{id: default, url: 'nats://n'}]",
+            "kafka: [{id: default, brokers: ['k:9092']}]",
+            "redis: [{id: default, urls: ['redis://r']}]",
+        ] {
+            let events = format!("events: {{providers: {{{provider}}}}}");
+            assert!(lacks_keys(&events), "{provider}");
+            let keys = "cursor: {keys: [sixteen-bytes-or-more]}";
+            assert!(!lacks_keys(&format!("{events}\n{keys}")), "{provider}");
+            assert!(!lacks_keys(&format!("{events}\ncursor: {{enabled: false}}")), "{provider}");
+        }
+    }
 }
