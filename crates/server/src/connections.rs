@@ -31,9 +31,9 @@ pub(crate) struct Limits {
 /// The reason why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRoom {
-    /// `subscriptions.max_connections` is reached.
+    /// `http.max_connections` is reached.
     All,
-    /// `subscriptions.max_connections_per_ip` is reached.
+    /// `http.max_connections_per_ip` is reached.
     OfAddress,
     /// The process may open no further file.
     Descriptors,

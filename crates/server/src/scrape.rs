@@ -120,12 +120,12 @@ impl Writer<'_> {
         let [refused, refused_of_address] = connections.refused();
         self.counter(
             "starling_http_connections_refused",
-            "Connections closed at once because of subscriptions.max_connections",
+            "Connections closed at once because of http.max_connections",
             refused as u64,
         )?;
         self.counter(
             "starling_http_connections_refused_per_ip",
-            "Connections closed at once because of subscriptions.max_connections_per_ip",
+            "Connections closed at once because of http.max_connections_per_ip",
             refused_of_address as u64,
         )?;
         self.gauge(

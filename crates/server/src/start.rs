@@ -280,7 +280,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         page,
         connections: Connections::new(Limits {
             all: connections_max(&config, descriptors),
-            of_address: config.subscriptions.max_connections_per_ip as usize,
+            of_address: config.http.max_connections_per_ip as usize,
         }),
         group_shares: Arc::default(),
         kept_operation_bytes: Arc::default(),
@@ -680,7 +680,7 @@ fn reactor_count(configured: ReactorThreads, workers: usize) -> usize {
 /// Returns the maximum number of client connections: as configured, or else the number that the descriptors allow. 0:
 /// no limit.
 fn connections_max(config: &Config, descriptors: Option<usize>) -> usize {
-    let configured = config.subscriptions.max_connections as usize;
+    let configured = config.http.max_connections as usize;
     let connections = match (configured, descriptors) {
         (0, Some(descriptors)) => descriptors::connections_for(descriptors),
         (configured, _) => configured,
@@ -696,7 +696,7 @@ fn connections_max(config: &Config, descriptors: Option<usize>) -> usize {
                 tracing::warn!(
                     connections,
                     descriptors,
-                    "`subscriptions.max_connections` leaves too few descriptors for health checks and subgraphs; raise \
+                    "`http.max_connections` leaves too few descriptors for health checks and subgraphs; raise \
                      `ulimit -n` or lower it"
                 );
             }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::findings::{Findings, Place, Places};
 use super::format::Format;
 use super::format_check::{print_quantity, quantity};
+use super::moved_keys;
 use super::secrecy;
 use super::source_tree::{Content, Entry, Node, Scalar};
 use crate::diagnostic::shown_text;
@@ -396,6 +397,14 @@ impl Checker<'_> {
             self.findings.hide_value(&entry.value);
         } else {
             self.findings.hide_if_likely_secret(&entry.key, &entry.value);
+        }
+        if let Some(new) = moved_keys::new_path(&join(path, &entry.key)) {
+            let old = join(path, &entry.key);
+            self.findings
+                .error("moved-key", format!("`{old}` has moved: it is now `{new}`"))
+                .at(entry.key_range.clone(), "moved to another section")
+                .help(format!("remove it here, and write `{new}`"));
+            return;
         }
         let place =
             if path.is_empty() { "at the top level".into() } else { format!("in `{path}`") };

@@ -8,10 +8,22 @@ use serde::{Deserialize, Serialize};
 use super::format::{DurationText, SizeText};
 use super::{duration, size};
 
-/// HTTP on the public listeners: timeouts, bounds, compression, batches, HTTP/2.
+/// HTTP on the public listeners: limits on connections, timeouts, compression, batches, HTTP/2.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
+    /// The maximum number of client connections that may be open at the same time, for any purpose. Further ones get
+    /// status 503 and are closed. 0 takes seven eighths of the number of files that the process may open (`ulimit -n`):
+    /// the rest is kept for health checks, metrics, subgraphs and brokers.
+    #[schemars(range(min = 0, max = 100_000_000), example = 50_000)]
+    pub max_connections: u32,
+
+    /// The maximum number of connections of one client address at the same time. Further ones get status 429 and are
+    /// closed. The 2^64 addresses of an IPv6 network with the same first 64 bits count as one. Behind a proxy, all
+    /// clients have the proxy's address. 0 sets no bound.
+    #[schemars(range(min = 0, max = 100_000_000), example = 1000)]
+    pub max_connections_per_ip: u32,
+
     /// The time limit for the head of a request. It is also the time after which an idle connection is closed.
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationText", example = "20s")]
@@ -66,6 +78,8 @@ pub struct Http {
 impl Default for Http {
     fn default() -> Self {
         Self {
+            max_connections: 0,
+            max_connections_per_ip: 0,
             header_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),

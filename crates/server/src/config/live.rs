@@ -143,18 +143,6 @@ pub struct Subscriptions {
     #[schemars(example = &"latest")]
     pub policy: OverflowPolicy,
 
-    /// The maximum number of client connections that may be open at the same time, for any purpose. Further ones get
-    /// status 503 and are closed. 0 takes seven eighths of the number of files that the process may open (`ulimit -n`):
-    /// the rest is kept for health checks, metrics, subgraphs and brokers.
-    #[schemars(range(min = 0, max = 100_000_000), example = 50_000)]
-    pub max_connections: u32,
-
-    /// The maximum number of connections of one client address at the same time. Further ones get status 429 and are
-    /// closed. The 2^64 addresses of an IPv6 network with the same first 64 bits count as one. Behind a proxy, all
-    /// clients have the proxy's address. 0 sets no bound.
-    #[schemars(range(min = 0, max = 100_000_000), example = 1000)]
-    pub max_connections_per_ip: u32,
-
     /// The maximum number of broker topics that the live subscriptions of one connection may listen to. A subscription
     /// that needs more is refused with the code `OVERLOADED`.
     #[schemars(range(min = 1, max = 1_000_000), example = 100)]
@@ -202,8 +190,6 @@ impl Default for Subscriptions {
             queue_events: 256,
             group_queue_events: 64,
             policy: OverflowPolicy::Disconnect,
-            max_connections: 0,
-            max_connections_per_ip: 0,
             // Twice the number of subscriptions that a connection may have.
             max_topics_per_connection: 2000,
             // A page subscribes to different fields of an event in a few places.

@@ -30,6 +30,7 @@ mod listen;
 mod live;
 mod load;
 mod logging;
+mod moved_keys;
 mod override_labels;
 mod reference;
 mod schema;

@@ -144,10 +144,8 @@ fn rows(schema: &Value, path: &str, is_required: bool, is_section: bool, page: &
         }
         for (name, property) in properties {
             // The keys of `all` again, by subgraph: one line for all of them.
-            let by_name = property["additionalProperties"].get("properties");
-            if by_name.is_some()
-                && by_name == properties.get("all").and_then(|all| all.get("properties"))
-            {
+            let all = properties.get("all");
+            if all.is_some_and(|all| has_same_keys(all, &property["additionalProperties"])) {
                 row(property, &format!("{path}.{name}"), "keys by name", false, page);
                 let _ = writeln!(
                     page,
@@ -181,6 +179,25 @@ fn rows(schema: &Value, path: &str, is_required: bool, is_section: bool, page: &
                 }
             }
         }
+    }
+}
+
+/// True if two mappings have the same keys, also in the mappings inside them. The values may differ in being optional.
+fn has_same_keys(one: &Value, other: &Value) -> bool {
+    let properties = |schema: &Value| schema["properties"].as_object().cloned();
+    match (properties(one), properties(other)) {
+        (Some(one), Some(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, schema)| {
+                    let counterpart = other.get(name);
+                    counterpart.is_some_and(|counterpart| {
+                        schema["properties"].is_null() == counterpart["properties"].is_null()
+                            && (schema["properties"].is_null()
+                                || has_same_keys(schema, counterpart))
+                    })
+                })
+        }
+        _ => false,
     }
 }
 

@@ -99,6 +99,17 @@ fn the_example_of_the_configuration_page_loads() {
 }
 
 #[test]
+fn the_annotated_example_loads_and_has_every_section() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/starling.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    good(&text);
+    for section in schema::plain_schema()["properties"].as_object().unwrap().keys() {
+        let line = format!("\n{section}:");
+        assert!(text.contains(&line), "{section} is not in the example");
+    }
+}
+
+#[test]
 fn every_key_can_be_set() {
     let config = good(
         r#"
@@ -142,6 +153,8 @@ traffic:
   subgraphs: {reviews: {timeout: 1s, max_response_size: 2MiB, max_connections: 8, batching: true, max_aliases: 11, max_representations: 12}}
 limits: {body: 1KiB, depth: 2, aliases: 3, root_fields: 4, tokens: 5, selections: 6, preparing: 7, preparing_waiting: 8, preparing_waiting_per_client: 9, prepared_operations: 128, body_expansion_ratio: 10}
 http:
+  max_connections: 3
+  max_connections_per_ip: 5
   header_timeout: 1s
   body_timeout: 2s
   stall_timeout: 3s
@@ -163,8 +176,6 @@ subscriptions:
   max_groups_per_client: 12
   queue_events: 2
   policy: drop_oldest
-  max_connections: 3
-  max_connections_per_ip: 5
   queue_bytes_total: 6KiB
   kernel_queue_bytes: 7KiB
   heartbeat: 4s

@@ -367,12 +367,12 @@ fn a_stream_of_many_operations_ends_with_the_router_and_every_operation_gets_the
 
 #[test]
 fn an_address_with_too_many_connections_is_refused_until_one_ends() {
-    let router = Router::start("subscriptions: {max_connections_per_ip: 2}");
+    let router = Router::start("http: {max_connections_per_ip: 2}");
     let mut socket = Socket::open(router.address);
     let other = connect(router.address);
     let refused = request(router.address, "GET", "/graphql", &[], "");
     assert_eq!(refused.status, 429);
-    let message = r#"{"errors":[{"message":"this address has as many connections as it may have (`subscriptions.max_connections_per_ip`); close one first","extensions":{"code":"OVERLOADED"}}]}"#;
+    let message = r#"{"errors":[{"message":"this address has as many connections as it may have (`http.max_connections_per_ip`); close one first","extensions":{"code":"OVERLOADED"}}]}"#;
     assert_eq!(refused.body, message);
     router.wait_for("starling_http_connections_refused_per_ip_total", 1);
     drop(other);
