@@ -514,7 +514,7 @@ pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
                     }
                 },
             ),
-            tls: nats.tls.settings(),
+            tls: nats.tls.broker_settings(),
             publish_ack: nats.jetstream.publish_ack,
             instance: config.events.instance.as_deref().map(Into::into),
             retry: events::Retry { initial: nats.retry.initial, max: nats.retry.max },
@@ -541,7 +541,7 @@ pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
         }
     }
     for redis in &providers.redis {
-        let tls = match redis.tls.settings().map(|tls| tls.client()).transpose() {
+        let tls = match redis.tls.broker_settings().map(|tls| tls.client()).transpose() {
             Ok(tls) => tls,
             Err(error) => {
                 problems.push(Diagnostic::error(
@@ -615,9 +615,9 @@ fn kafka_settings(kafka: &KafkaProvider, publish_timeout: Duration) -> KafkaSett
         brokers: kafka.brokers.clone(),
         authentication,
         tls: tls.map(|tls| events::KafkaTls {
-            ca: tls.ca.clone(),
-            certificate: tls.certificate.clone(),
-            key: tls.key.clone(),
+            ca: tls.files.ca.clone(),
+            certificate: tls.files.certificate.clone(),
+            key: tls.files.key.clone(),
         }),
         retry: events::Retry { initial: kafka.retry.initial, max: kafka.retry.max },
         metadata_refresh: kafka.metadata_refresh,

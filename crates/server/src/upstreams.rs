@@ -8,7 +8,7 @@ use net::{Identity, Roots, TlsClient, TlsError};
 use tokio::time::MissedTickBehavior;
 use upstream::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
 
-use crate::config::{Config, HttpProtocol, SubgraphTls, TrafficSettings};
+use crate::config::{ClientTls, Config, HttpProtocol, TrafficSettings};
 use crate::diagnostic::Diagnostic;
 use crate::router::Router;
 
@@ -60,7 +60,7 @@ pub(crate) struct SubgraphCertificates {
 
 #[derive(Clone, Debug)]
 struct CertificateEntry {
-    files: SubgraphTls,
+    files: ClientTls,
     /// The contents of the files when the client was created.
     material: Material,
     client: TlsClient,
@@ -103,7 +103,7 @@ impl SubgraphCertificates {
     ) -> Result<Option<TlsClient>, Box<Diagnostic>> {
         let configured = config.subgraphs.get(subgraph).map(|it| &it.tls);
         if !url.starts_with("https:") {
-            if configured.is_some_and(|it| *it != SubgraphTls::default()) {
+            if configured.is_some_and(|it| *it != ClientTls::default()) {
                 tracing::warn!(
                     setting = format!("subgraphs.{subgraph}.tls"),
                     "a setting has no effect: the subgraph's URL is not https"
@@ -138,7 +138,7 @@ impl SubgraphCertificates {
     /// Reads the files again; later connections use changed certificates. Blocks.
     fn reload_if_changed(&self) {
         for entry in &mut *self.lock() {
-            if entry.files != SubgraphTls::default() {
+            if entry.files != ClientTls::default() {
                 entry.reload_if_changed();
             }
         }
@@ -194,7 +194,7 @@ pub(crate) async fn watch_files(router: Arc<Router>) {
 }
 
 impl Material {
-    fn read(files: &SubgraphTls, protocol: HttpProtocol) -> Result<Self, Unreadable> {
+    fn read(files: &ClientTls, protocol: HttpProtocol) -> Result<Self, Unreadable> {
         let file = |path: &Option<PathBuf>| path.as_deref().map(read_pem).transpose();
         let identity = file(&files.certificate)?.zip(file(&files.key)?);
         Ok(Self { ca: file(&files.ca)?, identity, protocol })
@@ -247,13 +247,13 @@ mod tests {
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/tests/certificates");
 
-    fn config(tls: SubgraphTls) -> Config {
+    fn config(tls: ClientTls) -> Config {
         let mut config = Config::default();
         config.subgraphs.insert("a".into(), SubgraphSettings { tls, ..Default::default() });
         config
     }
 
-    fn check(certificates: &SubgraphCertificates, tls: SubgraphTls) -> Result<TlsClient, String> {
+    fn check(certificates: &SubgraphCertificates, tls: ClientTls) -> Result<TlsClient, String> {
         let url = "https://localhost/";
         let client = certificates.client_of(&config(tls), "a", url, HttpProtocol::Auto);
         client.map(|it| it.unwrap()).map_err(|it| it.message)
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn the_same_files_are_the_same_client_over_reloads() {
-        let trusting = SubgraphTls { ca: pem("ca.pem"), ..Default::default() };
-        let showing = SubgraphTls {
+        let trusting = ClientTls { ca: pem("ca.pem"), ..Default::default() };
+        let showing = ClientTls {
             certificate: pem("client.pem"),
             key: pem("client.key"),
             ..trusting.clone()
@@ -288,7 +288,7 @@ mod tests {
         copy("ca.pem", "ca.pem");
         copy("client.pem", "router.pem");
         copy("client.key", "router.key");
-        let tls = SubgraphTls {
+        let tls = ClientTls {
             ca: file("ca.pem"),
             certificate: file("router.pem"),
             key: file("router.key"),
@@ -315,10 +315,10 @@ mod tests {
     #[test]
     fn files_that_cannot_be_used_are_named() {
         let certificates = SubgraphCertificates::default();
-        let missing = SubgraphTls { ca: pem("none.pem"), ..Default::default() };
+        let missing = ClientTls { ca: pem("none.pem"), ..Default::default() };
         let message = check(&certificates, missing).unwrap_err();
         assert!(message.contains("none.pem: No such file"), "{message}");
-        let foreign = SubgraphTls {
+        let foreign = ClientTls {
             ca: pem("ca.pem"),
             certificate: pem("client.pem"),
             key: pem("localhost.key"),

@@ -12,8 +12,8 @@ use super::format::{
     MemberPathText, SchemeText, SecretText, SizeText,
 };
 use super::headers::header_name;
+use super::quantity;
 use super::secret::Secret;
-use super::{duration, size};
 
 /// Settings of client authentication.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +42,7 @@ pub struct Jwt {
     pub init_payload: Vec<String>,
 
     /// The maximum size of a token.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"16KiB", extend("x-minimum" = 256))]
     pub max_token_size: usize,
 
@@ -109,7 +109,7 @@ pub struct JwtIssuer {
 
     /// The tolerated difference between the clocks of the issuer and the router. A token stays valid for this time
     /// after it expires.
-    #[serde(default = "leeway_default", with = "duration::text")]
+    #[serde(default = "leeway_default", with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"30s")]
     pub leeway: Duration,
 
@@ -210,24 +210,24 @@ pub struct Jwks {
     /// The interval at which the set is read. If reading fails, the last set stays in use, and the router tries again
     /// after one second, then two, and so on. A token with an unknown key makes the router read the set at once, but at
     /// most every ten seconds.
-    #[serde(default = "refresh_default", with = "duration::text")]
+    #[serde(default = "refresh_default", with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"1h", extend("x-minimum" = 1000))]
     pub refresh: Duration,
 
     /// The time for which keys stay in use if they cannot be read again, from the last successful read. After that,
     /// requests with tokens of the issuer get status 503, `AUTHENTICATION_UNAVAILABLE`, because the issuer may have
     /// revoked the keys. At least `refresh`.
-    #[serde(default = "max_age_default", with = "duration::text")]
+    #[serde(default = "max_age_default", with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"4h", extend("x-minimum" = 1000))]
     pub max_age: Duration,
 
     /// The time limit of one fetch.
-    #[serde(default = "timeout_default", with = "duration::text")]
+    #[serde(default = "timeout_default", with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub timeout: Duration,
 
     /// The maximum size of the key set.
-    #[serde(default = "max_size_default", with = "size::text")]
+    #[serde(default = "max_size_default", with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"1MiB")]
     pub max_size: usize,
 

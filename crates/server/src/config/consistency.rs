@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::check::closest;
 use super::findings::{Findings, Places};
-use super::{Config, HeaderRule, Listener, RedisProvider, Retry};
+use super::quantity::Quantity;
+use super::{ClientTls, Config, HeaderRule, Listener, RedisProvider, Retry};
 
 /// Checks a whole configuration, command line flags included.
 pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
@@ -140,21 +141,19 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         if provider.has_credentials_in_url() && provider.authentication.is_some() {
             two_kinds_of_credentials(&path, &format!("{path}.url"), places, findings);
         }
-        let tls = &provider.tls;
-        identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
+        identity(&format!("{path}.tls"), &provider.tls, places, findings);
         retry(&path, &provider.retry, places, findings);
     }
     for (index, provider) in providers.kafka.iter().enumerate() {
         let path = format!("events.providers.kafka[{index}]");
         if let Some(tls) = &provider.tls {
-            identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
+            identity(&format!("{path}.tls"), &tls.files, places, findings);
         }
         retry(&path, &provider.retry, places, findings);
     }
     for (index, provider) in providers.redis.iter().enumerate() {
         let path = format!("events.providers.redis[{index}]");
-        let tls = &provider.tls;
-        identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
+        identity(&format!("{path}.tls"), &provider.tls, places, findings);
         if provider.cluster_enabled && provider.sentinel.is_some() {
             findings
                 .error("conflict", format!("`{path}` is a cluster and has sentinels"))
@@ -211,10 +210,7 @@ fn retry(path: &str, retry: &Retry, places: &Places, findings: &mut Findings) {
         .error("conflict", format!("`{path}.initial` is longer than `{path}.max`"))
         .at_place(initial_place.or(max_place), "must be the shortest waiting time")
         .related_place(initial_place.and(max_place), "the longest waiting time")
-        .help(format!(
-            "write an `initial` of at most `{}`, or a longer `max`",
-            super::duration::print(max)
-        ));
+        .help(format!("write an `initial` of at most `{}`, or a longer `max`", max.print()));
 }
 
 fn origins(config: &Config, places: &Places, findings: &mut Findings) {
@@ -231,17 +227,15 @@ fn origins(config: &Config, places: &Places, findings: &mut Findings) {
 
 fn subgraph_certificates(config: &Config, places: &Places, findings: &mut Findings) {
     for (name, subgraph) in &config.subgraphs {
-        let tls = &subgraph.tls;
-        let path = format!("subgraphs.{name}.tls");
-        identity(&path, [&tls.certificate, &tls.key], places, findings);
+        identity(&format!("subgraphs.{name}.tls"), &subgraph.tls, places, findings);
     }
 }
 
 /// Checks that a certificate and its key are configured together.
-fn identity(path: &str, files: [&Option<PathBuf>; 2], places: &Places, findings: &mut Findings) {
-    let (has, lacks) = match files {
-        [Some(_), None] => ("certificate", "key"),
-        [None, Some(_)] => ("key", "certificate"),
+fn identity(path: &str, tls: &ClientTls, places: &Places, findings: &mut Findings) {
+    let (has, lacks) = match (&tls.certificate, &tls.key) {
+        (Some(_), None) => ("certificate", "key"),
+        (None, Some(_)) => ("key", "certificate"),
         _ => return,
     };
     findings
@@ -353,7 +347,7 @@ fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {
             .related_place(initial.and(max), "the longest waiting time")
             .help(format!(
                 "write an `initial` of at most `{}`, or a longer `max`",
-                super::duration::print(settings.retry.max)
+                settings.retry.max.print()
             ));
     }
 }

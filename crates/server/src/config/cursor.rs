@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{CursorKeyText, DurationOrZeroText, MemberPathText, SizeText};
+use super::quantity;
 use super::secret::Secret;
-use super::{duration, size};
 
 /// Settings of cursors, with which subscribers resume after a reconnect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +41,7 @@ pub struct Cursor {
     /// The interval at which subscribers get the cursor of their current position if all events since their last one
     /// were for others. A client that resumes with it does not make the router read these events again.
     /// `docs/subscriptions.md` describes the form in each transport. `0s` turns this off.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"2m", extend("x-minimum" = 1000))]
     pub heartbeat: Duration,
 
@@ -51,12 +51,12 @@ pub struct Cursor {
     pub ring_events: u32,
 
     /// The maximum size of the events that are kept for one source.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"256KiB")]
     pub ring_bytes: usize,
 
     /// The maximum size of the events that are kept for all sources together.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"64MiB")]
     pub ring_bytes_total: usize,
 }

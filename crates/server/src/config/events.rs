@@ -6,12 +6,13 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::client_tls::ClientTls;
 use super::format::{
     DurationText, FileText, InstanceText, KafkaBrokerText, NatsUrlText, ProviderIdText,
     RedisUrlText, SecretText, SizeText, UserNameText,
 };
+use super::quantity;
 use super::secret::Secret;
-use super::{duration, size};
 
 /// The id of the provider that a directive without `providerId` uses.
 const PROVIDER_ID_DEFAULT: &str = "default";
@@ -27,14 +28,14 @@ pub struct Events {
 
     /// The maximum payload size of an event, and of a response to a request over a broker. In place of a larger event,
     /// subscribers get an error, and the subscription continues.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"4MiB")]
     pub max_event_size: usize,
 
     /// The default time limit of a mutation that publishes an event, until the broker has accepted the event, and of a
     /// field that sends a request over a broker, until the response arrives. The directive of the field can set another
     /// one.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub publish_timeout: Duration,
 
@@ -151,9 +152,9 @@ pub struct NatsProvider {
     pub authentication: Option<NatsAuthentication>,
 
     /// Certificates for `tls://`, and for `nats://` if the server requires TLS. If one of the files is set, the router
-    /// never connects without TLS.
+    /// never connects without TLS. The files are read again for each new connection.
     #[serde(default)]
-    pub tls: BrokerTls,
+    pub tls: ClientTls,
 
     /// Settings of JetStream that directives do not contain.
     #[serde(default)]
@@ -172,40 +173,6 @@ pub struct JetStream {
     /// If `false`, an event counts as published when it has been sent to the server.
     #[schemars(example = true)]
     pub publish_ack: bool,
-}
-
-/// Files for TLS to a broker, all in PEM. They are read again for each new connection.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BrokerTls {
-    /// The certificate authorities that may have signed the broker's certificate. They replace those that the system
-    /// trusts.
-    #[schemars(with = "Option<FileText>", example = &"certificates/internal-ca.pem")]
-    pub ca: Option<PathBuf>,
-
-    /// The router's own certificate for brokers that verify their clients (mutual TLS), followed by the intermediate
-    /// certificates up to the root.
-    #[schemars(with = "Option<FileText>", example = &"certificates/router.pem")]
-    pub certificate: Option<PathBuf>,
-
-    /// The private key of `certificate`, not encrypted.
-    #[schemars(with = "Option<FileText>", example = &"certificates/router.key")]
-    pub key: Option<PathBuf>,
-}
-
-impl BrokerTls {
-    /// Resolves relative paths against `folder`.
-    pub(super) fn resolve(&mut self, folder: &Path) {
-        for path in [&mut self.ca, &mut self.certificate, &mut self.key].into_iter().flatten() {
-            *path = folder.join(&*path);
-        }
-    }
-
-    /// Converts to the settings of a provider. `None` if nothing is configured.
-    pub(crate) fn settings(&self) -> Option<events::BrokerTls> {
-        let Self { ca, certificate, key } = self.clone();
-        (*self != Self::default()).then_some(events::BrokerTls { ca, certificate, key })
-    }
 }
 
 impl NatsProvider {
@@ -288,7 +255,7 @@ pub struct KafkaProvider {
     pub fetch: KafkaFetch,
 
     /// The interval at which the router looks for new partitions and deleted topics.
-    #[serde(default = "metadata_refresh_default", with = "duration::text")]
+    #[serde(default = "metadata_refresh_default", with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"10s")]
     pub metadata_refresh: Duration,
 
@@ -303,9 +270,8 @@ impl KafkaProvider {
         if let Some(KafkaAuthentication::OauthTokenFile(path)) = &mut self.authentication {
             *path = folder.join(&path);
         }
-        let Some(tls) = &mut self.tls else { return };
-        for path in [&mut tls.ca, &mut tls.certificate, &mut tls.key].into_iter().flatten() {
-            *path = folder.join(&path);
+        if let Some(tls) = &mut self.tls {
+            tls.files.resolve(folder);
         }
     }
 }
@@ -384,27 +350,21 @@ pub enum ScramMechanism {
 
 /// Settings of TLS to Kafka.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+// Unknown keys are refused by the schema alone: serde cannot do it together with `flatten`.
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
 pub struct KafkaTls {
     /// Turns TLS on.
     #[schemars(example = true)]
     pub enabled: bool,
-    /// The certificate authorities that may have signed the brokers' certificates, in PEM. They replace those that the
-    /// system trusts.
-    #[schemars(with = "Option<FileText>", example = &"certificates/kafka-ca.pem")]
-    pub ca: Option<PathBuf>,
-    /// The router's own certificate for brokers that verify their clients (mutual TLS), in PEM, followed by the
-    /// intermediate certificates up to the root.
-    #[schemars(with = "Option<FileText>", example = &"certificates/router.pem")]
-    pub certificate: Option<PathBuf>,
-    /// The private key of `certificate`, in PEM, not encrypted.
-    #[schemars(with = "Option<FileText>", example = &"certificates/router.key")]
-    pub key: Option<PathBuf>,
+    /// The certificates.
+    #[serde(flatten)]
+    pub files: ClientTls,
 }
 
 impl Default for KafkaTls {
     fn default() -> Self {
-        Self { enabled: true, ca: None, certificate: None, key: None }
+        Self { enabled: true, files: ClientTls::default() }
     }
 }
 
@@ -413,15 +373,15 @@ impl Default for KafkaTls {
 #[serde(default, deny_unknown_fields)]
 pub struct KafkaFetch {
     /// The time that a broker waits for events before it sends an empty response.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"500ms")]
     pub max_wait: Duration,
     /// The maximum amount of data of a partition that a broker sends at once.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"8MiB")]
     pub max_bytes: usize,
     /// The maximum amount of data that waits in the queue of each consumer.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"16MiB")]
     pub queue_bytes: usize,
     /// The maximum number of consumers in addition to the one that all live subscriptions share: for subscriptions that
@@ -484,7 +444,7 @@ pub struct RedisProvider {
 
     /// Certificates for `rediss://`.
     #[serde(default)]
-    pub tls: BrokerTls,
+    pub tls: ClientTls,
 
     /// Redis Streams: topics whose events the server stores.
     #[serde(default)]
@@ -573,11 +533,11 @@ pub struct UserInfo {
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {
     /// The first waiting time.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"250ms")]
     pub initial: Duration,
     /// The longest waiting time.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"30s")]
     pub max: Duration,
 }

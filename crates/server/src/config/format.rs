@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::size;
+use super::quantity::SIZE_MAX;
 use super::threads::{REACTORS_MAX, WORKERS_MAX};
 
 /// Declares the formats and their marker types from one table.
@@ -125,7 +125,7 @@ fn scalar_schema(name: &str) -> Schema {
         "size" => json_schema!({
             "type": ["integer", "string"],
             "minimum": 1,
-            "maximum": size::SIZE_MAX,
+            "maximum": SIZE_MAX,
             "pattern": "^[0-9]+ *(([KMGkmg][Ii]?)?[Bb])?$",
             "format": name,
         }),

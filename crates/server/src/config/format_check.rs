@@ -1,6 +1,7 @@
 //! Checks of scalar values against their [`Format`], with the reason for each mistake.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
 use upstream::belongs_to_connection;
@@ -10,8 +11,8 @@ use super::format::Format;
 use super::headers::HeaderPattern;
 use super::listen::parse_mode;
 use super::override_labels::LabelSetting;
+use super::quantity::Quantity;
 use super::threads::{ReactorThreads, Workers};
-use super::{duration, size};
 
 /// The maximum length of a text. Longer ids, names and paths are mistakes.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -46,12 +47,12 @@ impl Format {
             return Err("it is longer than 4096 bytes".into());
         }
         match self {
-            Self::Duration => match duration::parse(text)? {
+            Self::Duration => match Duration::parse(text)? {
                 zero if zero.is_zero() => Err("it must be longer than zero".into()),
                 _ => Ok(()),
             },
-            Self::DurationOrZero => Ok(duration::parse(text).map(drop)?),
-            Self::Size => match size::parse(text)? {
+            Self::DurationOrZero => Ok(Duration::parse(text).map(drop)?),
+            Self::Size => match usize::parse(text)? {
                 0 => Err("it must be more than zero".into()),
                 _ => Ok(()),
             },
@@ -112,9 +113,9 @@ impl Format {
 pub(super) fn quantity(format: Format, text: &str) -> Option<u64> {
     match format {
         Format::Duration | Format::DurationOrZero => {
-            duration::parse(text).ok().and_then(|value| u64::try_from(value.as_millis()).ok())
+            Duration::parse(text).ok().and_then(|value| u64::try_from(value.as_millis()).ok())
         }
-        Format::Size => size::parse(text).ok().and_then(|value| u64::try_from(value).ok()),
+        Format::Size => usize::parse(text).ok().and_then(|value| u64::try_from(value).ok()),
         _ => None,
     }
 }
@@ -122,10 +123,8 @@ pub(super) fn quantity(format: Format, text: &str) -> Option<u64> {
 /// Prints such a number as a duration or a size.
 pub(super) fn print_quantity(format: Format, quantity: u64) -> String {
     match format {
-        Format::Duration | Format::DurationOrZero => {
-            duration::print(std::time::Duration::from_millis(quantity))
-        }
-        _ => size::print(usize::try_from(quantity).unwrap_or(usize::MAX)),
+        Format::Duration | Format::DurationOrZero => Duration::from_millis(quantity).print(),
+        _ => usize::try_from(quantity).unwrap_or(usize::MAX).print(),
     }
 }
 

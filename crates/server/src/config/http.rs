@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{DurationText, SizeText};
-use super::{duration, size};
+use super::quantity;
 
 /// HTTP on the public listeners: limits on connections, timeouts, compression, batches, HTTP/2.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -25,31 +25,31 @@ pub struct Http {
     pub max_connections_per_ip: u32,
 
     /// The time limit for the head of a request. It is also the time after which an idle connection is closed.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = "20s")]
     pub header_timeout: Duration,
 
     /// The time limit for the body of a request. A later body gets status 408.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = "10s")]
     pub body_timeout: Duration,
 
     /// The time limit for a client that reads nothing of the data sent to it. After that the connection, or the one
     /// stream of HTTP/2, is closed.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = "30s")]
     pub stall_timeout: Duration,
 
     /// The maximum number of response bytes that one connection may leave unread. Beyond it, further requests of the
     /// connection wait.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"1MiB", extend("x-minimum" = 1024))]
     pub response_queue_bytes: usize,
 
     /// The maximum number of response bytes that all connections together may leave unread. Beyond it, the router
     /// closes connections that have read nothing for a second: first the largest one of the client with the most unread
     /// bytes. Beyond twice this number, it closes connections whether they read or not.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"256MiB", extend("x-minimum" = 1024))]
     pub response_queue_bytes_total: usize,
 
@@ -59,7 +59,7 @@ pub struct Http {
 
     /// The maximum size of a request's head, target and headers together. A larger one gets status 431.
     // The HTTP library reads through a buffer of this size and needs at least 8 KiB.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"16KiB")]
     #[schemars(extend("x-minimum" = 8192))]
     pub max_header_size: usize,
@@ -110,7 +110,7 @@ pub struct Http2 {
     pub max_concurrent_streams: u32,
 
     /// The interval of pings on a connection. The client must respond within the same time.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = "10s")]
     pub ping_interval: Duration,
 }
@@ -137,7 +137,7 @@ pub struct Compression {
 
     /// The minimum size of a compressed response. Smaller responses are sent uncompressed: a response that fits one
     /// network packet does not arrive sooner if it is smaller.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"4KiB")]
     pub min_size: usize,
 }

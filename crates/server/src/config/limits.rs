@@ -6,14 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{DurationText, SizeText};
-use super::{duration, size};
+use super::quantity;
 
 /// Limits on a client's operation. All apply before anything is planned or fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// The maximum size of a request's body.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"512KiB")]
     pub body: usize,
 
@@ -68,7 +68,7 @@ pub struct Limits {
 
     /// The time limit for a query or mutation, all subgraph requests included, and for one event of a subscription.
     /// Fields that have no value by then are null, with an error.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = "20s")]
     pub time: Duration,
 }

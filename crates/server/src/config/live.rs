@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 
 use super::format::{DurationOrZeroText, DurationText, HeaderNameText, SizeText};
 use super::headers::header_names;
-use super::{duration, size};
+use super::quantity;
 
 /// WebSocket connections of clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebSocket {
     /// The time limit from connecting to `connection_init`. After that the connection is closed with code 4408.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"10s")]
     pub init_timeout: Duration,
 
     /// The time without a message after which the router sends a ping. If the client stays silent for the same time
     /// again, the connection is closed.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"15s", extend("x-minimum" = 1000))]
     pub ping_interval: Duration,
 
     /// The maximum size of a client's message. A larger one closes the connection with code 1009.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
     pub max_message_size: usize,
 
     /// The maximum size of a client's message before its `connection_init` is acknowledged, also after it is expanded.
     /// A larger one closes the connection with code 1009, and messages of four times this size together with code 1008.
     /// The value must fit the largest token that clients send in the payload of `connection_init`.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"32KiB", extend("x-minimum" = 1024))]
     pub max_init_message_size: usize,
 
@@ -82,7 +82,7 @@ pub struct MessageCompression {
 
     /// The minimum size of a compressed message. Smaller messages are sent uncompressed: a message that fits one
     /// network packet does not arrive sooner if it is smaller.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"4KiB")]
     pub min_size: usize,
 }
@@ -102,28 +102,28 @@ impl Default for MessageCompression {
 #[serde(default, deny_unknown_fields)]
 pub struct Subscriptions {
     /// The maximum number of event bytes that may wait for one connection whose client reads too slowly.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
     pub queue_bytes: usize,
 
     /// The maximum number of event bytes that may wait for all slow connections together. An event that waits for
     /// several connections counts for each of them. If there is no more room, `policy` applies to the connection with
     /// the most waiting bytes.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"1GiB", extend("x-minimum" = 1024))]
     pub queue_bytes_total: usize,
 
     /// The maximum number of bytes of texts and variables that the live subscriptions of one connection may keep. They
     /// are kept as long as the subscription lives, without white space, comments and undeclared variables. A
     /// subscription that does not fit is refused with the code `OVERLOADED`.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"1MiB", extend("x-minimum" = 1024))]
     pub max_operation_bytes: usize,
 
     /// The number of bytes that the system queues for one connection before the router does. `policy` does not apply to
     /// these bytes; a smaller number makes it apply sooner and costs throughput on connections with a long round trip.
     /// Linux takes twice as much, for its bookkeeping.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"16KiB", extend("x-minimum" = 4096))]
     pub kernel_queue_bytes: usize,
 
@@ -165,14 +165,14 @@ pub struct Subscriptions {
     /// The interval of heartbeats on a quiet stream, which make proxies keep it open: a comment in server-sent events,
     /// `ka` on WebSockets with the subprotocol graphql-ws (whose npm client closes the connection after 30 seconds
     /// without one).
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"5s", extend("x-minimum" = 1000))]
     pub heartbeat: Duration,
 
     /// The time that requests and connections have to end when the router shuts down. The router asks subscribers to
     /// reconnect elsewhere, a thousand per second, or more if that would take longer than half of this time. After this
     /// time it closes the remaining connections. `0s` closes everything at once.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"5s")]
     pub drain_period: Duration,
 }

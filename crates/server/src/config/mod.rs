@@ -14,10 +14,10 @@
 mod address;
 mod authentication;
 mod check;
+mod client_tls;
 mod consistency;
 mod cursor;
 mod disclosure;
-mod duration;
 mod environment;
 mod events;
 mod findings;
@@ -32,13 +32,13 @@ mod load;
 mod logging;
 mod moved_keys;
 mod override_labels;
+mod quantity;
 mod reference;
 mod schema;
 mod secrecy;
 mod secret;
 mod sharing;
 mod shutdown;
-mod size;
 mod source_tree;
 mod subgraphs;
 mod threads;
@@ -55,13 +55,13 @@ use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
 pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
+pub use client_tls::ClientTls;
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
-    BrokerTls, Events, JetStream, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls,
-    MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
-    RedisProvider, RedisSentinel, RedisStreams, Retry, SaslPlain, SaslScram, ScramMechanism,
-    UserInfo,
+    Events, JetStream, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, MemoryProvider,
+    NatsAuthentication, NatsProvider, Providers, RedisAuthentication, RedisProvider, RedisSentinel,
+    RedisStreams, Retry, SaslPlain, SaslScram, ScramMechanism, UserInfo,
 };
 pub use headers::{
     ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,
@@ -81,7 +81,7 @@ pub use sharing::Sharing;
 pub use shutdown::Shutdown;
 pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
-    SubgraphSettings, SubgraphTls, Traffic, TrafficOverride, TrafficSettings,
+    SubgraphSettings, Traffic, TrafficOverride, TrafficSettings,
 };
 pub use threads::{ReactorThreads, Workers};
 pub use trace::Trace;

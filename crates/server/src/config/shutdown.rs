@@ -5,8 +5,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::duration;
 use super::format::DurationOrZeroText;
+use super::quantity;
 
 /// The end of the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,7 +17,7 @@ pub struct Shutdown {
     /// at the moment when it begins to remove the pod from its services; the sum of this and
     /// `subscriptions.drain_period` should be less than `terminationGracePeriodSeconds`. Ctrl-C (SIGINT) and a second
     /// signal skip this time.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"10s")]
     pub delay: Duration,
 }

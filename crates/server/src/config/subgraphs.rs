@@ -1,14 +1,14 @@
 //! Settings of subgraphs and of the requests to them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{DurationText, FileText, SizeText, SubgraphUrlText};
-use super::{duration, size};
+use super::client_tls::ClientTls;
+use super::format::{DurationText, SizeText, SubgraphUrlText};
+use super::quantity;
 
 /// Settings of one subgraph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,35 +21,7 @@ pub struct SubgraphSettings {
 
     /// Certificates for a subgraph whose URL is `https`. The files are watched: connections that are opened after a
     /// change use the new ones.
-    pub tls: SubgraphTls,
-}
-
-/// Certificates for one subgraph.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SubgraphTls {
-    /// The certificate authorities that may have signed the subgraph's certificate, in PEM. They replace those that the
-    /// system trusts.
-    #[schemars(with = "Option<FileText>", example = &"certificates/internal-ca.pem")]
-    pub ca: Option<PathBuf>,
-
-    /// The router's own certificate for subgraphs that verify their clients (mutual TLS), in PEM, followed by the
-    /// intermediate certificates up to the root.
-    #[schemars(with = "Option<FileText>", example = &"certificates/router.pem")]
-    pub certificate: Option<PathBuf>,
-
-    /// The private key of `certificate`, in PEM, not encrypted.
-    #[schemars(with = "Option<FileText>", example = &"certificates/router.key")]
-    pub key: Option<PathBuf>,
-}
-
-impl SubgraphTls {
-    /// Resolves relative paths against `folder`.
-    pub(super) fn resolve(&mut self, folder: &Path) {
-        for path in [&mut self.ca, &mut self.certificate, &mut self.key].into_iter().flatten() {
-            *path = folder.join(&path);
-        }
-    }
+    pub tls: ClientTls,
 }
 
 /// Timeouts and bounds of requests to subgraphs.
@@ -105,24 +77,24 @@ fn set<T>(setting: &mut T, special: Option<T>) {
 pub struct TrafficSettings {
     /// The time limit of a request to a subgraph, from waiting for a connection to the last byte of the response,
     /// retries included. After that its fields are null, with an error.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"10s")]
     pub timeout: Duration,
 
     /// The time limit for opening a connection, the TLS handshake included.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub connect_timeout: Duration,
 
     /// The time after which an unused connection is closed. Keep it below the time after which the subgraph, or a load
     /// balancer in front of it, closes connections.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"15s")]
     pub idle_timeout: Duration,
 
     /// The maximum size of a subgraph's response, both compressed and expanded. The router stops reading there, and the
     /// response counts as failed.
-    #[serde(with = "size::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"16MiB")]
     pub max_response_size: usize,
 
@@ -224,12 +196,12 @@ pub struct RetryPolicy {
     pub retries: u32,
 
     /// The wait before the first retry. It doubles with each further one, and is shortened at random by up to half.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"100ms")]
     pub initial: Duration,
 
     /// The longest wait.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub max: Duration,
 
@@ -270,7 +242,7 @@ pub struct CircuitBreaker {
 
     /// The time for which the breaker stays open. Then one request at a time is sent; after three successful responses
     /// all are sent, and after a failure the breaker opens again for the same time.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"10s")]
     pub open_for: Duration,
 }
@@ -291,22 +263,22 @@ impl Default for CircuitBreaker {
 #[serde(default, deny_unknown_fields)]
 pub struct TrafficOverride {
     /// The value of `traffic.all.timeout` for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"2s")]
     pub timeout: Option<Duration>,
 
     /// The value of `traffic.all.connect_timeout` for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"1s")]
     pub connect_timeout: Option<Duration>,
 
     /// The value of `traffic.all.idle_timeout` for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"4s")]
     pub idle_timeout: Option<Duration>,
 
     /// The value of `traffic.all.max_response_size` for this subgraph.
-    #[serde(with = "size::optional_text")]
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<SizeText>", example = &"256MiB")]
     pub max_response_size: Option<usize>,
 
@@ -354,12 +326,12 @@ pub struct RetryOverride {
     pub retries: Option<u32>,
 
     /// The value of `traffic.all.retry.initial` for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"100ms")]
     pub initial: Option<Duration>,
 
     /// The value of `traffic.all.retry.max` for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"2s")]
     pub max: Option<Duration>,
 
@@ -385,7 +357,7 @@ pub struct CircuitBreakerOverride {
     pub min_requests: Option<u32>,
 
     /// The value of `traffic.all.circuit_breaker.open_for` for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"10s")]
     pub open_for: Option<Duration>,
 }
