@@ -24,11 +24,10 @@ use crate::http::answer::{self, Answer};
 use crate::http::body;
 use crate::http::patient::{Patient, STALL_TIME_MAX};
 use crate::log_limit::LogLimit;
-use crate::metrics_text;
+use crate::metrics::{MetricsCollector, prometheus_text};
 use crate::profiling;
 use crate::router::Router;
-use crate::scrape::Scrape;
-use crate::topology;
+use crate::subscriptions_page;
 
 /// The maximum number of connections at the same time; more wait. Operators and Prometheus need a handful.
 const CONNECTIONS_MAX: usize = 64;
@@ -60,7 +59,7 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
     };
     let mut registry = Registry::default();
     router.metrics.register(&mut registry);
-    registry.register_collector(Box::new(Scrape(Arc::downgrade(&router))));
+    registry.register_collector(Box::new(MetricsCollector(Arc::downgrade(&router))));
     let registry = Arc::new(registry);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
@@ -192,7 +191,7 @@ fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
     match encode(&mut text, registry) {
         Ok(()) if open_metrics => answer::with_type(StatusCode::OK, content_type, text.into()),
         Ok(()) => {
-            let text = metrics_text::prometheus_text(&text);
+            let text = prometheus_text(&text);
             answer::with_type(StatusCode::OK, content_type, text.into())
         }
         Err(_) => {
@@ -206,10 +205,11 @@ async fn subscriptions(router: &Router, headers: &HeaderMap) -> Answer {
     let (triggers, stats) = (router.hub.topology().await, router.hub.stats());
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|it| it.contains("text/html")) {
-        let page = topology::page(&router.providers, &triggers, stats);
+        let page = subscriptions_page::page(&router.providers, &triggers, stats);
         return answer::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
     }
-    let text = serde_json::to_vec(&topology::describe(&router.providers, &triggers, stats));
+    let text =
+        serde_json::to_vec(&subscriptions_page::describe(&router.providers, &triggers, stats));
     answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct ByteBudget {
 }
 
 /// An account with its bytes at the time of one search ([`ByteBudget::enforce`]).
-struct Holding {
+struct HeldBytes {
     account: Arc<ByteAccount>,
     held: usize,
     is_stalled: bool,
@@ -140,23 +140,23 @@ impl ByteBudget {
             *by_client.entry(account.client).or_default() += held;
             let stalled_for = now.saturating_sub(account.progress.load(Ordering::Relaxed));
             let is_stalled = u128::from(stalled_for) >= STALLED_AFTER.as_millis();
-            staying.push(Holding { account, held, is_stalled });
+            staying.push(HeldBytes { account, held, is_stalled });
             true
         });
         drop(tracked);
         while total > self.max {
-            let candidates = staying.iter().enumerate().filter(|(_, holding)| {
+            let candidates = staying.iter().enumerate().filter(|(_, held_bytes)| {
                 // One response alone may be larger than the budget.
-                let is_alone = staying.len() == 1 && holding.account.charges() <= 1;
-                holding.is_stalled || (total > 2 * self.max && !is_alone)
+                let is_alone = staying.len() == 1 && held_bytes.account.charges() <= 1;
+                held_bytes.is_stalled || (total > 2 * self.max && !is_alone)
             });
-            let weight = |holding: &Holding| {
-                let of_client = by_client.get(&holding.account.client).copied();
-                (holding.is_stalled, of_client.unwrap_or_default(), holding.held)
+            let weight = |held_bytes: &HeldBytes| {
+                let of_client = by_client.get(&held_bytes.account.client).copied();
+                (held_bytes.is_stalled, of_client.unwrap_or_default(), held_bytes.held)
             };
-            let most = candidates.max_by_key(|(_, holding)| weight(holding));
+            let most = candidates.max_by_key(|(_, held_bytes)| weight(held_bytes));
             let Some((index, _)) = most else { return };
-            let Holding { account, held, .. } = staying.swap_remove(index);
+            let HeldBytes { account, held, .. } = staying.swap_remove(index);
             total -= held;
             if let Some(of_client) = by_client.get_mut(&account.client) {
                 *of_client -= held;

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::authentication::key_sets;
-use crate::config::{self, Loaded, Overrides};
+use crate::config::{self, LoadedConfig, Overrides};
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::loaded::{self, SupergraphSource};
+use crate::generation::{self, SupergraphSource};
 use crate::start;
 use crate::start_material::StartMaterial;
 use crate::upstreams::SubgraphCertificates;
@@ -28,7 +28,7 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
 }
 
 /// Checks the supergraph against the configuration.
-fn graph_findings(loaded: &Loaded) -> Vec<Diagnostic> {
+fn graph_findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
     let config = &loaded.config;
     let mut findings = Vec::new();
     let text = match SupergraphSource::File(config.supergraph.file.clone()).read() {
@@ -38,16 +38,16 @@ fn graph_findings(loaded: &Loaded) -> Vec<Diagnostic> {
             return findings;
         }
     };
-    match loaded::read_graph(config, &text) {
+    match generation::read_graph(config, &text) {
         Ok(graph) => {
             let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
             findings.extend(loaded.unknown_subgraphs(names));
             let upstreams =
-                loaded::upstreams(config, &graph, &SubgraphCertificates::default(), None);
+                generation::upstreams(config, &graph, &SubgraphCertificates::default(), None);
             findings.extend(upstreams.err().into_iter().flatten());
             match start::idle_providers(config) {
-                Ok(providers) => match loaded::bind(&graph, &text, &Arc::new(providers)) {
-                    Ok(_) => findings.extend(loaded::unserved_subscriptions(&graph, &text)),
+                Ok(providers) => match generation::bind(&graph, &text, &Arc::new(providers)) {
+                    Ok(_) => findings.extend(generation::unserved_subscriptions(&graph, &text)),
                     Err(diagnostics) => findings.extend(diagnostics),
                 },
                 Err(diagnostics) => findings.extend(diagnostics),

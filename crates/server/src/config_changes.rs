@@ -26,7 +26,7 @@ pub async fn report_config_changes(source: ConfigSource) {
     }
     let Ok(mut hang_ups) = signal(SignalKind::hangup()) else { return };
     while hang_ups.recv().await.is_some() {
-        compare(&source);
+        compare_with_file(&source);
     }
 }
 
@@ -34,7 +34,7 @@ pub async fn report_config_changes(source: ConfigSource) {
 #[cfg(not(unix))]
 pub async fn report_config_changes(_: ConfigSource) {}
 
-fn compare(source: &ConfigSource) -> Comparison {
+fn compare_with_file(source: &ConfigSource) -> Comparison {
     let file = source.path.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
     match config::load(source.path.as_deref(), &source.overrides) {
         Ok(loaded) if loaded.config == source.current => Comparison::Equal,
@@ -78,12 +78,12 @@ mod tests {
         let overrides = Overrides::default();
         let current = config::load(Some(&path), &overrides).unwrap().config;
         let source = ConfigSource { path: Some(path.clone()), overrides, current };
-        assert_eq!(compare(&source), Comparison::Equal);
+        assert_eq!(compare_with_file(&source), Comparison::Equal);
         write("# only a comment\nlimits: {depth: 7}");
-        assert_eq!(compare(&source), Comparison::Equal);
+        assert_eq!(compare_with_file(&source), Comparison::Equal);
         write("limits: {depth: 8}");
-        assert_eq!(compare(&source), Comparison::Changed);
+        assert_eq!(compare_with_file(&source), Comparison::Changed);
         write("limits: {deepth: 8}");
-        assert_eq!(compare(&source), Comparison::Wrong);
+        assert_eq!(compare_with_file(&source), Comparison::Wrong);
     }
 }

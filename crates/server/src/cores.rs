@@ -22,8 +22,8 @@ pub(crate) type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 const JOBS_PER_TURN: usize = 16;
 
 /// All workers of this process.
-pub(crate) struct Cores {
-    cores: Vec<Core>,
+pub(crate) struct Workers {
+    cores: Vec<Worker>,
     /// The index at which the search for the least loaded worker begins, so that equally loaded ones take turns.
     next: AtomicUsize,
 }
@@ -33,19 +33,19 @@ thread_local! {
     static LOAD: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
 }
 
-struct Core {
+struct Worker {
     jobs: mpsc::UnboundedSender<Job>,
     /// Jobs that begin before the others: events, which the hub bounds, and which clients already wait for.
     events: mpsc::UnboundedSender<Job>,
-    /// The number of unfinished jobs on this worker: connections, also those that [`Occupied`] keeps counted, and
+    /// The number of unfinished jobs on this worker: connections, also those that [`WorkerLoad`] keeps counted, and
     /// events. The inputs of the unbounded queues are bounded: connections by `max_connections` and the descriptors of
     /// the process, operations on them by `live::client_work`, events by the hub.
     load: Arc<AtomicUsize>,
 }
 
-/// Joins the threads of [`Cores`].
+/// Joins the threads of [`Workers`].
 #[derive(Debug)]
-pub(crate) struct CoreThreads {
+pub(crate) struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
 }
@@ -57,12 +57,12 @@ pub(crate) fn available() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-impl Cores {
+impl Workers {
     /// Starts `count` threads.
     ///
     /// # Errors
     /// The system provides no thread or no epoll instance.
-    pub(crate) fn start(count: usize) -> std::io::Result<(Arc<Self>, CoreThreads)> {
+    pub(crate) fn start(count: usize) -> std::io::Result<(Arc<Self>, WorkerThreads)> {
         let (stop, stopped) = watch::channel(false);
         let mut cores = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
@@ -75,7 +75,7 @@ impl Cores {
             let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
             let (events, mut event_queue) = mpsc::unbounded_channel::<Job>();
             let load = Arc::new(AtomicUsize::new(0));
-            cores.push(Core { jobs, events, load: Arc::clone(&load) });
+            cores.push(Worker { jobs, events, load: Arc::clone(&load) });
             let mut stopped = stopped.clone();
             let body = move || {
                 LOAD.set(Some(Arc::clone(&load)));
@@ -93,7 +93,7 @@ impl Cores {
                             }
                         };
                         let Some(job) = job else { return };
-                        let occupied = Occupied(Some(Arc::clone(&load)));
+                        let occupied = WorkerLoad(Some(Arc::clone(&load)));
                         tokio::task::spawn_local(async move {
                             let _occupied = occupied;
                             job().await;
@@ -110,7 +110,7 @@ impl Cores {
             threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(body)?);
         }
         let next = AtomicUsize::new(0);
-        Ok((Arc::new(Self { cores, next }), CoreThreads { threads, stop }))
+        Ok((Arc::new(Self { cores, next }), WorkerThreads { threads, stop }))
     }
 
     /// Runs `job` on the least loaded worker.
@@ -118,12 +118,12 @@ impl Cores {
         self.place(job, |core| &core.jobs);
     }
 
-    /// Runs `job` on the least loaded worker, before the jobs of [`Cores::run`] that wait there.
+    /// Runs `job` on the least loaded worker, before the jobs of [`Workers::run`] that wait there.
     pub(crate) fn run_first(&self, job: Job) {
         self.place(job, |core| &core.events);
     }
 
-    fn place(&self, job: Job, queue: impl FnOnce(&Core) -> &mpsc::UnboundedSender<Job>) {
+    fn place(&self, job: Job, queue: impl FnOnce(&Worker) -> &mpsc::UnboundedSender<Job>) {
         let (later, first) = self
             .cores
             .split_at(self.next.fetch_add(1, Ordering::Relaxed) % self.cores.len().max(1));
@@ -146,13 +146,13 @@ impl Cores {
     }
 }
 
-impl hub::Cores for Cores {
+impl hub::Cores for Workers {
     fn run(&self, job: Job) {
         self.run_first(job);
     }
 }
 
-impl CoreThreads {
+impl WorkerThreads {
     /// Stops all workers and everything that runs there.
     pub(crate) fn stop(self) {
         let _ = self.stop.send(true);
@@ -165,19 +165,19 @@ impl CoreThreads {
 
 /// Keeps a worker counted as loaded until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Occupied(Option<Arc<AtomicUsize>>);
+pub(crate) struct WorkerLoad(Option<Arc<AtomicUsize>>);
 
 /// Counts the worker of this thread once more, for a connection that outlives its job, such as a WebSocket after its
 /// handshake. No effect on other threads.
-pub(crate) fn occupy() -> Occupied {
+pub(crate) fn occupy() -> WorkerLoad {
     let load = LOAD.with_borrow(Clone::clone);
     if let Some(load) = &load {
         load.fetch_add(1, Ordering::Relaxed);
     }
-    Occupied(load)
+    WorkerLoad(load)
 }
 
-impl Drop for Occupied {
+impl Drop for WorkerLoad {
     fn drop(&mut self) {
         if let Some(load) = &self.0 {
             load.fetch_sub(1, Ordering::Relaxed);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn jobs_run_on_different_cores_and_their_futures_need_not_be_send() {
-        let (cores, threads) = Cores::start(2).expect("two threads");
+        let (cores, threads) = Workers::start(2).expect("two threads");
         let (sender, receiver) = std::sync::mpsc::channel();
         let (release, held) = watch::channel(false);
         for _ in 0..2 {
@@ -231,7 +231,7 @@ mod tests {
     fn blocking_work_of_a_core_has_a_lower_priority_than_its_event_loop() {
         use rustix::process::getpriority_process;
         let usual = getpriority_process(None).expect("the priority of this thread");
-        let (cores, threads) = Cores::start(1).expect("a thread");
+        let (cores, threads) = Workers::start(1).expect("a thread");
         let (sender, receiver) = std::sync::mpsc::channel();
         cores.run(Box::new(move || {
             Box::pin(async move {
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn an_event_waits_for_a_few_jobs_and_not_for_all() {
         const JOBS: usize = 1000;
-        let (cores, threads) = Cores::start(1).expect("a thread");
+        let (cores, threads) = Workers::start(1).expect("a thread");
         let (release, held) = std::sync::mpsc::channel::<()>();
         cores.run(Box::new(move || {
             // The worker does nothing else meanwhile.
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_outlives_its_job_still_counts_as_load() {
-        let (cores, threads) = Cores::start(2).expect("two threads");
+        let (cores, threads) = Workers::start(2).expect("two threads");
         let load =
             || -> usize { cores.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).sum() };
         let (sender, receiver) = std::sync::mpsc::channel();

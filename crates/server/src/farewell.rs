@@ -19,9 +19,9 @@ pub(crate) const PORTIONS: u32 = 64;
 
 /// The time over which connections are closed. Set before the router begins to drain.
 #[derive(Debug, Default)]
-pub(crate) struct Farewell(AtomicU64);
+pub(crate) struct DrainSchedule(AtomicU64);
 
-impl Farewell {
+impl DrainSchedule {
     /// Computes the time for this number of connections. Half of the period remains for clients that are slow to close.
     pub(crate) fn plan(&self, connections: usize, drain_period: Duration) -> Duration {
         let spread = if connections <= AT_ONCE_MAX {
@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn few_connections_close_at_once_and_many_within_half_of_the_drain_period() {
-        let plan = |connections| Farewell::default().plan(connections, Duration::from_secs(30));
+        let plan =
+            |connections| DrainSchedule::default().plan(connections, Duration::from_secs(30));
         assert_eq!(plan(0), Duration::ZERO);
         assert_eq!(plan(AT_ONCE_MAX), Duration::ZERO);
         assert_eq!(plan(5_000), Duration::from_secs(5));
@@ -68,7 +69,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connections_close_evenly_over_the_time() {
-        let farewell = Farewell::default();
+        let farewell = DrainSchedule::default();
         let spread = farewell.plan(4_000, Duration::from_secs(30));
         let (stop, shutdown) = watch::channel(false);
         let began = tokio::time::Instant::now();

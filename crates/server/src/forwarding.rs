@@ -26,14 +26,14 @@ pub(crate) struct Forwarding {
 }
 
 /// The id of subgraphs that the graph does not have; no subgraph has this number.
-const NOBODY: SubgraphId = SubgraphId(u16::MAX);
+const UNKNOWN_SUBGRAPH: SubgraphId = SubgraphId(u16::MAX);
 
 impl Forwarding {
     /// Compiles the rules of `headers` for the subgraphs of `graph`.
     pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Self {
         let by_subgraph = headers.subgraphs.keys().map(|name| {
             let known = graph.subgraphs.iter().position(|it| *it.name == **name);
-            let id = known.map_or(NOBODY, |index| SubgraphId(index as u16));
+            let id = known.map_or(UNKNOWN_SUBGRAPH, |index| SubgraphId(index as u16));
             (id, headers.request_rules(name).cloned().collect())
         });
         let by_subgraph: Vec<_> = by_subgraph.collect();
@@ -139,7 +139,7 @@ fn forwarded(
 ) -> Vec<(HeaderName, HeaderValue)> {
     // Headers that `connection` names are meant for the next hop, which is the router: it may forward them. Otherwise a
     // client could remove headers that rules forward, such as its tenant.
-    let mut taken = take(rules, client.map(), belongs_to_connection, |_| false);
+    let mut taken = select_headers(rules, client.map(), belongs_to_connection, |_| false);
     // Claims come after all other rules, so that no header of the client can replace a claim.
     for rule in rules {
         let HeaderRule::Claim(it) = rule else { continue };
@@ -150,7 +150,7 @@ fn forwarded(
         });
         let values = value.or_else(|| it.default.clone()).into_iter().collect();
         if !belongs_to_connection(&it.name) {
-            replace(&mut taken, &it.name, values, Merge::Last);
+            replace_header(&mut taken, &it.name, values, Merge::Last);
         }
     }
     let kept = |value: HeaderValue| match client {
@@ -178,12 +178,12 @@ pub(crate) fn own(value: &HeaderValue) -> HeaderValue {
 
 /// Rules for responses, by subgraph.
 #[derive(Debug)]
-pub(crate) struct Returning {
+pub(crate) struct ResponseForwarding {
     all: Vec<HeaderRule>,
     by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
 }
 
-impl Returning {
+impl ResponseForwarding {
     /// Compiles the rules of `headers` for the subgraphs of `graph`. `None` if there are no rules.
     pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Option<Self> {
         let by_subgraph = special(headers, graph).map(|(id, name)| {
@@ -208,17 +208,17 @@ impl Returning {
         self.of(subgraph).iter().any(|rule| match rule {
             HeaderRule::Propagate(it) => it.rename.as_ref() == Some(&SET_COOKIE),
             _ => false,
-        }) || take(self.of(subgraph), &answer, is_set_by_router, is_taken_by_name_only)
+        }) || select_headers(self.of(subgraph), &answer, is_set_by_router, is_taken_by_name_only)
             .iter()
             .any(|it| it.name == SET_COOKIE)
     }
 }
 
-impl AnswerHeaders for Returning {
+impl AnswerHeaders for ResponseForwarding {
     fn collect(&self, subgraph: SubgraphId, answer: &HeaderMap, collected: &mut HeaderMap) {
         let options = ConnectionOptions::of(answer);
         let stays = |name: &HeaderName| is_set_by_router(name) || options.contains(name);
-        let taken = take(self.of(subgraph), answer, stays, is_taken_by_name_only);
+        let taken = select_headers(self.of(subgraph), answer, stays, is_taken_by_name_only);
         // `taken` belongs to one response, so all values of one name are merged with other responses as a unit.
         let mut settled: Vec<&HeaderName> = Vec::new();
         for it in &taken {
@@ -277,7 +277,7 @@ fn is_taken_by_name_only(name: &HeaderName) -> bool {
 
 /// A header that rules have taken or set.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Taken {
+struct SelectedHeader {
     name: HeaderName,
     value: HeaderValue,
     merge: Merge,
@@ -286,13 +286,13 @@ struct Taken {
 /// Applies rules in order to the headers of one message; each rule may replace or remove headers that earlier ones
 /// took. Headers for which `stays` is true are never taken, and those for which `by_name_only` is true are not taken by
 /// a pattern.
-fn take(
+fn select_headers(
     rules: &[HeaderRule],
     message: &HeaderMap,
     stays: impl Fn(&HeaderName) -> bool,
     by_name_only: impl Fn(&HeaderName) -> bool,
-) -> Vec<Taken> {
-    let mut taken: Vec<Taken> = Vec::new();
+) -> Vec<SelectedHeader> {
+    let mut taken: Vec<SelectedHeader> = Vec::new();
     let may_pass = |name: &HeaderName| !stays(name);
     for rule in rules {
         match rule {
@@ -312,14 +312,14 @@ fn take(
                     values.extend(default.clone());
                 }
                 if !values.is_empty() && !stays(name) {
-                    replace(&mut taken, name, values, *merge);
+                    replace_header(&mut taken, name, values, *merge);
                 }
             }
             HeaderRule::Propagate(Propagation { matching: Some(pattern), merge, .. }) => {
                 for name in message.keys() {
                     if pattern.matches(name) && may_pass(name) && !by_name_only(name) {
                         let values = message.get_all(name).iter().cloned().collect();
-                        replace(&mut taken, name, values, *merge);
+                        replace_header(&mut taken, name, values, *merge);
                     }
                 }
             }
@@ -327,7 +327,7 @@ fn take(
             HeaderRule::Propagate(_) => {}
             HeaderRule::Insert(insertion) => {
                 let value = vec![insertion.value.clone()];
-                replace(&mut taken, &insertion.name, value, Merge::Last);
+                replace_header(&mut taken, &insertion.name, value, Merge::Last);
             }
             // `forwarded` applies these.
             HeaderRule::Claim(_) => {}
@@ -337,9 +337,18 @@ fn take(
     taken
 }
 
-fn replace(taken: &mut Vec<Taken>, name: &HeaderName, values: Vec<HeaderValue>, merge: Merge) {
+fn replace_header(
+    taken: &mut Vec<SelectedHeader>,
+    name: &HeaderName,
+    values: Vec<HeaderValue>,
+    merge: Merge,
+) {
     taken.retain(|it| it.name != name);
-    taken.extend(values.into_iter().map(|value| Taken { name: name.clone(), value, merge }));
+    taken.extend(values.into_iter().map(|value| SelectedHeader {
+        name: name.clone(),
+        value,
+        merge,
+    }));
 }
 
 #[cfg(test)]
@@ -605,16 +614,16 @@ mod tests {
         assert_ne!(to(&header, &[]), to(&[], &header));
     }
 
-    fn returning(rules: Vec<HeaderRule>) -> Returning {
-        Returning { all: rules, by_subgraph: Vec::new() }
+    fn response_forwarding(rules: Vec<HeaderRule>) -> ResponseForwarding {
+        ResponseForwarding { all: rules, by_subgraph: Vec::new() }
     }
 
     /// Returns the headers that the client gets for these responses, in this order.
     fn returned(rules: Vec<HeaderRule>, answers: &[HeaderMap]) -> Vec<String> {
-        let returning = returning(rules);
+        let response_forwarding = response_forwarding(rules);
         let mut collected = HeaderMap::new();
         for answer in answers {
-            returning.collect(SubgraphId(0), answer, &mut collected);
+            response_forwarding.collect(SubgraphId(0), answer, &mut collected);
         }
         let mut lines: Vec<_> = collected
             .iter()
@@ -692,7 +701,7 @@ mod tests {
 
     #[test]
     fn responses_that_may_set_cookies_are_personal() {
-        let is_personal = |rules| returning(rules).is_personal(SubgraphId(0));
+        let is_personal = |rules| response_forwarding(rules).is_personal(SubgraphId(0));
         let rename = Propagation { rename: Some(SET_COOKIE), ..named("x-cookie") };
         assert!(!is_personal(vec![everything()]), "patterns take no cookies");
         assert!(is_personal(vec![HeaderRule::Propagate(named("set-cookie"))]));

@@ -83,7 +83,7 @@ impl Offload {
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
-        self.run_or(WithoutPlace::Refuse, client, bytes, deadline, work).await
+        self.run_with(WithoutPlace::Refuse, client, bytes, deadline, work).await
     }
 
     /// The same as [`Offload::run`], but without a place in the queue, the work waits for one until `deadline`. For
@@ -98,10 +98,10 @@ impl Offload {
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
-        self.run_or(WithoutPlace::Wait, client, bytes, deadline, work).await
+        self.run_with(WithoutPlace::Wait, client, bytes, deadline, work).await
     }
 
-    async fn run_or<T: Send + 'static>(
+    async fn run_with<T: Send + 'static>(
         &self,
         without_place: WithoutPlace,
         client: ClientKey,

@@ -14,7 +14,7 @@ use prepare::{OperationRequest, PrepareError, Prepared};
 
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders;
-use crate::loaded::Loaded;
+use crate::generation::ServingGraph;
 use crate::offload::INLINE_BYTES_MAX;
 use crate::refusal;
 use crate::request_extensions::{
@@ -28,7 +28,7 @@ use crate::trace::RequestTrace;
 #[derive(Debug)]
 pub(crate) struct Ready {
     /// The generation that it was prepared for, and that executes it.
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) loaded: Arc<ServingGraph>,
     /// The prepared operation.
     pub(crate) prepared: Arc<Prepared>,
     /// The values of its variables.
@@ -74,7 +74,7 @@ pub(crate) async fn prepare_for(
     }
     let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
-    let values = Values::of(prepared.kind, request, client_headers.map());
+    let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
     let read = if values.bytes() <= INLINE_BYTES_MAX {
         values.read(&prepared)
     } else {
@@ -87,7 +87,8 @@ pub(crate) async fn prepare_for(
             vec![error]
         })?
     };
-    let ReadValues { variables, variables_text, resume } = read.map_err(|error| refused(&error))?;
+    let ParsedValues { variables, variables_text, resume } =
+        read.map_err(|error| refused(&error))?;
     let headers = loaded.forwarding.apply(client_headers, identity.claims());
     let resume = resume.map_err(|NotAString| {
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
@@ -97,7 +98,7 @@ pub(crate) async fn prepare_for(
 }
 
 /// The texts of a request that are parsed once its operation is known.
-struct Values {
+struct UnparsedValues {
     variables: Bytes,
     /// The extensions of a subscription, if they may contain the cursor; otherwise empty.
     extensions: Bytes,
@@ -105,8 +106,8 @@ struct Values {
     cursor: Option<Box<str>>,
 }
 
-/// The values that were parsed from [`Values`].
-struct ReadValues {
+/// The values that were parsed from [`UnparsedValues`].
+struct ParsedValues {
     variables: Variables,
     /// The text of the declared variables, of subscriptions only.
     variables_text: Bytes,
@@ -116,7 +117,7 @@ struct ReadValues {
 /// The header in which browsers send the id of the last event of an interrupted stream.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-impl Values {
+impl UnparsedValues {
     /// Takes the texts of a request. Prefers the cursor in the header: a browser that reconnects repeats the extensions
     /// of its first request, and sends the last cursor that it received in the header.
     fn of(kind: OperationKind, request: &OperationRequest, headers: &http::HeaderMap) -> Self {
@@ -138,7 +139,7 @@ impl Values {
     }
 
     /// Parses the values of the variables, the declared variables of a subscription as text, and the cursor.
-    fn read(self, prepared: &Prepared) -> Result<ReadValues, PrepareError> {
+    fn read(self, prepared: &Prepared) -> Result<ParsedValues, PrepareError> {
         let variables = prepared.coerce(&self.variables)?;
         let variables_text = match prepared.kind {
             OperationKind::Subscription => prepared.declared_variables(&self.variables),
@@ -148,7 +149,7 @@ impl Values {
             Some(cursor) => Ok(Some(cursor)),
             None => string_member(&self.extensions, "cursor").map(|it| it.map(Into::into)),
         };
-        Ok(ReadValues { variables, variables_text, resume })
+        Ok(ParsedValues { variables, variables_text, resume })
     }
 }
 
@@ -256,7 +257,7 @@ mod tests {
     #[test]
     fn extensions_of_subscriptions_are_parsed_and_those_of_queries_are_not() {
         let large = request(format!(r#"{{"x":[{}0]}}"#, "1,".repeat(INLINE_BYTES_MAX)));
-        let bytes = |kind, headers: &HeaderMap| Values::of(kind, &large, headers).bytes();
+        let bytes = |kind, headers: &HeaderMap| UnparsedValues::of(kind, &large, headers).bytes();
         assert!(bytes(OperationKind::Subscription, &HeaderMap::new()) > INLINE_BYTES_MAX);
         assert_eq!(bytes(OperationKind::Query, &HeaderMap::new()), 0);
         let value = http::HeaderValue::from_static("cursor");

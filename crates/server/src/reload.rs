@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::diagnostic::{self, Style};
-use crate::loaded::{self, Loaded, SupergraphSource};
+use crate::generation::{self, ServingGraph, SupergraphSource};
 use crate::metrics::ReloadResult;
 use crate::renewal;
 use crate::router::Router;
@@ -182,7 +182,7 @@ const WARMED_MAX: usize = 256;
 const WARMING_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Prepares the most used operations of `old` for `new`, while the old graph serves.
-async fn warm(new: &Loaded, old: &Loaded) {
+async fn warm(new: &ServingGraph, old: &ServingGraph) {
     let started = Instant::now();
     let mut prepared = 0_usize;
     for request in old.preparer.most_used(WARMED_MAX) {
@@ -207,11 +207,11 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
     // Reading a large schema takes a while, so it runs on the blocking pool.
     let result = tokio::task::spawn_blocking(move || {
         let text = Arc::new(from.read().map_err(|error| vec![*error])?);
-        if loaded::identity(&text.text) == previous.generation.graph_id {
+        if generation::identity(&text.text) == previous.generation.graph_id {
             return Ok(None);
         }
         let (config, providers) = (&loading.config, &loading.providers);
-        loaded::load(config, &text, providers, number, Some(&previous)).map(Some)
+        generation::load(config, &text, providers, number, Some(&previous)).map(Some)
     })
     .await;
     match result {

@@ -13,7 +13,7 @@ use prepare::{OperationRequest, PrepareError};
 
 use crate::authentication::Identity;
 use crate::forwarding;
-use crate::loaded::Loaded;
+use crate::generation::ServingGraph;
 use crate::operation::Ready;
 use crate::refusal;
 use crate::router::Router;
@@ -111,7 +111,7 @@ pub(crate) fn live_operation(
 /// `GRAPH_RELOADED`, with the reason, if the operation is not valid there; `FORBIDDEN`, if its subscribers are not
 /// authorized there.
 pub(crate) async fn renew(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<ServingGraph>,
     operation: &LiveOperation,
 ) -> Result<LiveOperation, GraphqlError> {
     let resolver = (&*operation.resolve as &dyn Any).downcast_ref::<EventResolver>();
@@ -172,7 +172,7 @@ fn invalid(reason: &str) -> GraphqlError {
 }
 
 /// Puts `loaded` into service, and migrates every live operation to it.
-pub(crate) async fn take_over(router: &Router, loaded: Loaded) {
+pub(crate) async fn take_over(router: &Router, loaded: ServingGraph) {
     let loaded = Arc::new(loaded);
     let number = loaded.generation.number;
     let started = Instant::now();
@@ -196,7 +196,7 @@ pub(crate) async fn take_over(router: &Router, loaded: Loaded) {
 
 /// Prepares `old` for a new graph, until `deadline`. Requests have priority: this takes at most half of one CPU.
 async fn renew_all(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<ServingGraph>,
     old: &[(GroupId, Arc<LiveOperation>)],
     deadline: Option<Instant>,
 ) -> Vec<Renewal> {

@@ -17,27 +17,27 @@ use crate::authentication::{
 use crate::byte_budget::ByteBudget;
 use crate::config::Config;
 use crate::connections::Connections;
-use crate::cores::Cores;
-use crate::farewell::Farewell;
+use crate::cores::Workers;
+use crate::farewell::DrainSchedule;
+use crate::generation::ServingGraph;
 use crate::http::compression::Compressor;
 use crate::live::QueueTotal;
 use crate::live::group_shares::GroupShares;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
 use crate::live::single::Streams;
-use crate::loaded::Loaded;
 use crate::metrics::Metrics;
 use crate::offload::Offload;
-use crate::sharing::Sharing;
+use crate::sharing::SharedWork;
 
 /// The state of one running router.
 pub(crate) struct Router {
     /// The configuration, as loaded at the start.
     pub(crate) config: Config,
     /// The worker threads.
-    pub(crate) cores: Arc<Cores>,
+    pub(crate) cores: Arc<Workers>,
     /// The graph that serves now; see [`Router::serve`].
-    pub(crate) loaded: ArcSwap<Loaded>,
+    pub(crate) loaded: ArcSwap<ServingGraph>,
     /// The number of the current generation, for tasks that wait for the next one.
     pub(crate) generation: watch::Sender<u64>,
     /// The brokers.
@@ -45,7 +45,7 @@ pub(crate) struct Router {
     /// Verification of tokens; `None`: tokens are not checked.
     pub(crate) authentication: Option<Authentication>,
     /// Work in flight that several requests share.
-    pub(crate) sharing: Sharing,
+    pub(crate) sharing: SharedWork,
     /// Live subscriptions.
     pub(crate) hub: Hub,
     /// The handles of the reactors, which hold WebSockets and event streams.
@@ -80,12 +80,12 @@ pub(crate) struct Router {
     /// Becomes true once, when the router ends.
     pub(crate) shutdown: watch::Receiver<bool>,
     /// The schedule by which connections are then closed.
-    pub(crate) farewell: Farewell,
+    pub(crate) farewell: DrainSchedule,
 }
 
 impl Router {
     /// Returns the graph that serves now.
-    pub(crate) fn current(&self) -> Arc<Loaded> {
+    pub(crate) fn current(&self) -> Arc<ServingGraph> {
         self.loaded.load_full()
     }
 
@@ -139,7 +139,7 @@ impl Router {
     }
 
     /// Puts another graph into service.
-    pub(crate) fn serve(&self, loaded: Arc<Loaded>) {
+    pub(crate) fn serve(&self, loaded: Arc<ServingGraph>) {
         let number = loaded.generation.number;
         self.loaded.store(loaded);
         self.generation.send_replace(number);
@@ -151,7 +151,7 @@ impl Router {
     }
 
     /// Waits for a graph with a later number than `number`, and returns it.
-    pub(crate) async fn graph_after(&self, number: u64) -> Arc<Loaded> {
+    pub(crate) async fn graph_after(&self, number: u64) -> Arc<ServingGraph> {
         // This router owns the sender, so the wait cannot fail.
         let _ = self.generation.subscribe().wait_for(|generation| *generation > number).await;
         self.current()

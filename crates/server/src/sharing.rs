@@ -1,4 +1,4 @@
-//! Sharing of whole operations in flight: the key that decides whether two operations are equal.
+//! SharedWork of whole operations in flight: the key that decides whether two operations are equal.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::operation::Ready;
 
 /// Work in flight that several requests share. It belongs to the process and outlives generations.
 #[derive(Debug)]
-pub(crate) struct Sharing {
+pub(crate) struct SharedWork {
     /// Whole operations; `None` if turned off.
     pub(crate) operations: Option<Arc<OperationFlights>>,
     /// Queries to subgraphs, and the epoch that mutations advance.
@@ -21,7 +21,7 @@ pub(crate) struct Sharing {
 /// Operations in flight.
 pub(crate) type OperationFlights = Flights<OperationKey, Result<Payload, Vec<GraphqlError>>>;
 
-impl Sharing {
+impl SharedWork {
     /// Creates the state from the configuration.
     pub(crate) fn new(config: &config::Sharing) -> Self {
         let subgraph_queries = config.subgraph_queries.then(SubgraphFlights::default);

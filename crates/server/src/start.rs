@@ -24,18 +24,19 @@ use crate::admin;
 use crate::byte_budget::ByteBudget;
 use crate::certificates;
 #[cfg(target_os = "linux")]
-use crate::config::ReactorThreads;
+use crate::config::ReactorCount;
 use crate::config::{
     Config, Cursor, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication,
-    OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, Workers,
+    OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, WorkerCount,
 };
-use crate::connections::{Connections, Limits};
-use crate::cores::{self, CoreThreads, Cores};
+use crate::connections::{ConnectionLimits, Connections};
+use crate::cores::{self, WorkerThreads, Workers};
 use crate::descriptors;
 use crate::diagnostic::{self, Diagnostic, Style};
 #[cfg(target_os = "linux")]
 use crate::farewell;
-use crate::farewell::Farewell;
+use crate::farewell::DrainSchedule;
+use crate::generation::{self, SupergraphSource};
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, Bound};
 use crate::http::{tcp, unix};
@@ -43,12 +44,11 @@ use crate::live::QueueTotal;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::Reactors;
 use crate::live::single::{self, Streams};
-use crate::loaded::{self, SupergraphSource};
 use crate::metrics::{Metrics, ReloadResult};
 use crate::offload::Offload;
 use crate::reload;
 use crate::router::Router;
-use crate::sharing::Sharing;
+use crate::sharing::SharedWork;
 use crate::start_material::StartMaterial;
 use crate::upstreams;
 
@@ -93,7 +93,7 @@ pub enum StartError {
     },
     /// The worker threads cannot be started.
     #[error("cannot start the worker threads: {0}")]
-    Cores(std::io::Error),
+    Workers(std::io::Error),
     /// A key for cursors cannot be generated.
     #[error("the system provides no random bytes for a cursor key; configure `cursor.keys`")]
     NoRandomBytes,
@@ -132,17 +132,17 @@ pub struct Running {
     /// The reactors hold the router, so they are dropped with this struct and not with the router.
     #[cfg(target_os = "linux")]
     reactors: Reactors,
-    threads: CoreThreads,
+    threads: WorkerThreads,
     stop: watch::Sender<bool>,
     /// Runs to the very end, so that operators can observe the shutdown.
-    admin_task: AbortOnDrop,
+    admin_task: AdminTask,
 }
 
 /// A task that ends with its owner.
 #[derive(Debug)]
-struct AbortOnDrop(tokio::task::AbortHandle);
+struct AdminTask(tokio::task::AbortHandle);
 
-impl Drop for AbortOnDrop {
+impl Drop for AdminTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -187,7 +187,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     // Watching starts before the first read, so that a change during the start is noticed.
     let changes = reload::Changes::watch(supergraph.clone()).await;
     let text = supergraph.read().map_err(|error| vec![*error]);
-    let loaded = text.and_then(|text| loaded::load(&config, &Arc::new(text), &providers, 1, None));
+    let loaded =
+        text.and_then(|text| generation::load(&config, &Arc::new(text), &providers, 1, None));
     let (loaded, material) = match (loaded, StartMaterial::load(&config)) {
         (Ok(loaded), Ok(material)) => (loaded, material),
         (loaded, material) => {
@@ -215,14 +216,14 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     }
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let count = match config.workers {
-        Workers::Auto => cores::available(),
-        Workers::Count(count) => usize::from(count),
+        WorkerCount::Auto => cores::available(),
+        WorkerCount::Count(count) => usize::from(count),
     };
-    let (cores, threads) = Cores::start(count).map_err(StartError::Cores)?;
+    let (cores, threads) = Workers::start(count).map_err(StartError::Workers)?;
     #[cfg(target_os = "linux")]
     let (reactors, reactor_handles) =
         Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
-            .map_err(StartError::Cores)?;
+            .map_err(StartError::Workers)?;
     let (stop, shutdown) = watch::channel(false);
     let mut settings =
         HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
@@ -273,12 +274,12 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         loaded: ArcSwap::from_pointee(loaded),
         providers,
         authentication,
-        sharing: Sharing::new(&config.sharing),
+        sharing: SharedWork::new(&config.sharing),
         hub,
         #[cfg(target_os = "linux")]
         reactors: reactor_handles,
         page,
-        connections: Connections::new(Limits {
+        connections: Connections::new(ConnectionLimits {
             all: connections_max(&config, descriptors),
             of_address: config.http.max_connections_per_ip as usize,
         }),
@@ -294,7 +295,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         protocol: Arc::new(protocol),
         is_leaving: AtomicBool::new(false),
         shutdown,
-        farewell: Farewell::default(),
+        farewell: DrainSchedule::default(),
         config,
     });
     if let Some(authentication) = &router.authentication {
@@ -310,7 +311,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         tokio::spawn(listener::accept(Arc::clone(&router), listener));
     }
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
-    let admin_task = AbortOnDrop(admin_task.abort_handle());
+    let admin_task = AdminTask(admin_task.abort_handle());
     tokio::spawn(changes.follow(Arc::clone(&router)));
     tokio::spawn(upstreams::watch_files(Arc::clone(&router)));
     tokio::spawn(single::sweep(Arc::clone(&router)));
@@ -670,10 +671,10 @@ fn bind(
 
 /// Returns the number of reactor threads for this number of workers.
 #[cfg(target_os = "linux")]
-fn reactor_count(configured: ReactorThreads, workers: usize) -> usize {
+fn reactor_count(configured: ReactorCount, workers: usize) -> usize {
     match configured {
-        ReactorThreads::Auto => (workers / WORKERS_PER_REACTOR).max(1),
-        ReactorThreads::Count(count) => usize::from(count),
+        ReactorCount::Auto => (workers / WORKERS_PER_REACTOR).max(1),
+        ReactorCount::Count(count) => usize::from(count),
     }
 }
 

@@ -62,24 +62,26 @@ pub(crate) struct SubgraphCertificates {
 struct CertificateEntry {
     files: ClientTls,
     /// The contents of the files when the client was created.
-    material: Material,
+    contents: CertificateFiles,
     client: TlsClient,
     /// The contents of the files at the last check.
-    seen: Material,
+    seen: CertificateFiles,
 }
 
 /// Everything in which two TLS clients can differ.
 #[derive(Clone, PartialEq, Eq)]
-struct Material {
+struct CertificateFiles {
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Vec<u8>)>,
     protocol: HttpProtocol,
 }
 
-impl std::fmt::Debug for Material {
+impl std::fmt::Debug for CertificateFiles {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The struct contains a private key.
-        out.debug_struct("Material").field("protocol", &self.protocol).finish_non_exhaustive()
+        out.debug_struct("CertificateFiles")
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
     }
 }
 
@@ -112,10 +114,10 @@ impl SubgraphCertificates {
             return Ok(None);
         }
         let files = configured.cloned().unwrap_or_default();
-        let material =
-            Material::read(&files, protocol).map_err(|problem| Box::new(problem.of(subgraph)))?;
+        let contents = CertificateFiles::read(&files, protocol)
+            .map_err(|problem| Box::new(problem.of(subgraph)))?;
         let mut entries = self.lock();
-        let is_same = |it: &&CertificateEntry| it.files == files && it.material == material;
+        let is_same = |it: &&CertificateEntry| it.files == files && it.contents == contents;
         if let Some(known) = entries.iter().find(is_same) {
             return Ok(Some(known.client.clone()));
         }
@@ -123,15 +125,15 @@ impl SubgraphCertificates {
             entries.push(known.clone());
             return Ok(Some(known.client.clone()));
         }
-        let client = material.client().map_err(|error| {
+        let client = contents.client().map_err(|error| {
             let message = format!("subgraph `{subgraph}`: {error}");
             Box::new(Diagnostic::error("tls", message).help(format!(
                 "check the files that `subgraphs.{subgraph}.tls` names; without `ca` the system's \
                  certificates are needed"
             )))
         })?;
-        let seen = material.clone();
-        entries.push(CertificateEntry { files, material, client: client.clone(), seen });
+        let seen = contents.clone();
+        entries.push(CertificateEntry { files, contents, client: client.clone(), seen });
         Ok(Some(client))
     }
 
@@ -152,15 +154,15 @@ impl SubgraphCertificates {
 impl CertificateEntry {
     fn reload_if_changed(&mut self) {
         // A file may be unreadable for a moment while it is replaced; the old certificates stay in use.
-        let Ok(now) = Material::read(&self.files, self.material.protocol) else { return };
+        let Ok(now) = CertificateFiles::read(&self.files, self.contents.protocol) else { return };
         let has_settled = now == self.seen;
-        let is_new = self.seen != self.material;
+        let is_new = self.seen != self.contents;
         if !has_settled {
             // Certificate and key are written one after the other, and do not match in between.
             self.seen = now;
         } else if is_new {
-            self.material = now;
-            match self.material.client() {
+            self.contents = now;
+            match self.contents.client() {
                 Ok(client) => {
                     self.client.replace(&client);
                     tracing::info!(files = ?self.files, "new certificates for subgraphs are in use");
@@ -193,8 +195,8 @@ pub(crate) async fn watch_files(router: Arc<Router>) {
     }
 }
 
-impl Material {
-    fn read(files: &ClientTls, protocol: HttpProtocol) -> Result<Self, Unreadable> {
+impl CertificateFiles {
+    fn read(files: &ClientTls, protocol: HttpProtocol) -> Result<Self, UnreadableFile> {
         let file = |path: &Option<PathBuf>| path.as_deref().map(read_pem).transpose();
         let identity = file(&files.certificate)?.zip(file(&files.key)?);
         Ok(Self { ca: file(&files.ca)?, identity, protocol })
@@ -213,12 +215,12 @@ impl Material {
     }
 }
 
-struct Unreadable {
+struct UnreadableFile {
     path: String,
     reason: String,
 }
 
-impl Unreadable {
+impl UnreadableFile {
     fn of(self, subgraph: &str) -> Diagnostic {
         let Self { path, reason } = self;
         Diagnostic::error("tls", format!("subgraph `{subgraph}`: cannot read {path}: {reason}"))
@@ -226,9 +228,9 @@ impl Unreadable {
     }
 }
 
-fn read_pem(path: &Path) -> Result<Vec<u8>, Unreadable> {
+fn read_pem(path: &Path) -> Result<Vec<u8>, UnreadableFile> {
     use std::io::Read;
-    let unreadable = |reason: String| Unreadable { path: path.display().to_string(), reason };
+    let unreadable = |reason: String| UnreadableFile { path: path.display().to_string(), reason };
     let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let mut bytes = Vec::new();
     file.take(PEM_BYTES_MAX + 1)
@@ -297,7 +299,7 @@ mod tests {
         let client = check(&certificates, tls.clone()).unwrap();
         let uses = |name: &str| {
             let entries = certificates.lock();
-            let used = entries[0].material.identity.as_ref().unwrap().0.clone();
+            let used = entries[0].contents.identity.as_ref().unwrap().0.clone();
             used == std::fs::read(Path::new(FOLDER).join(name)).unwrap()
         };
         copy("localhost.pem", "router.pem");

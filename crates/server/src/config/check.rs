@@ -7,12 +7,12 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::findings::{Findings, Place, Places};
+use super::findings::{Findings, KeyPlace, KeyPlaces};
 use super::format::Format;
 use super::format_check::{print_quantity, quantity};
 use super::moved_keys;
 use super::secrecy;
-use super::source_tree::{Content, Entry, Node, Scalar};
+use super::source_tree::{Content, MappingEntry, Scalar, SourceNode};
 use crate::diagnostic::shown_text;
 
 /// The number of characters of a value that a message repeats.
@@ -25,17 +25,17 @@ const LIKENESS_MIN: f64 = 0.8;
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) value: Value,
-    pub(super) places: Places,
+    pub(super) places: KeyPlaces,
 }
 
 impl Default for Checked {
     fn default() -> Self {
-        Self { value: Value::Object(Map::new()), places: Places::default() }
+        Self { value: Value::Object(Map::new()), places: KeyPlaces::default() }
     }
 }
 
 /// Checks a whole tree. Invalid values are left out of the result.
-pub(super) fn check(root: &Node, schema: &Value, findings: &mut Findings) -> Checked {
+pub(super) fn check(root: &SourceNode, schema: &Value, findings: &mut Findings) -> Checked {
     if root.is_null() {
         return Checked::default();
     }
@@ -44,12 +44,12 @@ pub(super) fn check(root: &Node, schema: &Value, findings: &mut Findings) -> Che
 
 /// Checks one part of a tree against `part` of the whole `schema`.
 pub(super) fn check_part(
-    node: &Node,
+    node: &SourceNode,
     schema: &Value,
     part: &Value,
     findings: &mut Findings,
 ) -> Checked {
-    let mut checker = Checker { schema, findings, places: Places::default() };
+    let mut checker = Checker { schema, findings, places: KeyPlaces::default() };
     let value = checker.value(node, part, "", &node.range).unwrap_or(Value::Object(Map::new()));
     Checked { value, places: checker.places }
 }
@@ -78,28 +78,28 @@ struct Checker<'a> {
     /// The whole schema.
     schema: &'a Value,
     findings: &'a mut Findings,
-    places: Places,
+    places: KeyPlaces,
 }
 
 impl Checker<'_> {
     fn value(
         &mut self,
-        node: &Node,
+        node: &SourceNode,
         schema: &Value,
         path: &str,
         key: &Range<usize>,
     ) -> Option<Value> {
-        self.places.insert(path, Place { key: key.clone(), value: node.range.clone() });
+        self.places.insert(path, KeyPlace { key: key.clone(), value: node.range.clone() });
         let forms = forms(schema);
         let schema = self.branch(node, schema);
         match &node.content {
             Content::Broken => None,
             content => match (kind(schema), content) {
-                (Kind::Object, Content::Mapping(entries)) => {
+                (ValueKind::Object, Content::Mapping(entries)) => {
                     self.object(entries, schema, path, key)
                 }
-                (Kind::List, Content::Sequence(items)) => self.list(items, schema, path, key),
-                (Kind::Scalar, Content::Scalar(scalar)) => {
+                (ValueKind::List, Content::Sequence(items)) => self.list(items, schema, path, key),
+                (ValueKind::Scalar, Content::Scalar(scalar)) => {
                     self.scalar(scalar, &node.range, schema, path)
                 }
                 (expected, _) => {
@@ -111,7 +111,7 @@ impl Checker<'_> {
     }
 
     /// Returns the form of a value (`anyOf`) that matches the node.
-    fn branch<'s>(&self, node: &Node, schema: &'s Value) -> &'s Value {
+    fn branch<'s>(&self, node: &SourceNode, schema: &'s Value) -> &'s Value {
         let Some(branches) = schema.get("anyOf").and_then(Value::as_array) else {
             return schema;
         };
@@ -119,9 +119,9 @@ impl Checker<'_> {
         let fits = |branch: &&Value| {
             matches!(
                 (kind(branch), &node.content),
-                (Kind::Object, Content::Mapping(_))
-                    | (Kind::List, Content::Sequence(_))
-                    | (Kind::Scalar, Content::Scalar(_))
+                (ValueKind::Object, Content::Mapping(_))
+                    | (ValueKind::List, Content::Sequence(_))
+                    | (ValueKind::Scalar, Content::Scalar(_))
             )
         };
         let mut branches_of_value = branches.iter().filter(|branch| branch["type"] != "null");
@@ -132,7 +132,7 @@ impl Checker<'_> {
 
     fn object(
         &mut self,
-        entries: &[Entry],
+        entries: &[MappingEntry],
         schema: &Value,
         path: &str,
         key: &Range<usize>,
@@ -152,7 +152,7 @@ impl Checker<'_> {
             known.push(entry);
             if entry.value.is_null() {
                 // A section in which all keys are commented out counts as absent.
-                if kind(self.branch(&entry.value, property)) == Kind::Scalar || is_one_of {
+                if kind(self.branch(&entry.value, property)) == ValueKind::Scalar || is_one_of {
                     self.no_value(entry, property, &inner);
                 }
                 continue;
@@ -191,7 +191,7 @@ impl Checker<'_> {
     /// (`dependentRequired`).
     fn fit_each_other(
         &mut self,
-        known: &[&Entry],
+        known: &[&MappingEntry],
         schema: &Value,
         properties: &Map<String, Value>,
         path: &str,
@@ -226,7 +226,7 @@ impl Checker<'_> {
 
     fn list(
         &mut self,
-        items: &[Node],
+        items: &[SourceNode],
         schema: &Value,
         path: &str,
         key: &Range<usize>,
@@ -390,7 +390,7 @@ impl Checker<'_> {
         }
     }
 
-    fn unknown_key(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &str) {
+    fn unknown_key(&mut self, entry: &MappingEntry, properties: &Map<String, Value>, path: &str) {
         // The value may be a secret under a misspelt name.
         let beside_secret = properties.values().any(|property| property["writeOnly"] == true);
         if beside_secret {
@@ -446,7 +446,7 @@ impl Checker<'_> {
         found
     }
 
-    fn no_value(&mut self, entry: &Entry, schema: &Value, path: &str) {
+    fn no_value(&mut self, entry: &MappingEntry, schema: &Value, path: &str) {
         let help = match schema.get("default").filter(|default| !default.is_null()) {
             Some(default) => format!(
                 "{}; or remove the key to keep the default `{}`",
@@ -463,7 +463,7 @@ impl Checker<'_> {
 
     fn not_one(
         &mut self,
-        known: &[&Entry],
+        known: &[&MappingEntry],
         properties: &Map<String, Value>,
         path: &str,
         key: &Range<usize>,
@@ -486,9 +486,9 @@ impl Checker<'_> {
 
     fn wrong_kind(
         &mut self,
-        expected: Kind,
+        expected: ValueKind,
         forms: &[&Value],
-        node: &Node,
+        node: &SourceNode,
         schema: &Value,
         path: &str,
         key: &Range<usize>,
@@ -509,7 +509,7 @@ impl Checker<'_> {
             Content::Sequence(_) => (key.clone(), "this is a list".to_owned()),
             // A scalar in place of a section may be anything, also a secret.
             Content::Scalar(_)
-                if !path.is_empty() && expected == Kind::Object && contains_secret(schema) =>
+                if !path.is_empty() && expected == ValueKind::Object && contains_secret(schema) =>
             {
                 self.findings.hide_value(node);
                 (node.range.clone(), "this is a single value".to_owned())
@@ -542,13 +542,13 @@ fn forms(schema: &Value) -> Vec<&Value> {
 
 /// The YAML type that a schema requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ValueKind {
     Object,
     List,
     Scalar,
 }
 
-impl Kind {
+impl ValueKind {
     fn name(self) -> &'static str {
         match self {
             Self::Object => "a mapping of keys to values",
@@ -558,11 +558,11 @@ impl Kind {
     }
 }
 
-fn kind(schema: &Value) -> Kind {
+fn kind(schema: &Value) -> ValueKind {
     match type_name(schema) {
-        Some("object") => Kind::Object,
-        Some("array") => Kind::List,
-        _ => Kind::Scalar,
+        Some("object") => ValueKind::Object,
+        Some("array") => ValueKind::List,
+        _ => ValueKind::Scalar,
     }
 }
 
@@ -618,7 +618,7 @@ fn how_to_write(schema: &Value) -> String {
         return format!("write {}", quoted(choices, "or"));
     }
     match kind(schema) {
-        Kind::Object => match schema.get("properties").and_then(Value::as_object) {
+        ValueKind::Object => match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => {
                 let keys = quoted(properties.keys().map(String::as_str), "and");
                 match is_one_of(schema) {
@@ -628,8 +628,8 @@ fn how_to_write(schema: &Value) -> String {
             }
             None => "put names below it, indented, and below each its settings".to_owned(),
         },
-        Kind::List => "put its elements below it, one a line, each after `- `".to_owned(),
-        Kind::Scalar => match type_name(schema) {
+        ValueKind::List => "put its elements below it, one a line, each after `- `".to_owned(),
+        ValueKind::Scalar => match type_name(schema) {
             Some("boolean") => "write `true` or `false`".to_owned(),
             Some("integer") => {
                 format!("write a number from {} to {}", schema["minimum"], schema["maximum"])

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::check::closest;
-use super::findings::{Findings, Places};
+use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
 use super::{ClientTls, Config, HeaderRule, Listener, RedisProvider, Retry};
 
 /// Checks a whole configuration, command line flags included.
-pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
+pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     listeners(config, places, findings);
     page(config, places, findings);
     providers(config, places, findings);
@@ -23,7 +23,12 @@ pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
 }
 
 /// Warns about settings for subgraphs that are not among `names`.
-pub(super) fn subgraphs(config: &Config, names: &[&str], places: &Places, findings: &mut Findings) {
+pub(super) fn subgraphs(
+    config: &Config,
+    names: &[&str],
+    places: &KeyPlaces,
+    findings: &mut Findings,
+) {
     let sections = [
         ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
         ("headers.subgraphs", config.headers.subgraphs.keys().collect()),
@@ -51,7 +56,7 @@ pub(super) fn subgraphs(config: &Config, names: &[&str], places: &Places, findin
     }
 }
 
-fn listeners(config: &Config, places: &Places, findings: &mut Findings) {
+fn listeners(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let mut known: Vec<(String, SocketAddr)> = Vec::new();
     let mut sockets: Vec<(String, &Path)> = Vec::new();
     let single = config.listen.len() == 1;
@@ -108,7 +113,7 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
 }
 
-fn page(config: &Config, places: &Places, findings: &mut Findings) {
+fn page(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     if config.ide.enabled && config.path == "/" {
         findings
             .error("conflict", "`path` is `/`, where the page for trying out queries is served")
@@ -117,7 +122,7 @@ fn page(config: &Config, places: &Places, findings: &mut Findings) {
     }
 }
 
-fn providers(config: &Config, places: &Places, findings: &mut Findings) {
+fn providers(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let providers = &config.events.providers;
     // The last one may be the default that was added; it has no place and no duplicate.
     let memory: Vec<_> = providers.memory.iter().map(|provider| provider.id.as_str()).collect();
@@ -189,7 +194,7 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
     }
 }
 
-fn two_kinds_of_credentials(path: &str, url: &str, places: &Places, findings: &mut Findings) {
+fn two_kinds_of_credentials(path: &str, url: &str, places: &KeyPlaces, findings: &mut Findings) {
     findings
         .error("conflict", format!("`{path}` has two kinds of credentials"))
         .at_place(places.get(url), "credentials in the URL")
@@ -198,7 +203,7 @@ fn two_kinds_of_credentials(path: &str, url: &str, places: &Places, findings: &m
 }
 
 /// Checks the waiting times of the provider at `path`.
-fn retry(path: &str, retry: &Retry, places: &Places, findings: &mut Findings) {
+fn retry(path: &str, retry: &Retry, places: &KeyPlaces, findings: &mut Findings) {
     let Retry { initial, max } = *retry;
     if initial <= max {
         return;
@@ -213,7 +218,7 @@ fn retry(path: &str, retry: &Retry, places: &Places, findings: &mut Findings) {
         .help(format!("write an `initial` of at most `{}`, or a longer `max`", max.print()));
 }
 
-fn origins(config: &Config, places: &Places, findings: &mut Findings) {
+fn origins(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let origins = &config.cors.origins;
     if origins.len() > 1
         && let Some(index) = origins.iter().position(|origin| origin == "*")
@@ -225,14 +230,14 @@ fn origins(config: &Config, places: &Places, findings: &mut Findings) {
     }
 }
 
-fn subgraph_certificates(config: &Config, places: &Places, findings: &mut Findings) {
+fn subgraph_certificates(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     for (name, subgraph) in &config.subgraphs {
         identity(&format!("subgraphs.{name}.tls"), &subgraph.tls, places, findings);
     }
 }
 
 /// Checks that a certificate and its key are configured together.
-fn identity(path: &str, tls: &ClientTls, places: &Places, findings: &mut Findings) {
+fn identity(path: &str, tls: &ClientTls, places: &KeyPlaces, findings: &mut Findings) {
     let (has, lacks) = match (&tls.certificate, &tls.key) {
         (Some(_), None) => ("certificate", "key"),
         (None, Some(_)) => ("key", "certificate"),
@@ -244,7 +249,7 @@ fn identity(path: &str, tls: &ClientTls, places: &Places, findings: &mut Finding
         .help(format!("add `{lacks}`, the path of a PEM file"));
 }
 
-fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
+fn tokens(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let jwt = &config.authentication.jwt;
     if jwt.required && jwt.issuers.is_empty() {
         findings
@@ -298,7 +303,7 @@ fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
 }
 
 /// Warns about rules that put another header of the client where subgraphs expect the verified token.
-fn renamed_to_token(config: &Config, places: &Places, findings: &mut Findings) {
+fn renamed_to_token(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let header = &config.authentication.jwt.header.name;
     let special = config.headers.subgraphs.iter();
     let special = special.map(|(name, rules)| (format!("headers.subgraphs.{name}"), rules));
@@ -320,7 +325,7 @@ fn renamed_to_token(config: &Config, places: &Places, findings: &mut Findings) {
     }
 }
 
-fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {
+fn traffic_retries(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let sections = std::iter::once(("traffic.all".to_owned(), config.traffic.all.clone()));
     let special = config.traffic.subgraphs.keys();
     let special =

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::secrecy;
-use super::source_tree::{Content, Node};
+use super::source_tree::{Content, SourceNode};
 use crate::diagnostic::{Diagnostic, Severity, SourceText, Span};
 
 /// The maximum number of messages that one run shows. More would hide the first ones.
@@ -17,23 +17,23 @@ const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The places of keys in the file, by their path (`traffic.all.timeout`, `events.providers.nats[0]`).
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(HashMap<String, Place>);
+pub(super) struct KeyPlaces(HashMap<String, KeyPlace>);
 
 /// The place of one key.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct KeyPlace {
     /// The key; for an element of a list, its beginning.
     pub(super) key: Range<usize>,
     /// The value.
     pub(super) value: Range<usize>,
 }
 
-impl Places {
-    pub(super) fn insert(&mut self, path: &str, place: Place) {
+impl KeyPlaces {
+    pub(super) fn insert(&mut self, path: &str, place: KeyPlace) {
         self.0.insert(path.to_owned(), place);
     }
 
-    pub(super) fn get(&self, path: &str) -> Option<&Place> {
+    pub(super) fn get(&self, path: &str) -> Option<&KeyPlace> {
         self.0.get(path)
     }
 
@@ -90,7 +90,7 @@ impl Findings {
     }
 
     /// Hides likely secrets inside this value in excerpts.
-    pub(super) fn hide_if_likely_secret(&mut self, key: &str, node: &Node) {
+    pub(super) fn hide_if_likely_secret(&mut self, key: &str, node: &SourceNode) {
         if secrecy::sounds_secret(key) {
             return self.hide_value(node);
         }
@@ -108,7 +108,7 @@ impl Findings {
     }
 
     /// Hides this value in excerpts, with all values in it.
-    pub(super) fn hide_value(&mut self, node: &Node) {
+    pub(super) fn hide_value(&mut self, node: &SourceNode) {
         match &node.content {
             Content::Mapping(entries) => {
                 for entry in entries {
@@ -168,7 +168,7 @@ impl Finding {
 
     pub(super) fn at_place(
         &mut self,
-        place: Option<&Place>,
+        place: Option<&KeyPlace>,
         label: impl Into<String>,
     ) -> &mut Self {
         match place {
@@ -184,7 +184,7 @@ impl Finding {
 
     pub(super) fn related_place(
         &mut self,
-        place: Option<&Place>,
+        place: Option<&KeyPlace>,
         label: impl Into<String>,
     ) -> &mut Self {
         match place {

@@ -12,7 +12,7 @@ use super::headers::HeaderPattern;
 use super::listen::parse_mode;
 use super::override_labels::LabelSetting;
 use super::quantity::Quantity;
-use super::threads::{ReactorThreads, Workers};
+use super::threads::{ReactorCount, WorkerCount};
 
 /// The maximum length of a text. Longer ids, names and paths are mistakes.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -57,8 +57,8 @@ impl Format {
                 _ => Ok(()),
             },
             Self::Address => check_address(text),
-            Self::Workers => Ok(Workers::parse(text).map(drop)?),
-            Self::Reactors => Ok(ReactorThreads::parse(text).map(drop)?),
+            Self::Workers => Ok(WorkerCount::parse(text).map(drop)?),
+            Self::Reactors => Ok(ReactorCount::parse(text).map(drop)?),
             Self::LabelSetting => Ok(LabelSetting::parse(text).map(drop)?),
             Self::Path => check_path(text),
             Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::check::Checked;
 use super::environment::Environment;
-use super::findings::{Findings, Places};
+use super::findings::{Findings, KeyPlaces};
 use super::source_tree::Content;
 use super::{Config, Listener, Log, check, consistency, environment, schema, secrecy, yaml};
 use crate::diagnostic::{Diagnostic, SourceText};
@@ -28,16 +28,16 @@ pub struct Overrides {
 
 /// A valid configuration.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The settings, with flags applied. `supergraph.file` is relative to the working directory.
     pub config: Config,
     /// Settings that are probably mistakes.
     pub warnings: Vec<Diagnostic>,
     source: Option<Arc<SourceText>>,
-    places: Places,
+    places: KeyPlaces,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Returns warnings about settings for subgraphs that are not in the supergraph. `names` are the subgraphs of the
     /// supergraph. Must be called whenever a graph is loaded.
     pub fn unknown_subgraphs<'a>(
@@ -55,7 +55,7 @@ impl Loaded {
 ///
 /// # Errors
 /// Returns all mistakes, in the order of the file, up to 50 messages. Warnings are among them.
-pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Loaded, Vec<Diagnostic>> {
+pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<LoadedConfig, Vec<Diagnostic>> {
     let env = |name: &str| std::env::var_os(name);
     let Some(path) = path else {
         return parse("", "command line", Path::new(""), overrides, &env);
@@ -89,7 +89,7 @@ pub fn parse(
     folder: &Path,
     overrides: &Overrides,
     env: Environment<'_>,
-) -> Result<Loaded, Vec<Diagnostic>> {
+) -> Result<LoadedConfig, Vec<Diagnostic>> {
     let mut findings = Findings::default();
     let mut root = yaml::read(text, &mut findings);
     let checked = match &mut root {
@@ -145,13 +145,13 @@ pub fn parse(
     let diagnostics = findings.into_diagnostics(Some(&source));
     match config {
         Some(config) if !failed => {
-            Ok(Loaded { config, warnings: diagnostics, source: Some(source), places })
+            Ok(LoadedConfig { config, warnings: diagnostics, source: Some(source), places })
         }
         _ => Err(diagnostics),
     }
 }
 
-fn apply(overrides: &Overrides, config: &mut Config, places: &mut Places) {
+fn apply(overrides: &Overrides, config: &mut Config, places: &mut KeyPlaces) {
     if let Some(address) = overrides.listen {
         config.listen = vec![Listener::plain(address)];
         places.forget("listen");

@@ -71,7 +71,7 @@ pub use http::{Batching, Compression, Http, Http2};
 pub use limits::Limits;
 pub use listen::{Admin, Cors, Ide, Listener, Supergraph, TlsFiles, UnixSocket};
 pub use live::{OverflowPolicy, Subscriptions, WebSocket};
-pub use load::{Loaded, Overrides, load, log_settings, parse};
+pub use load::{LoadedConfig, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
 pub use override_labels::LabelSetting;
 pub use reference::config_reference;
@@ -83,7 +83,7 @@ pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
     SubgraphSettings, Traffic, TrafficOverride, TrafficSettings,
 };
-pub use threads::{ReactorThreads, Workers};
+pub use threads::{ReactorCount, WorkerCount};
 pub use trace::Trace;
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
@@ -118,13 +118,13 @@ pub struct Config {
 
     /// The number of worker threads that serve requests, or `auto` for one per CPU that the process may use.
     #[schemars(with = "WorkersText", example = 4)]
-    pub workers: Workers,
+    pub workers: WorkerCount,
 
     /// The number of threads that hold WebSockets and event streams over HTTP/1.1, or `auto` for one per two workers
     /// and at least one. `0` gives each connection a task on the workers instead, as on systems other than Linux; a
     /// connection then takes about 10 KiB instead of a few hundred bytes.
     #[schemars(with = "ReactorsText", example = 2)]
-    pub reactors: ReactorThreads,
+    pub reactors: ReactorCount,
 
     /// The source of the graph.
     pub supergraph: Supergraph,
@@ -223,8 +223,8 @@ impl Default for Config {
             listen: vec![Listener::plain(listen::LISTEN_DEFAULT)],
             path: "/graphql".into(),
             admin: Admin::default(),
-            workers: Workers::Auto,
-            reactors: ReactorThreads::Auto,
+            workers: WorkerCount::Auto,
+            reactors: ReactorCount::Auto,
             supergraph: Supergraph::default(),
             override_labels: BTreeMap::new(),
             subgraphs: BTreeMap::new(),

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// One value.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct SourceNode {
     /// The place of the value in the file. For an alias, the place of the value that it repeats.
     pub(super) range: Range<usize>,
     pub(super) content: Content,
@@ -15,8 +15,8 @@ pub(super) struct Node {
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Scalar(Scalar),
-    Sequence(Vec<Node>),
-    Mapping(Vec<Entry>),
+    Sequence(Vec<SourceNode>),
+    Mapping(Vec<MappingEntry>),
     /// A value that has been reported already.
     Broken,
 }
@@ -32,13 +32,13 @@ pub(super) struct Scalar {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct MappingEntry {
     pub(super) key: String,
     pub(super) key_range: Range<usize>,
-    pub(super) value: Node,
+    pub(super) value: SourceNode,
 }
 
-impl Node {
+impl SourceNode {
     /// True if the value is missing: `key:`, `key: ~` or `key: null`.
     pub(super) fn is_null(&self) -> bool {
         match &self.content {

@@ -28,7 +28,7 @@ fn env(name: &str) -> Option<OsString> {
     }
 }
 
-fn parse_with(text: &str, overrides: &Overrides) -> Result<Loaded, Vec<Diagnostic>> {
+fn parse_with(text: &str, overrides: &Overrides) -> Result<LoadedConfig, Vec<Diagnostic>> {
     parse(text, "config.yaml", Path::new("etc"), overrides, &env)
 }
 
@@ -276,7 +276,7 @@ fn variables_stand_for_any_kind_of_value() {
     assert_eq!(config.limits.depth, 7);
     assert!(!config.introspection);
     assert_eq!(config.log.level, LogLevel::Warn);
-    assert_eq!(config.workers, Workers::Count(2));
+    assert_eq!(config.workers, WorkerCount::Count(2));
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(super) const REACTORS_MAX: u16 = 256;
 
 /// The number of worker threads that serve requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workers {
+pub enum WorkerCount {
     /// One for every CPU that the process may use (affinity and cgroup quota respected).
     Auto,
     /// This number, from 1 to 1024.
@@ -19,14 +19,14 @@ pub enum Workers {
 
 /// The number of threads that hold lasting connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReactorThreads {
+pub enum ReactorCount {
     /// One for two workers, and at least one.
     Auto,
     /// This number, up to 256.
     Count(u16),
 }
 
-impl Serialize for Workers {
+impl Serialize for WorkerCount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => serializer.serialize_str("auto"),
@@ -35,14 +35,14 @@ impl Serialize for Workers {
     }
 }
 
-impl<'de> Deserialize<'de> for Workers {
+impl<'de> Deserialize<'de> for WorkerCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).map_err(D::Error::custom)
     }
 }
 
-impl Workers {
+impl WorkerCount {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "auto" {
             return Ok(Self::Auto);
@@ -56,7 +56,7 @@ impl Workers {
     }
 }
 
-impl Serialize for ReactorThreads {
+impl Serialize for ReactorCount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => serializer.serialize_str("auto"),
@@ -65,14 +65,14 @@ impl Serialize for ReactorThreads {
     }
 }
 
-impl<'de> Deserialize<'de> for ReactorThreads {
+impl<'de> Deserialize<'de> for ReactorCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).map_err(D::Error::custom)
     }
 }
 
-impl ReactorThreads {
+impl ReactorCount {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "auto" {
             return Ok(Self::Auto);

@@ -9,44 +9,45 @@ use std::ops::Range;
 use granit_parser::{Event, Parser, ScalarStyle, Span as YamlSpan};
 
 use super::findings::Findings;
-use super::source_tree::{Content, Entry, Node, Scalar};
+use super::source_tree::{Content, MappingEntry, Scalar, SourceNode};
 
 /// The maximum number of nodes of a configuration, including those that aliases repeat. A thousand subgraphs with ten
 /// keys each stay far below; a "billion laughs" file is refused here.
 const NODES_MAX: usize = 200_000;
 
 /// Parses a text. `None` if the text is empty or is not YAML; in the latter case `findings` contains the reason.
-pub(super) fn read(text: &str, findings: &mut Findings) -> Option<Node> {
-    let mut reader = Reader { text, findings, open: Vec::new(), anchors: HashMap::new(), nodes: 0 };
-    reader.run()
+pub(super) fn read(text: &str, findings: &mut Findings) -> Option<SourceNode> {
+    let mut builder =
+        TreeBuilder { text, findings, open: Vec::new(), anchors: HashMap::new(), nodes: 0 };
+    builder.run()
 }
 
 /// A sequence or mapping whose end has not been read yet. The parser bounds the depth (255).
-enum Open {
+enum OpenCollection {
     Sequence {
         start: usize,
         anchor: usize,
-        items: Vec<Node>,
+        items: Vec<SourceNode>,
     },
     Mapping {
         start: usize,
         anchor: usize,
-        entries: Vec<Entry>,
+        entries: Vec<MappingEntry>,
         key: Option<(String, Range<usize>)>,
     },
 }
 
-struct Reader<'a> {
+struct TreeBuilder<'a> {
     text: &'a str,
     findings: &'a mut Findings,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     /// Complete nodes by anchor, each with its number of nodes.
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, (SourceNode, usize)>,
     nodes: usize,
 }
 
-impl Reader<'_> {
-    fn run(&mut self) -> Option<Node> {
+impl TreeBuilder<'_> {
+    fn run(&mut self) -> Option<SourceNode> {
         let mut root = None;
         let mut documents = 0;
         for event in Parser::new_from_str(self.text) {
@@ -91,14 +92,18 @@ impl Reader<'_> {
                         is_plain: style == ScalarStyle::Plain && !is_text,
                         has_variable: false,
                     };
-                    Some((Node { range, content: Content::Scalar(scalar) }, anchor))
+                    Some((SourceNode { range, content: Content::Scalar(scalar) }, anchor))
                 }
                 Event::SequenceStart(_, anchor, tag) => {
                     if tag.as_ref().is_some_and(|tag| !tag.is_yaml_core_schema()) {
                         self.tag_error(&span);
                         return None;
                     }
-                    self.open.push(Open::Sequence { start: range.start, anchor, items: vec![] });
+                    self.open.push(OpenCollection::Sequence {
+                        start: range.start,
+                        anchor,
+                        items: vec![],
+                    });
                     None
                 }
                 Event::MappingStart(_, anchor, tag) => {
@@ -107,7 +112,12 @@ impl Reader<'_> {
                         return None;
                     }
                     let start = range.start;
-                    self.open.push(Open::Mapping { start, anchor, entries: vec![], key: None });
+                    self.open.push(OpenCollection::Mapping {
+                        start,
+                        anchor,
+                        entries: vec![],
+                        key: None,
+                    });
                     None
                 }
                 Event::SequenceEnd | Event::MappingEnd => self.close(range.end),
@@ -134,9 +144,9 @@ impl Reader<'_> {
                     self.anchors.insert(anchor, (node.clone(), size));
                 }
                 match self.place(node) {
-                    Placed::Inside => {}
-                    Placed::Root(node) => root = Some(node),
-                    Placed::Refused => return None,
+                    Placement::Inside => {}
+                    Placement::Root(node) => root = Some(node),
+                    Placement::Refused => return None,
                 }
             }
         }
@@ -144,12 +154,14 @@ impl Reader<'_> {
     }
 
     /// Adds a complete node to the innermost open collection, or returns it as the root.
-    fn place(&mut self, node: Node) -> Placed {
+    fn place(&mut self, node: SourceNode) -> Placement {
         match self.open.last_mut() {
-            None => return Placed::Root(node),
-            Some(Open::Sequence { items, .. }) => items.push(node),
-            Some(Open::Mapping { entries, key, .. }) => match key.take() {
-                Some((key, key_range)) => entries.push(Entry { key, key_range, value: node }),
+            None => return Placement::Root(node),
+            Some(OpenCollection::Sequence { items, .. }) => items.push(node),
+            Some(OpenCollection::Mapping { entries, key, .. }) => match key.take() {
+                Some((key, key_range)) => {
+                    entries.push(MappingEntry { key, key_range, value: node })
+                }
                 None => match node.content {
                     Content::Scalar(scalar) => *key = Some((scalar.text, node.range)),
                     _ => {
@@ -160,18 +172,20 @@ impl Reader<'_> {
                                 "a value that begins with `{`, `[` or a `${…}` inside braces \
                                  needs quotes",
                             );
-                        return Placed::Refused;
+                        return Placement::Refused;
                     }
                 },
             },
         }
-        Placed::Inside
+        Placement::Inside
     }
 
-    fn close(&mut self, end: usize) -> Option<(Node, usize)> {
+    fn close(&mut self, end: usize) -> Option<(SourceNode, usize)> {
         let (start, anchor, content) = match self.open.pop()? {
-            Open::Sequence { start, anchor, items } => (start, anchor, Content::Sequence(items)),
-            Open::Mapping { start, anchor, entries, .. } => {
+            OpenCollection::Sequence { start, anchor, items } => {
+                (start, anchor, Content::Sequence(items))
+            }
+            OpenCollection::Mapping { start, anchor, entries, .. } => {
                 let entries = self.without_duplicates(entries);
                 (start, anchor, Content::Mapping(self.merged(entries)))
             }
@@ -179,10 +193,10 @@ impl Reader<'_> {
         // The reported end of a block collection is the beginning of the next node.
         let end = end.max(start);
         let end = start + self.text.get(start..end).map_or(0, |text| text.trim_end().len());
-        Some((Node { range: start..end, content }, anchor))
+        Some((SourceNode { range: start..end, content }, anchor))
     }
 
-    fn without_duplicates(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
+    fn without_duplicates(&mut self, entries: Vec<MappingEntry>) -> Vec<MappingEntry> {
         let mut first: HashMap<String, Range<usize>> = HashMap::new();
         let mut kept = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -202,14 +216,14 @@ impl Reader<'_> {
     }
 
     /// Replaces `<<: *name` by the entries of the mapping that it names. Explicit entries take precedence.
-    fn merged(&mut self, mut entries: Vec<Entry>) -> Vec<Entry> {
+    fn merged(&mut self, mut entries: Vec<MappingEntry>) -> Vec<MappingEntry> {
         let Some(index) = entries.iter().position(|entry| entry.key == "<<") else {
             return entries;
         };
         let merge = entries.remove(index);
         let sources = match merge.value.content {
             Content::Sequence(items) => items,
-            content => vec![Node { range: merge.value.range, content }],
+            content => vec![SourceNode { range: merge.value.range, content }],
         };
         for source in sources {
             let Content::Mapping(further) = source.content else {
@@ -276,8 +290,8 @@ impl Reader<'_> {
     }
 }
 
-enum Placed {
+enum Placement {
     Inside,
-    Root(Node),
+    Root(SourceNode),
     Refused,
 }

@@ -20,23 +20,23 @@ use crate::router::Router;
 
 /// Reads the counters of a router's parts; empty if the router has been dropped.
 #[derive(Debug)]
-pub(crate) struct Scrape(pub(crate) Weak<Router>);
+pub(crate) struct MetricsCollector(pub(crate) Weak<Router>);
 
-impl Collector for Scrape {
+impl Collector for MetricsCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         match self.0.upgrade() {
-            Some(router) => Writer(encoder).all(&router),
+            Some(router) => MetricsEncoder(encoder).all(&router),
             None => Ok(()),
         }
     }
 }
 
-struct Writer<'a>(DescriptorEncoder<'a>);
+struct MetricsEncoder<'a>(DescriptorEncoder<'a>);
 
 /// Labels and the value that belongs to them.
 type Sample<const N: usize> = ([(&'static str, String); N], u64);
 
-impl Writer<'_> {
+impl MetricsEncoder<'_> {
     fn all(&mut self, router: &Router) -> Result<(), Error> {
         let version = vec![([("version", env!("CARGO_PKG_VERSION").to_owned())], 1)];
         self.gauges("starling_build_info", "The version, as a label; always 1", version)?;

@@ -19,8 +19,8 @@ use upstream::Upstream;
 
 use crate::config::{self, Overrides};
 use crate::diagnostic::Diagnostic;
+use crate::generation::{self, SupergraphSource};
 use crate::has_errors;
-use crate::loaded::{self, SupergraphSource};
 use crate::start;
 use crate::upstreams::SubgraphCertificates;
 
@@ -112,15 +112,15 @@ async fn run_checks(
     let config = config::load(path, overrides)?.config;
     let text = SupergraphSource::File(config.supergraph.file.clone()).read();
     let text = Arc::new(text.map_err(|diagnostic| vec![*diagnostic])?);
-    let graph = loaded::read_graph(&config, &text)?;
-    let upstreams = loaded::upstreams(&config, &graph, &SubgraphCertificates::default(), None)?;
+    let graph = generation::read_graph(&config, &text)?;
+    let upstreams = generation::upstreams(&config, &graph, &SubgraphCertificates::default(), None)?;
     for (upstream, subgraph) in upstreams.iter().zip(&graph.subgraphs) {
         if let Some(upstream) = upstream {
             checks.push(check_subgraph(upstream, &subgraph.url).await);
         }
     }
     let providers = Arc::new(start::providers(&config)?);
-    let bindings = loaded::bind(&graph, &text, &providers)?;
+    let bindings = generation::bind(&graph, &text, &providers)?;
     let mut disconnected = HashSet::new();
     for provider in providers.iter() {
         let connection = check_provider(&**provider).await;

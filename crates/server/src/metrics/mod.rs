@@ -2,6 +2,9 @@
 //! `starling_<area>_<thing>_<unit>`; labels have few values. Counters of other crates are read when Prometheus collects
 //! them (`scrape`).
 
+mod collector;
+mod prometheus_text;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,6 +17,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+
+pub(crate) use collector::MetricsCollector;
+pub(crate) use prometheus_text::prometheus_text;
 
 /// The counters of the server.
 #[derive(Debug)]
@@ -67,13 +73,13 @@ struct StatusLabel {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct OperationLabel {
-    kind: Kind,
-    outcome: Outcome,
+    kind: OperationType,
+    outcome: OperationOutcome,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct KindLabel {
-    kind: Kind,
+    kind: OperationType,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -88,7 +94,7 @@ struct ReasonLabel {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
-enum Kind {
+enum OperationType {
     query,
     mutation,
     subscription,
@@ -96,7 +102,7 @@ enum Kind {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
-enum Outcome {
+enum OperationOutcome {
     ok,
     errors,
 }
@@ -205,12 +211,12 @@ impl Metrics {
         let operations = Family::<OperationLabel, Counter>::default();
         let operation_seconds: Family<KindLabel, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(SECONDS));
-        let query_ok = OperationLabel { kind: Kind::query, outcome: Outcome::ok };
+        let query_ok = OperationLabel { kind: OperationType::query, outcome: OperationOutcome::ok };
         let metrics = Self {
             answers_ok: answers.get_or_create_owned(&StatusLabel { status: 200 }),
             queries_ok: (
                 operations.get_or_create_owned(&query_ok),
-                operation_seconds.get_or_create_owned(&KindLabel { kind: Kind::query }),
+                operation_seconds.get_or_create_owned(&KindLabel { kind: OperationType::query }),
             ),
             answers,
             operations,
@@ -230,8 +236,8 @@ impl Metrics {
         for phase in [TimeoutPhase::handshake, TimeoutPhase::body, TimeoutPhase::stall] {
             drop(metrics.timeouts.get_or_create(&TimeoutLabel { phase }));
         }
-        for kind in [Kind::query, Kind::mutation, Kind::subscription] {
-            for outcome in [Outcome::ok, Outcome::errors] {
+        for kind in [OperationType::query, OperationType::mutation, OperationType::subscription] {
+            for outcome in [OperationOutcome::ok, OperationOutcome::errors] {
                 drop(metrics.operations.get_or_create(&OperationLabel { kind, outcome }));
             }
             drop(metrics.operation_seconds.get_or_create(&KindLabel { kind }));
@@ -282,11 +288,11 @@ impl Metrics {
             return;
         }
         let kind = match kind {
-            OperationKind::Query => Kind::query,
-            OperationKind::Mutation => Kind::mutation,
-            OperationKind::Subscription => Kind::subscription,
+            OperationKind::Query => OperationType::query,
+            OperationKind::Mutation => OperationType::mutation,
+            OperationKind::Subscription => OperationType::subscription,
         };
-        let outcome = if errors { Outcome::errors } else { Outcome::ok };
+        let outcome = if errors { OperationOutcome::errors } else { OperationOutcome::ok };
         self.operations.get_or_create(&OperationLabel { kind, outcome }).inc();
         self.operation_seconds.get_or_create(&KindLabel { kind }).observe(took.as_secs_f64());
     }

@@ -15,12 +15,12 @@ use upstream::Upstream;
 
 use crate::config::Config;
 use crate::diagnostic::{Diagnostic, SourceText, Span};
-use crate::forwarding::{Forwarding, Returning};
+use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::upstreams::{SubgraphCertificates, settings_of};
 
 /// One generation, ready to serve.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct ServingGraph {
     /// The graph with its subgraphs and its publisher.
     pub(crate) generation: Arc<Generation>,
     /// The prepared operations.
@@ -133,8 +133,8 @@ pub(crate) fn load(
     source: &Arc<SourceText>,
     providers: &Arc<Providers>,
     number: u64,
-    previous: Option<&Loaded>,
-) -> Result<Loaded, Vec<Diagnostic>> {
+    previous: Option<&ServingGraph>,
+) -> Result<ServingGraph, Vec<Diagnostic>> {
     let graph = Arc::new(read_graph(config, source)?);
     let bindings = bind(&graph, source, providers)?;
     let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
@@ -175,7 +175,7 @@ pub(crate) fn load(
         waiting_per_client_max: config.limits.preparing_waiting_per_client as usize,
         operations_max: config.limits.prepared_operations,
     };
-    Ok(Loaded {
+    Ok(ServingGraph {
         preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
             .with_override_labels(&label_shares(config)),
         cursor_claims: config.cursor.claims(),
@@ -208,7 +208,7 @@ pub(crate) fn upstreams(
     config: &Config,
     graph: &Supergraph,
     certificates: &SubgraphCertificates,
-    previous: Option<&Loaded>,
+    previous: Option<&ServingGraph>,
 ) -> Result<Vec<Option<Arc<Upstream>>>, Vec<Diagnostic>> {
     let (mut upstreams, mut problems) = (Vec::new(), Vec::new());
     for subgraph in &graph.subgraphs {
@@ -248,7 +248,7 @@ pub(crate) fn upstreams(
 fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
     let subgraphs = graph.subgraphs.iter().enumerate();
     let hidden = subgraphs.filter(|(_, it)| !config.include_subgraph_errors.of(&it.name));
-    let headers = Returning::new(&config.headers, graph);
+    let headers = ResponseForwarding::new(&config.headers, graph);
     let all = (0..graph.subgraphs.len()).map(|index| SubgraphId(index as u16));
     let personal = all.filter(|&id| headers.as_ref().is_some_and(|it| it.is_personal(id)));
     let extensions = config.include_subgraph_errors.extensions.iter().map(|it| it.as_str().into());
