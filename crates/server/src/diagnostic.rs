@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_shows_the_place_the_excerpt_and_what_to_do() {
+    fn a_message_shows_the_place_the_excerpt_and_the_advice() {
         let text = "type Query {\n  reviews: [Revieww]\n}\n";
         let diagnostic = Diagnostic::error("unknown-type", "`Revieww` is not defined")
             .in_source(&source(text))

@@ -203,22 +203,22 @@ impl ResponseForwarding {
 
     /// True if responses of `subgraph` may contain a cookie for the client. Such a response is meant for one client.
     pub(crate) fn is_personal(&self, subgraph: SubgraphId) -> bool {
-        let mut answer = HeaderMap::new();
-        answer.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
+        let mut response = HeaderMap::new();
+        response.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
         self.of(subgraph).iter().any(|rule| match rule {
             HeaderRule::Propagate(it) => it.rename.as_ref() == Some(&SET_COOKIE),
             _ => false,
-        }) || select_headers(self.of(subgraph), &answer, is_set_by_router, is_taken_by_name_only)
+        }) || select_headers(self.of(subgraph), &response, is_set_by_router, is_taken_by_name_only)
             .iter()
             .any(|it| it.name == SET_COOKIE)
     }
 }
 
 impl AnswerHeaders for ResponseForwarding {
-    fn collect(&self, subgraph: SubgraphId, answer: &HeaderMap, collected: &mut HeaderMap) {
-        let options = ConnectionOptions::of(answer);
+    fn collect(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap) {
+        let options = ConnectionOptions::of(response);
         let stays = |name: &HeaderName| is_set_by_router(name) || options.contains(name);
-        let taken = select_headers(self.of(subgraph), answer, stays, is_taken_by_name_only);
+        let taken = select_headers(self.of(subgraph), response, stays, is_taken_by_name_only);
         // `taken` belongs to one response, so all values of one name are merged with other responses as a unit.
         let mut settled: Vec<&HeaderName> = Vec::new();
         for it in &taken {
@@ -619,11 +619,11 @@ mod tests {
     }
 
     /// Returns the headers that the client gets for these responses, in this order.
-    fn returned(rules: Vec<HeaderRule>, answers: &[HeaderMap]) -> Vec<String> {
+    fn returned(rules: Vec<HeaderRule>, responses: &[HeaderMap]) -> Vec<String> {
         let response_forwarding = response_forwarding(rules);
         let mut collected = HeaderMap::new();
-        for answer in answers {
-            response_forwarding.collect(SubgraphId(0), answer, &mut collected);
+        for response in responses {
+            response_forwarding.collect(SubgraphId(0), response, &mut collected);
         }
         let mut lines: Vec<_> = collected
             .iter()
@@ -635,7 +635,7 @@ mod tests {
 
     #[test]
     fn headers_of_several_responses_are_merged_by_the_rule_and_all_cookies_are_kept() {
-        let answers = [
+        let responses = [
             message(&[("x-cost", "1"), ("x-cost", "2"), ("set-cookie", "a=1")]),
             message(&[("x-other", "1")]),
             message(&[("x-cost", "3"), ("set-cookie", "a=2")]),
@@ -646,15 +646,15 @@ mod tests {
             (Merge::Append, &["x-cost: 1", "x-cost: 2", "x-cost: 3"]),
         ] {
             let rule = |header| HeaderRule::Propagate(Propagation { merge, ..named(header) });
-            assert_eq!(returned(vec![rule("x-cost")], &answers), expected, "{merge:?}");
-            let cookies = returned(vec![rule("set-cookie")], &answers);
+            assert_eq!(returned(vec![rule("x-cost")], &responses), expected, "{merge:?}");
+            let cookies = returned(vec![rule("set-cookie")], &responses);
             assert_eq!(cookies, ["set-cookie: a=1", "set-cookie: a=2"], "{merge:?}");
         }
     }
 
     #[test]
     fn headers_that_the_router_sets_never_come_from_a_subgraph() {
-        let answer = message(&[
+        let response = message(&[
             ("connection", "x-hop"),
             ("x-hop", "1"),
             ("content-type", "text/html"),
@@ -665,7 +665,7 @@ mod tests {
             ("date", "today"),
             ("x-cost", "1"),
         ]);
-        assert_eq!(returned(vec![everything()], &[answer]), ["x-cost: 1"]);
+        assert_eq!(returned(vec![everything()], &[response]), ["x-cost: 1"]);
     }
 
     #[test]
@@ -690,11 +690,11 @@ mod tests {
 
     #[test]
     fn the_strictest_cache_control_of_several_subgraphs_wins() {
-        let answers =
+        let responses =
             ["max-age=60", "no-store", "public"].map(|value| message(&[("cache-control", value)]));
         for merge in [Merge::First, Merge::Last, Merge::Append] {
             let rule = Propagation { merge, ..named("cache-control") };
-            let taken = returned(vec![HeaderRule::Propagate(rule)], &answers);
+            let taken = returned(vec![HeaderRule::Propagate(rule)], &responses);
             assert_eq!(taken, ["cache-control: no-store"], "{merge:?}");
         }
     }

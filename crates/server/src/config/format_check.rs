@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_what_browsers_send() {
+    fn origins_have_the_form_that_browsers_send() {
         for (text, expected) in [
             ("*", "fine"),
             ("https://app.example.com", "fine"),

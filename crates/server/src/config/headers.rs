@@ -119,7 +119,7 @@ pub struct Propagation {
     /// The header with this name.
     #[serde(with = "optional_header_name", skip_serializing_if = "Option::is_none")]
     pub named: Option<HeaderName>,
-    /// The headers whose name matches the pattern.
+    /// The headers with a name that matches the pattern.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matching: Option<HeaderPattern>,
     /// The new name of the header.
@@ -162,7 +162,7 @@ pub enum HeaderSelection {
     /// The header with this name.
     #[serde(with = "header_name")]
     Named(HeaderName),
-    /// The headers whose name matches the pattern.
+    /// The headers with a name that matches the pattern.
     Matching(HeaderPattern),
 }
 

@@ -101,7 +101,7 @@ impl Default for MessageCompression {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Subscriptions {
-    /// The maximum number of event bytes that may wait for one connection whose client reads too slowly.
+    /// The maximum number of event bytes that may wait for one connection with a slow client.
     #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
     pub queue_bytes: usize,
@@ -127,7 +127,7 @@ pub struct Subscriptions {
     #[schemars(with = "SizeText", example = &"16KiB", extend("x-minimum" = 4096))]
     pub kernel_queue_bytes: usize,
 
-    /// The maximum number of events that may wait for one subscription whose client reads too slowly.
+    /// The maximum number of events that may wait for one subscription with a slow client.
     #[schemars(range(min = 1, max = 1_000_000), example = 64)]
     pub queue_events: u32,
 
@@ -203,7 +203,7 @@ impl Default for Subscriptions {
     }
 }
 
-/// The action for a subscription whose queue is full.
+/// The action for a subscription with a full queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OverflowPolicy {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::diagnostic::HIDDEN;
 
-/// Words in keys whose values are likely secret.
+/// Words in the keys of values that are likely secret.
 const SECRET_WORDS: [&str; 9] =
     ["authorization", "credential", "key", "pass", "private", "pwd", "secret", "token", "value"];
 

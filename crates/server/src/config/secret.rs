@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_shows_itself_only_when_asked() {
+    fn a_secret_is_shown_only_by_expose() {
         let secret = Secret::new("hunter2");
         assert_eq!(format!("{secret} {secret:?} {secret:#?}"), "<hidden> <hidden> <hidden>");
         assert_eq!(serde_json::to_string(&secret).unwrap(), "\"<hidden>\"");

@@ -411,7 +411,7 @@ fn settings_of_unknown_subgraphs_get_a_warning() {
 }
 
 #[test]
-fn a_missing_file_says_what_to_do() {
+fn a_missing_file_gets_advice() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let diagnostics = load(Some(&folder.join("no-such.yaml")), &Overrides::default()).unwrap_err();
     let text = render(&diagnostics, Style::Plain).replace(&folder.display().to_string(), "DIR");
