@@ -1,5 +1,5 @@
-//! Keys that verify tokens. Each knows its algorithms, so that no token can choose another way to be looked at: a
-//! public key is never a shared secret.
+//! Keys that verify tokens. Each key has a fixed set of algorithms, so that a token cannot choose another check: a
+//! public key is never used as a shared secret.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, 
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use serde::Deserialize;
 
-/// Keys of one set that are looked at. Issuers have two while they rotate, large ones some dozens.
+/// The maximum number of keys of one set. Issuers have two while they rotate, large ones some dozens.
 const KEYS_MAX: usize = 256;
 
-/// Keys that are tried for a token that names none: each costs a signature check.
+/// The maximum number of keys that are tried for a token without a key id: each costs a signature check.
 const KEYS_TRIED_MAX: usize = 8;
 
-/// Bytes of a modulus of 2,048 bits (RFC 7518, section 3.3).
+/// The number of bytes of a modulus of 2,048 bits (RFC 7518, section 3.3).
 const RSA_BYTES_MIN: usize = 256;
 
 const RSA: [Algorithm; 6] = [
@@ -25,29 +25,29 @@ const RSA: [Algorithm; 6] = [
     Algorithm::PS512,
 ];
 
-/// Why there are no keys.
+/// The reason why there are no keys.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KeyError {
-    /// Not a key set.
-    #[error("it is no JSON Web Key Set: {0}")]
+    /// The text is not a key set.
+    #[error("it is not a JSON Web Key Set: {0}")]
     Malformed(String),
-    /// Not a public key.
-    #[error("it is no public key in PEM (RSA, P-256, P-384 or Ed25519)")]
+    /// The text is not a public key.
+    #[error("it is not a public key in PEM (RSA, P-256, P-384 or Ed25519)")]
     Pem,
-    /// A secret that can be guessed.
+    /// The secret is short enough to be guessed.
     #[error("the secret has {bytes} bytes; {wanted} are needed for {algorithm:?}")]
     Short {
-        /// How many it has.
+        /// The number of bytes of the secret.
         bytes: usize,
-        /// How many it takes (RFC 7518, section 3.2).
+        /// The required number of bytes (RFC 7518, section 3.2).
         wanted: usize,
-        /// For which of the allowed algorithms.
+        /// The allowed algorithm that requires them.
         algorithm: Algorithm,
     },
 }
 
-/// The keys of one issuer. The default is a set that is not known; a set that is known may be empty, which is how an
-/// issuer takes back all of its keys.
+/// The keys of one issuer. The default is an unknown set. A known set may be empty, which is how an issuer revokes all
+/// of its keys.
 #[derive(Clone, Default)]
 pub struct KeySet {
     keys: Vec<Key>,
@@ -68,12 +68,12 @@ impl fmt::Debug for KeySet {
 }
 
 impl KeySet {
-    fn of(keys: Vec<Key>) -> Self {
+    fn known(keys: Vec<Key>) -> Self {
         Self { keys, is_known: true }
     }
 
-    /// Reads a JSON Web Key Set (RFC 7517). Keys for other purposes and of other kinds are passed over; shared secrets
-    /// too, since every reader of the set could sign with them. The set may have no usable key left.
+    /// Parses a JSON Web Key Set (RFC 7517). Keys for other purposes and of other kinds are skipped; shared secrets
+    /// too, because every reader of the set could sign with them. The set may have no usable key left.
     ///
     /// # Errors
     /// The text is not a key set.
@@ -83,17 +83,17 @@ impl KeySet {
             keys: Vec<serde_json::Value>,
         }
         let set: Set = serde_json::from_slice(text).map_err(|error| {
-            // The library's own text may repeat what it has read.
+            // The message of the library may repeat parts of the text.
             KeyError::Malformed(format!("line {}, column {}", error.line(), error.column()))
         })?;
         let keys = set.keys.into_iter().take(KEYS_MAX);
-        Ok(Self::of(keys.filter_map(Key::of_jwk).collect()))
+        Ok(Self::known(keys.filter_map(Key::of_jwk).collect()))
     }
 
-    /// One public key in PEM.
+    /// Parses one public key in PEM.
     ///
     /// # Errors
-    /// If it is none.
+    /// The text is not a supported public key.
     pub fn from_public_key(pem: &[u8]) -> Result<Self, KeyError> {
         let bytes = |key: &DecodingKey| key.try_get_as_bytes().map_or(0, <[u8]>::len);
         let (algorithms, key) = if let Ok(key) = DecodingKey::from_rsa_pem(pem) {
@@ -113,13 +113,13 @@ impl KeySet {
         } else {
             return Err(KeyError::Pem);
         };
-        Ok(Self::of(vec![Key { id: None, algorithms, key }]))
+        Ok(Self::known(vec![Key { id: None, algorithms, key }]))
     }
 
-    /// A secret that issuer and router share, for these algorithms.
+    /// Creates the key of a secret that issuer and router share, for these algorithms.
     ///
     /// # Errors
-    /// If it is shorter than what the algorithms make of it.
+    /// The secret is shorter than the hash of one of the algorithms.
     pub fn from_secret(secret: &[u8], algorithms: &[Algorithm]) -> Result<Self, KeyError> {
         let hmac = algorithms.iter().filter(|it| it.family() == AlgorithmFamily::Hmac);
         let hmac: Vec<_> = hmac.copied().collect();
@@ -134,15 +134,15 @@ impl KeySet {
             }
         }
         let key = DecodingKey::from_secret(secret);
-        Ok(Self::of(vec![Key { id: None, algorithms: hmac, key }]))
+        Ok(Self::known(vec![Key { id: None, algorithms: hmac, key }]))
     }
 
-    /// How many there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Is there none?
+    /// True if the set has no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -152,8 +152,8 @@ impl KeySet {
         self.is_known
     }
 
-    /// The keys that a token may be verified with: those of its id, or, where it names none or they have none, all that
-    /// are for the algorithm.
+    /// Returns the keys that may verify a token: those with its key id and those without an id, or all keys if the
+    /// token has no id; only keys for the algorithm.
     pub(crate) fn candidates(
         &self,
         id: Option<&str>,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_key_is_for_the_algorithms_of_its_kind() {
+    fn a_public_key_supports_the_algorithms_of_its_kind() {
         let rsa = public("rsa.pub.pem").expect("RSA");
         assert_eq!(count(&rsa, None, Algorithm::RS256), 1);
         assert_eq!(count(&rsa, Some("any"), Algorithm::PS512), 1);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_as_long_as_its_algorithm_asks() {
+    fn a_secret_must_be_as_long_as_its_algorithm_requires() {
         let short = KeySet::from_secret(&[7; 32], &[Algorithm::HS256, Algorithm::HS384]);
         assert_eq!(
             short.unwrap_err(),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_read_key_by_key_and_what_is_of_no_use_is_passed_over() {
+    fn unusable_keys_of_a_set_are_skipped() {
         let x = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU";
         let y = "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0";
         let text = format!(

@@ -1,7 +1,8 @@
-//! Tokens of clients (JWT, RFC 7519): which keys verify them, what is checked, and what they say.
+//! Verification of client tokens (JWT, RFC 7519): the keys, the checks, and the claims.
 //!
-//! Invariant: no sockets, threads or clocks. Key sets and the time go in, claims or a reason for refusal come out; who
-//! fetches key sets is told when by [`Schedule`]. Where in a request a token stands is the caller's business.
+//! Invariant: this crate has no sockets, threads or clocks. Key sets and the time go in, claims or a reason for refusal
+//! come out. [`Schedule`] determines when the caller fetches key sets. The place of the token in a request is up to the
+//! caller.
 
 mod keys;
 mod schedule;

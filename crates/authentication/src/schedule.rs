@@ -1,10 +1,10 @@
-//! The schedule of a key set: it is fetched at an interval, when a token names a key that it does not have, and again
-//! after a failure; and its keys expire when fetching fails for too long. The caller passes the time and does the work.
+//! The schedule of a key set. The set is fetched at an interval, when a token has an unknown key, and again after a
+//! failure; its keys expire if fetching fails for too long. The caller passes the time and fetches the set.
 
 use std::time::{Duration, Instant};
 
-/// How soon after an attempt an unknown key may cause another. Anybody can make up tokens with unknown keys, so this is
-/// what a flood of them costs the issuer.
+/// The minimum interval between an attempt and another one because of an unknown key. Every client can create tokens
+/// with unknown keys, so this bounds the load that a flood of them puts on the issuer.
 const ASKED_INTERVAL_MIN: Duration = Duration::from_secs(10);
 
 /// The first pause after a failure; it doubles with each further one.
@@ -13,7 +13,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause after a failure, unless the interval itself is shorter.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The schedule of one key set. See the module.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     interval: Duration,
@@ -27,8 +27,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule that is due at once, and from then on every `interval`. Keys that were read `age_max` ago and could
-    /// not be read since expire; less than the interval counts as the interval.
+    /// Creates a schedule that is due at once, and then every `interval`. Keys expire if they were read `age_max` ago
+    /// and could not be read since; an `age_max` below the interval counts as the interval.
     pub fn new(interval: Duration, age_max: Duration, now: Instant) -> Self {
         Self {
             interval,
@@ -41,12 +41,12 @@ impl Schedule {
         }
     }
 
-    /// The age of the keys that are used; `None` if there are none, or they have expired.
+    /// Returns the age of the keys in use; `None` if there are none, or they have expired.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.read.map(|read| now.saturating_duration_since(read))
     }
 
-    /// True if the last attempt failed: what is not in the set may exist at the issuer.
+    /// True if the last attempt failed, so that the issuer may have keys that are not in the set.
     pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
@@ -60,12 +60,13 @@ impl Schedule {
         is_too_old
     }
 
-    /// When the next attempt is due.
+    /// Returns the time of the next attempt.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// A token names a key that is not known. Is it worth an attempt now? If so it is due.
+    /// Requests an attempt because a token has an unknown key. True if the last attempt is long enough ago; then the
+    /// next one is due now.
     pub fn ask(&mut self, now: Instant) -> bool {
         let may = self.attempted.is_none_or(|last| now >= last + ASKED_INTERVAL_MIN);
         if may {
@@ -74,18 +75,18 @@ impl Schedule {
         may
     }
 
-    /// An attempt begins.
+    /// Records that an attempt begins.
     pub fn begins(&mut self, now: Instant) {
         self.attempted = Some(now);
         self.is_in_progress = true;
     }
 
-    /// Is an attempt in progress, whose outcome is worth waiting for?
+    /// True if an attempt is in progress, so that waiting for its result is worthwhile.
     pub fn is_in_progress(&self) -> bool {
         self.is_in_progress
     }
 
-    /// It succeeded.
+    /// Records that the attempt succeeded.
     pub fn succeeded(&mut self, now: Instant) {
         self.is_in_progress = false;
         self.failures = 0;
@@ -93,10 +94,10 @@ impl Schedule {
         self.due = now + self.interval;
     }
 
-    /// It failed. Returns the pause until the next one.
+    /// Records that the attempt failed. Returns the pause until the next one.
     pub fn failed(&mut self, now: Instant) -> Duration {
         self.is_in_progress = false;
-        // Sixteen doublings are past any bound.
+        // Sixteen doublings exceed every bound.
         let pause = PAUSE_MIN * 2_u32.pow(self.failures.min(16));
         let pause = pause.min(PAUSE_MAX).min(self.interval);
         self.failures = self.failures.saturating_add(1);
@@ -118,7 +119,7 @@ mod tests {
         let start = Instant::now();
         let second = Duration::from_secs(1);
         let mut schedule = Schedule::new(60 * second, 100 * second, start);
-        assert!(!schedule.expire(start + DAY), "there are none yet");
+        assert!(!schedule.expire(start + DAY), "no keys have been read yet");
         schedule.succeeded(start);
         assert!(!schedule.expire(start + 99 * second));
         let mut now = schedule.due();
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_due_at_once_and_then_at_the_interval() {
+    fn a_schedule_is_due_at_once_and_then_at_the_interval() {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::from_secs(600), DAY, start);
         assert_eq!(schedule.due(), start);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_unknown_keys_is_one_attempt_in_ten_seconds() {
+    fn a_flood_of_unknown_keys_causes_one_attempt_in_ten_seconds() {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::from_secs(3600), DAY, start);
         schedule.begins(start);

@@ -1,4 +1,4 @@
-//! From a token to its claims.
+//! Verification of tokens, with a cache of verified ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,98 +18,98 @@ use sha2::{Digest, Sha256};
 
 use crate::KeySet;
 
-/// Verified tokens that are remembered: some ten thousand clients that ask now and then, at about a kilobyte each.
-const REMEMBERED_MAX: usize = 16_384;
+/// The maximum number of cached tokens: for some ten thousand occasional clients, at about a kilobyte each.
+const CACHED_TOKENS_MAX: usize = 16_384;
 
-/// How far ahead a token may expire, for arithmetic: a thousand years.
+/// The latest expiry of a token, in seconds, so that arithmetic cannot overflow: about a thousand years.
 const SECONDS_MAX: u64 = 1 << 35;
 
-/// One of the issuers, by their order in the configuration.
+/// The index of an issuer in the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IssuerId(pub usize);
 
-/// Whose tokens are taken, and what is asked of them.
+/// An issuer of accepted tokens, with the rules for its tokens.
 #[derive(Debug)]
 pub struct Issuer {
-    /// What `iss` must be; `None`: anything.
+    /// The required value of `iss`; `None` accepts any.
     pub name: Option<Box<str>>,
-    /// One of them must be in `aud`. Without any, tokens that are meant for an audience are refused.
+    /// The accepted audiences: one of them must be in `aud`. If empty, tokens with an audience are refused.
     pub audiences: Vec<Box<str>>,
-    /// What may sign them.
+    /// The accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
-    /// How far clocks may differ.
+    /// The tolerated difference between clocks.
     pub leeway: Duration,
-    /// Their keys; empty until there are some.
+    /// The issuer's keys; an unknown set until they are fetched.
     pub keys: KeySet,
 }
 
-/// A token that was verified.
+/// A verified token.
 #[derive(Debug)]
 pub struct Verified {
-    /// What it says.
+    /// The claims.
     pub claims: Claims,
-    /// Seconds since 1970 at which it counts no longer, the leeway included.
+    /// The time at which the token expires, in seconds since 1970, with the leeway included.
     pub expires_at: u64,
-    /// Equal for equal tokens alone.
+    /// The hash of the token, equal only for equal tokens.
     pub fingerprint: [u8; 32],
     issuer: IssuerId,
-    /// Which of the issuer's key sets has verified it.
+    /// The number of the issuer's key set that verified the token.
     key_set: u64,
 }
 
 impl Verified {
-    /// Does it count no longer?
+    /// True if the token has expired.
     pub fn has_expired(&self, now: SystemTime) -> bool {
         seconds(now) >= self.expires_at
     }
 
-    /// How long it counts.
+    /// Returns the time until the token expires.
     pub fn time_left(&self, now: SystemTime) -> Duration {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Duration::from_secs(self.expires_at).saturating_sub(now)
     }
 }
 
-/// Why a token is refused. Nothing in it repeats the token.
+/// The reason why a token is refused. It never contains parts of the token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Rejection {
-    /// Longer than is read.
+    /// The token is longer than the limit.
     #[error("the token is too long")]
     TooLong,
-    /// Not three parts, not JSON, an algorithm that does not exist (`none` is none).
+    /// The token does not have three parts of JSON, or its algorithm does not exist (`none` does not).
     #[error("the token is malformed")]
     Malformed,
-    /// No claim `exp`: such a token would be valid forever.
-    #[error("the token does not say when it expires: it needs the claim exp")]
+    /// The token has no claim `exp`: it would be valid forever.
+    #[error("the token has no expiry: it needs the claim exp")]
     NoExpiry,
-    /// Of nobody whose tokens are taken.
-    #[error("the token is of an issuer that is not accepted here")]
+    /// The issuer of the token is not accepted.
+    #[error("the issuer of the token is not accepted here")]
     Issuer,
-    /// Signed in a way that is not allowed.
+    /// The signature algorithm of the token is not accepted.
     #[error("the token is signed with an algorithm that is not accepted here")]
     Algorithm,
     /// The issuer has no such key, as far as is known.
     #[error("the token is signed with a key that is not known")]
     UnknownKey(IssuerId),
-    /// The keys of the issuer are not known: they could not be fetched yet, or not for too long.
+    /// The keys of the issuer are unknown: they could not be fetched yet, or not for too long.
     #[error("tokens cannot be verified at present; try again later")]
     NoKeys(IssuerId),
-    /// Somebody else has signed it, or it was changed.
+    /// The token was signed with another key, or was changed.
     #[error("the signature of the token is wrong")]
     Signature,
-    /// For somebody else.
+    /// The token is meant for another audience.
     #[error("the token is meant for another audience")]
     Audience,
-    /// Over.
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
-    /// Before `nbf`.
+    /// The token is not valid before `nbf`.
     #[error("the token is not valid yet")]
     NotYet,
 }
 
 impl Rejection {
-    /// For metrics.
+    /// Returns the label for metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::TooLong => "too_long",
@@ -126,7 +126,8 @@ impl Rejection {
         }
     }
 
-    /// Of several keys and issuers that refuse a token, the one that came furthest says why.
+    /// Returns the precedence of the reason. If several keys and issuers refuse a token, the reason of the latest check
+    /// is reported.
     fn rank(self) -> u8 {
         match self {
             Self::TooLong | Self::Issuer => 0,
@@ -139,35 +140,35 @@ impl Rejection {
     }
 }
 
-/// Verifies tokens. One for the whole process.
+/// Verifies tokens. The process has one verifier.
 #[derive(Debug)]
 pub struct Verifier {
     issuers: Vec<Checks>,
     token_bytes_max: usize,
-    remembered: Cache<[u8; 32], Arc<Verified>>,
+    cache: Cache<[u8; 32], Arc<Verified>>,
 }
 
 #[derive(Debug)]
 struct Checks {
     issuer: Issuer,
     keys: ArcSwap<KeySet>,
-    /// Counts key sets.
+    /// Incremented when the keys are replaced.
     key_set: AtomicU64,
 }
 
 impl Verifier {
-    /// For tokens of these issuers, up to that length.
+    /// Creates a verifier for tokens of these issuers, up to this length.
     pub fn new(issuers: Vec<Issuer>, token_bytes_max: usize) -> Self {
         let issuers = issuers.into_iter().map(|mut issuer| Checks {
             keys: ArcSwap::from_pointee(std::mem::take(&mut issuer.keys)),
             issuer,
             key_set: AtomicU64::new(0),
         });
-        Self { issuers: issuers.collect(), token_bytes_max, remembered: Cache::new(REMEMBERED_MAX) }
+        Self { issuers: issuers.collect(), token_bytes_max, cache: Cache::new(CACHED_TOKENS_MAX) }
     }
 
-    /// From now on these are the keys of an issuer. Tokens that were verified are verified again: the key that signed
-    /// them may have been taken back.
+    /// Replaces the keys of an issuer. Tokens that were verified with the old keys are verified again, because the key
+    /// that signed them may have been revoked.
     pub fn replace_keys(&self, issuer: IssuerId, keys: KeySet) {
         if let Some(checks) = self.issuers.get(issuer.0) {
             checks.keys.store(Arc::new(keys));
@@ -175,17 +176,17 @@ impl Verifier {
         }
     }
 
-    /// Whether a token was verified before, and counts still: without a signature check.
+    /// Returns a token that was verified before and is still valid, without a signature check.
     // hot path: once per request. One hash of the token.
     pub fn recall(&self, token: &str, now: SystemTime) -> Option<Arc<Verified>> {
         if token.len() > self.token_bytes_max {
             return None;
         }
-        self.remembered_as(&fingerprint(token), now)
+        self.find_cached(&fingerprint(token), now)
     }
 
-    fn remembered_as(&self, fingerprint: &[u8; 32], now: SystemTime) -> Option<Arc<Verified>> {
-        let known = self.remembered.get(fingerprint)?;
+    fn find_cached(&self, fingerprint: &[u8; 32], now: SystemTime) -> Option<Arc<Verified>> {
+        let known = self.cache.get(fingerprint)?;
         let checks = self.issuers.get(known.issuer.0)?;
         let is_current = checks.key_set.load(Ordering::Acquire) == known.key_set;
         (is_current && !known.has_expired(now)).then_some(known)
@@ -200,37 +201,38 @@ impl Verifier {
             return Err(Rejection::TooLong);
         }
         let fingerprint = fingerprint(token);
-        if let Some(known) = self.remembered_as(&fingerprint, now) {
+        if let Some(known) = self.find_cached(&fingerprint, now) {
             return Ok(known);
         }
-        // An algorithm that the library does not know (and it knows no `none`) fails here.
+        // An algorithm that the library does not know fails here; `none` is one of these.
         let header = decode_header(token).map_err(|_| Rejection::Malformed)?;
-        // What a signer calls critical must be understood (RFC 7515, section 4.1.11), and nothing is.
+        // Extensions that a signer declares critical must be supported (RFC 7515, section 4.1.11), and none is.
         if header.crit.is_some() {
             return Err(Rejection::Malformed);
         }
         let payload = token.split('.').nth(1).and_then(|it| URL_SAFE_NO_PAD.decode(it).ok());
         let payload = Bytes::from(payload.ok_or(Rejection::Malformed)?);
-        let stated = Stated::read(&payload)?;
+        let unverified = UnverifiedClaims::read(&payload)?;
         let mut rejection = Rejection::Issuer;
         for (number, checks) in self.issuers.iter().enumerate() {
             let issuer = &checks.issuer;
-            if issuer.name.as_deref().is_some_and(|name| Some(name) != stated.issuer.as_deref()) {
+            if issuer.name.as_deref().is_some_and(|name| Some(name) != unverified.issuer.as_deref())
+            {
                 continue;
             }
-            // Before the keys: if they change meanwhile, the token is verified once more.
+            // The number is read before the keys: if they change meanwhile, the token is verified once more.
             let key_set = checks.key_set.load(Ordering::Acquire);
             let id = IssuerId(number);
             let checked = checks
                 .check(token, header.kid.as_deref(), header.alg, id)
-                .and_then(|()| stated.check_time(issuer.leeway, now));
+                .and_then(|()| unverified.check_time(issuer.leeway, now));
             match checked {
                 Ok(expires_at) => {
                     let claims = Claims::new(payload).ok_or(Rejection::Malformed)?;
                     let verified =
                         Verified { claims, expires_at, fingerprint, issuer: id, key_set };
                     let verified = Arc::new(verified);
-                    self.remembered.insert(fingerprint, Arc::clone(&verified));
+                    self.cache.insert(fingerprint, Arc::clone(&verified));
                     return Ok(verified);
                 }
                 Err(reason) if reason.rank() > rejection.rank() => rejection = reason,
@@ -258,9 +260,9 @@ impl Checks {
             return Err(Rejection::NoKeys(id));
         }
         let mut validation = Validation::new(algorithm);
-        // The time is checked by whoever is told what time it is.
+        // This crate has no clock, so `check_time` checks the time.
         (validation.validate_exp, validation.validate_nbf) = (false, false);
-        // A claim that is left out is none that fits.
+        // A missing claim does not match.
         let mut required = vec!["exp"];
         if let Some(name) = &issuer.name {
             validation.set_issuer(&[name]);
@@ -281,7 +283,7 @@ impl Checks {
                 rejection = Some(reason);
             }
         }
-        // Only where no key fits: another one would help then, and nothing else.
+        // Only if no key fits, another key set could help.
         Err(rejection.unwrap_or(Rejection::UnknownKey(id)))
     }
 }
@@ -301,14 +303,16 @@ fn reason(error: &ErrorKind) -> Rejection {
     }
 }
 
-/// What a token says of itself, whoever has written it.
-struct Stated {
+/// The claims of a token before its signature is verified.
+struct UnverifiedClaims {
     issuer: Option<String>,
     expires: u64,
     not_before: Option<u64>,
 }
 
-impl Stated {
+impl UnverifiedClaims {
+    /// Parses the claims of a payload.
+    ///
     /// # Errors
     /// The payload is not an object of claims, or has no `exp`.
     fn read(payload: &Bytes) -> Result<Self, Rejection> {
@@ -335,7 +339,10 @@ impl Stated {
         })
     }
 
-    /// Seconds since 1970 at which it counts no longer.
+    /// Returns the time at which the token expires, in seconds since 1970.
+    ///
+    /// # Errors
+    /// The token has expired or is not valid yet.
     fn check_time(&self, leeway: Duration, now: SystemTime) -> Result<u64, Rejection> {
         let (now, leeway) = (seconds(now), leeway.as_secs());
         let expires_at = self.expires + leeway;

@@ -1,4 +1,4 @@
-//! Tokens, good ones and those that an attacker would make.
+//! Tests of tokens: valid ones, and those that an attacker would create.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -68,7 +68,7 @@ fn refused(token: &str) -> Option<Rejection> {
 }
 
 #[test]
-fn a_good_token_says_what_it_says() {
+fn a_valid_token_yields_its_claims() {
     let verifier = verifier();
     let verified = verifier.verify(&signed(&claims()), at(NOW)).expect("a good token");
     let path = ClaimPath::parse("sub").expect("a name");
@@ -97,7 +97,7 @@ fn a_token_of_another_issuer_or_for_another_audience_is_refused() {
 }
 
 #[test]
-fn a_token_for_an_audience_is_refused_where_none_is_configured() {
+fn a_token_for_an_audience_is_refused_if_none_is_configured() {
     let verifier = Verifier::new(vec![Issuer { audiences: vec![], ..issuer() }], 4096);
     let verify = |claims| verifier.verify(&signed(&claims), at(NOW)).err();
     assert_eq!(verify(claims()), Some(Rejection::Audience));
@@ -105,7 +105,7 @@ fn a_token_for_an_audience_is_refused_where_none_is_configured() {
 }
 
 #[test]
-fn a_token_counts_in_its_time_and_clocks_may_differ_a_little() {
+fn a_token_is_valid_in_its_time_with_some_leeway_for_clocks() {
     for (claims, expected) in [
         (with(json!({"exp": NOW - 9})), None),
         (with(json!({"exp": NOW - 10})), Some(Rejection::Expired)),
@@ -124,7 +124,7 @@ fn a_token_counts_in_its_time_and_clocks_may_differ_a_little() {
 }
 
 #[test]
-fn a_token_without_a_signature_is_none() {
+fn a_token_without_a_signature_is_refused() {
     for algorithm in ["none", "None", "NONE", "nOnE", ""] {
         for signature in ["", "AAAA"] {
             let token = unsigned(&json!({"alg": algorithm, "typ": "JWT"}), &claims(), signature);
@@ -136,13 +136,13 @@ fn a_token_without_a_signature_is_none() {
 }
 
 #[test]
-fn a_public_key_is_no_shared_secret() {
+fn a_public_key_is_never_used_as_a_shared_secret() {
     for secret in [key("rsa.pub.pem"), KEY_DER.with(|it| it.to_vec())] {
         let forged =
             encode(&Header::new(Algorithm::HS256), &claims(), &EncodingKey::from_secret(&secret))
                 .expect("a token");
         assert_eq!(refused(&forged), Some(Rejection::Algorithm));
-        // Not even where somebody has allowed both.
+        // Such a token is refused even if both algorithms are allowed.
         let algorithms = vec![Algorithm::RS256, Algorithm::HS256];
         let careless = Verifier::new(vec![Issuer { algorithms, ..issuer() }], 4096);
         let rejection = careless.verify(&forged, at(NOW)).err();
@@ -159,7 +159,7 @@ thread_local! {
 }
 
 #[test]
-fn a_key_that_the_token_brings_along_is_not_looked_at() {
+fn a_key_in_the_header_of_a_token_is_ignored() {
     let header = Header {
         jku: Some("https://attacker/keys".into()),
         jwk: None,
@@ -172,7 +172,7 @@ fn a_key_that_the_token_brings_along_is_not_looked_at() {
 }
 
 #[test]
-fn what_a_signer_calls_critical_is_not_passed_over() {
+fn critical_header_parameters_are_refused() {
     let header = Header { crit: Some(vec!["b64".into()]), ..Header::new(Algorithm::RS256) };
     let own = EncodingKey::from_rsa_pem(&key("rsa.pem")).expect("a key");
     let token = encode(&header, &claims(), &own).expect("a token");
@@ -180,7 +180,7 @@ fn what_a_signer_calls_critical_is_not_passed_over() {
 }
 
 #[test]
-fn a_claim_that_is_said_twice_is_refused() {
+fn a_duplicate_claim_is_refused() {
     let text = format!(r#"{{"iss":"https://issuer","aud":"starling","exp":1,"exp":{}}}"#, NOW + 60);
     let head = format!(
         "{}.{}",
@@ -210,7 +210,7 @@ fn changed_and_broken_tokens_are_refused() {
 }
 
 #[test]
-fn keys_are_found_by_their_id_and_a_key_that_is_taken_back_verifies_nothing_more() {
+fn keys_are_found_by_their_id_and_a_revoked_key_verifies_no_token() {
     let issuer = Issuer { algorithms: vec![Algorithm::ES256], keys: KeySet::default(), ..issuer() };
     let verifier = Verifier::new(vec![issuer], 4096);
     let ec = EncodingKey::from_ec_pem(&key("ec.pem")).expect("a key");
@@ -235,7 +235,7 @@ fn keys_are_found_by_their_id_and_a_key_that_is_taken_back_verifies_nothing_more
 }
 
 #[test]
-fn an_empty_key_set_takes_all_keys_back_and_an_unknown_one_says_nothing_about_tokens() {
+fn an_empty_key_set_revokes_all_keys_and_an_unknown_one_makes_no_statement() {
     let verifier = verifier();
     let token = signed(&claims());
     assert!(verifier.verify(&token, at(NOW)).is_ok());
@@ -248,19 +248,19 @@ fn an_empty_key_set_takes_all_keys_back_and_an_unknown_one_says_nothing_about_to
 }
 
 #[test]
-fn a_verified_token_is_remembered_until_it_expires() {
+fn a_verified_token_is_cached_until_it_expires() {
     let verifier = verifier();
     let token = signed(&claims());
     assert!(verifier.recall(&token, at(NOW)).is_none(), "not seen yet");
     let first = verifier.verify(&token, at(NOW)).expect("a good token");
-    let again = verifier.recall(&token, at(NOW + 69)).expect("it is remembered");
+    let again = verifier.recall(&token, at(NOW + 69)).expect("it is cached");
     assert!(Arc::ptr_eq(&first, &again));
     assert!(verifier.recall(&token, at(NOW + 70)).is_none());
     assert_eq!(verifier.verify(&token, at(NOW + 70)).err(), Some(Rejection::Expired));
 }
 
 #[test]
-fn each_issuer_answers_for_its_own_tokens() {
+fn each_issuer_verifies_only_its_own_tokens() {
     let other = Issuer {
         name: Some("https://other".into()),
         audiences: vec!["starling".into()],
@@ -276,7 +276,7 @@ fn each_issuer_answers_for_its_own_tokens() {
     assert!(verifier.verify(&signed(&claims()), at(NOW)).is_ok());
     let theirs = with(json!({"iss": "https://other"}));
     assert!(verifier.verify(&hmac(&theirs), at(NOW)).is_ok());
-    // The key of one says nothing in the name of the other.
+    // The key of one issuer does not verify tokens of the other.
     let rejection = |token: &str| verifier.verify(token, at(NOW)).err();
     assert_eq!(rejection(&hmac(&claims())), Some(Rejection::Algorithm));
     assert_eq!(rejection(&signed(&theirs)), Some(Rejection::Algorithm));
@@ -284,18 +284,18 @@ fn each_issuer_answers_for_its_own_tokens() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_is_a_token(text in ".{0,200}") {
+    fn no_random_text_is_a_valid_token(text in ".{0,200}") {
         proptest::prop_assert!(verifier().verify(&text, at(NOW)).is_err());
     }
 
     #[test]
-    fn one_changed_byte_makes_it_another_token(place in 0..10_000_usize, letter in "[A-Za-z0-9_-]") {
+    fn a_token_with_one_changed_byte_is_refused(place in 0..10_000_usize, letter in "[A-Za-z0-9_-]") {
         let token = signed(&claims());
         let place = place % token.len();
         let mut changed = token.clone();
         changed.replace_range(place..=place, &letter);
         let is_same = changed == token;
-        // The last letter has bits that mean nothing, and must be zero.
+        // The last letter has unused bits, which must be zero.
         proptest::prop_assert_eq!(verifier().verify(&changed, at(NOW)).is_ok(), is_same);
     }
 }

@@ -21,7 +21,6 @@ mod client_key;
 mod compiled;
 mod compiled_objects;
 mod context;
-#[allow(dead_code, reason = "called once requests are parted by context")]
 mod context_values;
 mod current_state;
 mod document_pool;

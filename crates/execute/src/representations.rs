@@ -60,7 +60,6 @@ pub(crate) enum CollectError {
     /// See [`crate::bounds::REPRESENTATIONS_MAX`].
     Representations,
     /// See [`crate::bounds::CONTEXTS_MAX`].
-    #[allow(dead_code, reason = "see `context_values`")]
     Contexts,
 }
 

@@ -1,4 +1,4 @@
-//! The admin listener: health, metrics, live topology, test events. For operators, not for clients.
+//! The admin listener: health, metrics, live subscriptions, test events. For operators, not for clients.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,43 +24,42 @@ use crate::http::answer::{self, Answer};
 use crate::http::body;
 use crate::http::patient::{Patient, STALL_TIME_MAX};
 use crate::log_limit::LogLimit;
-use crate::metrics_text;
+use crate::metrics::{MetricsCollector, prometheus_text};
 use crate::profiling;
 use crate::router::Router;
-use crate::scrape::Scrape;
-use crate::topology;
+use crate::subscriptions_page;
 
-/// Connections at once; more wait. Operators and scrapers need a handful.
+/// The maximum number of connections at the same time; more wait. Operators and Prometheus need a handful.
 const CONNECTIONS_MAX: usize = 64;
 
-/// A test event may be this large.
+/// The maximum size of a test event.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 
-/// The content type of a body of which each line is an event: <https://github.com/ndjson/ndjson-spec>.
+/// The content type of a body in which each line is an event: <https://github.com/ndjson/ndjson-spec>.
 const EVENTS_BY_LINE: &str = "application/x-ndjson";
 
-/// How long to wait when `accept` fails, most likely for want of descriptors.
+/// The pause after a failed `accept`, which most likely failed because no descriptor was free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long the body of a test event may take.
+/// The time limit for the body of a test event.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long a head may take.
+/// The time limit for the head of a request.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Serves until it is dropped, connections included. It goes on while the router shuts down: `/health/ready`
-/// says so, and the last counters are worth having.
+/// Serves until it is dropped, connections included. It continues while the router shuts down, because `/health/ready`
+/// reports that, and the last counters are useful.
 pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(%error, "the admin listener could not be watched");
+            tracing::error!(%error, "the admin listener cannot be served");
             return;
         }
     };
     let mut registry = Registry::default();
     router.metrics.register(&mut registry);
-    registry.register_collector(Box::new(Scrape(Arc::downgrade(&router))));
+    registry.register_collector(Box::new(MetricsCollector(Arc::downgrade(&router))));
     let registry = Arc::new(registry);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
@@ -92,10 +91,10 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
 async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>) -> Answer {
     let get = request.method() == Method::GET || request.method() == Method::HEAD;
     let path = request.uri().path();
-    // Load balancers ask for health under any name, and learn nothing but that.
-    let is_for_anyone = matches!(path, "/health/live" | "/health/ready");
+    // Load balancers ask for health under any name, and learn nothing else.
+    let is_health_check = matches!(path, "/health/live" | "/health/ready");
     let allowed = &router.config.admin.allowed_hosts;
-    if !is_for_anyone && !admin_host::is_allowed(request.uri(), request.headers(), allowed) {
+    if !is_health_check && !admin_host::is_allowed(request.uri(), request.headers(), allowed) {
         return refuse_host();
     }
     match path {
@@ -103,11 +102,11 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
         "/health/ready" if get => ready(router),
         "/metrics" if get => metrics(registry, request.headers()),
         "/admin/subscriptions" if get => subscriptions(router, request.headers()).await,
-        "/admin/publish" if request.method() == Method::POST => match is_of_a_page(&request) {
+        "/admin/publish" if request.method() == Method::POST => match is_from_web_page(&request) {
             true => answer::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
             false => publish(router, request).await,
         },
-        "/admin/complete" if request.method() == Method::POST => match is_of_a_page(&request) {
+        "/admin/complete" if request.method() == Method::POST => match is_from_web_page(&request) {
             true => answer::text(StatusCode::FORBIDDEN, "web pages may not end subscriptions\n"),
             false => complete(router, &request),
         },
@@ -119,14 +118,14 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
         _ => answer::text(
             StatusCode::NOT_FOUND,
             "This is the admin listener. It has:\n\
-             GET  /health/live         is the process alive?\n\
-             GET  /health/ready        may it get traffic?\n\
+             GET  /health/live         status 200 if the process runs\n\
+             GET  /health/ready        status 200 if the router accepts traffic\n\
              GET  /metrics             counters for Prometheus\n\
              GET  /admin/subscriptions providers, live triggers, groups and their subscribers\n\
-             GET  /debug/pprof/        profiles, where the configuration allows them\n\
+             GET  /debug/pprof/        profiles, if `admin.profiling` is set\n\
              POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,\n\
              or, as application/x-ndjson, each of its lines\n\
-             POST /admin/complete?provider=memory/default&topic=T  ends the subscriptions to a topic, as complete\n",
+             POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic\n",
         ),
     }
 }
@@ -136,13 +135,13 @@ fn refuse_host() -> Answer {
     if let Some(suppressed) = LIMIT.admit(Instant::now()) {
         tracing::warn!(
             suppressed,
-            "a request to the admin listener is refused because of its header `host`; if the name is one of this \
+            "a request to the admin listener is refused because of its header `host`; if this is a name of this \
              router, list it in `admin.allowed_hosts`"
         );
     }
     answer::text(
         StatusCode::MISDIRECTED_REQUEST,
-        "the admin listener does not answer for the host that the request names: use an IP address or localhost, or \
+        "the admin listener does not serve the host of this request: use an IP address or localhost, or \
          list the name in `admin.allowed_hosts`\n",
     )
 }
@@ -154,7 +153,8 @@ fn not_allowed(allowed: &'static str) -> Answer {
     answer
 }
 
-/// Ready from the first loaded graph until shutdown begins: a load balancer stops sending then.
+/// Responds with 200 from the first loaded graph until shutdown begins, so that a load balancer stops sending requests
+/// then.
 fn ready(router: &Router) -> Answer {
     if router.is_leaving.load(Ordering::SeqCst) || *router.shutdown.borrow() {
         return answer::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
@@ -168,16 +168,18 @@ fn ready(router: &Router) -> Answer {
     if away.is_empty() {
         return answer::text(StatusCode::OK, "ready\n");
     }
-    // Queries do not need brokers, so one that is away does not take the router out of service.
+    // Queries do not need brokers, so a disconnected one does not take the router out of service.
     answer::text(StatusCode::OK, format!("ready; providers not connected: {}\n", away.join(", ")))
 }
 
-/// A page of any origin can make a browser on the operator's machine post here; operators use no browser for it.
-fn is_of_a_page<B>(request: &Request<B>) -> bool {
+/// True if a web page sent the request. A page of any origin can make a browser on the operator's machine post here,
+/// and operators use no browser for it.
+fn is_from_web_page<B>(request: &Request<B>) -> bool {
     request.headers().contains_key(ORIGIN) || request.headers().contains_key("sec-fetch-site")
 }
 
-/// OpenMetrics for clients that ask for it, as Prometheus does; the older text format of Prometheus for all others.
+/// Returns OpenMetrics to clients that ask for it, as Prometheus does, and the older text format of Prometheus to all
+/// others.
 fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let open_metrics = accepted.into_iter().any(|it| it.contains("application/openmetrics-text"));
@@ -189,28 +191,29 @@ fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
     match encode(&mut text, registry) {
         Ok(()) if open_metrics => answer::with_type(StatusCode::OK, content_type, text.into()),
         Ok(()) => {
-            let text = metrics_text::prometheus_text(&text);
+            let text = prometheus_text(&text);
             answer::with_type(StatusCode::OK, content_type, text.into())
         }
         Err(_) => {
-            answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be printed\n")
+            answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded\n")
         }
     }
 }
 
-/// A page for browsers, JSON for everybody else.
+/// Returns a page to browsers, and JSON to all other clients.
 async fn subscriptions(router: &Router, headers: &HeaderMap) -> Answer {
     let (triggers, stats) = (router.hub.topology().await, router.hub.stats());
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|it| it.contains("text/html")) {
-        let page = topology::page(&router.providers, &triggers, stats);
+        let page = subscriptions_page::page(&router.providers, &triggers, stats);
         return answer::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
     }
-    let text = serde_json::to_vec(&topology::describe(&router.providers, &triggers, stats));
+    let text =
+        serde_json::to_vec(&subscriptions_page::describe(&router.providers, &triggers, stats));
     answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 
-/// The value of a parameter of the URL.
+/// Returns the value of a parameter of the URL.
 fn parameter<B>(request: &Request<B>, wanted: &str) -> Option<String> {
     let parameters = request.uri().query().unwrap_or_default();
     url::form_urlencoded::parse(parameters.as_bytes())
@@ -222,17 +225,17 @@ fn refuse(status: StatusCode, text: String) -> Answer {
     answer::text(status, format!("{text}\n"))
 }
 
-/// The provider and the topic that the URL names: `?provider=kind/id&topic=T`.
+/// Returns the provider and the topic that the URL names: `?provider=kind/id&topic=T`.
 ///
 /// # Errors
-/// The response that says what is missing or unknown.
+/// Returns a response that names the missing or unknown parameter.
 fn provider_and_topic<'a, B>(
     router: &'a Router,
     request: &Request<B>,
 ) -> Result<(&'a Arc<dyn Provider>, String), Box<Answer>> {
     let provider = parameter(request, "provider").unwrap_or_else(|| "memory/default".to_owned());
     let Some(topic) = parameter(request, "topic").filter(|topic| !topic.is_empty()) else {
-        let text = "say which topic: ?topic=T".to_owned();
+        let text = "the topic is missing: add ?topic=T".to_owned();
         return Err(Box::new(refuse(StatusCode::BAD_REQUEST, text)));
     };
     let provider = router.providers.resolve(&provider);
@@ -240,8 +243,8 @@ fn provider_and_topic<'a, B>(
     Ok((provider, topic))
 }
 
-/// `POST /admin/complete?provider=memory/id&topic=T`: the streams that listen to the topic end, and their subscriptions
-/// are complete. For trying how clients handle that.
+/// Handles `POST /admin/complete?provider=memory/id&topic=T`: ends the streams that listen to the topic, and so
+/// completes their subscriptions, for tests of clients.
 fn complete<B>(router: &Router, request: &Request<B>) -> Answer {
     let (provider, topic) = match provider_and_topic(router, request) {
         Ok(found) => found,
@@ -253,8 +256,9 @@ fn complete<B>(router: &Router, request: &Request<B>) -> Answer {
     }
 }
 
-/// `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type `application/x-ndjson`,
-/// each of its lines is one, so that a client that publishes many does not measure HTTP.
+/// Handles `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type
+/// `application/x-ndjson`, each of its lines is an event, so that a client that publishes many of them does not measure
+/// HTTP.
 async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
     let (provider, topic) = match provider_and_topic(router, &request) {
         Ok(found) => found,
@@ -264,10 +268,10 @@ async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
     let body: Bytes = match body::read(request.into_body(), EVENT_BYTES_MAX, BODY_TIME_MAX).await {
         Ok(body) => body,
         Err(body::BodyError::TooLarge) => {
-            let text = format!("a test event may have {EVENT_BYTES_MAX} bytes");
+            let text = format!("a test event may have at most {EVENT_BYTES_MAX} bytes");
             return refuse(StatusCode::PAYLOAD_TOO_LARGE, text);
         }
-        Err(_) => return refuse(StatusCode::BAD_REQUEST, "the body broke off".to_owned()),
+        Err(_) => return refuse(StatusCode::BAD_REQUEST, "the body is incomplete".to_owned()),
     };
     let events: Vec<Bytes> = match has_lines {
         true => body
@@ -287,7 +291,7 @@ async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
                 Ok(Err(error)) => (StatusCode::BAD_GATEWAY, error.to_string()),
                 Err(_) => {
                     let text =
-                        format!("{} did not take the event within {limit:?}", provider.name());
+                        format!("{} did not accept the event within {limit:?}", provider.name());
                     (StatusCode::GATEWAY_TIMEOUT, text)
                 }
             };

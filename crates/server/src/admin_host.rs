@@ -1,14 +1,13 @@
-//! The check of the host that requests to the admin listener name. A web page with a name that is pointed at this
-//! machine (DNS rebinding) sends requests of the same origin under that name, and could read metrics and publish
-//! events.
+//! The check of the host in requests to the admin listener. A web page whose name resolves to this machine (DNS
+//! rebinding) can send requests of the same origin under that name, and could read metrics and publish events.
 
 use std::net::IpAddr;
 
 use http::header::HOST;
 use http::{HeaderMap, Uri};
 
-/// True if every host that the request names is an IP address, `localhost`, or one of `allowed`. An address cannot be
-/// rebound: a page that is loaded from it comes from this listener. Requests of HTTP/1.0 may name none.
+/// True if every host in the request is an IP address, `localhost`, or one of `allowed`. An address cannot be rebound:
+/// a page that is loaded from it comes from this listener. Requests of HTTP/1.0 may contain no host.
 pub(crate) fn is_allowed(uri: &Uri, headers: &HeaderMap, allowed: &[String]) -> bool {
     let of_headers = headers.get_all(HOST).iter().map(|value| value.to_str().ok());
     let of_target = uri.authority().map(|it| Some(it.as_str()));
@@ -30,7 +29,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Names that resolve to the loopback interface everywhere (RFC 6761, section 6.3).
+/// True for names that resolve to the loopback interface everywhere (RFC 6761, section 6.3).
 fn is_local_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
@@ -106,7 +105,10 @@ mod tests {
         ] {
             assert!(!allows("/metrics", &[host]), "{host}");
         }
-        assert!(!allows("/metrics", &["localhost", "evil.example"]), "each of them");
-        assert!(!allows("http://evil.example/metrics", &["localhost"]), "the target counts too");
+        assert!(!allows("/metrics", &["localhost", "evil.example"]), "every host is checked");
+        assert!(
+            !allows("http://evil.example/metrics", &["localhost"]),
+            "the target is checked too"
+        );
     }
 }

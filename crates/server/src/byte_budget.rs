@@ -1,12 +1,11 @@
-//! An account of bytes that the router holds for clients: one [`ByteAccount`] for each connection, all of them within
-//! one [`ByteBudget`].
+//! Accounting of the bytes that the router holds for clients: one [`ByteAccount`] for each connection, all of them
+//! within one [`ByteBudget`].
 //!
-//! A response is charged when it exists and the charge ends when its bytes are freed, however they left. When the
-//! budget is exceeded, the connection that holds the most bytes of the client that holds the most is evicted: its
-//! account says so, and the task that serves the connection closes it. So a client that reads nothing takes memory
-//! from itself first.
+//! A response is charged when it is created, and the charge ends when its bytes are freed, in whatever way. When the
+//! budget is exceeded, the largest connection of the client with the most bytes is evicted: its account is marked, and
+//! the task that serves the connection closes it. So a client that reads nothing takes memory from itself first.
 //!
-//! A client that reads is spared for as long as possible: above the budget only connections that took nothing for
+//! Connections that read are spared for as long as possible: above the budget only connections that read nothing for
 //! [`STALLED_AFTER`] are evicted, above twice the budget any connection.
 
 use std::collections::HashMap;
@@ -18,21 +17,23 @@ use bytes::Bytes;
 use execute::ClientKey;
 use tokio::sync::Notify;
 
-/// Accounts with fewer bytes than this are never evicted, and not searched: closing them would free nothing worth it.
-/// A socket takes this much at once.
+/// The minimum number of bytes of an account that is searched and may be evicted: closing smaller connections would
+/// free too little. A socket accepts this much at once.
 const TRACKED_BYTES_MIN: usize = 16 << 10;
 
-/// A connection that took nothing for so long is stalled. A client that reads takes a piece within a few round trips.
+/// The time without progress after which a connection is stalled. A client that reads makes progress within a few round
+/// trips.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// A search looks at all connections that hold much, and keeps others from their accounts meanwhile. So there is one in
-/// this time at most, unless much was charged since the last one: see [`SEARCHED_PART`].
+/// The minimum interval between two searches. A search visits all connections with many bytes, and blocks their
+/// accounts meanwhile. A search begins earlier if much was charged since the last one: see [`SEARCHED_PART`].
 const SEARCH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Bytes that are charged above the budget before the next search, whatever the time: one in so many of the budget.
+/// The part of the budget (one in this number) that may be charged above the budget before the next search, regardless
+/// of the interval.
 const SEARCHED_PART: usize = 32;
 
-/// Shorter bodies are not charged: the account would cost as much as the bytes.
+/// The minimum size of a charged body. For a shorter one the account would cost as much as the bytes.
 pub(crate) const CHARGED_BYTES_MIN: usize = 1 << 10;
 
 /// The bytes that all connections may hold together.
@@ -40,26 +41,26 @@ pub(crate) const CHARGED_BYTES_MIN: usize = 1 << 10;
 pub(crate) struct ByteBudget {
     held: AtomicUsize,
     max: usize,
-    /// The accounts that hold more than [`TRACKED_BYTES_MIN`], or have held it since the last search.
+    /// The accounts with more than [`TRACKED_BYTES_MIN`] now, or since the last search.
     tracked: Mutex<Vec<Weak<ByteAccount>>>,
     evicted: AtomicU64,
-    /// Bytes that were charged above the budget since the last search.
+    /// The bytes that were charged above the budget since the last search.
     unsearched: AtomicUsize,
-    /// When a search is due however little was charged, in milliseconds after `started`.
+    /// The time when the next search is due regardless of the charged bytes, in milliseconds after `started`.
     next_search: AtomicU64,
     /// The zero of [`ByteAccount::progress`].
     started: Instant,
 }
 
 /// An account with its bytes at the time of one search ([`ByteBudget::enforce`]).
-struct Holding {
+struct HeldBytes {
     account: Arc<ByteAccount>,
     held: usize,
     is_stalled: bool,
 }
 
 impl ByteBudget {
-    /// A budget of `max` bytes.
+    /// Creates a budget of `max` bytes.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             held: AtomicUsize::new(0),
@@ -98,7 +99,7 @@ impl ByteBudget {
         })
     }
 
-    /// True if a search is due after `bytes` were charged above the budget; the caller then does it.
+    /// True if a search is due after `bytes` were charged above the budget. The caller must do it.
     fn begin_search(&self, bytes: usize) -> bool {
         let unsearched = self.unsearched.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let now = self.now();
@@ -109,7 +110,7 @@ impl ByteBudget {
         let interval = u64::try_from(SEARCH_INTERVAL.as_millis()).unwrap_or(u64::MAX);
         let after = now.saturating_add(interval);
         let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
-        // Another thread that has seen the same begins the search.
+        // Only one of several threads that see the same state begins the search.
         let begins = self.next_search.compare_exchange(next, after, set, fail).is_ok();
         if begins {
             self.unsearched.store(0, Ordering::Relaxed);
@@ -117,7 +118,7 @@ impl ByteBudget {
         begins
     }
 
-    /// Evicts until the accounts that stay hold no more than the budget.
+    /// Evicts connections until the remaining accounts hold no more than the budget.
     fn enforce(&self) {
         let now = self.now();
         let mut staying = Vec::new();
@@ -132,30 +133,30 @@ impl ByteBudget {
                 return false;
             }
             if account.is_tracked.swap(true, Ordering::SeqCst) {
-                // A charge has just tracked it again, and waits for the list.
+                // A concurrent charge has just tracked it again, and waits for the list.
                 return false;
             }
             total += held;
             *by_client.entry(account.client).or_default() += held;
             let stalled_for = now.saturating_sub(account.progress.load(Ordering::Relaxed));
             let is_stalled = u128::from(stalled_for) >= STALLED_AFTER.as_millis();
-            staying.push(Holding { account, held, is_stalled });
+            staying.push(HeldBytes { account, held, is_stalled });
             true
         });
         drop(tracked);
         while total > self.max {
-            let candidates = staying.iter().enumerate().filter(|(_, holding)| {
+            let candidates = staying.iter().enumerate().filter(|(_, held_bytes)| {
                 // One response alone may be larger than the budget.
-                let is_alone = staying.len() == 1 && holding.account.charges() <= 1;
-                holding.is_stalled || (total > 2 * self.max && !is_alone)
+                let is_alone = staying.len() == 1 && held_bytes.account.charges() <= 1;
+                held_bytes.is_stalled || (total > 2 * self.max && !is_alone)
             });
-            let weight = |holding: &Holding| {
-                let of_client = by_client.get(&holding.account.client).copied();
-                (holding.is_stalled, of_client.unwrap_or_default(), holding.held)
+            let weight = |held_bytes: &HeldBytes| {
+                let of_client = by_client.get(&held_bytes.account.client).copied();
+                (held_bytes.is_stalled, of_client.unwrap_or_default(), held_bytes.held)
             };
-            let most = candidates.max_by_key(|(_, holding)| weight(holding));
+            let most = candidates.max_by_key(|(_, held_bytes)| weight(held_bytes));
             let Some((index, _)) = most else { return };
-            let Holding { account, held, .. } = staying.swap_remove(index);
+            let HeldBytes { account, held, .. } = staying.swap_remove(index);
             total -= held;
             if let Some(of_client) = by_client.get_mut(&account.client) {
                 *of_client -= held;
@@ -167,12 +168,12 @@ impl ByteBudget {
         }
     }
 
-    /// Milliseconds since the budget was made.
+    /// Milliseconds since the budget was created.
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Nothing panics under this lock, so a poisoned one holds a sound list.
+    /// Locks the list. No code panics under this lock, so a poisoned lock holds a valid list.
     fn tracked(&self) -> MutexGuard<'_, Vec<Weak<ByteAccount>>> {
         self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,7 +187,7 @@ pub(crate) struct ByteAccount {
     max: usize,
     held: AtomicUsize,
     charges: AtomicUsize,
-    /// When the client last took something, or the account was last empty, by the budget's clock.
+    /// The time when the client last read something, or the account was last empty, by the budget's clock.
     progress: AtomicU64,
     is_tracked: AtomicBool,
     is_evicted: AtomicBool,
@@ -206,7 +207,7 @@ impl ByteAccount {
         self.charges.load(Ordering::Relaxed)
     }
 
-    /// Notes that the client takes what is sent to it.
+    /// Records that the client reads the data sent to it.
     pub(crate) fn note_progress(&self) {
         self.progress.store(self.budget.now(), Ordering::Relaxed);
     }
@@ -221,11 +222,11 @@ impl ByteAccount {
         self.is_evicted.load(Ordering::SeqCst)
     }
 
-    /// Returns when the account has room, or is evicted.
+    /// Waits until the account has room, or is evicted.
     pub(crate) async fn room(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the look, so that a change between the two is not missed.
+            // Registered before the check, so that a change between the two is not missed.
             changed.as_mut().enable();
             if self.has_room() || self.is_evicted() {
                 return;
@@ -234,7 +235,7 @@ impl ByteAccount {
         }
     }
 
-    /// Returns when the connection must be closed.
+    /// Waits until the connection must be closed.
     pub(crate) async fn evicted(&self) {
         let mut eviction = std::pin::pin!(self.eviction.notified());
         eviction.as_mut().enable();
@@ -243,7 +244,7 @@ impl ByteAccount {
         }
     }
 
-    /// Counts `bytes` as held until the charge is dropped. Never refuses: the bytes exist already.
+    /// Counts `bytes` as held until the charge is dropped. Never refuses, because the bytes exist already.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
         let held = self.held.fetch_add(bytes, Ordering::SeqCst) + bytes;
         if held == bytes {
@@ -260,7 +261,8 @@ impl ByteAccount {
         Charge { account: Arc::clone(self), bytes }
     }
 
-    /// Charges a body until its last slice is dropped. Bodies below [`CHARGED_BYTES_MIN`] are returned as they are.
+    /// Charges a body until its last slice is dropped. Bodies below [`CHARGED_BYTES_MIN`] are returned without a
+    /// charge.
     pub(crate) fn charged(self: &Arc<Self>, body: Bytes) -> Bytes {
         if body.len() < CHARGED_BYTES_MIN {
             return body;
@@ -278,7 +280,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Frees `bytes` of the charge, at most all of it: so many have left the router.
+    /// Frees `bytes` of the charge, at most all of it, because they have left the router.
     pub(crate) fn release(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         if bytes == 0 {
@@ -340,7 +342,7 @@ mod tests {
         let budget = ByteBudget::new(MAX);
         let single = budget.open(client(1), MAX);
         let many: Vec<_> = (0..4).map(|_| budget.open(client(2), MAX)).collect();
-        // The single connection holds more than each of the others, and less than they do together.
+        // The single connection holds more than each of the others, and less than all of them together.
         let mut charges = vec![single.charge(8 * TRACKED_BYTES_MIN)];
         charges.extend(many[..2].iter().map(|it| it.charge(4 * TRACKED_BYTES_MIN)));
         charges.push(many[2].charge(2 * TRACKED_BYTES_MIN));
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_waits_for_room_and_is_released_by_what_is_read_or_by_eviction() {
+    async fn work_waits_until_bytes_are_read_or_the_connection_is_evicted() {
         let budget = ByteBudget::new(MAX);
         let account = budget.open(client(1), CHARGED_BYTES_MIN);
         account.room().await;

@@ -11,16 +11,16 @@ use crate::config::{Http, TlsFiles};
 use crate::http::stream::{ALPN_HTTP1, ALPN_HTTP2};
 use crate::reload::Stamp;
 
-/// How often the files are looked at. Being told of changes would save three looks a second, and miss those that
-/// nobody tells: on network file systems, through links further up, in mounts of single files.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which the files are checked. Notifications of the system would save three checks per second, and
+/// miss changes on network file systems, behind links in parent folders, and in mounts of single files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The certificates of one listener, and the files they come from.
 pub(crate) struct Certificates {
     pub(crate) server: Arc<TlsServer>,
-    /// The files as they were at the last look.
+    /// The stamps of the files at the last check.
     seen: Vec<Option<Stamp>>,
-    /// As they were before they were read.
+    /// The stamps of the files before they were last read.
     read: Vec<Option<Stamp>>,
 }
 
@@ -28,7 +28,7 @@ impl Certificates {
     /// Reads the files of a listener.
     ///
     /// # Errors
-    /// As [`TlsServer::load`].
+    /// The same as for [`TlsServer::load`].
     pub(crate) fn load(files: &TlsFiles, http: &Http) -> Result<Self, TlsServerError> {
         let files = TlsServerFiles {
             certificates: files.cert.clone(),
@@ -43,20 +43,21 @@ impl Certificates {
     }
 
     /// Reads the files again if they have changed. Blocks.
-    fn look(&mut self) {
+    fn reload_if_changed(&mut self) {
         let now = stamps(self.server.files());
         let has_settled = now == self.seen;
         self.seen = now;
-        // Certificate and key are written one after the other; in between they do not belong together.
+        // Certificate and key are written one after the other, and do not match in between, so the files must be
+        // unchanged for one interval.
         if !has_settled || self.seen == self.read {
             return;
         }
         self.read.clone_from(&self.seen);
         let file = self.server.files().certificates.display();
         match self.server.reload() {
-            Ok(()) => tracing::info!(%file, "a new certificate is used from now on"),
+            Ok(()) => tracing::info!(%file, "a new certificate is in use"),
             Err(error) => {
-                tracing::error!(%error, "the new certificate cannot be used; the old one goes on");
+                tracing::error!(%error, "the new certificate cannot be used; the old one stays in use");
             }
         }
     }
@@ -67,23 +68,23 @@ fn stamps(files: &TlsServerFiles) -> Vec<Option<Stamp>> {
     paths.into_iter().flatten().map(|path| Stamp::of_file(path)).collect()
 }
 
-/// Reads what has changed, until shutdown.
-pub(crate) async fn follow(mut all: Vec<Certificates>, mut shutdown: watch::Receiver<bool>) {
-    let mut looks = tokio::time::interval(LOOK_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Reads changed files, until shutdown.
+pub(crate) async fn watch_files(mut all: Vec<Certificates>, mut shutdown: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = looks.tick() => {}
+            _ = ticks.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
-        let looked = tokio::task::spawn_blocking(move || {
-            all.iter_mut().for_each(Certificates::look);
+        let checked = tokio::task::spawn_blocking(move || {
+            all.iter_mut().for_each(Certificates::reload_if_changed);
             all
         });
-        all = match looked.await {
+        all = match checked.await {
             Ok(all) => all,
             Err(panic) => {
-                tracing::error!(%panic, "certificates are watched no more, by a defect");
+                tracing::error!(%panic, "certificates are no longer watched because of a defect");
                 return;
             }
         };

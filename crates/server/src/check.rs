@@ -1,19 +1,19 @@
-//! Everything that can be said about a configuration without serving it.
+//! Checks of a configuration and its supergraph without serving them (`starling check`).
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::authentication::key_sets;
-use crate::config::{self, Loaded, Overrides};
+use crate::config::{self, LoadedConfig, Overrides};
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::loaded::{self, SupergraphSource};
+use crate::generation::{self, SupergraphSource};
 use crate::start;
 use crate::start_material::StartMaterial;
 use crate::upstreams::SubgraphCertificates;
 
-/// Checks the configuration at `path` (none: flags and defaults only) and the supergraph that it names,
-/// its topics and providers included, and the keys and certificates that a start needs. Connects to nothing. Errors and
-/// warnings, in that order of finding; empty: all is well.
+/// Checks the configuration at `path` (`None`: flags and defaults only) and its supergraph, its topics and providers
+/// included, and the keys and certificates that a start needs. Connects to nothing. Returns errors and warnings in the
+/// order in which they were found; empty if there are none.
 pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
     let loaded = match config::load(path, overrides) {
         Ok(loaded) => loaded,
@@ -28,7 +28,7 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
 }
 
 /// Checks the supergraph against the configuration.
-fn graph_findings(loaded: &Loaded) -> Vec<Diagnostic> {
+fn graph_findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
     let config = &loaded.config;
     let mut findings = Vec::new();
     let text = match SupergraphSource::File(config.supergraph.file.clone()).read() {
@@ -38,16 +38,16 @@ fn graph_findings(loaded: &Loaded) -> Vec<Diagnostic> {
             return findings;
         }
     };
-    match loaded::read_graph(config, &text) {
+    match generation::read_graph(config, &text) {
         Ok(graph) => {
             let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
             findings.extend(loaded.unknown_subgraphs(names));
             let upstreams =
-                loaded::upstreams(config, &graph, &SubgraphCertificates::default(), None);
+                generation::upstreams(config, &graph, &SubgraphCertificates::default(), None);
             findings.extend(upstreams.err().into_iter().flatten());
             match start::idle_providers(config) {
-                Ok(providers) => match loaded::bind(&graph, &text, &Arc::new(providers)) {
-                    Ok(_) => findings.extend(loaded::unserved_subscriptions(&graph, &text)),
+                Ok(providers) => match generation::bind(&graph, &text, &Arc::new(providers)) {
+                    Ok(_) => findings.extend(generation::unserved_subscriptions(&graph, &text)),
                     Err(diagnostics) => findings.extend(diagnostics),
                 },
                 Err(diagnostics) => findings.extend(diagnostics),
@@ -58,7 +58,7 @@ fn graph_findings(loaded: &Loaded) -> Vec<Diagnostic> {
     findings
 }
 
-/// Is there an error among them?
+/// True if one of the diagnostics is an error.
 pub fn has_errors(diagnostics: &[Diagnostic]) -> bool {
     diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
 }
@@ -78,7 +78,7 @@ type Query @join__type(graph: REVIEWS) { reviews: Int }
 type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
 "#;
 
-    /// The findings for a configuration beside a graph: severity and message of each.
+    /// The findings for a configuration and a graph: severity and message of each.
     fn findings(configuration: &str, graph: &str) -> Vec<(Severity, String)> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("starling.yaml");
@@ -90,7 +90,7 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
     }
 
     #[test]
-    fn what_a_start_would_refuse_is_found_without_starting() {
+    fn check_finds_everything_that_a_start_would_refuse() {
         let graph = GRAPH.replace("  subscription: Subscription\n", "");
         let short = "authentication: {jwt: {issuers: [{secret: too-short}]}}";
         let message = "`authentication.jwt.issuers[0].secret`: the secret has 9 bytes; 32 are needed for HS256";
@@ -99,7 +99,7 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
         let found = findings(tls, &graph);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].1.starts_with("TLS (`listen`): cannot read HERE/no.pem"), "{found:?}");
-        // All of it at once, and what does not depend on the graph also where the graph is wrong.
+        // All mistakes are reported at once, and those that do not depend on the graph also if the graph is invalid.
         let found = findings(&format!("{short}\n{tls}"), "type Query { a: Int }");
         assert_eq!(found.len(), 3, "{found:?}");
         for (settings, reason) in [
@@ -108,7 +108,7 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
                 "file: supergraph.graphql, max_size: 1KiB",
                 "supergraph.graphql: it is larger than 1024 bytes",
             ),
-            ("file: supergraph.graphql", "it is no JSON Web Key Set: line 2, column 1"),
+            ("file: supergraph.graphql", "it is not a JSON Web Key Set: line 2, column 1"),
         ] {
             let file = format!("authentication: {{jwt: {{issuers: [{{jwks: {{{settings}}}}}]}}}}");
             let found = findings(&file, &format!("{graph}{}", "# padding\n".repeat(100)));
@@ -121,7 +121,7 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
     }
 
     #[test]
-    fn subscriptions_of_a_subgraph_with_a_server_are_said_to_fail() {
+    fn subscriptions_of_a_subgraph_with_a_server_get_a_warning() {
         let found = findings("", GRAPH);
         assert!(
             matches!(&found[..], [(Severity::Warning, text)]

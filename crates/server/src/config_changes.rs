@@ -1,23 +1,23 @@
-//! Changes of the configuration file while the router runs. It is read at the start only; SIGHUP, which reloads the
-//! supergraph, says in the log whether the file still agrees with what runs.
+//! Detection of changes of the configuration file while the router runs. The file is read at the start only; SIGHUP,
+//! which reloads the supergraph, logs whether the file still equals the running configuration.
 
 use std::path::PathBuf;
 
 use crate::config::{self, Config, Overrides};
 use crate::logging;
 
-/// Where the running configuration came from.
+/// The source of the running configuration.
 #[derive(Debug)]
 pub struct ConfigSource {
-    /// The file; `None`: flags and defaults only.
+    /// The file; `None` if only flags and defaults apply.
     pub path: Option<PathBuf>,
     /// Flags of the command line.
     pub overrides: Overrides,
-    /// The configuration that runs.
+    /// The running configuration.
     pub current: Config,
 }
 
-/// Logs at each SIGHUP whether the configuration file has changed. Never returns; dropping it is safe.
+/// Logs at each SIGHUP whether the configuration file has changed. Never returns; it may be dropped at any time.
 #[cfg(unix)]
 pub async fn report_config_changes(source: ConfigSource) {
     use tokio::signal::unix::{SignalKind, signal};
@@ -26,22 +26,22 @@ pub async fn report_config_changes(source: ConfigSource) {
     }
     let Ok(mut hang_ups) = signal(SignalKind::hangup()) else { return };
     while hang_ups.recv().await.is_some() {
-        compare(&source);
+        compare_with_file(&source);
     }
 }
 
-/// There is no SIGHUP on this system.
+/// Does nothing: this system has no SIGHUP.
 #[cfg(not(unix))]
 pub async fn report_config_changes(_: ConfigSource) {}
 
-fn compare(source: &ConfigSource) -> Comparison {
+fn compare_with_file(source: &ConfigSource) -> Comparison {
     let file = source.path.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
     match config::load(source.path.as_deref(), &source.overrides) {
         Ok(loaded) if loaded.config == source.current => Comparison::Equal,
         Ok(_) => {
             tracing::warn!(
                 file,
-                "the configuration file differs from the running configuration, and is not reloaded: SIGHUP reloads the \
+                "the configuration file differs from the running configuration and is not reloaded: SIGHUP reloads the \
                  supergraph only; restart the router to use the new settings"
             );
             Comparison::Changed
@@ -49,7 +49,7 @@ fn compare(source: &ConfigSource) -> Comparison {
         Err(diagnostics) => {
             tracing::error!(
                 file,
-                "the configuration file is wrong, and the router would not start with it; the running configuration stays"
+                "the configuration file is invalid, and the router would not start with it; the running configuration stays in use"
             );
             logging::report(&diagnostics);
             Comparison::Wrong
@@ -78,12 +78,12 @@ mod tests {
         let overrides = Overrides::default();
         let current = config::load(Some(&path), &overrides).unwrap().config;
         let source = ConfigSource { path: Some(path.clone()), overrides, current };
-        assert_eq!(compare(&source), Comparison::Equal);
+        assert_eq!(compare_with_file(&source), Comparison::Equal);
         write("# only a comment\nlimits: {depth: 7}");
-        assert_eq!(compare(&source), Comparison::Equal);
+        assert_eq!(compare_with_file(&source), Comparison::Equal);
         write("limits: {depth: 8}");
-        assert_eq!(compare(&source), Comparison::Changed);
+        assert_eq!(compare_with_file(&source), Comparison::Changed);
         write("limits: {deepth: 8}");
-        assert_eq!(compare(&source), Comparison::Wrong);
+        assert_eq!(compare_with_file(&source), Comparison::Wrong);
     }
 }

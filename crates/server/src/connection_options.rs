@@ -6,13 +6,13 @@ use std::collections::HashSet;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName};
 
-/// The headers of one message that its `connection` header names. Made once for each message, in a time that grows
+/// The headers of one message that its `connection` header names. Created once for each message, in a time that grows
 /// with the length of its head: a head of 64 KiB can name thousands of headers and have hundreds.
 #[derive(Debug)]
 pub(crate) struct ConnectionOptions(HashSet<HeaderName>);
 
 impl ConnectionOptions {
-    /// The options of `message`. Names of headers that it does not have are left out.
+    /// Reads the options of `message`. Names of headers that it does not have are left out.
     pub(crate) fn of(message: &HeaderMap) -> Self {
         let values = message.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
         let options = values.flat_map(|value| value.split(',')).map(str::trim);
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_found_in_every_spelling_and_only_where_there_is_such_a_header() {
+    fn options_are_found_in_every_spelling_if_the_message_has_the_header() {
         let mut message = HeaderMap::new();
         for (name, value) in [("x-hop", "1"), ("x-end", "1"), ("x-also", "1")] {
             message.insert(HeaderName::from_static(name), HeaderValue::from_static(value));

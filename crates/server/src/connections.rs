@@ -1,4 +1,4 @@
-//! How many client connections there are, and how many there may be.
+//! Count of the client connections, with limits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,92 +7,97 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use execute::{ClientKey, network_of};
 
-/// Counts connections of the public listeners, whatever they speak.
+/// Counts the connections of the public listeners, over every protocol.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    shared: Arc<Shared>,
-    /// Those that count for no address: of sockets without one, and all where addresses are not limited.
-    anybody: Arc<Peer>,
+    shared: Arc<OpenConnections>,
+    /// Counts connections without an address (of Unix domain sockets), and all connections if addresses are not
+    /// limited.
+    unlimited: Arc<PeerConnections>,
     refused: AtomicUsize,
     refused_of_address: AtomicUsize,
-    limits: Limits,
+    limits: ConnectionLimits,
 }
 
-/// How many there may be; 0: as many as the system has descriptors.
+/// The maximum numbers of connections; 0: as many as the system has descriptors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Together.
+pub(crate) struct ConnectionLimits {
+    /// The maximum of all connections together.
     pub(crate) all: usize,
-    /// From one address.
+    /// The maximum of one address.
     pub(crate) of_address: usize,
 }
 
-/// Why there is no room for one more.
+/// The reason why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRoom {
-    /// `subscriptions.max_connections`.
+    /// `http.max_connections` is reached.
     All,
-    /// `subscriptions.max_connections_per_ip`.
+    /// `http.max_connections_per_ip` is reached.
     OfAddress,
     /// The process may open no further file.
     Descriptors,
 }
 
-/// One connection; counted until dropped. What a connection becomes takes it over from HTTP.
-// Two words: every connection keeps one.
+/// One connection, counted until this is dropped. After a takeover from HTTP, the WebSocket or stream owns it.
+// Two words, because every connection keeps one.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    peer: Arc<Peer>,
+    peer: Arc<PeerConnections>,
     client: ClientKey,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OpenConnections {
     open: AtomicUsize,
-    /// Only those with connections.
-    peers: Mutex<HashMap<IpAddr, Arc<Peer>>>,
+    /// Only those with open connections.
+    peers: Mutex<HashMap<IpAddr, Arc<PeerConnections>>>,
 }
 
-/// Whose connections count together.
+/// The connections that count together: those of one address.
 #[derive(Debug)]
-struct Peer {
-    shared: Arc<Shared>,
+struct PeerConnections {
+    shared: Arc<OpenConnections>,
     address: Option<IpAddr>,
-    /// Changes under the lock of `Shared::peers`, where it has an address.
+    /// Changes under the lock of `OpenConnections::peers` if the peer has an address.
     open: AtomicUsize,
 }
 
 impl Connections {
-    pub(crate) fn new(limits: Limits) -> Self {
-        let shared = Arc::<Shared>::default();
-        let peer = Peer { shared: Arc::clone(&shared), address: None, open: AtomicUsize::new(0) };
+    pub(crate) fn new(limits: ConnectionLimits) -> Self {
+        let shared = Arc::<OpenConnections>::default();
+        let peer = PeerConnections {
+            shared: Arc::clone(&shared),
+            address: None,
+            open: AtomicUsize::new(0),
+        };
         Self {
             shared,
-            anybody: Arc::new(peer),
+            unlimited: Arc::new(peer),
             refused: AtomicUsize::new(0),
             refused_of_address: AtomicUsize::new(0),
             limits,
         }
     }
 
-    /// Room for one more from `address`, if there is.
+    /// Counts one more connection from `address`.
     ///
     /// # Errors
-    /// Which limit has been met.
+    /// Returns the limit that is reached.
     pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<ConnectionPermit, NoRoom> {
-        let Limits { all, of_address } = self.limits;
+        let ConnectionLimits { all, of_address } = self.limits;
         if all != 0 && self.open() >= all {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(NoRoom::All);
         }
         let client = address.map_or(ClientKey::UNKNOWN, ClientKey::of_address);
         let Some(address) = address.filter(|_| of_address != 0).map(network_of) else {
-            return Ok(ConnectionPermit::new(&self.anybody, client));
+            return Ok(ConnectionPermit::new(&self.unlimited, client));
         };
         let mut peers = self.shared.peers();
         let peer = peers.entry(address).or_insert_with(|| {
             let shared = Arc::clone(&self.shared);
-            Arc::new(Peer { shared, address: Some(address), open: AtomicUsize::new(0) })
+            Arc::new(PeerConnections { shared, address: Some(address), open: AtomicUsize::new(0) })
         });
         if peer.open.load(Ordering::Relaxed) >= of_address {
             self.refused_of_address.fetch_add(1, Ordering::Relaxed);
@@ -101,33 +106,33 @@ impl Connections {
         Ok(ConnectionPermit::new(peer, client))
     }
 
-    /// How many are open.
+    /// The number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// How many were turned away because of all, and because of one address.
+    /// The number of refused connections: because of all connections, and because of one address.
     pub(crate) fn refused(&self) -> [usize; 2] {
         [&self.refused, &self.refused_of_address].map(|it| it.load(Ordering::Relaxed))
     }
 }
 
-impl Shared {
-    /// Nothing runs user code under this lock, so a poisoned one holds sound numbers.
-    fn peers(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Peer>>> {
+impl OpenConnections {
+    /// Locks the map. No user code runs under this lock, so a poisoned lock holds valid numbers.
+    fn peers(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<PeerConnections>>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ConnectionPermit {
-    fn new(peer: &Arc<Peer>, client: ClientKey) -> Self {
+    fn new(peer: &Arc<PeerConnections>, client: ClientKey) -> Self {
         peer.shared.open.fetch_add(1, Ordering::Relaxed);
         peer.open.fetch_add(1, Ordering::Relaxed);
         Self { peer: Arc::clone(peer), client }
     }
 
-    /// The key of the client by its address. Work for a client with a token counts for its identity instead, see
-    /// `Identity::client_key`.
+    /// Returns the key of the client by its address. Work for a client with a token counts for its identity instead,
+    /// see `Identity::client_key`.
     pub(crate) fn client(&self) -> ClientKey {
         self.client
     }
@@ -135,7 +140,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let Peer { shared, address, open } = &*self.peer;
+        let PeerConnections { shared, address, open } = &*self.peer;
         shared.open.fetch_sub(1, Ordering::Relaxed);
         let Some(address) = address else {
             open.fetch_sub(1, Ordering::Relaxed);
@@ -157,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
-        let connections = Connections::new(Limits { all: 1, of_address: 0 });
+    fn a_connection_over_the_limit_is_refused_until_one_ends() {
+        let connections = Connections::new(ConnectionLimits { all: 1, of_address: 0 });
         let first = connections.enter(address("1.2.3.4")).expect("room for one");
         assert_eq!(connections.enter(None).err(), Some(NoRoom::All));
         assert_eq!((connections.open(), connections.refused()), (1, [1, 0]));
@@ -167,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_over_its_limit_is_turned_away_and_others_are_not() {
-        let connections = Connections::new(Limits { all: 0, of_address: 1 });
+    fn an_address_over_its_limit_is_refused_and_others_are_not() {
+        let connections = Connections::new(ConnectionLimits { all: 0, of_address: 1 });
         let first = connections.enter(address("1.2.3.4")).expect("room for one");
         assert_eq!(connections.enter(address("::ffff:1.2.3.4")).err(), Some(NoRoom::OfAddress));
         let sixth = connections.enter(address("2001:db8::1")).expect("another address");

@@ -1,6 +1,7 @@
-//! The cores: one single-threaded runtime for each CPU that serves requests. A connection lives and
-//! dies on the core that it was placed on; jobs from elsewhere (resolving an event, say) are placed
-//! on the least loaded one. Only `Send` data crosses.
+//! The worker threads: one single-threaded runtime for each CPU that serves requests.
+//!
+//! A connection stays on the worker that it was placed on for its whole life. Jobs from other threads (such as
+//! resolving an event) are placed on the least loaded worker. Only `Send` data crosses threads.
 
 use std::cell::RefCell;
 use std::num::NonZero;
@@ -14,53 +15,54 @@ use tokio::task::LocalSet;
 
 use crate::background_priority;
 
-/// Work for a core: called there, the future it makes stays there.
+/// Work for a worker. It is called there, and the future that it returns stays there.
 pub(crate) type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 
-/// Jobs that begin in one turn. Then those that have begun run for a turn.
+/// The number of jobs that begin in one turn. Then those that have begun run for a turn.
 const JOBS_PER_TURN: usize = 16;
 
-/// All cores of this process.
-pub(crate) struct Cores {
-    cores: Vec<Core>,
-    /// Where the search for the least loaded core begins: equals take turns.
+/// All workers of this process.
+pub(crate) struct Workers {
+    cores: Vec<Worker>,
+    /// The index at which the search for the least loaded worker begins, so that equally loaded ones take turns.
     next: AtomicUsize,
 }
 
 thread_local! {
-    /// The load of the core that this thread is; none on other threads.
+    /// The load of the worker that runs on this thread; `None` on other threads.
     static LOAD: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
 }
 
-struct Core {
+struct Worker {
     jobs: mpsc::UnboundedSender<Job>,
     /// Jobs that begin before the others: events, which the hub bounds, and which clients already wait for.
     events: mpsc::UnboundedSender<Job>,
-    /// Jobs placed here that have not ended: connections, also those that [`Occupied`] keeps counted, and
-    /// events. What feeds the unbounded queues is bounded itself: connections by `max_connections` and the
-    /// descriptors of the process, operations on them by `live::client_work`, events by the hub.
+    /// The number of unfinished jobs on this worker: connections, also those that [`WorkerLoad`] keeps counted, and
+    /// events. The inputs of the unbounded queues are bounded: connections by `max_connections` and the descriptors of
+    /// the process, operations on them by `live::client_work`, events by the hub.
     load: Arc<AtomicUsize>,
 }
 
-/// Joins the threads of [`Cores`].
+/// Joins the threads of [`Workers`].
 #[derive(Debug)]
-pub(crate) struct CoreThreads {
+pub(crate) struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
 }
 
-/// How many CPUs this process may use, affinity and cgroup quota respected: on Linux the standard library looks at
-/// both (`sched_getaffinity`, `cpu.max` of every group above us), and rounds a part of a CPU down, but not to none.
+/// Returns the number of CPUs that this process may use, affinity and cgroup quota respected. On Linux the standard
+/// library reads both (`sched_getaffinity`, `cpu.max` of every enclosing group), and rounds a part of a CPU down, but
+/// not to zero.
 pub(crate) fn available() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-impl Cores {
+impl Workers {
     /// Starts `count` threads.
     ///
     /// # Errors
-    /// Where the system gives no thread or no epoll instance.
-    pub(crate) fn start(count: usize) -> std::io::Result<(Arc<Self>, CoreThreads)> {
+    /// The system provides no thread or no epoll instance.
+    pub(crate) fn start(count: usize) -> std::io::Result<(Arc<Self>, WorkerThreads)> {
         let (stop, stopped) = watch::channel(false);
         let mut cores = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
@@ -73,7 +75,7 @@ impl Cores {
             let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
             let (events, mut event_queue) = mpsc::unbounded_channel::<Job>();
             let load = Arc::new(AtomicUsize::new(0));
-            cores.push(Core { jobs, events, load: Arc::clone(&load) });
+            cores.push(Worker { jobs, events, load: Arc::clone(&load) });
             let mut stopped = stopped.clone();
             let body = move || {
                 LOAD.set(Some(Arc::clone(&load)));
@@ -91,7 +93,7 @@ impl Cores {
                             }
                         };
                         let Some(job) = job else { return };
-                        let occupied = Occupied(Some(Arc::clone(&load)));
+                        let occupied = WorkerLoad(Some(Arc::clone(&load)));
                         tokio::task::spawn_local(async move {
                             let _occupied = occupied;
                             job().await;
@@ -105,53 +107,53 @@ impl Cores {
                 };
                 tasks.block_on(&runtime, serve);
             };
-            threads.push(std::thread::Builder::new().name(format!("core-{index}")).spawn(body)?);
+            threads.push(std::thread::Builder::new().name(format!("worker-{index}")).spawn(body)?);
         }
         let next = AtomicUsize::new(0);
-        Ok((Arc::new(Self { cores, next }), CoreThreads { threads, stop }))
+        Ok((Arc::new(Self { cores, next }), WorkerThreads { threads, stop }))
     }
 
-    /// Runs `job` on the core that has least to do.
+    /// Runs `job` on the least loaded worker.
     pub(crate) fn run(&self, job: Job) {
         self.place(job, |core| &core.jobs);
     }
 
-    /// Runs `job` on the core that has least to do, before the jobs of [`Cores::run`] that wait there.
+    /// Runs `job` on the least loaded worker, before the jobs of [`Workers::run`] that wait there.
     pub(crate) fn run_first(&self, job: Job) {
         self.place(job, |core| &core.events);
     }
 
-    fn place(&self, job: Job, queue: impl FnOnce(&Core) -> &mpsc::UnboundedSender<Job>) {
+    fn place(&self, job: Job, queue: impl FnOnce(&Worker) -> &mpsc::UnboundedSender<Job>) {
         let (later, first) = self
             .cores
             .split_at(self.next.fetch_add(1, Ordering::Relaxed) % self.cores.len().max(1));
         let least = first.iter().chain(later).min_by_key(|core| core.load.load(Ordering::Relaxed));
         if let Some(core) = least {
             core.load.fetch_add(1, Ordering::Relaxed);
-            // Fails only while the process ends; nobody waits for the job then.
+            // Fails only while the process ends; no caller waits for the job then.
             let _ = queue(core).send(job);
         }
     }
 
-    /// What each has to do: connections and events.
+    /// Returns the load of each worker: its connections and events.
     pub(crate) fn loads(&self) -> Vec<usize> {
         self.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).collect()
     }
 
-    /// How many there are.
+    /// The number of workers.
     pub(crate) fn len(&self) -> usize {
         self.cores.len()
     }
 }
 
-impl hub::Cores for Cores {
+impl hub::Cores for Workers {
     fn run(&self, job: Job) {
         self.run_first(job);
     }
 }
 
-impl CoreThreads {
-    /// Ends all cores and whatever still runs there.
+impl WorkerThreads {
+    /// Stops all workers and everything that runs there.
     pub(crate) fn stop(self) {
         let _ = self.stop.send(true);
         for thread in self.threads {
@@ -161,21 +163,21 @@ impl CoreThreads {
     }
 }
 
-/// Keeps a core counted as occupied until it is dropped.
+/// Keeps a worker counted as loaded until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Occupied(Option<Arc<AtomicUsize>>);
+pub(crate) struct WorkerLoad(Option<Arc<AtomicUsize>>);
 
-/// Counts the core that this thread is once more: for what a job leaves behind when it ends, such as a
-/// WebSocket after its handshake. Without effect on other threads.
-pub(crate) fn occupy() -> Occupied {
+/// Counts the worker of this thread once more, for a connection that outlives its job, such as a WebSocket after its
+/// handshake. No effect on other threads.
+pub(crate) fn occupy() -> WorkerLoad {
     let load = LOAD.with_borrow(Clone::clone);
     if let Some(load) = &load {
         load.fetch_add(1, Ordering::Relaxed);
     }
-    Occupied(load)
+    WorkerLoad(load)
 }
 
-impl Drop for Occupied {
+impl Drop for WorkerLoad {
     fn drop(&mut self) {
         if let Some(load) = &self.0 {
             load.fetch_sub(1, Ordering::Relaxed);
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn jobs_run_on_different_cores_and_their_futures_need_not_be_send() {
-        let (cores, threads) = Cores::start(2).expect("two threads");
+        let (cores, threads) = Workers::start(2).expect("two threads");
         let (sender, receiver) = std::sync::mpsc::channel();
         let (release, held) = watch::channel(false);
         for _ in 0..2 {
@@ -229,7 +231,7 @@ mod tests {
     fn blocking_work_of_a_core_has_a_lower_priority_than_its_event_loop() {
         use rustix::process::getpriority_process;
         let usual = getpriority_process(None).expect("the priority of this thread");
-        let (cores, threads) = Cores::start(1).expect("a thread");
+        let (cores, threads) = Workers::start(1).expect("a thread");
         let (sender, receiver) = std::sync::mpsc::channel();
         cores.run(Box::new(move || {
             Box::pin(async move {
@@ -248,10 +250,10 @@ mod tests {
     #[test]
     fn an_event_waits_for_a_few_jobs_and_not_for_all() {
         const JOBS: usize = 1000;
-        let (cores, threads) = Cores::start(1).expect("a thread");
+        let (cores, threads) = Workers::start(1).expect("a thread");
         let (release, held) = std::sync::mpsc::channel::<()>();
         cores.run(Box::new(move || {
-            // The core does nothing else meanwhile.
+            // The worker does nothing else meanwhile.
             let _ = held.recv();
             Box::pin(async {})
         }));
@@ -275,8 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_leaves_behind_still_occupies_its_core() {
-        let (cores, threads) = Cores::start(2).expect("two threads");
+    fn a_connection_that_outlives_its_job_still_counts_as_load() {
+        let (cores, threads) = Workers::start(2).expect("two threads");
         let load =
             || -> usize { cores.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).sum() };
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -290,7 +292,7 @@ mod tests {
             }));
             receiver.recv().expect("the job runs")
         };
-        // Equals take turns, so one round alone would prove nothing.
+        // Equally loaded workers take turns, so one round alone would prove nothing.
         for _ in 0..4 {
             let first = run();
             while load() > 1 {
@@ -302,7 +304,7 @@ mod tests {
             while load() > 0 {
                 std::thread::yield_now();
             }
-            // Moves the turn on by one, so that the next round begins elsewhere.
+            // Advances the turn by one, so that the next round begins at another worker.
             cores.next.fetch_add(1, Ordering::Relaxed);
         }
         threads.stop();

@@ -1,26 +1,27 @@
-//! Descriptors of files and sockets: how many the process may have, and how many of them are kept from clients, so that
-//! health checks, metrics and subgraphs are served when clients have taken all others.
+//! File descriptors: the number that the process may have, and the part that is reserved, so that health checks,
+//! metrics and subgraphs are served when clients have taken all others.
 
 use std::fs::File;
 
-/// The fewest descriptors that are kept back: 64 connections of the admin listener, some subgraphs and brokers,
+/// The minimum number of reserved descriptors: 64 connections of the admin listener, some subgraphs and brokers,
 /// runtimes and files.
 const RESERVED_MIN: usize = 128;
 
-/// The most descriptors that are kept back. Subgraphs have 1,024 connections each at most by default.
+/// The maximum number of reserved descriptors. Subgraphs have 1,024 connections each at most by default.
 const RESERVED_MAX: usize = 4_096;
 
-/// One in so many descriptors is kept back.
+/// One in this number of descriptors is reserved.
 const RESERVED_PART: usize = 8;
 
-/// How many connections clients may have where the configuration sets no bound and the process may open so many files.
+/// Returns the maximum number of client connections if the configuration sets none and the process may open this many
+/// files.
 pub(crate) fn connections_for(descriptors: usize) -> usize {
     let reserved = (descriptors / RESERVED_PART).clamp(RESERVED_MIN, RESERVED_MAX);
-    // A process with very few keeps half.
+    // A process with very few descriptors reserves half.
     (descriptors - reserved.min(descriptors / 2)).max(1)
 }
 
-/// Raises the limit of open files to what the system allows. Returns it; `None`: there is none.
+/// Raises the limit of open files to the maximum of the system. Returns it; `None` if there is no limit.
 pub(crate) fn raise_limit() -> Option<usize> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -34,24 +35,24 @@ pub(crate) fn raise_limit() -> Option<usize> {
     descriptors.map(|it| usize::try_from(it).unwrap_or(usize::MAX))
 }
 
-/// A descriptor that is kept for the moment when there is no other: with it one more connection can be accepted, told
-/// why it is refused, and closed. Without it the client would wait, because the system has accepted the connection
+/// A descriptor that is reserved for the moment when no other is free: with it one more connection can be accepted,
+/// refused with a reason, and closed. Without it the client would wait, because the system has accepted the connection
 /// already.
 #[derive(Debug)]
 pub(crate) struct SpareDescriptor(Option<File>);
 
 impl SpareDescriptor {
-    /// Takes a descriptor, if there is one.
+    /// Takes a descriptor, if one is free.
     pub(crate) fn take() -> Self {
         Self(File::open("/dev/null").ok())
     }
 
-    /// Frees the descriptor for what comes next. True if there was one.
+    /// Frees the descriptor for the next connection. True if there was one.
     pub(crate) fn free(&mut self) -> bool {
         self.0.take().is_some()
     }
 
-    /// Takes a descriptor again if there is none.
+    /// Takes a descriptor again if it was freed.
     pub(crate) fn take_again(&mut self) {
         if self.0.is_none() {
             *self = Self::take();

@@ -1,8 +1,8 @@
-//! Messages about files that people write: what is wrong, where, and what to write instead.
+//! Messages about files that people write: the mistake, its place, and the correction.
 //!
-//! A [`Diagnostic`] carries everything that one message needs, so that configuration, supergraph
-//! and command line errors look the same. [`render`] draws them with an excerpt of the file.
-//! Deciding *what* is wrong happens elsewhere (for configuration, in [`crate::config`]).
+//! A [`Diagnostic`] contains everything that one message needs, so that configuration, supergraph and command line
+//! errors look the same. [`render`] draws them with an excerpt of the file. The checks themselves are elsewhere (for
+//! the configuration, in [`crate::config`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,35 +11,35 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Nothing is served until it is mended.
+    /// The router does not start until it is fixed.
     Error,
-    /// It works, but probably not as intended.
+    /// The router works, but probably not as intended.
     Warning,
 }
 
 /// A text that diagnostics point into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceText {
-    /// What to call it: a path as the user gave it, or a word such as `--listen`.
+    /// The name in messages: a path as the user gave it, or a word such as `--listen`.
     pub name: String,
     /// The whole text. Each byte of a secret is already replaced by [`HIDDEN`].
     pub text: String,
 }
 
-/// The replacement of each byte of a secret in a [`SourceText`], so that places after it still fit. A control character
-/// (DEL) that no file contains for a reason.
+/// The replacement of each byte of a secret in a [`SourceText`], so that later places remain valid. It is a control
+/// character (DEL) that files do not contain otherwise.
 pub(crate) const HIDDEN: u8 = 0x7f;
 
-/// The text that is shown in the place of a secret, whatever its length.
+/// The text that is shown in place of a secret of any length.
 const HIDDEN_SHOWN: &str = "******";
 
-/// A text as it is shown.
+/// A text in the form in which messages show it.
 pub(crate) struct ShownText<'a> {
     pub(crate) text: Cow<'a, str>,
-    /// Secrets of the original text, and where each begins in the shown one.
+    /// The secrets of the original text, each with its start in the shown one.
     hidden: Vec<(Range<usize>, usize)>,
 }
 
@@ -86,16 +86,16 @@ impl ShownText<'_> {
 /// A place in a [`SourceText`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Line, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Column in characters, counted from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
-    /// The bytes that are meant; within the text and on character boundaries.
+    /// The range of bytes, within the text and on character boundaries.
     pub bytes: Range<usize>,
 }
 
 impl Span {
-    /// The place of a byte range. A range outside the text is moved to its end.
+    /// Returns the place of a byte range. A range outside the text is moved to its end.
     pub fn of_bytes(text: &str, bytes: Range<usize>) -> Self {
         let start = floor_boundary(text, bytes.start);
         let end = floor_boundary(text, bytes.end).max(start);
@@ -108,8 +108,8 @@ impl Span {
         }
     }
 
-    /// The word at a line and column, both counted from 1, columns in characters. For parsers that
-    /// give a position and no range. A position outside the text is moved to the nearest one in it.
+    /// Returns the word at a line and column, both counted from 1, columns in characters. For parsers that report a
+    /// position without a range. A position outside the text is moved to the nearest one in it.
     pub fn of_line_column(text: &str, line: usize, column: usize) -> Self {
         let mut line_start = 0;
         for _ in 1..line {
@@ -123,7 +123,7 @@ impl Span {
         let word = rest[in_line..]
             .find(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '@'))
             .unwrap_or(rest.len() - in_line);
-        // At least one character, where there is one, so that there is something to point at.
+        // The range has at least one character, if the line has one, so that the excerpt can mark it.
         let width = word.max(rest[in_line..].chars().next().map_or(0, char::len_utf8));
         Self::of_bytes(text, line_start + in_line..line_start + in_line + width)
     }
@@ -134,26 +134,26 @@ impl Span {
 /// Built with [`Diagnostic::error`] or [`Diagnostic::warning`] and the methods that add to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// A stable name of the kind of finding, such as `unknown-key`.
     pub code: Cow<'static, str>,
-    /// What is wrong, in one line.
+    /// The mistake, in one line.
     pub message: String,
     /// The text that `span` and `related` point into; without it no excerpt is shown.
     pub source: Option<Arc<SourceText>>,
-    /// Where it is wrong.
+    /// The place of the mistake.
     pub span: Option<Span>,
-    /// What to say right beside the place.
+    /// The text next to the place.
     pub label: String,
     /// Other places that explain the finding, each with its label.
     pub related: Vec<(Span, String)>,
-    /// What to do about it.
+    /// The correction.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error without a place yet.
+    /// Creates an error without a place.
     pub fn error(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -167,19 +167,19 @@ impl Diagnostic {
         }
     }
 
-    /// A warning without a place yet.
+    /// Creates a warning without a place.
     pub fn warning(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
 
-    /// Says which text the places are in.
+    /// Sets the text that the places are in.
     #[must_use]
     pub fn in_source(mut self, source: &Arc<SourceText>) -> Self {
         self.source = Some(Arc::clone(source));
         self
     }
 
-    /// Says where, and what to write beside the place.
+    /// Sets the place, and the text next to it.
     #[must_use]
     pub fn at(mut self, span: Span, label: impl Into<String>) -> Self {
         self.span = Some(span);
@@ -194,7 +194,7 @@ impl Diagnostic {
         self
     }
 
-    /// Says what to do about it.
+    /// Sets the correction.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -213,8 +213,7 @@ impl Diagnostic {
         }
     }
 
-    /// Draws the message, with an excerpt where a text and a place are known. No line break at the
-    /// end.
+    /// Draws the message, with an excerpt if a text and a place are known. It does not end with a line break.
     pub fn render(&self, style: Style) -> String {
         let level = match self.severity {
             Severity::Error => Level::ERROR,
@@ -278,12 +277,12 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Whether messages are coloured.
+/// The colouring of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// Characters only: for files, pipes and tests.
     Plain,
-    /// With ANSI colours.
+    /// ANSI colours.
     Colored,
 }
 
@@ -295,7 +294,7 @@ impl Style {
     }
 }
 
-/// Draws messages one after the other, a blank line between them and a line break at the end.
+/// Draws messages one after the other, with a blank line between them and a line break at the end.
 pub fn render(diagnostics: &[Diagnostic], style: Style) -> String {
     let mut text = String::new();
     for diagnostic in diagnostics {
@@ -312,7 +311,7 @@ fn some(label: &str) -> Option<&str> {
     (!label.is_empty()).then_some(label)
 }
 
-/// The bytes of a span, held inside the text: a span may have been made for another version of it.
+/// Returns the bytes of a span, moved into the text, because a span may have been created for another version of it.
 fn within(text: &str, span: &Span) -> Range<usize> {
     let start = floor_boundary(text, span.bytes.start);
     start..floor_boundary(text, span.bytes.end).max(start)
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_shows_the_place_the_excerpt_and_what_to_do() {
+    fn a_message_shows_the_place_the_excerpt_and_the_advice() {
         let text = "type Query {\n  reviews: [Revieww]\n}\n";
         let diagnostic = Diagnostic::error("unknown-type", "`Revieww` is not defined")
             .in_source(&source(text))

@@ -1,5 +1,5 @@
-//! When connections that stay are asked to leave: not all at once, because their clients come to the next instance in
-//! the same order, each with a handshake and its subscriptions.
+//! The schedule by which connections are closed when the router drains: not all at once, because their clients
+//! reconnect to the next instance in the same order, each with a handshake and its subscriptions.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// So many at once do no harm anywhere.
+/// The number of connections that may close at once without harm.
 const AT_ONCE_MAX: usize = 100;
 
-/// Clients that a cautious next instance takes on in a second.
+/// The number of clients that a next instance accepts per second, a cautious estimate.
 const PER_SECOND: f64 = 1_000.0;
 
-/// Portions in which the connections of a reactor are asked.
+/// The number of batches in which the connections of a reactor are closed.
 pub(crate) const PORTIONS: u32 = 64;
 
-/// Over how much time connections are asked to leave. Set before the router begins to end.
+/// The time over which connections are closed. Set before the router begins to drain.
 #[derive(Debug, Default)]
-pub(crate) struct Farewell(AtomicU64);
+pub(crate) struct DrainSchedule(AtomicU64);
 
-impl Farewell {
-    /// Decides it for so many connections. Half of the time is left to those who are slow to go.
+impl DrainSchedule {
+    /// Computes the time for this number of connections. Half of the period remains for clients that are slow to close.
     pub(crate) fn plan(&self, connections: usize, drain_period: Duration) -> Duration {
         let spread = if connections <= AT_ONCE_MAX {
             Duration::ZERO
@@ -33,20 +33,20 @@ impl Farewell {
         spread
     }
 
-    /// Returns when one connection is to be asked, at some time after `shutdown` became true.
+    /// Waits until one connection is to be closed, at some time after `shutdown` became true.
     pub(crate) async fn turn(&self, mut shutdown: watch::Receiver<bool>) {
-        // A sender that is gone ends nobody's connection in order.
+        // If the sender is dropped, the wait ends as well.
         let _ = shutdown.wait_for(|stop| *stop).await;
         let spread = Duration::from_millis(self.0.load(Ordering::SeqCst));
-        // Any random number will do, and each of these hashers has another key.
+        // Any random number is good enough, and each of these hashers has another key.
         let chance = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
         tokio::time::sleep(spread.mul_f64(chance)).await;
     }
 }
 
-/// In which of [`PORTIONS`] a connection of a reactor is asked.
+/// Returns the batch ([`PORTIONS`]) in which a connection of a reactor is closed.
 pub(crate) fn portion_of(connection: u64) -> u32 {
-    // Multiplied by an odd number with bits all over, neighbours fall far apart; the upper bits are the good ones.
+    // Multiplying by an odd number with bits all over separates neighbours; the upper bits are the best mixed ones.
     let mixed = connection.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     (mixed % u64::from(PORTIONS)) as u32
 }
@@ -56,8 +56,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_leave_at_once_and_many_over_half_of_the_drain_period_at_most() {
-        let plan = |connections| Farewell::default().plan(connections, Duration::from_secs(30));
+    fn few_connections_close_at_once_and_many_within_half_of_the_drain_period() {
+        let plan =
+            |connections| DrainSchedule::default().plan(connections, Duration::from_secs(30));
         assert_eq!(plan(0), Duration::ZERO);
         assert_eq!(plan(AT_ONCE_MAX), Duration::ZERO);
         assert_eq!(plan(5_000), Duration::from_secs(5));
@@ -65,8 +66,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connections_are_asked_all_over_the_time() {
-        let farewell = Farewell::default();
+    async fn connections_close_evenly_over_the_time() {
+        let farewell = DrainSchedule::default();
         let spread = farewell.plan(4_000, Duration::from_secs(30));
         let (stop, shutdown) = watch::channel(false);
         let began = tokio::time::Instant::now();
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_leave_in_different_portions() {
+    fn neighbours_close_in_different_batches() {
         let mut portions = [0_u32; PORTIONS as usize];
         (0..6_400).for_each(|connection| portions[portion_of(connection) as usize] += 1);
         assert!(portions.iter().all(|count| (50..150).contains(count)), "{portions:?}");

@@ -1,5 +1,5 @@
-//! The headers that go along to subgraphs, and those that come back from them: configured rules,
-//! compiled for one generation and applied once per request or answer.
+//! Header rules: headers of the client that subgraphs get, and headers of subgraphs that the client gets. The rules of
+//! the configuration are compiled for one generation and applied once per request or response.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use crate::config::{HeaderRule, Headers, Merge, Propagation};
 use crate::connection_options::ConnectionOptions;
 use crate::http::cache_control;
 
-/// Rules for requests, by subgraph: all that the configuration names, in its order, also those that the graph does not
-/// have. Who is equal on this graph is equal on every other one then, and a group stays a group when the graph is
-/// replaced.
+/// Rules for requests, by subgraph: for all subgraphs in the configuration, in its order, also those that the graph
+/// does not have. So two clients that are equal on this graph are equal on every other one, and a group stays a group
+/// when the graph is replaced.
 #[derive(Debug)]
 pub(crate) struct Forwarding {
     all: Vec<HeaderRule>,
     by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
-    /// Those that any rule reads.
+    /// The claims that any rule reads.
     claims: Vec<ClaimPath>,
 }
 
-/// Stands for subgraphs that the graph does not have; no subgraph has this number.
-const NOBODY: SubgraphId = SubgraphId(u16::MAX);
+/// The id of subgraphs that the graph does not have; no subgraph has this number.
+const UNKNOWN_SUBGRAPH: SubgraphId = SubgraphId(u16::MAX);
 
 impl Forwarding {
-    /// The rules of `headers` for the subgraphs of `graph`.
+    /// Compiles the rules of `headers` for the subgraphs of `graph`.
     pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Self {
         let by_subgraph = headers.subgraphs.keys().map(|name| {
             let known = graph.subgraphs.iter().position(|it| *it.name == **name);
-            let id = known.map_or(NOBODY, |index| SubgraphId(index as u16));
+            let id = known.map_or(UNKNOWN_SUBGRAPH, |index| SubgraphId(index as u16));
             (id, headers.request_rules(name).cloned().collect())
         });
         let by_subgraph: Vec<_> = by_subgraph.collect();
@@ -46,7 +46,7 @@ impl Forwarding {
         Self { claims: claims.collect(), by_subgraph, all }
     }
 
-    /// What [`Forwarding::apply`] has found for another graph and the same configuration, for this graph.
+    /// Converts the result of [`Forwarding::apply`] for another graph and the same configuration to this graph.
     pub(crate) fn renumbered(&self, headers: &Arc<ForwardedHeaders>) -> Arc<ForwardedHeaders> {
         let ids = || self.by_subgraph.iter().map(|(id, _)| *id);
         if ids().eq(headers.by_subgraph.iter().map(|(id, _)| *id)) {
@@ -59,7 +59,8 @@ impl Forwarding {
         })
     }
 
-    /// What of `client`, the headers of the client's request, and of the claims of its token goes where.
+    /// Selects the headers for each subgraph from `client`, the headers of the client's request, and from the claims of
+    /// its token.
     pub(crate) fn apply(
         &self,
         client: ClientHeaders<'_>,
@@ -75,7 +76,7 @@ impl Forwarding {
     }
 }
 
-/// Subgraphs of `graph` that have rules of their own.
+/// Returns the subgraphs of `graph` that have rules of their own.
 fn special<'a>(
     headers: &'a Headers,
     graph: &'a Supergraph,
@@ -85,16 +86,16 @@ fn special<'a>(
     special.map(|(index, subgraph)| (SubgraphId(index as u16), &*subgraph.name))
 }
 
-/// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can tell them apart.
-/// Each text has its length before it, so that nothing runs together; a long text is replaced by its SHA-256, so that a
-/// token is not kept once more for each subscription.
+/// Returns the forwarded headers as one canonical string of bytes: equal for two requests if no subgraph can
+/// distinguish them. Each text is preceded by its length, so that texts cannot run together. A long text is replaced by
+/// its SHA-256, so that a token is not stored once more for each subscription.
 pub(crate) fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = |headers: &[(HeaderName, HeaderValue)]| {
         out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
         for (name, value) in headers {
             for text in [name.as_str().as_bytes(), value.as_bytes()] {
-                // The length tells a digest from a text that looks like one.
+                // The length distinguishes a digest from a text that looks like one.
                 out.extend_from_slice(&(text.len() as u32).to_be_bytes());
                 match text.len() > DIGESTED_FROM {
                     true => out.extend_from_slice(&Sha256::digest(text)),
@@ -110,20 +111,20 @@ pub(crate) fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
     out
 }
 
-/// Texts of this length and shorter stand in a [`partition`] as they are: a digest of them would not be shorter.
+/// The maximum length of a text that a [`partition`] contains unchanged: a digest of it would not be shorter.
 const DIGESTED_FROM: usize = 32;
 
 /// The headers of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClientHeaders<'a> {
-    /// Of a message: the values are slices of what was read from the connection.
+    /// Headers of a message: the values are slices of the data that was read from the connection.
     OfMessage(&'a HeaderMap),
-    /// Kept with the connection: the values have memory of their own ([`own`]), which others may share.
+    /// Headers kept with the connection: the values have memory of their own ([`own`]), which requests may share.
     Kept(&'a HeaderMap),
 }
 
 impl<'a> ClientHeaders<'a> {
-    /// Wherever they are.
+    /// Returns the headers from either source.
     pub(crate) fn map(self) -> &'a HeaderMap {
         match self {
             Self::OfMessage(map) | Self::Kept(map) => map,
@@ -136,10 +137,10 @@ fn forwarded(
     client: ClientHeaders<'_>,
     claims: &ClaimValues,
 ) -> Vec<(HeaderName, HeaderValue)> {
-    // Headers that `connection` names are meant for the next hop, which is the router: it may pass them on. Otherwise a
-    // client could take away headers that rules pass on, such as its tenant.
-    let mut taken = take(rules, client.map(), belongs_to_connection, |_| false);
-    // After all others: nothing that a client sends itself may stand where subgraphs look for a claim.
+    // Headers that `connection` names are meant for the next hop, which is the router: it may forward them. Otherwise a
+    // client could remove headers that rules forward, such as its tenant.
+    let mut taken = select_headers(rules, client.map(), belongs_to_connection, |_| false);
+    // Claims come after all other rules, so that no header of the client can replace a claim.
     for rule in rules {
         let HeaderRule::Claim(it) = rule else { continue };
         let value = claims.text(&it.claim).and_then(|text| {
@@ -149,7 +150,7 @@ fn forwarded(
         });
         let values = value.or_else(|| it.default.clone()).into_iter().collect();
         if !belongs_to_connection(&it.name) {
-            replace(&mut taken, &it.name, values, Merge::Last);
+            replace_header(&mut taken, &it.name, values, Merge::Last);
         }
     }
     let kept = |value: HeaderValue| match client {
@@ -157,32 +158,33 @@ fn forwarded(
         ClientHeaders::Kept(_) => value,
     };
     let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, kept(it.value))).collect();
-    // They stay as long as a subscription, and took over memory for as many as there are at least, with more of each.
+    // The headers live as long as a subscription, and the iterator reused memory with a larger capacity and larger
+    // elements.
     headers.shrink_to_fit();
-    // Canonical order: equal sets are equal partitions. The sort is stable, so repeated headers keep
+    // The order is canonical, so that equal sets have equal partitions. The sort is stable, so repeated headers keep
     // their order.
     headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
     headers
 }
 
-/// A value with memory of its own. That of a message is a slice of what was read from its connection, all of which it
-/// would keep for as long as the request takes, or the subscription.
+/// Copies a value to memory of its own. A value of a message is a slice of the data that was read from its connection,
+/// and would keep all of that alive for as long as the request or the subscription lives.
 pub(crate) fn own(value: &HeaderValue) -> HeaderValue {
-    // What was a value is one.
+    // The bytes come from a valid value, so the conversion succeeds.
     let mut own = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
     own.set_sensitive(value.is_sensitive());
     own
 }
 
-/// Rules for answers, by subgraph.
+/// Rules for responses, by subgraph.
 #[derive(Debug)]
-pub(crate) struct Returning {
+pub(crate) struct ResponseForwarding {
     all: Vec<HeaderRule>,
     by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
 }
 
-impl Returning {
-    /// The rules of `headers` for the subgraphs of `graph`; none if there are none.
+impl ResponseForwarding {
+    /// Compiles the rules of `headers` for the subgraphs of `graph`. `None` if there are no rules.
     pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Option<Self> {
         let by_subgraph = special(headers, graph).map(|(id, name)| {
             let rules = headers.response_rules(name).cloned().collect();
@@ -199,38 +201,39 @@ impl Returning {
         special.map_or(&self.all, |(_, rules)| rules)
     }
 
-    /// May answers of `subgraph` bring a cookie? It would be meant for one client.
+    /// True if responses of `subgraph` may contain a cookie for the client. Such a response is meant for one client.
     pub(crate) fn is_personal(&self, subgraph: SubgraphId) -> bool {
-        let mut answer = HeaderMap::new();
-        answer.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
+        let mut response = HeaderMap::new();
+        response.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
         self.of(subgraph).iter().any(|rule| match rule {
             HeaderRule::Propagate(it) => it.rename.as_ref() == Some(&SET_COOKIE),
             _ => false,
-        }) || take(self.of(subgraph), &answer, is_the_routers, is_taken_by_name_only)
+        }) || select_headers(self.of(subgraph), &response, is_set_by_router, is_taken_by_name_only)
             .iter()
             .any(|it| it.name == SET_COOKIE)
     }
 }
 
-impl AnswerHeaders for Returning {
-    fn collect(&self, subgraph: SubgraphId, answer: &HeaderMap, collected: &mut HeaderMap) {
-        let options = ConnectionOptions::of(answer);
-        let stays = |name: &HeaderName| is_the_routers(name) || options.contains(name);
-        let taken = take(self.of(subgraph), answer, stays, is_taken_by_name_only);
-        // What `taken` says of a name is one answer's: it counts as a whole against other answers.
+impl AnswerHeaders for ResponseForwarding {
+    fn collect(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap) {
+        let options = ConnectionOptions::of(response);
+        let stays = |name: &HeaderName| is_set_by_router(name) || options.contains(name);
+        let taken = select_headers(self.of(subgraph), response, stays, is_taken_by_name_only);
+        // `taken` belongs to one response, so all values of one name are merged with other responses as a unit.
         let mut settled: Vec<&HeaderName> = Vec::new();
         for it in &taken {
             let is_first_here = !settled.contains(&&it.name);
             let is_known = collected.contains_key(&it.name);
             if it.name == CACHE_CONTROL {
-                // The rule does not matter: the response contains something of each subgraph.
+                // The merge rule does not apply: the response contains data of each subgraph, so the strictest value
+                // wins.
                 let known = collected.get(CACHE_CONTROL);
                 if known.is_none_or(|known| cache_control::is_stricter(&it.value, known)) {
                     collected.insert(CACHE_CONTROL, it.value.clone());
                 }
                 continue;
             }
-            // Cookies are told apart by more than the name of their header (RFC 6265, section 3).
+            // Cookies are distinguished by more than the name of their header (RFC 6265, section 3).
             let merge = if it.name == SET_COOKIE { Merge::Append } else { it.merge };
             match merge {
                 Merge::First if is_first_here && is_known => continue,
@@ -248,14 +251,14 @@ impl AnswerHeaders for Returning {
     }
 }
 
-/// Headers of an answer that say something of the answer as a message, or of who may read it: the
-/// router writes its own.
-fn is_the_routers(name: &HeaderName) -> bool {
+/// True for headers of a response that describe the message itself, or restrict which pages may read it: the router
+/// writes its own.
+fn is_set_by_router(name: &HeaderName) -> bool {
     belongs_to_connection(name) || *name == DATE || name.as_str().starts_with("access-control-")
 }
 
-/// Headers of an answer that only a rule with `named` takes, never one with `matching`: they control caches and
-/// cookies, and how the bytes of a body are read.
+/// True for headers of a response that only a rule with `named` takes, never one with `matching`: they control caches
+/// and cookies, and the interpretation of a body's bytes.
 fn is_taken_by_name_only(name: &HeaderName) -> bool {
     const KNOWN: [HeaderName; 10] = [
         header::AGE,
@@ -274,21 +277,22 @@ fn is_taken_by_name_only(name: &HeaderName) -> bool {
 
 /// A header that rules have taken or set.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Taken {
+struct SelectedHeader {
     name: HeaderName,
     value: HeaderValue,
     merge: Merge,
 }
 
 /// Applies rules in order to the headers of one message; each rule may replace or remove headers that earlier ones
-/// took. Headers for which `stays` is true are never taken, and those of `by_name_only` not by a pattern.
-fn take(
+/// took. Headers for which `stays` is true are never taken, and those for which `by_name_only` is true are not taken by
+/// a pattern.
+fn select_headers(
     rules: &[HeaderRule],
     message: &HeaderMap,
     stays: impl Fn(&HeaderName) -> bool,
     by_name_only: impl Fn(&HeaderName) -> bool,
-) -> Vec<Taken> {
-    let mut taken: Vec<Taken> = Vec::new();
+) -> Vec<SelectedHeader> {
+    let mut taken: Vec<SelectedHeader> = Vec::new();
     let may_pass = |name: &HeaderName| !stays(name);
     for rule in rules {
         match rule {
@@ -308,24 +312,24 @@ fn take(
                     values.extend(default.clone());
                 }
                 if !values.is_empty() && !stays(name) {
-                    replace(&mut taken, name, values, *merge);
+                    replace_header(&mut taken, name, values, *merge);
                 }
             }
             HeaderRule::Propagate(Propagation { matching: Some(pattern), merge, .. }) => {
                 for name in message.keys() {
                     if pattern.matches(name) && may_pass(name) && !by_name_only(name) {
                         let values = message.get_all(name).iter().cloned().collect();
-                        replace(&mut taken, name, values, *merge);
+                        replace_header(&mut taken, name, values, *merge);
                     }
                 }
             }
-            // The configuration has one of the two, always.
+            // Unreachable: the configuration always has one of the two.
             HeaderRule::Propagate(_) => {}
             HeaderRule::Insert(insertion) => {
                 let value = vec![insertion.value.clone()];
-                replace(&mut taken, &insertion.name, value, Merge::Last);
+                replace_header(&mut taken, &insertion.name, value, Merge::Last);
             }
-            // See `forwarded`.
+            // `forwarded` applies these.
             HeaderRule::Claim(_) => {}
             HeaderRule::Remove(selection) => taken.retain(|it| !selection.selects(&it.name)),
         }
@@ -333,9 +337,18 @@ fn take(
     taken
 }
 
-fn replace(taken: &mut Vec<Taken>, name: &HeaderName, values: Vec<HeaderValue>, merge: Merge) {
+fn replace_header(
+    taken: &mut Vec<SelectedHeader>,
+    name: &HeaderName,
+    values: Vec<HeaderValue>,
+    merge: Merge,
+) {
     taken.retain(|it| it.name != name);
-    taken.extend(values.into_iter().map(|value| Taken { name: name.clone(), value, merge }));
+    taken.extend(values.into_iter().map(|value| SelectedHeader {
+        name: name.clone(),
+        value,
+        merge,
+    }));
 }
 
 #[cfg(test)]
@@ -412,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_cannot_take_away_what_rules_pass_on() {
+    fn a_client_cannot_remove_headers_that_rules_forward() {
         let client = message(&[
             ("x-tenant", "a"),
             ("authorization", "Bearer 1"),
@@ -443,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_renamed_and_has_a_default_where_the_client_sends_none() {
+    fn a_header_is_renamed_and_has_a_default_if_the_client_sends_none() {
         let user = |default: Option<&'static str>| {
             HeaderRule::Propagate(Propagation {
                 rename: Some(name("x-user")),
@@ -459,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_the_only_thing_that_stands_where_a_claim_is_expected() {
+    fn only_a_claim_can_set_the_header_of_a_claim() {
         let claim = |path: &str, default: Option<&'static str>| {
             HeaderRule::Claim(ClaimForwarding {
                 claim: ClaimPath::parse(path).expect("a name"),
@@ -470,7 +483,7 @@ mod tests {
         let claims = Claims::new(r#"{"tenant":"b","roles":["x","y"],"evil":"a\r\nx: y"}"#.into());
         let sent = |rule: HeaderRule, claims: Option<&Claims>| {
             let mut headers = Headers::default();
-            // A later rule that lets the client's own header through comes to nothing.
+            // A later rule that lets the client's own header through has no effect.
             headers.all.request = vec![rule, HeaderRule::Propagate(named("x-tenant"))];
             let forwarding = Forwarding::new(&headers, &graph(&["a"]));
             text(&forwarding.apply(OfMessage(&client()), claims).all)
@@ -485,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn who_differs_in_a_claim_that_nobody_reads_is_equal() {
+    fn clients_that_differ_only_in_unread_claims_are_equal() {
         let mut headers = Headers::default();
         headers.all.request = vec![HeaderRule::Claim(ClaimForwarding {
             claim: ClaimPath::parse("tenant").expect("a name"),
@@ -504,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_cannot_add_to_what_is_inserted() {
+    fn a_client_cannot_add_values_to_an_inserted_header() {
         let rules = [HeaderRule::Propagate(named("x-tenant")), insert("x-tenant", "fixed")];
         assert_eq!(sent(&rules), ["x-tenant: fixed"]);
     }
@@ -526,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_kept_once_however_many_have_it() {
+    fn a_long_value_is_stored_once_for_all_requests_that_share_it() {
         let token = |last: char| format!("Bearer {}{last}", "x".repeat(2_000));
         let header = |token: &str| {
             HeaderMap::from_iter([(
@@ -550,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_equal_on_one_graph_is_equal_on_the_next() {
+    fn clients_that_are_equal_on_one_graph_are_equal_on_the_next() {
         let mut rules = Headers::default();
         for subgraph in ["absent", "second"] {
             let special = rules.subgraphs.entry(subgraph.to_owned()).or_default();
@@ -562,7 +575,7 @@ mod tests {
         let headers = old.apply(OfMessage(&client()), None);
         assert_eq!(text(headers.of(SubgraphId(0))), [""; 0]);
         assert_eq!(text(headers.of(SubgraphId(1))), ["authorization: Bearer 1"]);
-        // What the subgraph will get that is not there yet keeps users apart already.
+        // Headers for a subgraph that the graph does not have yet already distinguish users.
         let mut other = client();
         other.insert(name("x-tenant"), HeaderValue::from_static("b"));
         assert_ne!(partition(&headers), partition(&old.apply(OfMessage(&other), None)));
@@ -592,7 +605,7 @@ mod tests {
         ] {
             assert_ne!(one, partition_of(other), "{other:?}");
         }
-        // Which subgraph gets what counts too.
+        // The subgraph that gets a header matters too.
         let header = vec![(name("x-a"), HeaderValue::from_static("1"))];
         let to = |all: &[_], special: &[_]| {
             let by_subgraph = vec![(SubgraphId(0), special.to_vec())];
@@ -601,16 +614,16 @@ mod tests {
         assert_ne!(to(&header, &[]), to(&[], &header));
     }
 
-    fn returning(rules: Vec<HeaderRule>) -> Returning {
-        Returning { all: rules, by_subgraph: Vec::new() }
+    fn response_forwarding(rules: Vec<HeaderRule>) -> ResponseForwarding {
+        ResponseForwarding { all: rules, by_subgraph: Vec::new() }
     }
 
-    /// What the client gets of these answers, in this order.
-    fn returned(rules: Vec<HeaderRule>, answers: &[HeaderMap]) -> Vec<String> {
-        let returning = returning(rules);
+    /// Returns the headers that the client gets for these responses, in this order.
+    fn returned(rules: Vec<HeaderRule>, responses: &[HeaderMap]) -> Vec<String> {
+        let response_forwarding = response_forwarding(rules);
         let mut collected = HeaderMap::new();
-        for answer in answers {
-            returning.collect(SubgraphId(0), answer, &mut collected);
+        for response in responses {
+            response_forwarding.collect(SubgraphId(0), response, &mut collected);
         }
         let mut lines: Vec<_> = collected
             .iter()
@@ -621,8 +634,8 @@ mod tests {
     }
 
     #[test]
-    fn several_answers_are_merged_as_the_rule_says_and_cookies_are_all_kept() {
-        let answers = [
+    fn headers_of_several_responses_are_merged_by_the_rule_and_all_cookies_are_kept() {
+        let responses = [
             message(&[("x-cost", "1"), ("x-cost", "2"), ("set-cookie", "a=1")]),
             message(&[("x-other", "1")]),
             message(&[("x-cost", "3"), ("set-cookie", "a=2")]),
@@ -633,15 +646,15 @@ mod tests {
             (Merge::Append, &["x-cost: 1", "x-cost: 2", "x-cost: 3"]),
         ] {
             let rule = |header| HeaderRule::Propagate(Propagation { merge, ..named(header) });
-            assert_eq!(returned(vec![rule("x-cost")], &answers), expected, "{merge:?}");
-            let cookies = returned(vec![rule("set-cookie")], &answers);
+            assert_eq!(returned(vec![rule("x-cost")], &responses), expected, "{merge:?}");
+            let cookies = returned(vec![rule("set-cookie")], &responses);
             assert_eq!(cookies, ["set-cookie: a=1", "set-cookie: a=2"], "{merge:?}");
         }
     }
 
     #[test]
-    fn what_the_router_says_itself_never_comes_from_a_subgraph() {
-        let answer = message(&[
+    fn headers_that_the_router_sets_never_come_from_a_subgraph() {
+        let response = message(&[
             ("connection", "x-hop"),
             ("x-hop", "1"),
             ("content-type", "text/html"),
@@ -652,11 +665,11 @@ mod tests {
             ("date", "today"),
             ("x-cost", "1"),
         ]);
-        assert_eq!(returned(vec![everything()], &[answer]), ["x-cost: 1"]);
+        assert_eq!(returned(vec![everything()], &[response]), ["x-cost: 1"]);
     }
 
     #[test]
-    fn a_pattern_takes_nothing_that_says_who_may_keep_the_response() {
+    fn a_pattern_takes_no_header_that_controls_caches_or_cookies() {
         let headers = [
             ("cache-control", "public, max-age=60"),
             ("set-cookie", "a=1"),
@@ -676,19 +689,19 @@ mod tests {
     }
 
     #[test]
-    fn of_several_subgraphs_the_strictest_decides_about_caches() {
-        let answers =
+    fn the_strictest_cache_control_of_several_subgraphs_wins() {
+        let responses =
             ["max-age=60", "no-store", "public"].map(|value| message(&[("cache-control", value)]));
         for merge in [Merge::First, Merge::Last, Merge::Append] {
             let rule = Propagation { merge, ..named("cache-control") };
-            let taken = returned(vec![HeaderRule::Propagate(rule)], &answers);
+            let taken = returned(vec![HeaderRule::Propagate(rule)], &responses);
             assert_eq!(taken, ["cache-control: no-store"], "{merge:?}");
         }
     }
 
     #[test]
-    fn answers_that_may_bring_cookies_are_personal() {
-        let is_personal = |rules| returning(rules).is_personal(SubgraphId(0));
+    fn responses_that_may_set_cookies_are_personal() {
+        let is_personal = |rules| response_forwarding(rules).is_personal(SubgraphId(0));
         let rename = Propagation { rename: Some(SET_COOKIE), ..named("x-cookie") };
         assert!(!is_personal(vec![everything()]), "patterns take no cookies");
         assert!(is_personal(vec![HeaderRule::Propagate(named("set-cookie"))]));

@@ -1,7 +1,7 @@
-//! The router as a server: HTTP pipeline, configuration, admin, reload.
+//! The router as a server: HTTP, subscriptions, configuration, admin listener, reload.
 //!
-//! Invariant: knows nothing of planning's internals. [`http::pipeline`](http) reads as the path of a
-//! request; [`start`] as the life of a process.
+//! Invariant: this crate knows nothing of planning's internals. [`http::pipeline`](http) contains the path of a
+//! request; [`start`] contains the life of the process.
 
 pub mod config;
 pub mod diagnostic;
@@ -18,19 +18,18 @@ mod check;
 mod config_changes;
 mod connection_options;
 mod connections;
+mod connectivity_check;
 mod cores;
 mod descriptors;
 mod error_reference;
 mod farewell;
 mod forwarding;
+mod generation;
 mod http;
 mod live;
-mod loaded;
 mod log_limit;
 mod metrics;
-mod metrics_text;
 mod offload;
-mod online;
 mod operation;
 mod profiling;
 mod refusal;
@@ -38,19 +37,18 @@ mod reload;
 mod renewal;
 mod request_extensions;
 mod router;
-mod scrape;
 mod sharing;
 mod signals;
 mod start;
 mod start_material;
-mod topology;
+mod subscriptions_page;
 mod trace;
 mod upstreams;
 
 pub use check::{check, has_errors};
 pub use config_changes::{ConfigSource, report_config_changes};
+pub use connectivity_check::{OnlineCheck, OnlineReport, OnlineVerdict, check_online};
 pub use error_reference::error_reference;
-pub use loaded::{SupergraphSource, read_graph};
-pub use online::{OnlineCheck, OnlineReport, OnlineVerdict, check_online};
+pub use generation::{SupergraphSource, read_graph};
 pub use signals::{Signal, Signals};
 pub use start::{Options, Running, StartError, start};

@@ -1,5 +1,5 @@
-//! A bound on log lines that clients can cause: one line per interval for each place in the code, with the number of
-//! events that had none since.
+//! A limit on log lines that clients can cause: one line per interval for each place in the code, with the number of
+//! suppressed events since the last line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,14 +16,14 @@ pub(crate) struct LogLimit {
 }
 
 impl LogLimit {
-    /// A limit that admits the first line.
+    /// Creates a limit that admits the first line.
     pub(crate) const fn new() -> Self {
         Self { last: Mutex::new(None), suppressed: AtomicU64::new(0) }
     }
 
-    /// Returns how many events had no line since the last one, if another line may be written now.
+    /// If another line may be written now, returns the number of suppressed events since the last one.
     pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
-        // Nothing panics under this lock, so a poisoned one holds a sound instant.
+        // No code panics under this lock, so a poisoned lock holds a valid instant.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL_MIN) {
             self.suppressed.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The way of log lines to standard error: a bounded queue, and one thread that writes.
+//! The writer of log lines to standard error: a bounded queue, and one thread that writes.
 //!
 //! A thread that logs never waits for standard error and never fails with it: a reader that stalls, a full disk or a
-//! closed pipe cost lines, which are counted, and nothing else.
+//! closed pipe cause the loss of lines, which are counted, and nothing else.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -11,17 +11,18 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Bytes of lines that wait for standard error: some seconds at the level `debug` under load, and little enough to be
-/// forgotten. Lines beyond are dropped.
+/// The maximum number of bytes of lines that wait for standard error: some seconds at the level `debug` under load, and
+/// a small part of the process's memory. Further lines are dropped.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes that are written at once, so that few large writes empty a queue of many lines.
+/// The maximum number of bytes that are written at once, so that few large writes empty a queue of many lines.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
-/// How long the end of the program waits for the lines before it. A reader that stalls must not keep it alive.
+/// The time for which the end of the program waits for the remaining lines. A reader that stalls must not keep the
+/// program alive.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// One for the process, as there is one standard error.
+/// The queue of the process, which has one standard error.
 static QUEUE: LineQueue = LineQueue::new(QUEUE_BYTES_MAX);
 
 /// Lines that wait to be written.
@@ -29,11 +30,11 @@ static QUEUE: LineQueue = LineQueue::new(QUEUE_BYTES_MAX);
 struct LineQueue {
     bytes_max: usize,
     state: Mutex<QueueState>,
-    /// Signalled when there is something to write.
+    /// Signalled when a line waits.
     filled: Condvar,
-    /// Signalled when everything has been written.
+    /// Signalled when all lines have been written.
     emptied: Condvar,
-    /// Lines that were dropped or could not be written, ever.
+    /// The number of lines since the start that were dropped or could not be written.
     dropped: AtomicU64,
 }
 
@@ -78,7 +79,7 @@ impl LineQueue {
         self.filled.notify_one();
     }
 
-    /// Waits for lines and moves some of them into `batch`. Returns how many.
+    /// Waits for lines and moves some of them into `batch`. Returns their number.
     fn take_batch(&self, batch: &mut Vec<u8>) -> u64 {
         let mut state = self.lock();
         while state.lines.is_empty() {
@@ -97,7 +98,7 @@ impl LineQueue {
         count
     }
 
-    /// Notes that a batch of `count` lines has been written or not. Returns the number of dropped lines to report.
+    /// Records whether a batch of `count` lines has been written. Returns the number of dropped lines to report.
     fn finish_batch(&self, count: u64, is_written: bool) -> u64 {
         let mut state = self.lock();
         state.is_writing = false;
@@ -119,7 +120,7 @@ impl LineQueue {
         self.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Waits until everything has been written, or could not be, for at most `time`.
+    /// Waits until all lines have been written or dropped, for at most `time`.
     fn flush(&self, time: Duration) {
         let deadline = Instant::now() + time;
         let mut state = self.lock();
@@ -133,8 +134,8 @@ impl LineQueue {
         }
     }
 
-    /// Writes batches to `out` until `is_over` says so after one. `report` logs a number of dropped lines, once it may
-    /// be written again.
+    /// Writes batches to `out` until `is_over` returns true. `report` logs a number of dropped lines when writing works
+    /// again.
     fn write_to(
         &self,
         mut out: impl FnMut(&[u8]) -> io::Result<()>,
@@ -142,7 +143,7 @@ impl LineQueue {
         is_over: impl Fn() -> bool,
     ) {
         let mut batch = Vec::new();
-        // A line of which only a part was written is ended before the next one.
+        // A partly written line is ended before the next one.
         let mut is_torn = false;
         while !is_over() {
             batch.clear();
@@ -164,7 +165,7 @@ impl LineQueue {
     }
 }
 
-/// Starts the thread that writes to standard error. Once per process; later calls change nothing.
+/// Starts the thread that writes to standard error. Once per process; later calls have no effect.
 pub(crate) fn start() {
     if std::mem::replace(&mut QUEUE.lock().has_writer, true) {
         return;
@@ -177,23 +178,23 @@ pub(crate) fn start() {
     };
     let write = move || QUEUE.write_to(write_to_standard_error, report, || false);
     if std::thread::Builder::new().name("log".into()).spawn(write).is_err() {
-        // Then no other thread starts either, and the start of the router fails with that error.
+        // In that case no other thread starts either, and the start of the router fails with that error.
         QUEUE.lock().has_writer = false;
     }
 }
 
-/// Waits until the log has been written, at most a second. To be called before the program ends and before anything
-/// else is written to standard error.
+/// Waits until the log has been written, for at most a second. Must be called before the program ends and before other
+/// text is written to standard error.
 pub(crate) fn flush() {
     QUEUE.flush(FLUSH_TIME_MAX);
 }
 
-/// Lines that were dropped since the start.
+/// The number of lines that were dropped since the start.
 pub(crate) fn dropped_lines() -> u64 {
     QUEUE.dropped.load(Ordering::Relaxed)
 }
 
-/// Standard error without the lock of the standard library, which a write that blocks would keep from all others.
+/// Writes to standard error without the lock of the standard library, which a blocked write would hold.
 #[cfg(unix)]
 fn write_to_standard_error(mut bytes: &[u8]) -> io::Result<()> {
     use std::os::fd::AsFd;
@@ -206,7 +207,7 @@ fn write_to_standard_error(mut bytes: &[u8]) -> io::Result<()> {
         match rustix::io::write(stderr.as_fd(), bytes) {
             Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
             Err(Errno::INTR) => {}
-            // Another program that has the same terminal or pipe may have made it non-blocking.
+            // Another program with the same terminal or pipe may have made it non-blocking.
             Err(Errno::AGAIN) => {
                 poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None)?;
             }
@@ -221,7 +222,7 @@ fn write_to_standard_error(bytes: &[u8]) -> io::Result<()> {
     io::stderr().write_all(bytes)
 }
 
-/// The writer that `tracing` uses: it puts lines into the queue.
+/// The writer that `tracing` uses. It adds lines to the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogWriter;
 
@@ -234,7 +235,7 @@ impl<'a> MakeWriter<'a> for LogWriter {
 }
 
 impl Write for LogWriter {
-    /// A whole line: `tracing` writes each at once.
+    /// Adds a whole line: `tracing` writes each line at once.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         QUEUE.push(line);
         Ok(line.len())
@@ -251,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes what waits to a sink that fails as often as said. Returns what was written and reported.
+    /// Writes the waiting lines to a sink that fails `failures` times. Returns the written text and the reports.
     fn write_all(queue: &LineQueue, failures: usize) -> (String, Vec<u64>) {
         let (written, failed) = (RefCell::new(Vec::new()), Cell::new(0));
         let reports = RefCell::new(Vec::new());
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_over_the_bound_are_dropped_and_reported_once_the_rest_is_written() {
+    fn lines_over_the_bound_are_dropped_and_reported_when_the_rest_is_written() {
         let queue = LineQueue::new(8);
         for line in ["aaa\n", "bbb\n", "ccc\n", "ddd\n"] {
             queue.push(line.as_bytes());

@@ -1,4 +1,4 @@
-//! Logs: readable in a terminal, JSON otherwise.
+//! Setup of the log: text in a terminal, JSON otherwise.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
@@ -26,7 +26,7 @@ pub fn is_json(log: &Log) -> bool {
 /// Writes findings to the log, one line each. Line breaks of the excerpt are part of a field.
 pub fn report(diagnostics: &[Diagnostic]) {
     if !tracing::enabled!(tracing::Level::ERROR) {
-        // Nothing is logged. Why the router does not start must not be lost all the same.
+        // The level `off` must not hide the reason why the router does not start.
         let text = diagnostic::render(diagnostics, Style::Plain);
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
         return;
@@ -42,22 +42,22 @@ pub fn report(diagnostics: &[Diagnostic]) {
     }
 }
 
-/// The filter of a level.
+/// Returns the filter of a level.
 fn default_filter(level: LevelFilter) -> String {
-    // Libraries below speak up only when something is wrong, and not even then where nobody wants to hear it. To those
-    // that talk with clients a frame that is out of order is worth a warning; there a client could fill the log.
+    // Libraries log only problems, and not even those below the configured level. The libraries for client connections
+    // log a warning for each frame that is out of order, so a client could fill the log; their warnings are off.
     let libraries = level.min(LevelFilter::WARN);
     let transports = level.min(LevelFilter::ERROR);
-    // The provider makes every connection to NATS itself, with a pause that grows, and logs it. To the library each of
-    // them is one attempt, and it would report an error ("max reconnection attempts reached") although the provider
+    // The provider opens every connection to NATS itself, with a growing pause, and logs it. The library regards each
+    // of them as one attempt, and would report an error ("max reconnection attempts reached") although the provider
     // keeps trying.
     format!(
         "{level},async_nats={libraries},async_nats::connector=off,hyper={transports},rustls={transports},h2={transports}"
     )
 }
 
-/// The filter that `variable`, the value of [`FILTER_VARIABLE`], asks for, or else the one of `level`; and why the
-/// variable cannot be used.
+/// Returns the filter in `variable`, the value of [`FILTER_VARIABLE`], or else the one of `level`, with the reason why
+/// the variable cannot be used.
 fn filter(level: LevelFilter, variable: Option<OsString>) -> (EnvFilter, Option<String>) {
     let default = || EnvFilter::new(default_filter(level));
     let Some(variable) = variable else { return (default(), None) };
@@ -67,8 +67,8 @@ fn filter(level: LevelFilter, variable: Option<OsString>) -> (EnvFilter, Option<
     }
 }
 
-/// Reads a filter. A word alone must be a level: to the library, a misspelt one is the name of a target, and all other
-/// targets are off.
+/// Parses a filter. A single word must be a level: the library takes a misspelt level for the name of a target, and
+/// turns all other targets off.
 fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     let is_word = !text.is_empty() && !text.contains(['=', ',', '[']);
     if is_word && text.parse::<LevelFilter>().is_err() {
@@ -77,7 +77,7 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text).map_err(|error| error.to_string())
 }
 
-/// Starts logging to standard error. Once per process; a second call changes nothing. Logging never waits and never
+/// Starts logging to standard error. Once per process; a second call has no effect. Logging never waits and never
 /// fails: see [`crate::log_writer`].
 pub fn start(log: &Log) {
     log_writer::start();
@@ -86,7 +86,7 @@ pub fn start(log: &Log) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(LogWriter)
-        // It would print to standard error itself, and panic where that fails.
+        // The library would print to standard error itself, and panic if that fails.
         .log_internal_errors(false)
         .with_timer(SystemTime)
         .with_ansi(terminal);
@@ -105,12 +105,12 @@ pub fn start(log: &Log) {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let message = panic.payload_as_str().unwrap_or("no message");
-        tracing::error!(place, message, "a defect of the router; please report it");
+        tracing::error!(place, message, "the router has a defect; please report it");
     }));
 }
 
-/// Waits until all lines of the log have been written, at most a second. To be called before the program ends, and
-/// before it writes to standard error by itself.
+/// Waits until all lines of the log have been written, for at most a second. Must be called before the program ends,
+/// and before it writes to standard error itself.
 pub fn flush() {
     log_writer::flush();
 }

@@ -1,7 +1,7 @@
-//! Work on large texts, away from the event loops: expanding and parsing what a client has sent. One event loop
-//! serves many clients, and some milliseconds for one of them are some milliseconds for all.
+//! Work on large texts away from the event loops: expanding and parsing the messages of clients. One event loop serves
+//! many clients, so some milliseconds for one of them delay all of them.
 //!
-//! How much of it runs at the same time and how many bytes wait for it is limited, and clients take turns
+//! The number of jobs that run at the same time and the number of waiting bytes are limited, and clients take turns
 //! ([`prepare::ConcurrencyLimit`]).
 
 use std::sync::Arc;
@@ -11,21 +11,22 @@ use std::time::Instant;
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use prepare::{ConcurrencyBounds, ConcurrencyLimit, WithoutPlace};
 
-/// Texts up to this size are handled where they are. Reading so much takes some 50 µs, expanding it some 200.
+/// The maximum size of a text that is handled on the event loop itself. Parsing this much takes about 50 µs, expanding
+/// it about 200.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of texts that may wait in all: 16 of the largest size by default (`limits.body`), which take a processor a
-/// third of a second.
+/// The maximum number of bytes of texts that may wait: 16 of the largest size by default (`limits.body`), which take a
+/// processor a third of a second.
 const WAITING_BYTES_MAX: usize = 32 << 20;
 
-/// Bytes of texts that may wait for one client.
+/// The maximum number of bytes of texts that may wait for one client.
 const WAITING_BYTES_PER_CLIENT_MAX: usize = WAITING_BYTES_MAX / 2;
 
-/// Shorter texts count as this much: a compressed one may expand to far more, and each job takes some time. So there
-/// are 128 waiting jobs at most, and 64 for one client.
+/// The number of bytes that a shorter text counts as: a compressed text may expand to far more, and each job takes some
+/// time. So at most 128 jobs wait, and 64 for one client.
 const COUNTED_BYTES_MIN: usize = WAITING_BYTES_MAX / 128;
 
-/// See the module.
+/// Runs work on large texts on the blocking pool, within limits. See the module.
 #[derive(Debug)]
 pub(crate) struct Offload {
     limit: Arc<ConcurrencyLimit>,
@@ -33,33 +34,33 @@ pub(crate) struct Offload {
     refused: AtomicU64,
 }
 
-/// Why work was not done.
+/// The reason why work was not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotDone {
-    /// Too much of it waits, or it waited until its deadline.
+    /// Too much work waits, or this job waited until its deadline.
     Overloaded,
-    /// It panicked.
+    /// The job panicked.
     Failed,
 }
 
 impl NotDone {
-    /// The request error that the client gets.
+    /// Returns the request error that the client gets.
     pub(crate) fn error(self) -> GraphqlError {
         match self {
             Self::Overloaded => GraphqlError::new(
                 ErrorCode::Overloaded,
-                "too many large requests are waiting to be read; try again later",
+                "too many large requests are waiting to be parsed; try again later",
             ),
             Self::Failed => GraphqlError::new(
                 ErrorCode::InternalServerError,
-                "reading the request failed by a defect of the router",
+                "parsing the request failed because of a defect of the router",
             ),
         }
     }
 }
 
 impl Offload {
-    /// Runs at most `running_max` jobs at the same time.
+    /// Creates an instance that runs at most `running_max` jobs at the same time.
     pub(crate) fn new(running_max: usize) -> Self {
         let waiting = Arc::<AtomicU64>::default();
         let bounds = ConcurrencyBounds {
@@ -71,10 +72,10 @@ impl Offload {
         Self { limit, waiting, refused: AtomicU64::new(0) }
     }
 
-    /// Runs `work` on a text of so many bytes for `client` on the blocking pool, when it is its turn.
+    /// Runs `work` on a text of this size for `client` on the blocking pool, when its turn comes.
     ///
     /// # Errors
-    /// [`NotDone`]. Work that has begun is done, whatever becomes of the future.
+    /// [`NotDone`]. Work that has begun is finished even if the future is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         client: ClientKey,
@@ -82,11 +83,11 @@ impl Offload {
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
-        self.run_or(WithoutPlace::Refuse, client, bytes, deadline, work).await
+        self.run_with(WithoutPlace::Refuse, client, bytes, deadline, work).await
     }
 
-    /// The same, but work for which there is no place waits for one until `deadline`. For texts that their clients' connections
-    /// wait for: each connection has one at most.
+    /// The same as [`Offload::run`], but without a place in the queue, the work waits for one until `deadline`. For
+    /// texts for which the connection of the client waits: each connection has at most one.
     ///
     /// # Errors
     /// [`NotDone`].
@@ -97,10 +98,10 @@ impl Offload {
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
-        self.run_or(WithoutPlace::Wait, client, bytes, deadline, work).await
+        self.run_with(WithoutPlace::Wait, client, bytes, deadline, work).await
     }
 
-    async fn run_or<T: Send + 'static>(
+    async fn run_with<T: Send + 'static>(
         &self,
         without_place: WithoutPlace,
         client: ClientKey,
@@ -121,7 +122,7 @@ impl Offload {
         done.await.map_err(|_| NotDone::Failed)
     }
 
-    /// The number of jobs that wait now, and of those that were refused.
+    /// The number of jobs that wait now, and the number of refused jobs.
     pub(crate) fn counters(&self) -> [u64; 2] {
         [self.waiting.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed)]
     }
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_runs_elsewhere_and_one_that_comes_too_late_is_refused() {
+    async fn work_runs_on_another_thread_and_is_refused_after_its_deadline() {
         let offload = Arc::new(Offload::new(1));
         let client = ClientKey::UNKNOWN;
         let soon = || Instant::now() + Duration::from_secs(30);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_wait_are_bounded_and_the_client_with_the_most_gives_way() {
+    async fn waiting_bytes_are_bounded_and_the_client_with_the_most_makes_room() {
         const BODY: usize = 2 << 20;
         let offload = Offload::new(1);
         let deadline = Instant::now() + Duration::from_secs(60);

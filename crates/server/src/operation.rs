@@ -1,5 +1,5 @@
-//! One operation from any transport: prepared, coerced, executed. What transports share lives here;
-//! how bytes reach the client does not.
+//! The execution of one operation from any transport: prepare, coerce variables, execute. The way in which bytes reach
+//! the client is up to the transport.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use prepare::{OperationRequest, PrepareError, Prepared};
 
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders;
-use crate::loaded::Loaded;
+use crate::generation::ServingGraph;
 use crate::offload::INLINE_BYTES_MAX;
 use crate::refusal;
 use crate::request_extensions::{
@@ -24,31 +24,31 @@ use crate::router::Router;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
 
-/// An operation with everything it takes to run it.
+/// An operation with everything that its execution needs.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// The graph that it was prepared for, and that answers it.
-    pub(crate) loaded: Arc<Loaded>,
-    /// The operation.
+    /// The generation that it was prepared for, and that executes it.
+    pub(crate) loaded: Arc<ServingGraph>,
+    /// The prepared operation.
     pub(crate) prepared: Arc<Prepared>,
-    /// Its values.
+    /// The values of its variables.
     pub(crate) variables: Variables,
     /// The text of the declared variables, in memory of its own, for subscriptions, which outlive their graph. Empty
     /// for other operations.
     pub(crate) variables_text: Bytes,
-    /// What goes along to subgraphs.
+    /// The headers for subgraphs.
     pub(crate) headers: Arc<ForwardedHeaders>,
-    /// Who asks.
+    /// The identity of the client.
     pub(crate) identity: Identity,
-    /// The cursor that a subscription is to go on after.
+    /// The cursor after which a subscription resumes.
     pub(crate) resume: Option<Box<str>>,
 }
 
-/// Prepares `request` for the graph that is current now. Work on it waits in the queue of its client: of `identity`, or
-/// of `address` if it is anonymous.
+/// Prepares `request` for the current graph. The work waits in the queue of its client: of `identity`, or of `address`
+/// if the client is anonymous.
 ///
 /// # Errors
-/// Request errors: the operation does not run and the answer has no `data`.
+/// Request errors: the operation does not run and the response has no `data`.
 pub(crate) async fn prepare_for(
     router: &Router,
     request: &OperationRequest,
@@ -67,14 +67,14 @@ pub(crate) async fn prepare_for(
         errors
     };
     if request.query.is_empty() && has_persisted_query(&request.extensions) {
-        // From a WebSocket; over HTTP it is refused when the request is read.
+        // This request comes from a WebSocket; over HTTP it is refused when the request is parsed.
         let code = ErrorCode::PersistedQueryNotSupported;
         router.metrics.refused(code);
         return Err(vec![GraphqlError::new(code, PERSISTED_QUERY_NOT_SUPPORTED)]);
     }
     let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
-    let values = Values::of(prepared.kind, request, client_headers.map());
+    let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
     let read = if values.bytes() <= INLINE_BYTES_MAX {
         values.read(&prepared)
     } else {
@@ -87,38 +87,39 @@ pub(crate) async fn prepare_for(
             vec![error]
         })?
     };
-    let ReadValues { variables, variables_text, resume } = read.map_err(|error| refused(&error))?;
+    let ParsedValues { variables, variables_text, resume } =
+        read.map_err(|error| refused(&error))?;
     let headers = loaded.forwarding.apply(client_headers, identity.claims());
     let resume = resume.map_err(|NotAString| {
-        let message = "`extensions.cursor` must be the text that a payload had there";
+        let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
         vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
     })?;
     Ok(Ready { loaded, prepared, variables, variables_text, headers, identity, resume })
 }
 
-/// The texts of a request that are read once its operation is known.
-struct Values {
+/// The texts of a request that are parsed once its operation is known.
+struct UnparsedValues {
     variables: Bytes,
-    /// Of subscriptions only, and only where the cursor must be looked for.
+    /// The extensions of a subscription, if they may contain the cursor; otherwise empty.
     extensions: Bytes,
     /// The cursor of a subscription, from a header.
     cursor: Option<Box<str>>,
 }
 
-/// The parts of a request that were read from [`Values`].
-struct ReadValues {
+/// The values that were parsed from [`UnparsedValues`].
+struct ParsedValues {
     variables: Variables,
     /// The text of the declared variables, of subscriptions only.
     variables_text: Bytes,
     resume: Result<Option<Box<str>>, NotAString>,
 }
 
-/// The header by which browsers say where an event stream broke off.
+/// The header in which browsers send the id of the last event of an interrupted stream.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-impl Values {
-    /// Prefers the cursor in the header: a browser that connects again repeats the extensions of its first request, and
-    /// sends the last cursor that it received in the header.
+impl UnparsedValues {
+    /// Takes the texts of a request. Prefers the cursor in the header: a browser that reconnects repeats the extensions
+    /// of its first request, and sends the last cursor that it received in the header.
     fn of(kind: OperationKind, request: &OperationRequest, headers: &http::HeaderMap) -> Self {
         let variables = request.variables.clone();
         let mut values = Self { variables, extensions: Bytes::new(), cursor: None };
@@ -132,13 +133,13 @@ impl Values {
         values
     }
 
-    /// How much there is to read.
+    /// The number of bytes to parse.
     fn bytes(&self) -> usize {
         self.variables.len() + self.extensions.len()
     }
 
-    /// Reads the values of the variables, and of subscriptions their text, as far as they are declared, and the cursor.
-    fn read(self, prepared: &Prepared) -> Result<ReadValues, PrepareError> {
+    /// Parses the values of the variables, the declared variables of a subscription as text, and the cursor.
+    fn read(self, prepared: &Prepared) -> Result<ParsedValues, PrepareError> {
         let variables = prepared.coerce(&self.variables)?;
         let variables_text = match prepared.kind {
             OperationKind::Subscription => prepared.declared_variables(&self.variables),
@@ -148,19 +149,19 @@ impl Values {
             Some(cursor) => Ok(Some(cursor)),
             None => string_member(&self.extensions, "cursor").map(|it| it.map(Into::into)),
         };
-        Ok(ReadValues { variables, variables_text, resume })
+        Ok(ParsedValues { variables, variables_text, resume })
     }
 }
 
-/// What a client is told whose subscription cannot be answered in the way it asked.
-pub(crate) const NEEDS_A_STREAM: &str = "a subscription is answered by a stream: ask with `Accept: text/event-stream` or `multipart/mixed`, over a \
-     WebSocket with the subprotocol graphql-transport-ws, or for the first event alone by the URL parameter `once`";
+/// The message to a client that requests a subscription over a transport without a stream.
+pub(crate) const NEEDS_A_STREAM: &str = "a subscription needs a stream: send it with `Accept: text/event-stream` or `multipart/mixed`, over a \
+     WebSocket with the subprotocol graphql-transport-ws, or with the URL parameter `once` for the first event only";
 
-/// Runs a query or mutation to its end, or joins an equal query that is in flight. A traced one is told what it
-/// cost.
+/// Runs a query or mutation to its end, or joins an equal query that is in flight. The payload of a traced operation
+/// contains its cost.
 ///
 /// # Errors
-/// A subscription: its answer is a stream, which `hub` makes.
+/// The operation is a subscription: its response is a stream, which `hub` creates.
 pub(crate) async fn run(
     router: &Router,
     ready: Ready,
@@ -172,7 +173,7 @@ pub(crate) async fn run(
     }
     let bindings = &ready.loaded.bindings;
     let claims = ready.identity.claims();
-    // What is all that is asked for is told as what it is: by HTTP with a status of its own.
+    // If the only root field is forbidden, fails the whole request so that HTTP can respond with 403.
     if let Err(error) = bindings.authorize_alone(&ready.prepared.plan, &ready.variables, claims) {
         router.metrics.refused(error.code);
         return Err(vec![error]);
@@ -183,7 +184,7 @@ pub(crate) async fn run(
     let generation = Arc::clone(&ready.loaded.generation);
     let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
     let (payload, role) = match &router.sharing.operations {
-        // An operation that asks no subgraph is over before anybody could join.
+        // An operation without fetches ends before another one could join it.
         Some(flights)
             if kind == OperationKind::Query
                 && !ready.prepared.plan.fetches.is_empty()
@@ -206,8 +207,8 @@ pub(crate) async fn run(
     })
 }
 
-/// May several clients get one answer? Not if it could bring a cookie along, or depends on claims in another way than
-/// by the headers that are made of them.
+/// True if several clients may get one response. False if the response could contain a cookie, or depends on claims
+/// other than through forwarded headers.
 fn may_share(ready: &Ready) -> bool {
     let disclosure = &ready.loaded.generation.disclosure;
     let fetches = &ready.prepared.plan.fetches;
@@ -239,7 +240,7 @@ async fn execute_now(
 }
 
 fn broken() -> GraphqlError {
-    let message = "the operation broke off by a defect of the router";
+    let message = "the operation failed because of a defect of the router";
     GraphqlError::new(ErrorCode::InternalServerError, message)
 }
 
@@ -254,9 +255,9 @@ mod tests {
     }
 
     #[test]
-    fn extensions_of_subscriptions_count_as_something_to_read_and_those_of_queries_do_not() {
+    fn extensions_of_subscriptions_are_parsed_and_those_of_queries_are_not() {
         let large = request(format!(r#"{{"x":[{}0]}}"#, "1,".repeat(INLINE_BYTES_MAX)));
-        let bytes = |kind, headers: &HeaderMap| Values::of(kind, &large, headers).bytes();
+        let bytes = |kind, headers: &HeaderMap| UnparsedValues::of(kind, &large, headers).bytes();
         assert!(bytes(OperationKind::Subscription, &HeaderMap::new()) > INLINE_BYTES_MAX);
         assert_eq!(bytes(OperationKind::Query, &HeaderMap::new()), 0);
         let value = http::HeaderValue::from_static("cursor");

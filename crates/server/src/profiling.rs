@@ -1,7 +1,7 @@
-//! `/debug/pprof/…` of the admin listener: what the process does with its CPU and memory. Off by default, because a
-//! profile costs time and tells much.
+//! The profiles of the process on the admin listener (`/debug/pprof/…`): its use of CPU and memory. Off by default,
+//! because a profile costs time and reveals details.
 //!
-//! The profiles themselves are the crate `profile`'s; here are their bounds and their HTTP.
+//! The crate `profile` takes the profiles; this module contains their limits and their HTTP.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use http::{HeaderValue, Method, Request, StatusCode};
 use crate::http::answer::{self, Answer};
 use crate::router::Router;
 
-/// What all its paths begin with.
+/// The common prefix of all paths.
 pub(crate) const PREFIX: &str = "/debug/pprof/";
 
-/// A CPU profile takes this long if nobody says otherwise, as pprof's other servers do.
+/// The default duration of a CPU profile, the same as in other servers for pprof.
 const SECONDS_DEFAULT: u64 = 30;
 
-/// A CPU profile takes at most this long; one is taken at a time.
+/// The maximum duration of a CPU profile. Only one is taken at a time.
 const SECONDS_MAX: u64 = 300;
 
 const HELP: &str = "There are:\n\
      GET  /debug/pprof/profile?seconds=30  where CPU time goes (pprof)\n\
-     GET  /debug/pprof/heap                who holds memory (pprof); needs _RJEM_MALLOC_CONF=prof:true at start\n\
-     GET  /debug/pprof/tasks               threads by name, and what each core has to do\n";
+     GET  /debug/pprof/heap                where memory was allocated (pprof); needs _RJEM_MALLOC_CONF=prof:true at start\n\
+     GET  /debug/pprof/tasks               threads by name, and the load of each worker\n";
 
-/// Answers a request below [`PREFIX`].
+/// Responds to a request below [`PREFIX`].
 pub(crate) async fn handle<B>(router: &Router, request: &Request<B>) -> Answer {
     if !router.config.admin.profiling {
         return answer::text(
@@ -52,7 +52,7 @@ pub(crate) async fn handle<B>(router: &Router, request: &Request<B>) -> Answer {
     }
 }
 
-/// How long a CPU profile is to take; nothing where that makes no sense.
+/// Returns the duration of a CPU profile; `None` if it is invalid.
 fn seconds(query: Option<&str>) -> Option<u64> {
     let pairs = query.unwrap_or_default().split('&');
     let given = pairs.filter_map(|pair| pair.strip_prefix("seconds=")).next_back();
@@ -60,7 +60,7 @@ fn seconds(query: Option<&str>) -> Option<u64> {
     (1..=SECONDS_MAX).contains(&seconds).then_some(seconds)
 }
 
-/// Takes a profile on a thread of its own: the control runtime has other things to do.
+/// Takes a profile on a thread of its own, so that the control runtime is not blocked.
 async fn take(
     name: &'static str,
     profile: impl FnOnce() -> Result<Vec<u8>, (StatusCode, String)> + Send + 'static,
@@ -111,11 +111,11 @@ fn heap() -> Result<Vec<u8>, (StatusCode, String)> {
     cpu(Duration::ZERO)
 }
 
-/// What each core has to do, and the threads with the CPU time that they have used.
+/// Returns the load of each worker, and the threads with the CPU time that they have used.
 fn tasks(router: &Router) -> String {
     let mut text = String::new();
-    for (core, load) in router.cores.loads().into_iter().enumerate() {
-        let _ = writeln!(text, "core-{core}: {load} connections and events");
+    for (worker, load) in router.cores.loads().into_iter().enumerate() {
+        let _ = writeln!(text, "worker-{worker}: {load} connections and events");
     }
     let control = tokio::runtime::Handle::current().metrics();
     let _ = writeln!(text, "control: {} tasks", control.num_alive_tasks());

@@ -1,10 +1,10 @@
-//! Operations that cannot run, as GraphQL errors with their code.
+//! Mapping from errors in preparing an operation to GraphQL errors, and from error codes to HTTP statuses.
 
 use execute::{ErrorCode, GraphqlError, Location};
 use http::StatusCode;
 use prepare::{PrepareError, Problem};
 
-/// The errors of an operation that could not be prepared.
+/// Returns the GraphQL errors of an operation that could not be prepared.
 pub(crate) fn errors(error: &PrepareError) -> Vec<GraphqlError> {
     match error {
         PrepareError::Syntax(problems) => of(problems, ErrorCode::GraphqlParseFailed),
@@ -28,7 +28,7 @@ pub(crate) fn errors(error: &PrepareError) -> Vec<GraphqlError> {
         PrepareError::Internal(message) => {
             tracing::error!(
                 reason = message,
-                "preparing an operation failed by a defect of the router"
+                "preparing an operation failed because of a defect of the router"
             );
             vec![GraphqlError::new(ErrorCode::InternalServerError, message.clone())]
         }
@@ -45,8 +45,8 @@ fn of(problems: &[Problem], code: ErrorCode) -> Vec<GraphqlError> {
     problems.iter().map(error).collect()
 }
 
-/// The HTTP status of a request error with this code, where the answer's media type lets the status
-/// speak (`application/graphql-response+json`; GraphQL over HTTP, section 6.4.2).
+/// Returns the HTTP status of a request error with this code, for a response whose media type gives statuses a meaning
+/// (`application/graphql-response+json`; GraphQL over HTTP, section 6.4.2).
 pub(crate) fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -63,9 +63,9 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::GraphReloaded
         | ErrorCode::ShuttingDown
         | ErrorCode::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-        // The answer has a `data` entry.
+        // The response has a `data` entry.
         ErrorCode::PlanningFailed => StatusCode::OK,
-        // Clients look for it in a good answer, and send the text then.
+        // Clients look for this code in a successful response, and then send the text.
         ErrorCode::PersistedQueryNotSupported => StatusCode::OK,
         ErrorCode::InternalServerError | ErrorCode::InvalidEvent => {
             StatusCode::INTERNAL_SERVER_ERROR

@@ -1,5 +1,5 @@
-//! New generations: the supergraph file is watched, and SIGHUP asks for a look at it. What loads
-//! becomes the next generation; what does not is refused, logged and counted, and the old one stays.
+//! Reloads of the supergraph: the file is watched, and SIGHUP makes the router check it. A new graph that loads becomes
+//! the next generation; one that does not is refused, logged and counted, and the old one stays.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,41 +10,39 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::diagnostic::{self, Style};
-use crate::loaded::{self, Loaded, SupergraphSource};
+use crate::generation::{self, ServingGraph, SupergraphSource};
 use crate::metrics::ReloadResult;
 use crate::renewal;
 use crate::router::Router;
 
-/// Editors and deployments write a file in several steps; a change is looked at when none has followed
-/// for this long.
+/// The quiet time after the last change before the file is read, because editors and deployments write a file in
+/// several steps.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// A file that never settles is looked at after this time nevertheless.
+/// The maximum delay for a file that keeps changing.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How often the file is looked at without having been told of a change. Network file systems tell nothing,
-/// bind mounts of single files lose sight of it, and neither does anybody tell when a link further up the path
-/// is turned to another release.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval at which the file is checked without a notification. There are no notifications on network file
+/// systems, for bind mounts of single files, and when a link further up the path is changed to another release.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What tells that there may be a new supergraph: its file and SIGHUP.
+/// The sources of reloads: the file of the supergraph and SIGHUP.
 pub(crate) struct Changes {
     source: SupergraphSource,
     changed: mpsc::Receiver<()>,
-    /// What the present graph was read from.
+    /// The stamp of the file that the current graph was read from.
     seen: Option<Stamp>,
     /// Watches until it is dropped.
     _watcher: Option<notify::RecommendedWatcher>,
 }
 
 impl Changes {
-    /// Begins to watch, before the first graph is read. What changes from now on is noticed by
-    /// [`Changes::follow`].
+    /// Starts to watch, before the first graph is read. [`Changes::follow`] notices all later changes.
     pub(crate) async fn watch(source: SupergraphSource) -> Self {
-        // One change waiting is as good as a hundred.
+        // One waiting notification is enough for any number of changes.
         let (sender, changed) = mpsc::channel::<()>(1);
         let _watcher = source.file().and_then(|file| watcher(file, sender.clone()));
-        // Without a file there is nothing to look at, and who closes the terminal of a demo wants it to end.
+        // Without a file there is nothing to reload, and closing the terminal of a demo must end it.
         if source.file().is_some() {
             hang_up_signals(sender);
         }
@@ -52,27 +50,27 @@ impl Changes {
         Self { source, changed, seen, _watcher }
     }
 
-    /// Loads what has changed, until shutdown.
+    /// Loads changed supergraphs, until shutdown.
     pub(crate) async fn follow(mut self, router: Arc<Router>) {
         let mut shutdown = router.shutdown.clone();
-        let mut looks = tokio::time::interval(LOOK_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let was_told = tokio::select! {
+            let is_notified = tokio::select! {
                 change = self.changed.recv() => match change {
                     Some(()) => true,
                     None => return,
                 },
-                _ = looks.tick() => false,
+                _ = ticks.tick() => false,
                 _ = shutdown.wait_for(|stop| *stop) => return,
             };
-            if was_told {
+            if is_notified {
                 settle(&mut self.changed).await;
             }
-            // Taken before reading: what changes while it is read is seen the next time.
+            // The stamp is taken before reading, so that a change during reading is noticed the next time.
             let now = Stamp::of(&self.source).await;
-            // A file that is missing is about to be replaced; whoever asked for a look is told.
-            if !was_told && (now == self.seen || now.is_none()) {
+            // A missing file is about to be replaced. After SIGHUP it is an error that is reported.
+            if !is_notified && (now == self.seen || now.is_none()) {
                 continue;
             }
             self.seen = now;
@@ -88,23 +86,23 @@ async fn settle(changes: &mut mpsc::Receiver<()>) {
     let _ = tokio::time::timeout(SETTLE_TIME_MAX, quiet).await;
 }
 
-/// Which version of a file it is, as far as one can see without reading it.
+/// The version of a file, as far as its metadata shows.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Stamp {
     modified: Option<SystemTime>,
     length: u64,
-    /// Device and number of the file behind all links, where the system has them.
+    /// The device and the number of the file behind all links, if the system has them.
     file: (u64, u64),
 }
 
 impl Stamp {
-    /// None where there is no such file.
+    /// Returns the stamp of the source; `None` if there is no such file.
     pub(crate) async fn of(source: &SupergraphSource) -> Option<Self> {
         let metadata = tokio::fs::metadata(source.file()?).await.ok()?;
         Some(Self::from_metadata(&metadata))
     }
 
-    /// As [`Stamp::of`], where blocking is fine.
+    /// The same as [`Stamp::of`], but blocking.
     pub(crate) fn of_file(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|metadata| Self::from_metadata(&metadata))
     }
@@ -121,7 +119,7 @@ impl Stamp {
     }
 }
 
-/// Watches the folder: a file that is replaced by renaming is a new file.
+/// Watches the folder, because a file that is replaced by renaming is a new file.
 fn watcher(file: &Path, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
     let name = file.file_name()?.to_owned();
     let folder = match file.parent() {
@@ -129,8 +127,8 @@ fn watcher(file: &Path, changed: mpsc::Sender<()>) -> Option<notify::Recommended
         _ => ".".into(),
     };
     let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // A folder mounted from a Kubernetes config map changes by swapping a link beside the file, so
-        // any change in it counts but reading.
+        // A folder mounted from a Kubernetes config map changes by swapping a link next to the file, so every change in
+        // the folder counts, except for reading.
         let relevant = event.is_ok_and(|event| {
             !event.kind.is_access()
                 && event.paths.iter().any(|path| {
@@ -176,15 +174,15 @@ fn hang_up_signals(changed: mpsc::Sender<()>) {
 #[cfg(not(unix))]
 fn hang_up_signals(_changed: mpsc::Sender<()>) {}
 
-/// Operations that a new graph prepares before it serves: the most used of the one before. An application has
-/// some hundreds; what is left is prepared when it comes.
+/// The maximum number of operations that a new graph prepares before it serves: the most used ones of the previous
+/// graph. An application has some hundreds; the others are prepared on their first request.
 const WARMED_MAX: usize = 256;
 
-/// How long a new graph waits for that.
+/// The maximum time for which a new graph waits for these operations.
 const WARMING_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Prepares what `old` was asked most for `new`, while the old graph goes on serving.
-async fn warm(new: &Loaded, old: &Loaded) {
+/// Prepares the most used operations of `old` for `new`, while the old graph serves.
+async fn warm(new: &ServingGraph, old: &ServingGraph) {
     let started = Instant::now();
     let mut prepared = 0_usize;
     for request in old.preparer.most_used(WARMED_MAX) {
@@ -192,28 +190,28 @@ async fn warm(new: &Loaded, old: &Loaded) {
             break;
         }
         let one = Instant::now();
-        // What is not valid any more is told to whoever asks for it.
+        // An operation that is not valid any more is reported to the next client that sends it.
         prepared += usize::from(new.preparer.prepare(&request).await.is_ok());
-        // Requests come first: this takes half of one CPU at most.
+        // Requests have priority: this takes at most half of one CPU.
         tokio::time::sleep(one.elapsed()).await;
     }
-    tracing::debug!(prepared, elapsed = ?started.elapsed(), "operations prepared for the new supergraph");
+    tracing::debug!(prepared, elapsed = ?started.elapsed(), "operations were prepared for the new supergraph");
 }
 
-/// Loads what the source holds now, and swaps it in.
+/// Loads the current text of the source, and puts the graph into service.
 pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
     let current = router.current();
     let number = current.generation.number + 1;
     let (loading, from) = (Arc::clone(router), source.clone());
     let previous = Arc::clone(&current);
-    // Reading a large schema takes a while; the runtime goes on.
+    // Reading a large schema takes a while, so it runs on the blocking pool.
     let result = tokio::task::spawn_blocking(move || {
         let text = Arc::new(from.read().map_err(|error| vec![*error])?);
-        if loaded::identity(&text.text) == previous.generation.graph_id {
+        if generation::identity(&text.text) == previous.generation.graph_id {
             return Ok(None);
         }
         let (config, providers) = (&loading.config, &loading.providers);
-        loaded::load(config, &text, providers, number, Some(&previous)).map(Some)
+        generation::load(config, &text, providers, number, Some(&previous)).map(Some)
     })
     .await;
     match result {
@@ -234,12 +232,12 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
             let problems = diagnostic::render(&diagnostics, Style::Plain);
             tracing::error!(
                 generation = current.generation.number,
-                "the new supergraph was refused, the old one goes on serving:\n{problems}"
+                "the new supergraph was refused; the old one continues to serve:\n{problems}"
             );
         }
         Err(panic) => {
             router.metrics.reload(ReloadResult::refused);
-            tracing::error!(%panic, "loading the supergraph failed by a defect; the old one goes on serving");
+            tracing::error!(%panic, "loading the supergraph failed because of a defect; the old one continues to serve");
         }
     }
 }

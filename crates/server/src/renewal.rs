@@ -1,6 +1,6 @@
-//! Live operations: how they are made of prepared ones, and how a new graph takes them over. Each is prepared anew
-//! while the old graph still serves, and replaces the old one between two events (`hub::Hub::advance`). Subscribers
-//! notice nothing, unless their operation is not valid any more.
+//! Migration of live subscriptions to a new graph. Each operation is prepared again while the old graph serves, and
+//! replaces the old one between two events (`hub::Hub::advance`). Subscribers notice nothing, unless their operation is
+//! not valid any more. The module also creates live operations from prepared ones.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,25 +13,27 @@ use prepare::{OperationRequest, PrepareError};
 
 use crate::authentication::Identity;
 use crate::forwarding;
-use crate::loaded::Loaded;
+use crate::generation::ServingGraph;
 use crate::operation::Ready;
 use crate::refusal;
 use crate::router::Router;
 
-/// How long a new graph waits for operations to be prepared before it serves. What is left follows while it does.
+/// The maximum time for which a new graph waits for operations to be prepared before it serves. The remaining ones
+/// follow while it serves.
 const RENEWING_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Operations prepared before others get their turn. One that the preparer knows takes some microseconds.
+/// The number of operations prepared before other tasks get their turn. One that the preparer knows takes some
+/// microseconds.
 const RENEWED_PER_TURN: usize = 64;
 
-/// Operations that are handed to the hub together while the new graph serves already, but not less than a sixteenth
-/// of what is left: each call looks at all groups.
+/// The minimum number of operations that are passed to the hub together while the new graph already serves, but not
+/// less than a sixteenth of the remaining ones: each call visits all groups.
 const PORTION_MIN: usize = 1024;
 
-/// How long to wait when requests of clients keep the preparer busy.
+/// The pause when requests of clients keep the preparer busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The claims of a client that a subscription depends on, on this graph.
+/// Returns the claims of a client that a subscription depends on, on this graph.
 pub(crate) fn claims_of(ready: &Ready) -> ClaimValues {
     let loaded = &ready.loaded;
     let read = match &ready.prepared.plan.subscription {
@@ -41,11 +43,11 @@ pub(crate) fn claims_of(ready: &Ready) -> ClaimValues {
     Claims::select(ready.identity.claims(), read.iter().chain(&loaded.cursor_claims))
 }
 
-/// What a prepared subscription listens to, with whom it shares, and how it resolves events within `timeout` each, for
-/// somebody with these claims.
+/// Creates the live operation of a prepared subscription: its source, its group, and the resolver of its events with
+/// `timeout` for each, for clients with these claims.
 ///
 /// # Errors
-/// `FORBIDDEN`, and where the operation's root field has no source here.
+/// `FORBIDDEN`, or the operation's root field has no source here.
 pub(crate) fn live_operation(
     ready: Ready,
     claims: ClaimValues,
@@ -74,7 +76,7 @@ pub(crate) fn live_operation(
     Ok(LiveOperation {
         generation: loaded.generation.number,
         source,
-        // What has a source has one.
+        // A field with a source has a coordinate.
         field: loaded.bindings.coordinate(field.field).unwrap_or_default(),
         bound_to: bound_to.into(),
         filter,
@@ -103,12 +105,13 @@ pub(crate) fn live_operation(
     })
 }
 
-/// The same operation on the graph of `loaded`.
+/// Prepares the same operation on the graph of `loaded`.
 ///
 /// # Errors
-/// `GRAPH_RELOADED`, with the reason, if it is not valid there; `FORBIDDEN`, if its subscribers may not have it there.
+/// `GRAPH_RELOADED`, with the reason, if the operation is not valid there; `FORBIDDEN`, if its subscribers are not
+/// authorized there.
 pub(crate) async fn renew(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<ServingGraph>,
     operation: &LiveOperation,
 ) -> Result<LiveOperation, GraphqlError> {
     let resolver = (&*operation.resolve as &dyn Any).downcast_ref::<EventResolver>();
@@ -132,7 +135,7 @@ pub(crate) async fn renew(
         identity: Identity::ANONYMOUS,
         resume: None,
     };
-    // All members are equal in these, and nobody knows in what else.
+    // All members are equal in these claims; their other claims are unknown here.
     if !claims_of(&ready).paths().all(|path| claims.knows(path)) {
         return Err(invalid("it depends on other claims of the token; subscribe again"));
     }
@@ -144,7 +147,7 @@ pub(crate) async fn renew(
     })
 }
 
-/// The same operation, with what is to be dropped with its group.
+/// Returns the same operation with an object that is dropped together with its group.
 pub(crate) fn holding(
     mut operation: LiveOperation,
     held: Option<Arc<dyn Any + Send + Sync>>,
@@ -163,13 +166,13 @@ fn refused(error: &PrepareError) -> GraphqlError {
 
 fn invalid(reason: &str) -> GraphqlError {
     let message = format!(
-        "the graph was replaced, and this subscription cannot go on with the new one: {reason}"
+        "the graph was replaced, and this subscription cannot continue on the new one: {reason}"
     );
     GraphqlError::new(ErrorCode::GraphReloaded, message)
 }
 
-/// Puts `loaded` into service, and every live operation on it.
-pub(crate) async fn take_over(router: &Router, loaded: Loaded) {
+/// Puts `loaded` into service, and migrates every live operation to it.
+pub(crate) async fn take_over(router: &Router, loaded: ServingGraph) {
     let loaded = Arc::new(loaded);
     let number = loaded.generation.number;
     let started = Instant::now();
@@ -184,16 +187,16 @@ pub(crate) async fn take_over(router: &Router, loaded: Loaded) {
         let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
         let rest = left.split_off(portion);
         let renewals = renew_all(&loaded, &left, None).await;
-        // What it returns is the rest, and who has gone since.
+        // The result contains the remaining groups, and those that have ended since.
         router.hub.advance(number, renewals).await;
         left = rest;
     }
-    tracing::debug!(groups = count, elapsed = ?started.elapsed(), "live operations are on the new supergraph");
+    tracing::debug!(groups = count, elapsed = ?started.elapsed(), "live operations have moved to the new supergraph");
 }
 
-/// Prepares `old` for a new graph, until `deadline`. Requests come first: this takes half of one CPU at most.
+/// Prepares `old` for a new graph, until `deadline`. Requests have priority: this takes at most half of one CPU.
 async fn renew_all(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<ServingGraph>,
     old: &[(GroupId, Arc<LiveOperation>)],
     deadline: Option<Instant>,
 ) -> Vec<Renewal> {

@@ -1,17 +1,16 @@
-//! Members of the `extensions` of a request. Clients put other members beside those that the router knows; they are
-//! read over and never become a tree.
+//! Members of the `extensions` of a request. Members that the router does not know are skipped and never become a tree.
 
 use std::borrow::Cow;
 
 use astjson::Document;
 use bytes::Bytes;
 
-/// The member exists and is no string, or the extensions are not JSON.
+/// The error for a member that is not a string, or for extensions that are not JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotAString;
 
 /// Returns the string member `name` of `extensions`, the text of an object; `None` if it is absent or null. Of several
-/// members with that name, the last counts.
+/// members with that name, the last one counts.
 ///
 /// # Errors
 /// [`NotAString`].
@@ -36,7 +35,7 @@ pub(crate) fn string_member(extensions: &Bytes, name: &str) -> Result<Option<Str
 }
 
 /// The message to a client that sends the hash of an operation instead of its text. Clients look for these words, and
-/// send the text then.
+/// then send the text.
 pub(crate) const PERSISTED_QUERY_NOT_SUPPORTED: &str = "PersistedQueryNotSupported";
 
 /// True if a request has the hash of an operation, as clients with automatic persisted queries send it.

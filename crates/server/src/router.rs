@@ -1,5 +1,5 @@
-//! The state of one running router, passed down to whoever serves. What changes (the graph) is read
-//! as a snapshot; everything else is fixed at start.
+//! The state of one running router, shared by everything that serves. The graph changes and is read as a snapshot;
+//! everything else is fixed at the start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -17,80 +17,80 @@ use crate::authentication::{
 use crate::byte_budget::ByteBudget;
 use crate::config::Config;
 use crate::connections::Connections;
-use crate::cores::Cores;
-use crate::farewell::Farewell;
+use crate::cores::Workers;
+use crate::farewell::DrainSchedule;
+use crate::generation::ServingGraph;
 use crate::http::compression::Compressor;
 use crate::live::QueueTotal;
 use crate::live::group_shares::GroupShares;
 use crate::live::reactors::ReactorHandles;
 use crate::live::single::Streams;
-use crate::loaded::Loaded;
 use crate::metrics::Metrics;
 use crate::offload::Offload;
-use crate::sharing::Sharing;
+use crate::sharing::SharedWork;
 
-/// One router.
+/// The state of one running router.
 pub(crate) struct Router {
-    /// As loaded at start.
+    /// The configuration, as loaded at the start.
     pub(crate) config: Config,
-    /// Where work runs.
-    pub(crate) cores: Arc<Cores>,
+    /// The worker threads.
+    pub(crate) cores: Arc<Workers>,
     /// The graph that serves now; see [`Router::serve`].
-    pub(crate) loaded: ArcSwap<Loaded>,
-    /// Its number, for those who wait for the next one.
+    pub(crate) loaded: ArcSwap<ServingGraph>,
+    /// The number of the current generation, for tasks that wait for the next one.
     pub(crate) generation: watch::Sender<u64>,
-    /// Brokers.
+    /// The brokers.
     pub(crate) providers: Arc<Providers>,
-    /// Who clients are; `None`: nobody is asked.
+    /// Verification of tokens; `None`: tokens are not checked.
     pub(crate) authentication: Option<Authentication>,
-    /// Work in flight that several requests wait for.
-    pub(crate) sharing: Sharing,
+    /// Work in flight that several requests share.
+    pub(crate) sharing: SharedWork,
     /// Live subscriptions.
     pub(crate) hub: Hub,
-    /// Where WebSockets live.
+    /// The handles of the reactors, which hold WebSockets and event streams.
     pub(crate) reactors: ReactorHandles,
     /// Event streams that carry several operations.
     pub(crate) streams: Streams,
-    /// How WebSocket connections behave.
+    /// The settings of WebSocket connections.
     pub(crate) websocket: Arc<wire::websocket::Config>,
-    /// How the GraphQL protocol on them behaves.
+    /// The settings of the GraphQL protocol on WebSockets.
     pub(crate) protocol: Arc<wire::graphql_transport_ws::Config>,
     /// The page for browsers, unless it is turned off.
     pub(crate) page: Option<Page>,
     /// Open client connections.
     pub(crate) connections: Connections,
-    /// How many groups each client has made.
+    /// The number of groups that each client has created.
     pub(crate) group_shares: Arc<GroupShares>,
-    /// Bytes of texts and variables that live subscriptions keep.
+    /// The number of bytes of texts and variables that live subscriptions keep.
     pub(crate) kept_operation_bytes: Arc<AtomicUsize>,
-    /// What waits for slow clients.
+    /// The bytes that wait for slow clients.
     pub(crate) queue_total: Arc<QueueTotal>,
-    /// Responses that clients have not read yet.
+    /// The responses that clients have not read yet.
     pub(crate) response_bytes: Arc<ByteBudget>,
-    /// Reads large requests.
+    /// Parses large requests.
     pub(crate) offload: Offload,
-    /// Compresses answers.
+    /// Compresses responses.
     pub(crate) compressor: Compressor,
-    /// Counters.
+    /// The counters of the server.
     pub(crate) metrics: Metrics,
     /// True when the router is about to end and is not ready any more, though it serves as before.
     pub(crate) is_leaving: AtomicBool,
     /// Becomes true once, when the router ends.
     pub(crate) shutdown: watch::Receiver<bool>,
-    /// Who is asked to leave when, then.
-    pub(crate) farewell: Farewell,
+    /// The schedule by which connections are then closed.
+    pub(crate) farewell: DrainSchedule,
 }
 
 impl Router {
-    /// The graph that serves now.
-    pub(crate) fn current(&self) -> Arc<Loaded> {
+    /// Returns the graph that serves now.
+    pub(crate) fn current(&self) -> Arc<ServingGraph> {
         self.loaded.load_full()
     }
 
-    /// Who has sent a request with these headers; whoever it is, if nobody is asked.
+    /// Returns the identity of a client that sends these headers; anonymous if tokens are not checked.
     ///
     /// # Errors
-    /// They have a token that is wrong.
+    /// The client has an invalid token.
     pub(crate) async fn identify(&self, headers: &HeaderMap) -> Result<Identity, Refusal> {
         match &self.authentication {
             Some(authentication) => authentication.of_request(&self.metrics, headers).await,
@@ -98,10 +98,10 @@ impl Router {
         }
     }
 
-    /// May they ask anything at all?
+    /// Checks that the client may send operations.
     ///
     /// # Errors
-    /// There has to be a token, and there is none.
+    /// The client is anonymous and `authentication.jwt.required` is set.
     pub(crate) fn admit(&self, identity: &Identity) -> Result<(), Refusal> {
         match &self.authentication {
             Some(authentication) => authentication.admit(&self.metrics, identity),
@@ -137,20 +137,20 @@ impl Router {
     }
 
     /// Puts another graph into service.
-    pub(crate) fn serve(&self, loaded: Arc<Loaded>) {
+    pub(crate) fn serve(&self, loaded: Arc<ServingGraph>) {
         let number = loaded.generation.number;
         self.loaded.store(loaded);
         self.generation.send_replace(number);
     }
 
-    /// Returns when one connection is to ask its client to leave.
+    /// Waits until the drain schedule closes one connection.
     pub(crate) async fn time_to_leave(&self) {
         self.farewell.turn(self.shutdown.clone()).await;
     }
 
-    /// The graph that serves, as soon as it is a later one than `number`.
-    pub(crate) async fn graph_after(&self, number: u64) -> Arc<Loaded> {
-        // The sender is ours.
+    /// Waits for a graph with a later number than `number`, and returns it.
+    pub(crate) async fn graph_after(&self, number: u64) -> Arc<ServingGraph> {
+        // This router owns the sender, so the wait cannot fail.
         let _ = self.generation.subscribe().wait_for(|generation| *generation > number).await;
         self.current()
     }

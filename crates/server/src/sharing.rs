@@ -1,4 +1,4 @@
-//! Which operations in flight are one: what sharing whole operations needs beside `flights`.
+//! SharedWork of whole operations in flight: the key that decides whether two operations are equal.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use flights::Flights;
 use crate::config;
 use crate::operation::Ready;
 
-/// Work in flight that several requests wait for. Process-wide, and older than any generation.
+/// Work in flight that several requests share. It belongs to the process and outlives generations.
 #[derive(Debug)]
-pub(crate) struct Sharing {
-    /// Whole operations; `None`: turned off.
+pub(crate) struct SharedWork {
+    /// Whole operations; `None` if turned off.
     pub(crate) operations: Option<Arc<OperationFlights>>,
     /// Queries to subgraphs, and the epoch that mutations advance.
     pub(crate) subgraphs: Arc<execute::Sharing>,
@@ -21,8 +21,8 @@ pub(crate) struct Sharing {
 /// Operations in flight.
 pub(crate) type OperationFlights = Flights<OperationKey, Result<Payload, Vec<GraphqlError>>>;
 
-impl Sharing {
-    /// As configured.
+impl SharedWork {
+    /// Creates the state from the configuration.
     pub(crate) fn new(config: &config::Sharing) -> Self {
         let subgraph_queries = config.subgraph_queries.then(SubgraphFlights::default);
         Self {
@@ -32,13 +32,13 @@ impl Sharing {
     }
 }
 
-/// What makes two operations one: generation, operation, variables, every forwarded header, and that no mutation
-/// has ended between them.
+/// The key of an operation in flight. Two operations are equal if generation, operation, variables and every forwarded
+/// header are equal, and no mutation has ended between them.
 #[derive(Clone, Debug)]
 pub(crate) struct OperationKey {
-    /// See [`execute::Epoch`].
+    /// The epoch, see [`execute::Epoch`].
     pub(crate) epoch: u64,
-    /// The rest.
+    /// The operation, which contains the rest of the key.
     pub(crate) ready: Arc<Ready>,
 }
 

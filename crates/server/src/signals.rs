@@ -7,11 +7,12 @@ use std::io;
 pub enum Signal {
     /// SIGINT, from Ctrl-C in a terminal.
     Interrupt,
-    /// SIGTERM: a supervisor replaces the process, and load balancers have to notice.
+    /// SIGTERM: a supervisor replaces the process, and load balancers must notice.
     Terminate,
 }
 
-/// Listens from its making on, so that a signal during the start is not lost and does not kill.
+/// The receiver of signals. It listens from its creation, so that a signal during the start is not lost and does not
+/// kill the process.
 #[derive(Debug)]
 pub struct Signals {
     #[cfg(unix)]
@@ -21,10 +22,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen. From now on these signals do not end the process by themselves.
+    /// Starts to listen. From now on these signals do not end the process by themselves.
     ///
     /// # Errors
-    /// Where the system gives no handler.
+    /// The system cannot install a handler.
     pub fn listen() -> io::Result<Self> {
         #[cfg(unix)]
         {
@@ -38,7 +39,7 @@ impl Signals {
         Ok(Self {})
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) -> Signal {
         #[cfg(unix)]
         tokio::select! {

@@ -1,4 +1,4 @@
-//! From a configuration to a running router, and back to nothing.
+//! The life of a process: from a configuration to a running router, and its shutdown.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,78 +21,78 @@ use wire::websocket::ClientBounds;
 use crate::admin;
 use crate::byte_budget::ByteBudget;
 use crate::certificates;
-use crate::config::ReactorThreads;
+use crate::config::ReactorCount;
 use crate::config::{
     Config, Cursor, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication,
-    OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, Workers,
+    OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, WorkerCount,
 };
-use crate::connections::{Connections, Limits};
-use crate::cores::{self, CoreThreads, Cores};
+use crate::connections::{ConnectionLimits, Connections};
+use crate::cores::{self, WorkerThreads, Workers};
 use crate::descriptors;
 use crate::diagnostic::{self, Diagnostic, Style};
 use crate::farewell;
-use crate::farewell::Farewell;
+use crate::farewell::DrainSchedule;
+use crate::generation::{self, SupergraphSource};
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, Bound};
 use crate::http::{tcp, unix};
 use crate::live::QueueTotal;
 use crate::live::reactors::Reactors;
 use crate::live::single::{self, Streams};
-use crate::loaded::{self, SupergraphSource};
 use crate::metrics::{Metrics, ReloadResult};
 use crate::offload::Offload;
 use crate::reload;
 use crate::router::Router;
-use crate::sharing::Sharing;
+use crate::sharing::SharedWork;
 use crate::start_material::StartMaterial;
 use crate::upstreams;
 
-/// What to start.
+/// The inputs of a start.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How.
+    /// The configuration.
     pub config: Config,
-    /// With which graph.
+    /// The supergraph.
     pub supergraph: SupergraphSource,
-    /// What the page opens with.
+    /// The tabs that the page opens with.
     pub tabs: Vec<Tab>,
-    /// Take the next free port where one of `listen` is taken: for the demo, where nobody minds.
+    /// Takes the next free port if a port of `listen` is in use: for the demo, where any port is good enough.
     pub next_free_port: bool,
     /// The same for the admin listener.
     pub next_free_admin_port: bool,
 }
 
-/// Why a router did not start.
+/// The reason why a router did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The graph or the configuration is not fit to serve.
+    /// The graph or the configuration is invalid.
     #[error("{}", diagnostic::render(.0, Style::Plain))]
     Refused(Vec<Diagnostic>),
-    /// An address cannot be listened on.
+    /// The router cannot listen on an address.
     #[error("cannot listen on {address} ({key}): {source}{}", hint(.source))]
     Listen {
-        /// Key of the configuration and flag that say where.
+        /// The configuration key and the flag of the address.
         key: &'static str,
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A socket cannot be listened on.
+    /// The router cannot listen on a Unix domain socket.
     #[error("cannot listen on {} (`listen`): {source}{}", .path.display(), unix_hint(.source))]
     ListenUnix {
-        /// Which.
+        /// The path of the socket.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// No threads.
-    #[error("cannot start the cores: {0}")]
-    Cores(std::io::Error),
-    /// A key for cursors cannot be made up.
-    #[error("the system gives no random bytes for a key of cursors; configure `cursor.keys`")]
+    /// The worker threads cannot be started.
+    #[error("cannot start the worker threads: {0}")]
+    Workers(std::io::Error),
+    /// A key for cursors cannot be generated.
+    #[error("the system provides no random bytes for a cursor key; configure `cursor.keys`")]
     NoRandomBytes,
-    /// `events.require_all`, and this provider is away.
+    /// `events.require_all` is set, and this provider is not connected.
     #[error("provider {0} is not connected and `events.require_all` is true")]
     ProviderAway(String),
 }
@@ -111,73 +111,75 @@ fn hint(error: &std::io::Error) -> &'static str {
 fn unix_hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => "; another process listens there",
-        std::io::ErrorKind::NotFound => "; its folder does not exist",
+        std::io::ErrorKind::NotFound => "; the folder does not exist",
         _ => "",
     }
 }
 
-/// A router that serves. Dropping it cuts everything off; [`Running::stop`] lets it end.
+/// A router that serves. Dropping it closes everything at once; [`Running::stop`] drains it.
 #[derive(Debug)]
 pub struct Running {
-    /// Where clients connect by TCP, as bound.
+    /// The bound TCP addresses for clients.
     pub addresses: Vec<SocketAddr>,
-    /// Where operators connect, as bound.
+    /// The bound address of the admin listener.
     pub admin: SocketAddr,
     router: Arc<Router>,
-    /// They hold the router, so they go with this and not with the router.
+    /// The reactors hold the router, so they are dropped with this struct and not with the router.
     reactors: Reactors,
-    threads: CoreThreads,
+    threads: WorkerThreads,
     stop: watch::Sender<bool>,
-    /// Goes on to the very end, to tell of it.
-    admin_task: AbortOnDrop,
+    /// Runs to the very end, so that operators can observe the shutdown.
+    admin_task: AdminTask,
 }
 
 /// A task that ends with its owner.
 #[derive(Debug)]
-struct AbortOnDrop(tokio::task::AbortHandle);
+struct AdminTask(tokio::task::AbortHandle);
 
-impl Drop for AbortOnDrop {
+impl Drop for AdminTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// How long providers get to connect before `events.require_all` gives up.
+/// The time that providers have to connect before `events.require_all` fails the start.
 const PROVIDERS_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Clients without sockets that subscribe at a time: as many as may come in one storm.
+/// The maximum number of simulated clients that subscribe at the same time: as many as may arrive at once after an
+/// outage.
 const SIMULATED_AT_ONCE: u64 = 4096;
 
-/// How long no further one of them may be subscribed until that is all.
+/// The time without a further subscription after which the simulation stops waiting for more.
 const SIMULATED_STALL: Duration = Duration::from_secs(5);
 
-/// A reactor thread keeps up with two cores that resolve events for it.
-const CORES_PER_REACTOR: usize = 2;
+/// One reactor thread keeps up with two workers that resolve events for it.
+const WORKERS_PER_REACTOR: usize = 2;
 
-/// What says where clients connect.
+/// The configuration key and the flag of the addresses for clients.
 const LISTEN: &str = "`listen`, --listen";
 
-/// What says where operators connect.
+/// The configuration key and the flag of the admin address.
 const ADMIN_LISTEN: &str = "`admin.listen`, --admin-listen";
 
-/// How many ports are tried after a taken one.
+/// The number of ports that are tried after one in use.
 const PORTS_TRIED: u16 = 100;
 
-/// How many messages of the largest size a client may send before its `connection_init` is acknowledged.
+/// The number of messages of the largest size that a client may send before its `connection_init` is acknowledged.
 const INIT_MESSAGES: usize = 4;
 
-/// Starts a router. Call it on a multi-threaded runtime: it becomes the control runtime.
+/// Starts a router. Must be called on a multi-threaded runtime, which becomes the control runtime.
 ///
 /// # Errors
-/// Where nothing serves in the end; what had been started is stopped again.
+/// Everything that prevents the router from serving. Parts that were already started are stopped again.
 pub async fn start(options: Options) -> Result<Running, StartError> {
     let Options { config, supergraph, tabs, next_free_port, next_free_admin_port } = options;
     let descriptors = descriptors::raise_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
-    // Before the first look at it, so that a change during the start is seen.
+    // Watching starts before the first read, so that a change during the start is noticed.
     let changes = reload::Changes::watch(supergraph.clone()).await;
     let text = supergraph.read().map_err(|error| vec![*error]);
-    let loaded = text.and_then(|text| loaded::load(&config, &Arc::new(text), &providers, 1, None));
+    let loaded =
+        text.and_then(|text| generation::load(&config, &Arc::new(text), &providers, 1, None));
     let (loaded, material) = match (loaded, StartMaterial::load(&config)) {
         (Ok(loaded), Ok(material)) => (loaded, material),
         (loaded, material) => {
@@ -187,7 +189,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     };
     let StartMaterial { authentication, certificates, tls } = material;
     if config.events.require_all {
-        all_connected(&providers).await?;
+        wait_for_providers(&providers).await?;
     }
     let mut listeners = Vec::new();
     for (listener, tls) in config.listen.iter().zip(tls) {
@@ -205,19 +207,19 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     }
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let count = match config.workers {
-        Workers::Auto => cores::available(),
-        Workers::Count(count) => usize::from(count),
+        WorkerCount::Auto => cores::available(),
+        WorkerCount::Count(count) => usize::from(count),
     };
-    let (cores, threads) = Cores::start(count).map_err(StartError::Cores)?;
+    let (cores, threads) = Workers::start(count).map_err(StartError::Workers)?;
     let (reactors, reactor_handles) =
         Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
-            .map_err(StartError::Cores)?;
+            .map_err(StartError::Workers)?;
     let (stop, shutdown) = watch::channel(false);
     let mut settings =
         HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
     settings.group_waiting = config.subscriptions.group_queue_events as usize;
     if config.subscriptions.policy == OverflowPolicy::Latest {
-        // Nor does anything but the newest event wait for a group that is resolved too slowly.
+        // For a group that resolves too slowly, too, only the newest event waits.
         settings.group_waiting = 1;
         settings.catch_up = false;
     }
@@ -262,13 +264,13 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         loaded: ArcSwap::from_pointee(loaded),
         providers,
         authentication,
-        sharing: Sharing::new(&config.sharing),
+        sharing: SharedWork::new(&config.sharing),
         hub,
         reactors: reactor_handles,
         page,
-        connections: Connections::new(Limits {
+        connections: Connections::new(ConnectionLimits {
             all: connections_max(&config, descriptors),
-            of_address: config.subscriptions.max_connections_per_ip as usize,
+            of_address: config.http.max_connections_per_ip as usize,
         }),
         group_shares: Arc::default(),
         kept_operation_bytes: Arc::default(),
@@ -282,7 +284,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         protocol: Arc::new(protocol),
         is_leaving: AtomicBool::new(false),
         shutdown,
-        farewell: Farewell::default(),
+        farewell: DrainSchedule::default(),
         config,
     });
     if let Some(authentication) = &router.authentication {
@@ -297,12 +299,12 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         tokio::spawn(listener::accept(Arc::clone(&router), listener));
     }
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
-    let admin_task = AbortOnDrop(admin_task.abort_handle());
+    let admin_task = AdminTask(admin_task.abort_handle());
     tokio::spawn(changes.follow(Arc::clone(&router)));
-    tokio::spawn(upstreams::follow(Arc::clone(&router)));
+    tokio::spawn(upstreams::watch_files(Arc::clone(&router)));
     tokio::spawn(single::sweep(Arc::clone(&router)));
     if !certificates.is_empty() {
-        tokio::spawn(certificates::follow(certificates, router.shutdown.clone()));
+        tokio::spawn(certificates::watch_files(certificates, router.shutdown.clone()));
     }
     let graph = router.current();
     for address in &places {
@@ -318,18 +320,16 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     Ok(Running { addresses, admin, router, reactors, threads, stop, admin_task })
 }
 
-/// Who signs cursors, if there are any.
+/// Returns the signer of cursors, if they are enabled.
 fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
     let Cursor { enabled, keys, memory, .. } = &config.cursor;
     if !enabled {
         return Ok(None);
     }
-    let has_brokers =
-        !config.events.providers.nats.is_empty() || !config.events.providers.redis.is_empty();
-    if keys.is_empty() && has_brokers {
+    if lacks_cursor_keys(config) {
         tracing::warn!(
-            "no `cursor.keys` are configured: cursors hold on this instance only, and until it ends; subscribers that \
-             come again to another one are refused with CURSOR_INVALID"
+            "no `cursor.keys` are configured: cursors are valid on this instance only, and until it ends; subscribers that \
+             reconnect to another one are refused with CURSOR_INVALID"
         );
     }
     let keys = keys.iter().map(|key| key.expose().as_bytes());
@@ -337,15 +337,21 @@ fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
     Ok(Some(cursors.of_memory(*memory)))
 }
 
+/// True if subscribers get cursors of a broker's events that no other router can verify.
+fn lacks_cursor_keys(config: &Config) -> bool {
+    let Cursor { enabled, keys, .. } = &config.cursor;
+    *enabled && keys.is_empty() && config.events.providers.has_brokers()
+}
+
 impl Running {
-    /// The providers, for whoever publishes in this process (the demo's generator).
+    /// Returns the providers, for publishers in this process (the demo's generator).
     pub fn providers(&self) -> Arc<Providers> {
         Arc::clone(&self.router.providers)
     }
 
-    /// Subscribes clients that have no sockets; `greeting` is what each of them says after its handshake, `said` what
-    /// it says when it is greeted. Returns how many are subscribed in the end: fewer than asked for where there is no
-    /// room, or their operation is refused.
+    /// Subscribes simulated clients without sockets. `greeting` is what each of them sends after its handshake, `said`
+    /// the message after the acknowledgement. Returns the number of subscribed clients, which is smaller than `count`
+    /// if there is no room, or if their operation is refused.
     pub async fn subscribe_nowhere(&self, count: u64, greeting: &[u8], said: &[u8]) -> u64 {
         let said = bytes::Bytes::copy_from_slice(said);
         let subscribers = || self.router.hub.stats().subscribers.load(Relaxed);
@@ -369,7 +375,7 @@ impl Running {
         }
     }
 
-    /// Messages and bytes that were sent to them.
+    /// The number of messages and bytes that were sent to simulated clients.
     pub async fn sent_nowhere(&self) -> (u64, u64) {
         let sunk = self.reactors.sunk().await;
         (sunk.messages, sunk.bytes)
@@ -382,13 +388,13 @@ impl Running {
         self.router.is_leaving.store(true, SeqCst);
         tracing::info!(
             ?delay,
-            "not ready any more; serving as before until load balancers have noticed"
+            "the router is no longer ready, and serves as before until load balancers have noticed"
         );
         tokio::time::sleep(delay).await;
     }
 
-    /// Stops accepting, lets requests finish and asks subscribers to leave, spread over time where they are many. After
-    /// `subscriptions.drain_period` whatever is left is cut off.
+    /// Drains the router: stops accepting, lets requests finish and asks subscribers to reconnect elsewhere, spread
+    /// over time if there are many. Connections that remain after `subscriptions.drain_period` are closed.
     pub async fn stop(self) {
         let router = &self.router;
         let drain_period = router.config.subscriptions.drain_period;
@@ -396,9 +402,9 @@ impl Running {
         let spread = router.farewell.plan(open, drain_period);
         tracing::info!(open, ?drain_period, ?spread, "shutting down; connections may finish");
         let _ = self.stop.send(true);
-        let asking = async {
-            for portion in 0..farewell::PORTIONS {
-                self.reactors.shut_down(portion);
+        let closing = async {
+            for batch in 0..farewell::PORTIONS {
+                self.reactors.shut_down(batch);
                 if !spread.is_zero() {
                     tokio::time::sleep(spread / farewell::PORTIONS).await;
                 }
@@ -406,19 +412,19 @@ impl Running {
             std::future::pending::<()>().await;
         };
         let drained = async {
-            // Connections end on their own once told; there is no event for "the last one has gone".
+            // Connections end on their own after this signal; there is no event for the end of the last one.
             while router.connections.open() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         tokio::select! {
             () = drained => {}
-            () = asking => {}
+            () = closing => {}
             () = tokio::time::sleep(drain_period) => {}
         }
         let left = router.connections.open();
         if left > 0 {
-            tracing::warn!(left, "cutting off connections that did not end in time");
+            tracing::warn!(left, "closing connections that did not end in time");
         }
         router.hub.shutdown().await;
         let threads = self.threads;
@@ -433,21 +439,21 @@ impl Running {
     }
 }
 
-/// The configured providers, for checks: none of them ever connects.
+/// Creates the configured providers for checks: none of them ever connects.
 ///
 /// # Errors
-/// As [`providers`], or no runtime.
+/// The same as for [`providers`], or there is no runtime.
 pub(crate) fn idle_providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
         vec![Diagnostic::error("internal", format!("no runtime for checking providers: {error}"))]
     })?;
-    // Tasks are spawned here and never run: nobody drives this runtime.
+    // Tasks are spawned here and never run, because this runtime is never driven.
     let _entered = runtime.enter();
     providers(config)
 }
 
-/// The configured providers; `memory/default` is always among them.
+/// Creates the configured providers; `memory/default` is always among them.
 ///
 /// # Errors
 /// Settings that no provider can use.
@@ -481,7 +487,7 @@ pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
                     }
                 },
             ),
-            tls: nats.tls.settings(),
+            tls: nats.tls.broker_settings(),
             publish_ack: nats.jetstream.publish_ack,
             instance: config.events.instance.as_deref().map(Into::into),
             retry: events::Retry { initial: nats.retry.initial, max: nats.retry.max },
@@ -508,7 +514,7 @@ pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
         }
     }
     for redis in &providers.redis {
-        let tls = match redis.tls.settings().map(|tls| tls.client()).transpose() {
+        let tls = match redis.tls.broker_settings().map(|tls| tls.client()).transpose() {
             Ok(tls) => tls,
             Err(error) => {
                 problems.push(Diagnostic::error(
@@ -582,9 +588,9 @@ fn kafka_settings(kafka: &KafkaProvider, publish_timeout: Duration) -> KafkaSett
         brokers: kafka.brokers.clone(),
         authentication,
         tls: tls.map(|tls| events::KafkaTls {
-            ca: tls.ca.clone(),
-            certificate: tls.certificate.clone(),
-            key: tls.key.clone(),
+            ca: tls.files.ca.clone(),
+            certificate: tls.files.certificate.clone(),
+            key: tls.files.key.clone(),
         }),
         retry: events::Retry { initial: kafka.retry.initial, max: kafka.retry.max },
         metadata_refresh: kafka.metadata_refresh,
@@ -599,7 +605,7 @@ fn kafka_settings(kafka: &KafkaProvider, publish_timeout: Duration) -> KafkaSett
     }
 }
 
-async fn all_connected(providers: &Providers) -> Result<(), StartError> {
+async fn wait_for_providers(providers: &Providers) -> Result<(), StartError> {
     let deadline = tokio::time::Instant::now() + PROVIDERS_TIME_MAX;
     for provider in providers.iter() {
         while !provider.is_connected() {
@@ -635,17 +641,18 @@ fn bind(
     Err(StartError::Listen { key, address: wanted, source })
 }
 
-/// How many reactor threads there are beside so many cores.
-fn reactor_count(configured: ReactorThreads, cores: usize) -> usize {
+/// Returns the number of reactor threads for this number of workers.
+fn reactor_count(configured: ReactorCount, workers: usize) -> usize {
     match configured {
-        ReactorThreads::Auto => (cores / CORES_PER_REACTOR).max(1),
-        ReactorThreads::Count(count) => usize::from(count),
+        ReactorCount::Auto => (workers / WORKERS_PER_REACTOR).max(1),
+        ReactorCount::Count(count) => usize::from(count),
     }
 }
 
-/// How many connections clients may have: as configured, or as many as there are descriptors for. 0: any number.
+/// Returns the maximum number of client connections: as configured, or else the number that the descriptors allow. 0:
+/// no limit.
 fn connections_max(config: &Config, descriptors: Option<usize>) -> usize {
-    let configured = config.subscriptions.max_connections as usize;
+    let configured = config.http.max_connections as usize;
     let connections = match (configured, descriptors) {
         (0, Some(descriptors)) => descriptors::connections_for(descriptors),
         (configured, _) => configured,
@@ -655,13 +662,13 @@ fn connections_max(config: &Config, descriptors: Option<usize>) -> usize {
             tracing::info!(
                 descriptors,
                 connections,
-                "open files allowed, and connections of clients"
+                "limits of open files and of client connections"
             );
             if connections > descriptors::connections_for(descriptors) {
                 tracing::warn!(
                     connections,
                     descriptors,
-                    "`subscriptions.max_connections` leaves too few descriptors for health checks and subgraphs; raise \
+                    "`http.max_connections` leaves too few descriptors for health checks and subgraphs; raise \
                      `ulimit -n` or lower it"
                 );
             }
@@ -669,4 +676,34 @@ fn connections_max(config: &Config, descriptors: Option<usize>) -> usize {
         None => tracing::info!("open files are not limited"),
     }
     connections
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    fn lacks_keys(configuration: &str) -> bool {
+        let name = "starling.yaml";
+        let loaded = parse(configuration, name, Path::new(""), &Overrides::default(), &|_| None);
+        lacks_cursor_keys(&loaded.expect("a valid configuration").config)
+    }
+
+    #[test]
+    fn every_kind_of_broker_needs_cursor_keys() {
+        assert!(!lacks_keys("events: {providers: {memory: [{id: other}]}}"));
+        for provider in [
+            "nats: [{id: default, url: 'nats://n'}]",
+            "kafka: [{id: default, brokers: ['k:9092']}]",
+            "redis: [{id: default, urls: ['redis://r']}]",
+        ] {
+            let events = format!("events: {{providers: {{{provider}}}}}");
+            assert!(lacks_keys(&events), "{provider}");
+            let keys = "cursor: {keys: [sixteen-bytes-or-more]}";
+            assert!(!lacks_keys(&format!("{events}\n{keys}")), "{provider}");
+            assert!(!lacks_keys(&format!("{events}\ncursor: {{enabled: false}}")), "{provider}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The material of a start beside the graph that needs no network: keys of tokens and certificates of listeners.
+//! The material of a start, apart from the graph, that needs no network: keys of tokens and certificates of listeners.
 //! `serve` and `check` both load it, so that they refuse the same configurations.
 
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::certificates::Certificates;
 use crate::config::{Config, Listener};
 use crate::diagnostic::Diagnostic;
 
-/// See the module.
+/// The keys of tokens and the certificates of listeners.
 pub(crate) struct StartMaterial {
-    /// `None`: no tokens are accepted.
+    /// Verification of tokens; `None`: no tokens are accepted.
     pub(crate) authentication: Option<Authentication>,
-    /// Certificates of the listeners that have some, in their order.
+    /// The certificates of the listeners that have some, in the order of the listeners.
     pub(crate) certificates: Vec<Certificates>,
     /// The TLS of each listener, in their order.
     pub(crate) tls: Vec<Option<Arc<TlsServer>>>,
 }
 
 impl StartMaterial {
-    /// Reads everything.
+    /// Reads all keys and certificates.
     ///
     /// # Errors
     /// All keys and files that cannot be used.

@@ -1,5 +1,5 @@
-//! `extensions.trace`: what a request cost, for a client that asks for it by the header `starling-trace: 1`
-//! where the configuration allows it.
+//! The cost of a request in `extensions.trace`, for a client that sends the header `starling-trace: 1`, if the
+//! configuration allows it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use http::{HeaderMap, HeaderName};
 
 use crate::config::Config;
 
-/// The header that asks.
+/// The header that requests a trace.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("starling-trace");
 
-/// What is measured of one request.
+/// The measurements of one request.
 #[derive(Debug)]
 pub(crate) struct RequestTrace {
     started: Instant,
     prepared: Duration,
-    /// Of the execution, if this request leads one.
+    /// The fetches of the execution, if this request leads one.
     pub(crate) fetches: Arc<execute::Trace>,
 }
 
 impl RequestTrace {
-    /// For a request whose client asks for it and may.
+    /// Starts a trace if the client requests it and the configuration allows it.
     pub(crate) fn wanted(config: &Config, headers: &HeaderMap) -> Option<Self> {
         if !config.trace.enabled || headers.get(HEADER).is_none_or(|it| it != "1") {
             return None;
@@ -34,14 +34,14 @@ impl RequestTrace {
         Some(Self { started: Instant::now(), prepared: Duration::ZERO, fetches })
     }
 
-    /// The operation is prepared, the execution begins. In a batch the others may have run in between, which counts
-    /// as preparing.
+    /// Records that the operation is prepared and the execution starts. In a batch the other operations may have run in
+    /// between, which counts as preparing.
     pub(crate) fn prepared(&mut self) {
         self.prepared = self.started.elapsed();
         self.fetches = Arc::new(execute::Trace::new());
     }
 
-    /// `payload` with the trace in its extensions. `role`: how the operation was shared.
+    /// Returns `payload` with the trace in its extensions. `role` is the way in which the operation was shared.
     pub(crate) fn put(&self, payload: &Payload, role: Option<Role>, graph: &Supergraph) -> Payload {
         let execute = self.started.elapsed().saturating_sub(self.prepared);
         let mut text = format!(
@@ -61,7 +61,7 @@ impl RequestTrace {
                 Some((status, bytes)) => (status.to_string(), bytes.to_string()),
                 None => ("null".to_owned(), "null".to_owned()),
             };
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(
                 text,
                 "{{\"subgraph\":{},\"began\":{},\"took\":{},\"requestBytes\":{},\"status\":{status},\

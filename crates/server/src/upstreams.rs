@@ -1,5 +1,4 @@
-//! From the configuration to clients of subgraphs: their settings, and what their connections trust and
-//! show.
+//! Settings and certificates of the clients of subgraphs, from the configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +8,17 @@ use net::{Identity, Roots, TlsClient, TlsError};
 use tokio::time::MissedTickBehavior;
 use upstream::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
 
-use crate::config::{Config, HttpProtocol, SubgraphTls, TrafficSettings};
+use crate::config::{ClientTls, Config, HttpProtocol, TrafficSettings};
 use crate::diagnostic::Diagnostic;
 use crate::router::Router;
 
-/// A file of certificates may be this large. The system's own bundle has some 250 KB.
+/// The maximum size of a file of certificates. The system's own bundle has about 250 KB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
 
-/// How often files of certificates are looked at. A new one is used after two looks.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval at which files of certificates are checked. A new file is used after two checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the client of a subgraph obeys.
+/// Returns the settings of the client of a subgraph.
 pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
     let breaker = &traffic.circuit_breaker;
     UpstreamSettings {
@@ -50,51 +49,53 @@ pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
     }
 }
 
-/// The TLS clients of one generation. The next one goes on with those whose files have not changed:
-/// their connections stay.
+/// The TLS clients of one generation. The next generation keeps those whose files have not changed, with their
+/// connections.
 #[derive(Debug, Default)]
 pub(crate) struct SubgraphCertificates {
-    entries: Mutex<Vec<Entry>>,
-    /// Of the generation before. What is not asked for again goes with it.
-    previous: Vec<Entry>,
+    entries: Mutex<Vec<CertificateEntry>>,
+    /// The clients of the previous generation. Those that are not used again are dropped with it.
+    previous: Vec<CertificateEntry>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
-    files: SubgraphTls,
-    /// What was in them when the client was made.
-    material: Material,
+struct CertificateEntry {
+    files: ClientTls,
+    /// The contents of the files when the client was created.
+    contents: CertificateFiles,
     client: TlsClient,
-    /// What was in them at the last look.
-    seen: Material,
+    /// The contents of the files at the last check.
+    seen: CertificateFiles,
 }
 
-/// All that makes two TLS clients different.
+/// Everything in which two TLS clients can differ.
 #[derive(Clone, PartialEq, Eq)]
-struct Material {
+struct CertificateFiles {
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Vec<u8>)>,
     protocol: HttpProtocol,
 }
 
-impl std::fmt::Debug for Material {
+impl std::fmt::Debug for CertificateFiles {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // It holds a private key.
-        out.debug_struct("Material").field("protocol", &self.protocol).finish_non_exhaustive()
+        // The struct contains a private key.
+        out.debug_struct("CertificateFiles")
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
     }
 }
 
 impl SubgraphCertificates {
-    /// With the clients that `previous` has, for those that still need them.
+    /// Starts with the clients of `previous`, for subgraphs that still need them.
     pub(crate) fn continuing(previous: Option<&Self>) -> Self {
         let previous = previous.map(|it| it.lock().clone()).unwrap_or_default();
         Self { entries: Mutex::default(), previous }
     }
 
-    /// The TLS client of a subgraph; none for URLs without TLS.
+    /// Returns the TLS client of a subgraph; `None` for URLs without TLS.
     ///
     /// # Errors
-    /// Files that cannot be read, or do not hold what they should.
+    /// Files that cannot be read, or have invalid contents.
     pub(crate) fn client_of(
         &self,
         config: &Config,
@@ -104,7 +105,7 @@ impl SubgraphCertificates {
     ) -> Result<Option<TlsClient>, Box<Diagnostic>> {
         let configured = config.subgraphs.get(subgraph).map(|it| &it.tls);
         if !url.starts_with("https:") {
-            if configured.is_some_and(|it| *it != SubgraphTls::default()) {
+            if configured.is_some_and(|it| *it != ClientTls::default()) {
                 tracing::warn!(
                     setting = format!("subgraphs.{subgraph}.tls"),
                     "a setting has no effect: the subgraph's URL is not https"
@@ -113,10 +114,10 @@ impl SubgraphCertificates {
             return Ok(None);
         }
         let files = configured.cloned().unwrap_or_default();
-        let material =
-            Material::read(&files, protocol).map_err(|problem| Box::new(problem.of(subgraph)))?;
+        let contents = CertificateFiles::read(&files, protocol)
+            .map_err(|problem| Box::new(problem.of(subgraph)))?;
         let mut entries = self.lock();
-        let is_same = |it: &&Entry| it.files == files && it.material == material;
+        let is_same = |it: &&CertificateEntry| it.files == files && it.contents == contents;
         if let Some(known) = entries.iter().find(is_same) {
             return Ok(Some(known.client.clone()));
         }
@@ -124,53 +125,53 @@ impl SubgraphCertificates {
             entries.push(known.clone());
             return Ok(Some(known.client.clone()));
         }
-        let client = material.client().map_err(|error| {
+        let client = contents.client().map_err(|error| {
             let message = format!("subgraph `{subgraph}`: {error}");
             Box::new(Diagnostic::error("tls", message).help(format!(
                 "check the files that `subgraphs.{subgraph}.tls` names; without `ca` the system's \
                  certificates are needed"
             )))
         })?;
-        let seen = material.clone();
-        entries.push(Entry { files, material, client: client.clone(), seen });
+        let seen = contents.clone();
+        entries.push(CertificateEntry { files, contents, client: client.clone(), seen });
         Ok(Some(client))
     }
 
-    /// Reads the files again; connections that are opened from now on use what has changed. Blocks.
-    fn look(&self) {
+    /// Reads the files again; later connections use changed certificates. Blocks.
+    fn reload_if_changed(&self) {
         for entry in &mut *self.lock() {
-            if entry.files != SubgraphTls::default() {
-                entry.look();
+            if entry.files != ClientTls::default() {
+                entry.reload_if_changed();
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<CertificateEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
-    fn look(&mut self) {
-        // Unreadable for a moment while it is replaced: the old one goes on.
-        let Ok(now) = Material::read(&self.files, self.material.protocol) else { return };
+impl CertificateEntry {
+    fn reload_if_changed(&mut self) {
+        // A file may be unreadable for a moment while it is replaced; the old certificates stay in use.
+        let Ok(now) = CertificateFiles::read(&self.files, self.contents.protocol) else { return };
         let has_settled = now == self.seen;
-        let is_new = self.seen != self.material;
+        let is_new = self.seen != self.contents;
         if !has_settled {
-            // Certificate and key are written one after the other; in between they do not fit.
+            // Certificate and key are written one after the other, and do not match in between.
             self.seen = now;
         } else if is_new {
-            self.material = now;
-            match self.material.client() {
+            self.contents = now;
+            match self.contents.client() {
                 Ok(client) => {
                     self.client.replace(&client);
-                    tracing::info!(files = ?self.files, "new certificates are used for subgraphs");
+                    tracing::info!(files = ?self.files, "new certificates for subgraphs are in use");
                 }
                 Err(error) => {
                     tracing::error!(
                         files = ?self.files,
                         %error,
-                        "new certificates for subgraphs cannot be used; the old ones go on"
+                        "new certificates for subgraphs cannot be used; the old ones stay in use"
                     );
                 }
             }
@@ -178,24 +179,24 @@ impl Entry {
     }
 }
 
-/// Follows the files of certificates, until shutdown.
-pub(crate) async fn follow(router: Arc<Router>) {
+/// Reads changed files of certificates, until shutdown.
+pub(crate) async fn watch_files(router: Arc<Router>) {
     let mut shutdown = router.shutdown.clone();
-    let mut looks = tokio::time::interval(LOOK_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = looks.tick() => {}
+            _ = ticks.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
         let loaded = router.current();
-        // A panic in there has been reported; the next look is another try.
-        let _ = tokio::task::spawn_blocking(move || loaded.certificates.look()).await;
+        // A panic there has been reported; the next check tries again.
+        let _ = tokio::task::spawn_blocking(move || loaded.certificates.reload_if_changed()).await;
     }
 }
 
-impl Material {
-    fn read(files: &SubgraphTls, protocol: HttpProtocol) -> Result<Self, Unreadable> {
+impl CertificateFiles {
+    fn read(files: &ClientTls, protocol: HttpProtocol) -> Result<Self, UnreadableFile> {
         let file = |path: &Option<PathBuf>| path.as_deref().map(read_pem).transpose();
         let identity = file(&files.certificate)?.zip(file(&files.key)?);
         Ok(Self { ca: file(&files.ca)?, identity, protocol })
@@ -214,12 +215,12 @@ impl Material {
     }
 }
 
-struct Unreadable {
+struct UnreadableFile {
     path: String,
     reason: String,
 }
 
-impl Unreadable {
+impl UnreadableFile {
     fn of(self, subgraph: &str) -> Diagnostic {
         let Self { path, reason } = self;
         Diagnostic::error("tls", format!("subgraph `{subgraph}`: cannot read {path}: {reason}"))
@@ -227,9 +228,9 @@ impl Unreadable {
     }
 }
 
-fn read_pem(path: &Path) -> Result<Vec<u8>, Unreadable> {
+fn read_pem(path: &Path) -> Result<Vec<u8>, UnreadableFile> {
     use std::io::Read;
-    let unreadable = |reason: String| Unreadable { path: path.display().to_string(), reason };
+    let unreadable = |reason: String| UnreadableFile { path: path.display().to_string(), reason };
     let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let mut bytes = Vec::new();
     file.take(PEM_BYTES_MAX + 1)
@@ -248,13 +249,13 @@ mod tests {
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/tests/certificates");
 
-    fn config(tls: SubgraphTls) -> Config {
+    fn config(tls: ClientTls) -> Config {
         let mut config = Config::default();
         config.subgraphs.insert("a".into(), SubgraphSettings { tls, ..Default::default() });
         config
     }
 
-    fn check(certificates: &SubgraphCertificates, tls: SubgraphTls) -> Result<TlsClient, String> {
+    fn check(certificates: &SubgraphCertificates, tls: ClientTls) -> Result<TlsClient, String> {
         let url = "https://localhost/";
         let client = certificates.client_of(&config(tls), "a", url, HttpProtocol::Auto);
         client.map(|it| it.unwrap()).map_err(|it| it.message)
@@ -266,8 +267,8 @@ mod tests {
 
     #[test]
     fn the_same_files_are_the_same_client_over_reloads() {
-        let trusting = SubgraphTls { ca: pem("ca.pem"), ..Default::default() };
-        let showing = SubgraphTls {
+        let trusting = ClientTls { ca: pem("ca.pem"), ..Default::default() };
+        let showing = ClientTls {
             certificate: pem("client.pem"),
             key: pem("client.key"),
             ..trusting.clone()
@@ -289,7 +290,7 @@ mod tests {
         copy("ca.pem", "ca.pem");
         copy("client.pem", "router.pem");
         copy("client.key", "router.key");
-        let tls = SubgraphTls {
+        let tls = ClientTls {
             ca: file("ca.pem"),
             certificate: file("router.pem"),
             key: file("router.key"),
@@ -298,17 +299,17 @@ mod tests {
         let client = check(&certificates, tls.clone()).unwrap();
         let uses = |name: &str| {
             let entries = certificates.lock();
-            let used = entries[0].material.identity.as_ref().unwrap().0.clone();
+            let used = entries[0].contents.identity.as_ref().unwrap().0.clone();
             used == std::fs::read(Path::new(FOLDER).join(name)).unwrap()
         };
         copy("localhost.pem", "router.pem");
-        certificates.look();
+        certificates.reload_if_changed();
         assert!(uses("client.pem"), "it may not be complete yet");
         copy("localhost.key", "router.key");
-        certificates.look();
-        certificates.look();
+        certificates.reload_if_changed();
+        certificates.reload_if_changed();
         assert!(uses("localhost.pem"));
-        // The clients that have been handed out are the same, and so is the next generation's.
+        // The clients that were handed out are the same, and so are those of the next generation.
         let next = SubgraphCertificates::continuing(Some(&certificates));
         assert_eq!(check(&next, tls).unwrap(), client);
     }
@@ -316,10 +317,10 @@ mod tests {
     #[test]
     fn files_that_cannot_be_used_are_named() {
         let certificates = SubgraphCertificates::default();
-        let missing = SubgraphTls { ca: pem("none.pem"), ..Default::default() };
+        let missing = ClientTls { ca: pem("none.pem"), ..Default::default() };
         let message = check(&certificates, missing).unwrap_err();
         assert!(message.contains("none.pem: No such file"), "{message}");
-        let foreign = SubgraphTls {
+        let foreign = ClientTls {
             ca: pem("ca.pem"),
             certificate: pem("client.pem"),
             key: pem("localhost.key"),

@@ -30,7 +30,7 @@ fn profiles_are_taken_where_the_configuration_allows_them() {
 
     let (status, tasks) = text(&router, "/debug/pprof/tasks");
     assert_eq!(status, 200);
-    assert!(tasks.contains("core-0: 0 connections") && tasks.contains("control"), "{tasks}");
+    assert!(tasks.contains("worker-0: 0 connections") && tasks.contains("control"), "{tasks}");
 
     let (status, profile) = get(&router, "/debug/pprof/profile?seconds=1");
     assert_eq!(status, 200);

@@ -1,29 +1,29 @@
-//! Socket addresses as people write them.
+//! Parser of the socket addresses in a configuration.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Why a text is not an address to listen on. The text itself is never part of it.
+/// The reason why a text is not an address to listen on. It never contains the text itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Nothing was written.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// Only a host was written.
+    /// The text is a host without a port.
     #[error("the port is missing")]
     NoPort,
-    /// Only a port was written.
+    /// The text is a port without a host.
     #[error("the IP address before the port is missing")]
     NoHost,
-    /// The port is no number up to 65535.
+    /// The port is not a number from 0 to 65535.
     #[error("the port is not a number from 0 to 65535")]
     BadPort,
-    /// The host is no IP address. Names are not resolved: what they mean may change under us.
+    /// The host is not an IP address. Names are not resolved, because their addresses may change while the router runs.
     #[error("the host is not an IP address")]
     BadHost,
-    /// An IPv6 address without brackets: where it ends is ambiguous.
-    #[error("an IPv6 address stands in brackets")]
+    /// The text is an IPv6 address without brackets, so the end of the address is ambiguous.
+    #[error("an IPv6 address must be in brackets")]
     Unbracketed,
-    /// Something like `http://…`.
+    /// The text is a URL, such as `http://…`.
     #[error("it is a URL")]
     Url,
 }
@@ -31,7 +31,7 @@ pub enum AddressError {
 /// Reads `IP:PORT`, `[IPv6]:PORT` or `localhost:PORT` (which is `127.0.0.1`).
 ///
 /// # Errors
-/// Says which part is wrong, without repeating the text.
+/// Names the part that is wrong, without repeating the text.
 pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn an_error_names_the_part_that_is_missing_or_wrong() {
         for (text, error) in [
             ("", AddressError::Empty),
             ("127.0.0.1", AddressError::NoPort),

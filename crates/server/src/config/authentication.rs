@@ -1,4 +1,4 @@
-//! Who clients are: their tokens, and who may issue them.
+//! Settings of client authentication: tokens and their issuers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,41 +12,42 @@ use super::format::{
     MemberPathText, SchemeText, SecretText, SizeText,
 };
 use super::headers::header_name;
+use super::quantity;
 use super::secret::Secret;
-use super::{duration, size};
 
-/// Who clients are.
+/// Settings of client authentication.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Authentication {
-    /// By signed tokens (JSON Web Tokens).
+    /// Signed tokens (JSON Web Tokens).
     pub jwt: Jwt,
 }
 
-/// Tokens of clients. Without an issuer nobody is asked for one.
+/// Tokens of clients. If no issuer is configured, the router does not check tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Jwt {
-    /// Refuse requests without a token. Otherwise they are anonymous; a token that is wrong is refused in any case.
+    /// Refuses requests without a token. If `false`, such requests are anonymous. An invalid token is refused in any
+    /// case.
     #[schemars(example = true)]
     pub required: bool,
 
-    /// The header that has the token.
+    /// The header that contains the token.
     pub header: JwtHeader,
 
-    /// Where in the payload of `connection_init` the token is looked for, since browsers send no header with a
-    /// WebSocket: names of members with points between them, in any letter case, the first one that is there.
-    /// With or without the prefix of the header.
+    /// The members of the `connection_init` payload in which the router looks for the token, because browsers cannot
+    /// send headers with a WebSocket. A path consists of member names with points between them, in any letter case; the
+    /// first path that exists is used. The token may have the prefix of the header or not.
     #[schemars(with = "Vec<MemberPathText>", length(max = 8), example = ["authorization", "headers.authorization"])]
     pub init_payload: Vec<String>,
 
-    /// How long a token may be.
-    #[serde(with = "size::text")]
+    /// The maximum size of a token.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"16KiB", extend("x-minimum" = 256))]
     pub max_token_size: usize,
 
-    /// Whose tokens are accepted. One that says which issuer it is of (`iss`) is checked by those entries that have
-    /// that `issuer`, and those that have none.
+    /// The issuers of accepted tokens. A token that names its issuer (`iss`) is checked by the entries with that
+    /// `issuer` and by the entries without one.
     #[schemars(length(max = 32))]
     pub issuers: Vec<JwtIssuer>,
 }
@@ -57,23 +58,23 @@ impl Default for Jwt {
             required: false,
             header: JwtHeader::default(),
             init_payload: vec!["authorization".into()],
-            // Twice what tokens with many groups in them have; proxies allow 8 KiB for all headers together.
+            // Twice the size of tokens that list many groups; proxies allow 8 KiB for all headers together.
             max_token_size: 8 << 10,
             issuers: Vec::new(),
         }
     }
 }
 
-/// The header that has the token.
+/// The header that contains the token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JwtHeader {
-    /// Its name.
+    /// The name of the header.
     #[serde(with = "header_name")]
     #[schemars(with = "HeaderNameText", example = &"x-token")]
     pub name: HeaderName,
 
-    /// The word before the token. A value without it is refused. Empty: the whole value is the token.
+    /// The word before the token. A value without it is refused. If empty, the whole value is the token.
     #[schemars(with = "SchemeText", example = &"")]
     pub prefix: String,
 }
@@ -84,30 +85,31 @@ impl Default for JwtHeader {
     }
 }
 
-/// Somebody whose tokens are accepted. Its keys come from one of `jwks`, `public_key` and `secret`.
+/// One issuer of accepted tokens. Its keys come from exactly one of `jwks`, `public_key` and `secret`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("x-one-of" = ["jwks", "public_key", "secret"]))]
 pub struct JwtIssuer {
-    /// What `iss` of its tokens is, letter by letter. Without it, tokens of any `iss` are tried.
+    /// The exact value of the claim `iss` in the issuer's tokens. If absent, the entry checks tokens with any `iss`.
     #[serde(default)]
     #[schemars(with = "Option<IssuerText>", example = &"https://auth.example.com/")]
     pub issuer: Option<String>,
 
-    /// Who this router is for the issuer: one of them must be in `aud` of a token. Without any, tokens that have an
-    /// `aud` are refused, since they are meant for somebody (RFC 7519, section 4.1.3).
+    /// The names of this router at the issuer. A token must have one of them in its claim `aud`. If the list is empty,
+    /// tokens with an `aud` are refused, because they are meant for another recipient (RFC 7519, section 4.1.3).
     #[serde(default)]
     #[schemars(with = "Vec<IssuerText>", length(max = 32), example = ["starling"])]
     pub audiences: Vec<String>,
 
-    /// What its tokens may be signed with. Without any: `HS256` for a `secret`, and for public keys all others that
-    /// are listed here.
+    /// The accepted signature algorithms. If the list is empty: `HS256` for a `secret`, and all other algorithms listed
+    /// here for public keys.
     #[serde(default)]
     #[schemars(example = ["RS256"])]
     pub algorithms: Vec<JwtAlgorithm>,
 
-    /// How far its clock may differ from ours: so much longer a token counts.
-    #[serde(default = "leeway_default", with = "duration::text")]
+    /// The tolerated difference between the clocks of the issuer and the router. A token stays valid for this time
+    /// after it expires.
+    #[serde(default = "leeway_default", with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"30s")]
     pub leeway: Duration,
 
@@ -120,7 +122,7 @@ pub struct JwtIssuer {
     #[schemars(with = "Option<SecretText>", example = &"${JWT_PUBLIC_KEY}")]
     pub public_key: Option<Secret>,
 
-    /// A secret that issuer and router share (HMAC): at least as long as the hash, 32 bytes for `HS256`.
+    /// A secret that issuer and router share (HMAC). It must be at least as long as the hash: 32 bytes for `HS256`.
     #[serde(default)]
     #[schemars(with = "Option<SecretText>", example = &"${JWT_SECRET}")]
     pub secret: Option<Secret>,
@@ -130,7 +132,7 @@ fn leeway_default() -> Duration {
     Duration::from_secs(5)
 }
 
-/// What a token is signed with.
+/// Signature algorithms of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum JwtAlgorithm {
     /// RSA, PKCS #1 v1.5, SHA-256.
@@ -172,14 +174,14 @@ impl JwtAlgorithm {
         Self::EdDSA,
     ];
 
-    /// Is the key that verifies it public?
+    /// True if the key that verifies the signature is public.
     pub fn is_public(self) -> bool {
         Self::PUBLIC.contains(&self)
     }
 }
 
 impl JwtIssuer {
-    /// What its tokens may be signed with.
+    /// Returns the accepted signature algorithms, with the default applied.
     pub fn algorithms(&self) -> Vec<JwtAlgorithm> {
         match (&self.algorithms[..], &self.secret) {
             ([], Some(_)) => vec![JwtAlgorithm::HS256],
@@ -189,59 +191,60 @@ impl JwtIssuer {
     }
 }
 
-/// A set of public keys: by `url` or in a `file`.
+/// A set of public keys, from a `url` or a `file`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("x-one-of" = ["url", "file"]))]
 #[schemars(extend("dependentRequired" = {"ca": ["url"], "timeout": ["url"]}))]
 pub struct Jwks {
-    /// Where it is fetched. Redirections are not followed.
+    /// The URL of the key set. Redirections are not followed.
     #[serde(default)]
     #[schemars(with = "Option<HttpUrlText>", example = &"https://auth.example.com/.well-known/jwks.json")]
     pub url: Option<String>,
 
-    /// Where it stands.
+    /// The file of the key set.
     #[serde(default)]
     #[schemars(with = "Option<FileText>", example = &"jwks.json")]
     pub file: Option<PathBuf>,
 
-    /// How often it is read anew. If that fails, the last good one goes on, and it is tried again after a second, then
-    /// two, and so on. A token that names a key which is not in it has it read at once, but not within ten
-    /// seconds of the last time.
-    #[serde(default = "refresh_default", with = "duration::text")]
+    /// The interval at which the set is read. If reading fails, the last set stays in use, and the router tries again
+    /// after one second, then two, and so on. A token with an unknown key makes the router read the set at once, but at
+    /// most every ten seconds.
+    #[serde(default = "refresh_default", with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"1h", extend("x-minimum" = 1000))]
     pub refresh: Duration,
 
-    /// How long keys are used that cannot be read again: from the last time that reading succeeded. After that tokens
-    /// of the issuer are answered with status 503, `AUTHENTICATION_UNAVAILABLE`, because the keys may have been taken
-    /// back. At least `refresh`.
-    #[serde(default = "max_age_default", with = "duration::text")]
+    /// The time for which keys stay in use if they cannot be read again, from the last successful read. After that,
+    /// requests with tokens of the issuer get status 503, `AUTHENTICATION_UNAVAILABLE`, because the issuer may have
+    /// revoked the keys. At least `refresh`.
+    #[serde(default = "max_age_default", with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"4h", extend("x-minimum" = 1000))]
     pub max_age: Duration,
 
-    /// How long fetching may take.
-    #[serde(default = "timeout_default", with = "duration::text")]
+    /// The time limit of one fetch.
+    #[serde(default = "timeout_default", with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub timeout: Duration,
 
-    /// How large it may be.
-    #[serde(default = "max_size_default", with = "size::text")]
+    /// The maximum size of the key set.
+    #[serde(default = "max_size_default", with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"1MiB")]
     pub max_size: usize,
 
-    /// The authorities that the server's certificate may be signed by, in PEM, instead of those that the system
-    /// trusts.
+    /// The certificate authorities that may have signed the server's certificate, in PEM. They replace those that the
+    /// system trusts.
     #[serde(default)]
     #[schemars(with = "Option<FileText>", example = &"certificates/internal-ca.pem")]
     pub ca: Option<PathBuf>,
 }
 
-/// Issuers announce a key long before they sign with it.
+/// The default interval. Issuers announce a key long before they sign with it.
 fn refresh_default() -> Duration {
     Duration::from_secs(600)
 }
 
-/// Longer than an identity provider is away, and not so long that a stolen key works for weeks.
+/// The default maximum age: longer than outages of identity providers, and short enough that a stolen key does not work
+/// for weeks.
 fn max_age_default() -> Duration {
     Duration::from_secs(24 * 3600)
 }
@@ -250,13 +253,13 @@ fn timeout_default() -> Duration {
     Duration::from_secs(5)
 }
 
-/// A key with its certificates has some four kilobytes, and there are a handful.
+/// The default maximum size. A key with its certificates has about four kilobytes, and a set has a handful of keys.
 fn max_size_default() -> usize {
     256 << 10
 }
 
 impl Authentication {
-    /// Paths in the file are relative to it.
+    /// Resolves relative paths against `folder`.
     pub(super) fn resolve(&mut self, folder: &Path) {
         for jwks in self.jwt.issuers.iter_mut().filter_map(|it| it.jwks.as_mut()) {
             for path in [&mut jwks.file, &mut jwks.ca].into_iter().flatten() {

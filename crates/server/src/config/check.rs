@@ -1,41 +1,41 @@
-//! Checks a tree against the JSON Schema of the configuration, and says everything that is wrong.
+//! Validation of a configuration tree against the JSON Schema, with every mistake reported.
 //!
-//! The schema decides what a scalar means, so that `${PORT}` may stand for a number and `0755` may
-//! be a text. What passes is given to serde as a JSON value. Comes after `environment`; what one
-//! key says about another is left to `consistency`.
+//! The schema determines the type of a scalar, so that `${PORT}` can be a number and `0755` a text. The valid part
+//! becomes a JSON value for serde. This step follows `environment`; rules between several keys are in `consistency`.
 
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::findings::{Findings, Place, Places};
+use super::findings::{Findings, KeyPlace, KeyPlaces};
 use super::format::Format;
 use super::format_check::{print_quantity, quantity};
+use super::moved_keys;
 use super::secrecy;
-use super::source_tree::{Content, Entry, Node, Scalar};
+use super::source_tree::{Content, MappingEntry, Scalar, SourceNode};
 use crate::diagnostic::shown_text;
 
-/// Characters of a value that a message repeats.
+/// The number of characters of a value that a message repeats.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// Names that are less alike than this are not suggested (Jaro–Winkler, 0 to 1).
+/// The similarity below which a name is not suggested (Jaro–Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.8;
 
-/// What passed the checks, and where it stands.
+/// The valid part of a tree, with the places of its keys in the file.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) value: Value,
-    pub(super) places: Places,
+    pub(super) places: KeyPlaces,
 }
 
 impl Default for Checked {
     fn default() -> Self {
-        Self { value: Value::Object(Map::new()), places: Places::default() }
+        Self { value: Value::Object(Map::new()), places: KeyPlaces::default() }
     }
 }
 
-/// Checks a whole tree. Values that are wrong are left out of the result.
-pub(super) fn check(root: &Node, schema: &Value, findings: &mut Findings) -> Checked {
+/// Checks a whole tree. Invalid values are left out of the result.
+pub(super) fn check(root: &SourceNode, schema: &Value, findings: &mut Findings) -> Checked {
     if root.is_null() {
         return Checked::default();
     }
@@ -44,17 +44,17 @@ pub(super) fn check(root: &Node, schema: &Value, findings: &mut Findings) -> Che
 
 /// Checks one part of a tree against `part` of the whole `schema`.
 pub(super) fn check_part(
-    node: &Node,
+    node: &SourceNode,
     schema: &Value,
     part: &Value,
     findings: &mut Findings,
 ) -> Checked {
-    let mut checker = Checker { schema, findings, places: Places::default() };
+    let mut checker = Checker { schema, findings, places: KeyPlaces::default() };
     let value = checker.value(node, part, "", &node.range).unwrap_or(Value::Object(Map::new()));
     Checked { value, places: checker.places }
 }
 
-/// The name among `known` that is most like `name`, if any is like it at all.
+/// Returns the name among `known` that is most similar to `name`, if one is similar enough.
 pub(super) fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
     known
@@ -65,7 +65,7 @@ pub(super) fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// The sections of these paths, to go after "belongs".
+/// Describes the sections of these paths, as the words that follow "belongs".
 fn sections(paths: &[String]) -> String {
     let section = |path: &String| match path.rsplit_once('.') {
         Some((section, _)) => format!("in `{section}`"),
@@ -78,28 +78,28 @@ struct Checker<'a> {
     /// The whole schema.
     schema: &'a Value,
     findings: &'a mut Findings,
-    places: Places,
+    places: KeyPlaces,
 }
 
 impl Checker<'_> {
     fn value(
         &mut self,
-        node: &Node,
+        node: &SourceNode,
         schema: &Value,
         path: &str,
         key: &Range<usize>,
     ) -> Option<Value> {
-        self.places.insert(path, Place { key: key.clone(), value: node.range.clone() });
+        self.places.insert(path, KeyPlace { key: key.clone(), value: node.range.clone() });
         let forms = forms(schema);
         let schema = self.branch(node, schema);
         match &node.content {
             Content::Broken => None,
             content => match (kind(schema), content) {
-                (Kind::Object, Content::Mapping(entries)) => {
+                (ValueKind::Object, Content::Mapping(entries)) => {
                     self.object(entries, schema, path, key)
                 }
-                (Kind::List, Content::Sequence(items)) => self.list(items, schema, path, key),
-                (Kind::Scalar, Content::Scalar(scalar)) => {
+                (ValueKind::List, Content::Sequence(items)) => self.list(items, schema, path, key),
+                (ValueKind::Scalar, Content::Scalar(scalar)) => {
                     self.scalar(scalar, &node.range, schema, path)
                 }
                 (expected, _) => {
@@ -110,18 +110,18 @@ impl Checker<'_> {
         }
     }
 
-    /// Of several forms that a value may have, the one that looks like the node.
-    fn branch<'s>(&self, node: &Node, schema: &'s Value) -> &'s Value {
+    /// Returns the form of a value (`anyOf`) that matches the node.
+    fn branch<'s>(&self, node: &SourceNode, schema: &'s Value) -> &'s Value {
         let Some(branches) = schema.get("anyOf").and_then(Value::as_array) else {
             return schema;
         };
-        // `listen` and its like have a short and a long form.
+        // `listen` and similar keys have a short form and a long form.
         let fits = |branch: &&Value| {
             matches!(
                 (kind(branch), &node.content),
-                (Kind::Object, Content::Mapping(_))
-                    | (Kind::List, Content::Sequence(_))
-                    | (Kind::Scalar, Content::Scalar(_))
+                (ValueKind::Object, Content::Mapping(_))
+                    | (ValueKind::List, Content::Sequence(_))
+                    | (ValueKind::Scalar, Content::Scalar(_))
             )
         };
         let mut branches_of_value = branches.iter().filter(|branch| branch["type"] != "null");
@@ -132,7 +132,7 @@ impl Checker<'_> {
 
     fn object(
         &mut self,
-        entries: &[Entry],
+        entries: &[MappingEntry],
         schema: &Value,
         path: &str,
         key: &Range<usize>,
@@ -151,8 +151,8 @@ impl Checker<'_> {
             };
             known.push(entry);
             if entry.value.is_null() {
-                // Everything below a key commented out is as good as the key left out.
-                if kind(self.branch(&entry.value, property)) == Kind::Scalar || is_one_of {
+                // A section in which all keys are commented out counts as absent.
+                if kind(self.branch(&entry.value, property)) == ValueKind::Scalar || is_one_of {
                     self.no_value(entry, property, &inner);
                 }
                 continue;
@@ -162,7 +162,7 @@ impl Checker<'_> {
             }
         }
         if is_one_of && known.len() != 1 {
-            // Where all that was written is unknown, that has been said.
+            // If all keys were unknown, that has been reported already.
             if known.len() > 1 || entries.is_empty() {
                 self.not_one(&known, properties, path, key);
             }
@@ -187,11 +187,11 @@ impl Checker<'_> {
         Some(Value::Object(object))
     }
 
-    /// Keys of which there is one (`x-one-of`), and keys that mean nothing without another
+    /// Checks the keys of which exactly one must be present (`x-one-of`), and the keys that require another key
     /// (`dependentRequired`).
     fn fit_each_other(
         &mut self,
-        known: &[&Entry],
+        known: &[&MappingEntry],
         schema: &Value,
         properties: &Map<String, Value>,
         path: &str,
@@ -226,7 +226,7 @@ impl Checker<'_> {
 
     fn list(
         &mut self,
-        items: &[Node],
+        items: &[SourceNode],
         schema: &Value,
         path: &str,
         key: &Range<usize>,
@@ -253,7 +253,7 @@ impl Checker<'_> {
                 values.push(value);
             }
         }
-        // A list without its wrong elements would be another list.
+        // A list without its invalid elements would have another meaning.
         (values.len() == items.len()).then_some(Value::Array(values))
     }
 
@@ -302,7 +302,7 @@ impl Checker<'_> {
         }
         if let Err(complaint) = format.check(&scalar.text) {
             let may_quote = !scalar.has_variable && !format.is_secret();
-            // Reasons do not repeat the value: the excerpt shows it, masked where it must be.
+            // Reasons do not repeat the value: the excerpt shows it, masked if it is secret.
             let label = match scalar.has_variable && !format.is_secret() {
                 true => unfit(scalar),
                 false => complaint.reason.into_owned(),
@@ -361,7 +361,7 @@ impl Checker<'_> {
         let most = schema["maximum"].as_i64().unwrap_or(i64::MAX);
         let digits = scalar.text.strip_prefix('-').unwrap_or(&scalar.text);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        // A number too long to read is out of range as well.
+        // A number that is too long to parse is out of range as well.
         match scalar.text.parse::<i64>() {
             Ok(number) if (least..=most).contains(&number) => Some(Value::from(number)),
             number if is_number => {
@@ -390,13 +390,21 @@ impl Checker<'_> {
         }
     }
 
-    fn unknown_key(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &str) {
-        // What stands there may be a secret under a misspelt name.
+    fn unknown_key(&mut self, entry: &MappingEntry, properties: &Map<String, Value>, path: &str) {
+        // The value may be a secret under a misspelt name.
         let beside_secret = properties.values().any(|property| property["writeOnly"] == true);
         if beside_secret {
             self.findings.hide_value(&entry.value);
         } else {
             self.findings.hide_if_likely_secret(&entry.key, &entry.value);
+        }
+        if let Some(new) = moved_keys::new_path(&join(path, &entry.key)) {
+            let old = join(path, &entry.key);
+            self.findings
+                .error("moved-key", format!("`{old}` has moved: it is now `{new}`"))
+                .at(entry.key_range.clone(), "moved to another section")
+                .help(format!("remove it here, and write `{new}`"));
+            return;
         }
         let place =
             if path.is_empty() { "at the top level".into() } else { format!("in `{path}`") };
@@ -416,7 +424,7 @@ impl Checker<'_> {
             .help(help);
     }
 
-    /// Where else a key of this name exists: people forget the section around it.
+    /// Returns other paths of a key with this name, because a missing section is a common mistake.
     fn paths_of(&self, key: &str) -> Vec<String> {
         fn walk(schema: &Value, key: &str, path: &str, found: &mut Vec<String>) {
             if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
@@ -438,7 +446,7 @@ impl Checker<'_> {
         found
     }
 
-    fn no_value(&mut self, entry: &Entry, schema: &Value, path: &str) {
+    fn no_value(&mut self, entry: &MappingEntry, schema: &Value, path: &str) {
         let help = match schema.get("default").filter(|default| !default.is_null()) {
             Some(default) => format!(
                 "{}; or remove the key to keep the default `{}`",
@@ -455,7 +463,7 @@ impl Checker<'_> {
 
     fn not_one(
         &mut self,
-        known: &[&Entry],
+        known: &[&MappingEntry],
         properties: &Map<String, Value>,
         path: &str,
         key: &Range<usize>,
@@ -466,7 +474,7 @@ impl Checker<'_> {
         match known {
             [first, second, ..] => {
                 finding
-                    .at(second.key_range.clone(), "cannot stand beside the other")
+                    .at(second.key_range.clone(), "cannot be combined with the other")
                     .related(first.key_range.clone(), "given first")
                     .help("keep one of them; in a list, begin a new element (`- `) for the other");
             }
@@ -478,9 +486,9 @@ impl Checker<'_> {
 
     fn wrong_kind(
         &mut self,
-        expected: Kind,
+        expected: ValueKind,
         forms: &[&Value],
-        node: &Node,
+        node: &SourceNode,
         schema: &Value,
         path: &str,
         key: &Range<usize>,
@@ -499,9 +507,9 @@ impl Checker<'_> {
         let (place, label) = match &node.content {
             Content::Mapping(_) => (key.clone(), "this is a mapping".to_owned()),
             Content::Sequence(_) => (key.clone(), "this is a list".to_owned()),
-            // A lone word in place of a section may be anything.
+            // A scalar in place of a section may be anything, also a secret.
             Content::Scalar(_)
-                if !path.is_empty() && expected == Kind::Object && contains_secret(schema) =>
+                if !path.is_empty() && expected == ValueKind::Object && contains_secret(schema) =>
             {
                 self.findings.hide_value(node);
                 (node.range.clone(), "this is a single value".to_owned())
@@ -526,21 +534,21 @@ impl Checker<'_> {
     }
 }
 
-/// Where a value may have several forms, those other than nothing.
+/// Returns the possible forms of a value, except for `null`.
 fn forms(schema: &Value) -> Vec<&Value> {
     let branches = schema.get("anyOf").and_then(Value::as_array);
     branches.into_iter().flatten().filter(|branch| branch["type"] != "null").collect()
 }
 
-/// What a value must look like.
+/// The YAML type that a schema requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ValueKind {
     Object,
     List,
     Scalar,
 }
 
-impl Kind {
+impl ValueKind {
     fn name(self) -> &'static str {
         match self {
             Self::Object => "a mapping of keys to values",
@@ -550,15 +558,15 @@ impl Kind {
     }
 }
 
-fn kind(schema: &Value) -> Kind {
+fn kind(schema: &Value) -> ValueKind {
     match type_name(schema) {
-        Some("object") => Kind::Object,
-        Some("array") => Kind::List,
-        _ => Kind::Scalar,
+        Some("object") => ValueKind::Object,
+        Some("array") => ValueKind::List,
+        _ => ValueKind::Scalar,
     }
 }
 
-/// The type of a value that is there: `null` beside it only says that it may be left out.
+/// Returns the type of a schema. `null` in a list of types only means that the value is optional, and is skipped.
 pub(super) fn type_name(schema: &Value) -> Option<&str> {
     match &schema["type"] {
         Value::Array(several) => {
@@ -572,12 +580,12 @@ fn format(schema: &Value) -> Option<Format> {
     schema.get("format").and_then(Value::as_str).and_then(Format::from_name)
 }
 
-/// Whether a mapping has exactly one of its keys.
+/// True if a mapping must have exactly one of its keys.
 pub(super) fn is_one_of(schema: &Value) -> bool {
     schema["minProperties"] == 1 && schema["maxProperties"] == 1
 }
 
-/// The words that a value may be, where it is one of a few.
+/// Returns the allowed words of a value, if it is an enumeration.
 pub(super) fn choices(schema: &Value) -> Option<Vec<&str>> {
     let words = match (schema.get("oneOf"), schema.get("enum")) {
         (Some(Value::Array(branches)), _) => {
@@ -600,7 +608,7 @@ fn contains_secret(schema: &Value) -> bool {
     }
 }
 
-/// One sentence on how such a value is written.
+/// Returns one sentence that explains how to write a value of this schema.
 fn how_to_write(schema: &Value) -> String {
     let schema = forms(schema).first().copied().unwrap_or(schema);
     if let Some(format) = format(schema) {
@@ -610,7 +618,7 @@ fn how_to_write(schema: &Value) -> String {
         return format!("write {}", quoted(choices, "or"));
     }
     match kind(schema) {
-        Kind::Object => match schema.get("properties").and_then(Value::as_object) {
+        ValueKind::Object => match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => {
                 let keys = quoted(properties.keys().map(String::as_str), "and");
                 match is_one_of(schema) {
@@ -620,8 +628,8 @@ fn how_to_write(schema: &Value) -> String {
             }
             None => "put names below it, indented, and below each its settings".to_owned(),
         },
-        Kind::List => "put its elements below it, one a line, each after `- `".to_owned(),
-        Kind::Scalar => match type_name(schema) {
+        ValueKind::List => "put its elements below it, one a line, each after `- `".to_owned(),
+        ValueKind::Scalar => match type_name(schema) {
             Some("boolean") => "write `true` or `false`".to_owned(),
             Some("integer") => {
                 format!("write a number from {} to {}", schema["minimum"], schema["maximum"])
@@ -631,7 +639,7 @@ fn how_to_write(schema: &Value) -> String {
     }
 }
 
-/// Says that a value does not fit, without its text where that came from the environment.
+/// Returns a message that a value does not fit. It omits the text if that came from the environment.
 fn unfit(scalar: &Scalar) -> String {
     if scalar.has_variable {
         "the value of the variable does not fit".to_owned()
@@ -650,7 +658,7 @@ fn shown(scalar: &Scalar) -> String {
     }
 }
 
-/// A text in one line, shortened.
+/// Returns a text as one line, shortened.
 fn printable(text: &str) -> String {
     let mut line: String = text
         .chars()
@@ -663,7 +671,7 @@ fn printable(text: &str) -> String {
     line
 }
 
-/// `a`, `b` and `c`.
+/// Joins names as in "`a`, `b` and `c`".
 fn quoted<'a>(names: impl IntoIterator<Item = &'a str>, last: &str) -> String {
     let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match names.as_slice() {

@@ -1,17 +1,18 @@
-//! What one key says about another: duplicates, conflicts, settings without effect.
+//! Rules that involve several keys: duplicates, conflicts, settings without effect.
 //!
-//! Single values are right when they get here; `check` saw to that.
+//! Each value on its own is valid when it gets here, because `check` has run before.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::check::closest;
-use super::findings::{Findings, Places};
-use super::{Config, HeaderRule, Listener, RedisProvider, Retry};
+use super::findings::{Findings, KeyPlaces};
+use super::quantity::Quantity;
+use super::{ClientTls, Config, HeaderRule, Listener, RedisProvider, Retry};
 
 /// Checks a whole configuration, command line flags included.
-pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
+pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     listeners(config, places, findings);
     page(config, places, findings);
     providers(config, places, findings);
@@ -22,7 +23,12 @@ pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
 }
 
 /// Warns about settings for subgraphs that are not among `names`.
-pub(super) fn subgraphs(config: &Config, names: &[&str], places: &Places, findings: &mut Findings) {
+pub(super) fn subgraphs(
+    config: &Config,
+    names: &[&str],
+    places: &KeyPlaces,
+    findings: &mut Findings,
+) {
     let sections = [
         ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
         ("headers.subgraphs", config.headers.subgraphs.keys().collect()),
@@ -50,14 +56,14 @@ pub(super) fn subgraphs(config: &Config, names: &[&str], places: &Places, findin
     }
 }
 
-fn listeners(config: &Config, places: &Places, findings: &mut Findings) {
+fn listeners(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let mut known: Vec<(String, SocketAddr)> = Vec::new();
     let mut sockets: Vec<(String, &Path)> = Vec::new();
     let single = config.listen.len() == 1;
     for (index, listener) in config.listen.iter().enumerate() {
         let element = format!("listen[{index}]");
         let address = format!("{element}.address");
-        // One address may be written without a list, and elements without their key.
+        // A single address may be written without a list, and an element without its key.
         let candidates = [address, element, "listen".to_owned()];
         let mut candidates = candidates.into_iter().filter(|path| single || path != "listen");
         let path = candidates.find(|path| places.get(path).is_some());
@@ -99,7 +105,7 @@ fn listeners(config: &Config, places: &Places, findings: &mut Findings) {
     }
 }
 
-/// Whether the second of two listeners could not be opened. IPv4 and IPv6 do not disturb each other.
+/// True if the second of two listeners could not be opened. IPv4 and IPv6 do not conflict.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port()
         && a.port() != 0
@@ -107,7 +113,7 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
 }
 
-fn page(config: &Config, places: &Places, findings: &mut Findings) {
+fn page(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     if config.ide.enabled && config.path == "/" {
         findings
             .error("conflict", "`path` is `/`, where the page for trying out queries is served")
@@ -116,9 +122,9 @@ fn page(config: &Config, places: &Places, findings: &mut Findings) {
     }
 }
 
-fn providers(config: &Config, places: &Places, findings: &mut Findings) {
+fn providers(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let providers = &config.events.providers;
-    // The last one may be the default that was added; it has no place and no twin.
+    // The last one may be the default that was added; it has no place and no duplicate.
     let memory: Vec<_> = providers.memory.iter().map(|provider| provider.id.as_str()).collect();
     let nats: Vec<_> = providers.nats.iter().map(|provider| provider.id.as_str()).collect();
     let redis: Vec<_> = providers.redis.iter().map(|provider| provider.id.as_str()).collect();
@@ -140,21 +146,19 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         if provider.has_credentials_in_url() && provider.authentication.is_some() {
             two_kinds_of_credentials(&path, &format!("{path}.url"), places, findings);
         }
-        let tls = &provider.tls;
-        identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
+        identity(&format!("{path}.tls"), &provider.tls, places, findings);
         retry(&path, &provider.retry, places, findings);
     }
     for (index, provider) in providers.kafka.iter().enumerate() {
         let path = format!("events.providers.kafka[{index}]");
         if let Some(tls) = &provider.tls {
-            identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
+            identity(&format!("{path}.tls"), &tls.files, places, findings);
         }
         retry(&path, &provider.retry, places, findings);
     }
     for (index, provider) in providers.redis.iter().enumerate() {
         let path = format!("events.providers.redis[{index}]");
-        let tls = &provider.tls;
-        identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
+        identity(&format!("{path}.tls"), &provider.tls, places, findings);
         if provider.cluster_enabled && provider.sentinel.is_some() {
             findings
                 .error("conflict", format!("`{path}` is a cluster and has sentinels"))
@@ -165,8 +169,8 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         if provider.sharded_channels && !provider.cluster_enabled {
             findings
                 .error("conflict", format!("`{path}` has sharded channels and is no cluster"))
-                .at_place(places.get(&format!("{path}.sharded_channels")), "means nothing here")
-                .help("add `cluster_enabled: true`, or take `sharded_channels` out");
+                .at_place(places.get(&format!("{path}.sharded_channels")), "has no effect here")
+                .help("add `cluster_enabled: true`, or remove `sharded_channels`");
         }
         let has_credentials = |url: &String| RedisProvider::has_credentials(url);
         let mut with = provider.urls.iter().enumerate().filter(|(_, url)| has_credentials(url));
@@ -183,23 +187,23 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
                     .error("conflict", format!("several URLs of `{path}` have credentials"))
                     .at_place(places.get(&format!("{path}.urls[{other}]")), "credentials again")
                     .related_place(places.get(&format!("{path}.urls[{number}]")), "first here")
-                    .help("take them out of the URLs and write them once, as `authentication`");
+                    .help("remove them from the URLs and write them once, as `authentication`");
             }
         }
         retry(&path, &provider.retry, places, findings);
     }
 }
 
-fn two_kinds_of_credentials(path: &str, url: &str, places: &Places, findings: &mut Findings) {
+fn two_kinds_of_credentials(path: &str, url: &str, places: &KeyPlaces, findings: &mut Findings) {
     findings
         .error("conflict", format!("`{path}` has two kinds of credentials"))
         .at_place(places.get(url), "credentials in the URL")
         .related_place(places.get(&format!("{path}.authentication")), "given here as well")
-        .help("keep `authentication`, and take user and password out of the URL");
+        .help("keep `authentication`, and remove user and password from the URL");
 }
 
-/// Waiting times of the provider at `path`.
-fn retry(path: &str, retry: &Retry, places: &Places, findings: &mut Findings) {
+/// Checks the waiting times of the provider at `path`.
+fn retry(path: &str, retry: &Retry, places: &KeyPlaces, findings: &mut Findings) {
     let Retry { initial, max } = *retry;
     if initial <= max {
         return;
@@ -209,61 +213,59 @@ fn retry(path: &str, retry: &Retry, places: &Places, findings: &mut Findings) {
     let [initial_place, max_place] = given.each_ref().map(|path| places.get(path));
     findings
         .error("conflict", format!("`{path}.initial` is longer than `{path}.max`"))
-        .at_place(initial_place.or(max_place), "the first waiting time is the shortest")
-        .related_place(initial_place.and(max_place), "the longest")
-        .help(format!(
-            "write an `initial` of at most `{}`, or a longer `max`",
-            super::duration::print(max)
-        ));
+        .at_place(initial_place.or(max_place), "must be the shortest waiting time")
+        .related_place(initial_place.and(max_place), "the longest waiting time")
+        .help(format!("write an `initial` of at most `{}`, or a longer `max`", max.print()));
 }
 
-fn origins(config: &Config, places: &Places, findings: &mut Findings) {
+fn origins(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let origins = &config.cors.origins;
     if origins.len() > 1
         && let Some(index) = origins.iter().position(|origin| origin == "*")
     {
         findings
             .warning("no-effect", "`cors.origins` allows every origin; the others have no effect")
-            .at_place(places.get(&format!("cors.origins[{index}]")), "stands for every origin")
+            .at_place(places.get(&format!("cors.origins[{index}]")), "matches every origin")
             .help("remove `\"*\"` to allow only the others");
     }
 }
 
-fn subgraph_certificates(config: &Config, places: &Places, findings: &mut Findings) {
+fn subgraph_certificates(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     for (name, subgraph) in &config.subgraphs {
-        let tls = &subgraph.tls;
-        let path = format!("subgraphs.{name}.tls");
-        identity(&path, [&tls.certificate, &tls.key], places, findings);
+        identity(&format!("subgraphs.{name}.tls"), &subgraph.tls, places, findings);
     }
 }
 
-/// A certificate and its key come together.
-fn identity(path: &str, files: [&Option<PathBuf>; 2], places: &Places, findings: &mut Findings) {
-    let (has, lacks) = match files {
-        [Some(_), None] => ("certificate", "key"),
-        [None, Some(_)] => ("key", "certificate"),
+/// Checks that a certificate and its key are configured together.
+fn identity(path: &str, tls: &ClientTls, places: &KeyPlaces, findings: &mut Findings) {
+    let (has, lacks) = match (&tls.certificate, &tls.key) {
+        (Some(_), None) => ("certificate", "key"),
+        (None, Some(_)) => ("key", "certificate"),
         _ => return,
     };
     findings
         .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
-        .at_place(places.get(&format!("{path}.{has}")), "alone it proves nothing")
+        .at_place(places.get(&format!("{path}.{has}")), "has no effect on its own")
         .help(format!("add `{lacks}`, the path of a PEM file"));
 }
 
-fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
+fn tokens(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let jwt = &config.authentication.jwt;
     if jwt.required && jwt.issuers.is_empty() {
         findings
             .error("conflict", "`authentication.jwt.required` is true, and no issuer is accepted")
-            .at_place(places.get("authentication.jwt.required"), "nobody could have a token")
-            .help("add `issuers`, or take `required` out");
+            .at_place(
+                places.get("authentication.jwt.required"),
+                "no client could have a valid token",
+            )
+            .help("add `issuers`, or remove `required`");
     }
     if !jwt.issuers.is_empty() {
         renamed_to_token(config, places, findings);
     }
     for (index, issuer) in jwt.issuers.iter().enumerate() {
         let path = format!("authentication.jwt.issuers[{index}]");
-        // A public key that is taken for a secret would let everybody sign.
+        // A public key that is used as a shared secret would let every client sign tokens.
         let is_public = issuer.secret.is_none();
         let wrong = issuer.algorithms.iter().position(|it| it.is_public() != is_public);
         if let Some(number) = wrong {
@@ -293,7 +295,7 @@ fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
                 .warning("not-secure", format!("`{path}.jwks.url` is fetched without TLS"))
                 .at_place(
                     places.get(&format!("{path}.jwks.url")),
-                    "whoever stands in between can put in keys of their own",
+                    "an attacker on the network can replace the keys",
                 )
                 .help("write `https://`");
         }
@@ -301,7 +303,7 @@ fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
 }
 
 /// Warns about rules that put another header of the client where subgraphs expect the verified token.
-fn renamed_to_token(config: &Config, places: &Places, findings: &mut Findings) {
+fn renamed_to_token(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let header = &config.authentication.jwt.header.name;
     let special = config.headers.subgraphs.iter();
     let special = special.map(|(name, rules)| (format!("headers.subgraphs.{name}"), rules));
@@ -317,13 +319,13 @@ fn renamed_to_token(config: &Config, places: &Places, findings: &mut Findings) {
                 .warning("not-secure", format!("`{path}` replaces the verified token"))
                 .at_place(places.get(&path), "any client can send this header with any text")
                 .help(format!(
-                    "propagate `{header}` itself, or let `authentication.jwt.header` name the header that has the token"
+                    "propagate `{header}` itself, or set `authentication.jwt.header` to the header that contains the token"
                 ));
         }
     }
 }
 
-fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {
+fn traffic_retries(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let sections = std::iter::once(("traffic.all".to_owned(), config.traffic.all.clone()));
     let special = config.traffic.subgraphs.keys();
     let special =
@@ -334,7 +336,7 @@ fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {
         }
         let [initial, max] =
             ["initial", "max"].map(|key| places.get(&format!("{path}.retry.{key}")));
-        // What a subgraph only inherits has been said of all.
+        // Values that a subgraph only inherits have been reported for `traffic.all`.
         if path != "traffic.all" && initial.is_none() && max.is_none() {
             continue;
         }
@@ -343,14 +345,14 @@ fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {
             .at_place(
                 initial.or(max),
                 match initial {
-                    Some(_) => "the first waiting time is the shortest",
+                    Some(_) => "must be the shortest waiting time",
                     None => "shorter than the first waiting time",
                 },
             )
-            .related_place(initial.and(max), "the longest")
+            .related_place(initial.and(max), "the longest waiting time")
             .help(format!(
                 "write an `initial` of at most `{}`, or a longer `max`",
-                super::duration::print(settings.retry.max)
+                settings.retry.max.print()
             ));
     }
 }

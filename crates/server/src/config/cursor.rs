@@ -1,4 +1,4 @@
-//! Cursors: how subscribers that come again go on where they were.
+//! Settings of cursors, with which subscribers resume.
 
 use std::time::Duration;
 
@@ -7,64 +7,64 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{CursorKeyText, DurationOrZeroText, MemberPathText, SizeText};
+use super::quantity;
 use super::secret::Secret;
-use super::{duration, size};
 
-/// Cursors, by which subscribers go on where they were.
+/// Settings of cursors, with which subscribers resume after a reconnect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cursor {
-    /// Give every payload a cursor whose events come from a broker that keeps them: `extensions.cursor`, and `id:` in
-    /// server-sent events. Turned off, payloads have none and those that clients bring are refused.
+    /// Adds a cursor to each payload whose events come from a broker that stores them: `extensions.cursor`, and `id:`
+    /// in server-sent events. If `false`, payloads have no cursor, and cursors that clients send are refused.
     #[schemars(example = false)]
     pub enabled: bool,
 
-    /// The keys that cursors are signed with, each of at least 16 bytes. The first one signs, all of them verify: to
-    /// rotate, put the new key first and remove the old one once no client comes with a cursor of it any more. All
-    /// routers behind one address need the same keys. Without a key one is made up, and cursors hold in that
-    /// process alone.
-    // As `hub::CURSOR_KEYS_MAX`.
+    /// The keys that cursors are signed with, each of at least 16 bytes. The first key signs, all of them verify. To
+    /// rotate keys, put the new key first, and remove the old one when clients no longer send cursors signed with it.
+    /// All routers behind one address need the same keys. Without a key, the router generates one, and cursors are
+    /// valid only in that process.
+    // Equal to `hub::CURSOR_KEYS_MAX`.
     #[schemars(with = "Vec<CursorKeyText>", length(max = 8), example = ["${CURSOR_KEY}"])]
     pub keys: Vec<Secret>,
 
-    /// Claims of a token that a cursor is bound to: it is refused (`CURSOR_FOREIGN`) if it comes from a client for
-    /// which they are other ones, or with no token. Name what is the same in each token of one client, such as `sub`,
-    /// and in each router. Clients that differ in them share no resolution. Whether a client may subscribe is checked
-    /// in any case.
+    /// The token claims that a cursor is bound to. A cursor is refused (`CURSOR_FOREIGN`) if it comes from a client
+    /// with other values of these claims, or without a token. Choose claims that are equal in all tokens of one client
+    /// and on all routers, such as `sub`. Clients with different values share no resolution. Whether a client may
+    /// subscribe is checked in any case.
     #[schemars(with = "Vec<MemberPathText>", length(max = 8), example = ["sub"])]
     pub bind_claims: Vec<String>,
 
-    /// Cursors also for events of providers of the kind `memory`. They hold as long as the process that gave them.
+    /// Adds cursors also to events of providers of the kind `memory`. They are valid as long as the process runs.
     #[schemars(example = true)]
     pub memory: bool,
 
-    /// How often subscribers are told the cursor of where they are, where all events since their last one were for
-    /// others: who comes again with it does not have these read again. `docs/subscriptions.md` says how each transport
-    /// does it. `0s` tells nobody.
-    #[serde(with = "duration::text")]
+    /// The interval at which subscribers get the cursor of their current position if all events since their last one
+    /// were for others. A client that resumes with it does not make the router read these events again.
+    /// `docs/subscriptions.md` describes the form in each transport. `0s` turns this off.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationOrZeroText", example = &"2m", extend("x-minimum" = 1000))]
     pub heartbeat: Duration,
 
-    /// How many recent events of a source are kept for subscribers that come again; whoever was away for longer reads
-    /// from the broker.
+    /// The maximum number of recent events of a source that are kept for subscribers that resume. Subscribers that were
+    /// away for longer are served from the broker.
     #[schemars(range(min = 0, max = 1_000_000), example = 1000)]
     pub ring_events: u32,
 
-    /// How many bytes of events are kept for one source.
-    #[serde(with = "size::text")]
+    /// The maximum size of the events that are kept for one source.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"256KiB")]
     pub ring_bytes: usize,
 
-    /// How many bytes of events are kept for all sources together.
-    #[serde(with = "size::text")]
+    /// The maximum size of the events that are kept for all sources together.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"64MiB")]
     pub ring_bytes_total: usize,
 }
 
 impl Cursor {
-    /// The claims that a cursor is bound to.
+    /// Returns the claims that a cursor is bound to.
     pub fn claims(&self) -> Vec<ClaimPath> {
-        // Every one of them has been checked.
+        // Each path has been checked, so none is dropped here.
         self.bind_claims.iter().filter_map(|it| ClaimPath::parse(it)).collect()
     }
 }
@@ -76,7 +76,7 @@ impl Default for Cursor {
             keys: Vec::new(),
             bind_claims: Vec::new(),
             memory: false,
-            // What a client has read again of what is not for it when it comes back: at most half a minute.
+            // When a client resumes, at most half a minute of events for others is read again.
             heartbeat: Duration::from_secs(30),
             // A second of a busy source, a minute of a quiet one: as long as most clients take to reconnect.
             ring_events: 128,

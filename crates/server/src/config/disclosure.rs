@@ -1,24 +1,24 @@
-//! What clients are told of errors in subgraphs.
+//! Settings of the disclosure of subgraph errors to clients.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How much of the errors of subgraphs reaches clients.
+/// The parts of subgraph errors that clients see.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct IncludeSubgraphErrors {
-    /// Whether the messages of all subgraphs reach clients. `false` replaces each by a fixed text.
+    /// Passes the messages of all subgraphs on to clients. `false` replaces each message by a fixed text.
     #[schemars(example = true)]
     pub all: bool,
 
-    /// Whether a fixed text names the subgraph, in the message and as `extensions.serviceName`.
+    /// Names the subgraph in the fixed text, in the message and as `extensions.serviceName`.
     #[schemars(example = true)]
     pub subgraph_names: bool,
 
-    /// Members of an error's `extensions` that reach clients beside `code`, whether its message does or not. All others
-    /// are dropped: many servers put stack traces and queries there.
+    /// The members of an error's `extensions` that clients see in addition to `code`, also if its message is hidden.
+    /// All others are dropped, because many servers put stack traces and queries there.
     #[schemars(length(max = 64), example = ["retryAfter"])]
     pub extensions: Vec<String>,
 

@@ -1,23 +1,27 @@
-//! `${NAME}` and `${NAME:-default}` in values.
+//! Expansion of `${NAME}` and `${NAME:-default}` in values.
 //!
-//! Variables are expanded after the text is parsed, so that a value cannot change the structure of
-//! the file. Keys are not expanded. No message ever contains the value of a variable. Comes after
-//! `yaml`, before `check`.
+//! Variables are expanded after the text is parsed, so that a value cannot change the structure of the file. Keys are
+//! not expanded. No message contains the value of a variable. This step follows `yaml` and precedes `check`.
 
 use std::ffi::OsString;
 use std::ops::Range;
 
 use super::findings::Findings;
-use super::source_tree::{Content, Node, Scalar};
+use super::source_tree::{Content, Scalar, SourceNode};
 
-/// A value may become this long. Certificates and tokens are far shorter.
+/// The maximum length of an expanded value. Certificates and tokens are far shorter.
 const EXPANDED_BYTES_MAX: usize = 1 << 20;
 
-/// Where variables come from: the process, or a table in a test.
+/// The source of variables: the process, or a table in a test.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// Expands every value of a tree. A value that cannot be expanded becomes `Broken`.
-pub(super) fn expand(node: &mut Node, text: &str, env: Environment<'_>, findings: &mut Findings) {
+pub(super) fn expand(
+    node: &mut SourceNode,
+    text: &str,
+    env: Environment<'_>,
+    findings: &mut Findings,
+) {
     match &mut node.content {
         Content::Scalar(scalar) => {
             if scalar.text.contains("${") {
@@ -44,15 +48,15 @@ pub(super) fn expand(node: &mut Node, text: &str, env: Environment<'_>, findings
     }
 }
 
-/// Why a reference cannot be expanded; `reference` is its text in the file.
+/// The reason why a reference cannot be expanded; `reference` is its text in the file.
 #[derive(Debug, PartialEq, Eq)]
-struct Problem {
-    kind: ProblemKind,
+struct ExpansionError {
+    kind: ExpansionErrorKind,
     reference: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum ProblemKind {
+enum ExpansionErrorKind {
     Unset(String),
     NotUnicode(String),
     TooLong(String),
@@ -61,7 +65,7 @@ enum ProblemKind {
     Unclosed,
 }
 
-fn expand_scalar(scalar: &Scalar, env: Environment<'_>) -> Result<Scalar, Problem> {
+fn expand_scalar(scalar: &Scalar, env: Environment<'_>) -> Result<Scalar, ExpansionError> {
     let mut expanded = String::with_capacity(scalar.text.len());
     let mut has_variable = false;
     let mut rest = scalar.text.as_str();
@@ -75,38 +79,41 @@ fn expand_scalar(scalar: &Scalar, env: Environment<'_>) -> Result<Scalar, Proble
         }
         expanded.push_str(&rest[..at]);
         let Some(end) = rest[at..].find('}') else {
-            return Err(Problem { kind: ProblemKind::Unclosed, reference: rest[at..].into() });
+            return Err(ExpansionError {
+                kind: ExpansionErrorKind::Unclosed,
+                reference: rest[at..].into(),
+            });
         };
         let reference = &rest[at..=at + end];
         rest = &rest[at + end + 1..];
-        let problem = |kind| Problem { kind, reference: reference.into() };
+        let problem = |kind| ExpansionError { kind, reference: reference.into() };
         let inner = &reference[2..reference.len() - 1];
         let (name, default) = match inner.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inner, None),
         };
         if default.is_some_and(|default| default.contains("${")) {
-            return Err(problem(ProblemKind::Nested));
+            return Err(problem(ExpansionErrorKind::Nested));
         }
         if !is_name(name) {
-            return Err(problem(ProblemKind::BadName));
+            return Err(problem(ExpansionErrorKind::BadName));
         }
         let value = match env(name).map(OsString::into_string) {
-            Some(Err(_)) => return Err(problem(ProblemKind::NotUnicode(name.into()))),
+            Some(Err(_)) => return Err(problem(ExpansionErrorKind::NotUnicode(name.into()))),
             Some(Ok(value)) => Some(value),
             None => None,
         };
-        // As in shells: `:-` also stands in for an empty value.
+        // As in shells, `:-` also replaces an empty value.
         match (value, default) {
             (Some(value), default) if !value.is_empty() || default.is_none() => {
                 has_variable = true;
                 expanded.push_str(&value);
             }
             (_, Some(default)) => expanded.push_str(default),
-            _ => return Err(problem(ProblemKind::Unset(name.into()))),
+            _ => return Err(problem(ExpansionErrorKind::Unset(name.into()))),
         }
         if expanded.len() > EXPANDED_BYTES_MAX {
-            return Err(problem(ProblemKind::TooLong(name.into())));
+            return Err(problem(ExpansionErrorKind::TooLong(name.into())));
         }
     }
     expanded.push_str(rest);
@@ -119,37 +126,37 @@ fn is_name(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn report(problem: &Problem, range: &Range<usize>, text: &str, findings: &mut Findings) {
+fn report(problem: &ExpansionError, range: &Range<usize>, text: &str, findings: &mut Findings) {
     let at = place_of(&problem.reference, range, text);
     let (message, label, help) = match &problem.kind {
-        ProblemKind::Unset(name) => (
+        ExpansionErrorKind::Unset(name) => (
             format!("the environment variable `{name}` is not set"),
             "needed here",
             format!(
                 "set `{name}` where the router is started, or give a default: `${{{name}:-…}}`"
             ),
         ),
-        ProblemKind::NotUnicode(name) => (
+        ExpansionErrorKind::NotUnicode(name) => (
             format!("the environment variable `{name}` is not valid UTF-8"),
             "needed here",
             format!("set `{name}` to a text"),
         ),
-        ProblemKind::TooLong(name) => (
+        ExpansionErrorKind::TooLong(name) => (
             format!("the environment variable `{name}` is longer than 1 MiB"),
             "used here",
             "shorten it".to_owned(),
         ),
-        ProblemKind::BadName => (
+        ExpansionErrorKind::BadName => (
             "this is not the name of an environment variable".to_owned(),
             "letters, digits and `_` only",
             "write `${NAME}` or `${NAME:-default}`; for a literal `${` write `$${`".to_owned(),
         ),
-        ProblemKind::Nested => (
+        ExpansionErrorKind::Nested => (
             "a default cannot contain another variable".to_owned(),
-            "`${` inside of `${…}`",
+            "`${` inside `${…}`",
             "write a plain text after `:-`".to_owned(),
         ),
-        ProblemKind::Unclosed => (
+        ExpansionErrorKind::Unclosed => (
             "a reference to an environment variable is not closed".to_owned(),
             "the `}` is missing",
             "write `${NAME}`; for a literal `${` write `$${`".to_owned(),
@@ -158,7 +165,7 @@ fn report(problem: &Problem, range: &Range<usize>, text: &str, findings: &mut Fi
     findings.error("environment-variable", message).at(at, label).help(help);
 }
 
-/// Where the reference stands inside the value; the whole value where it is escaped or folded.
+/// Returns the place of the reference inside the value, or the whole value if it is escaped or folded.
 fn place_of(reference: &str, range: &Range<usize>, text: &str) -> Range<usize> {
     match text.get(range.clone()).and_then(|value| value.find(reference)) {
         Some(at) => range.start + at..range.start + at + reference.len(),
@@ -170,7 +177,7 @@ fn place_of(reference: &str, range: &Range<usize>, text: &str) -> Range<usize> {
 mod tests {
     use super::*;
 
-    fn expand_text(text: &str) -> Result<(String, bool), ProblemKind> {
+    fn expand_text(text: &str) -> Result<(String, bool), ExpansionErrorKind> {
         let scalar = Scalar { text: text.into(), is_plain: true, has_variable: false };
         let env = |name: &str| match name {
             "HOST" => Some("example.com".into()),
@@ -208,18 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_expanded_is_named() {
+    fn an_error_names_the_reference_that_cannot_be_expanded() {
         for (text, problem) in [
-            ("${NONE}", ProblemKind::Unset("NONE".into())),
-            ("a ${HOST", ProblemKind::Unclosed),
-            ("${}", ProblemKind::BadName),
-            ("${1A}", ProblemKind::BadName),
-            ("${HOST-x}", ProblemKind::BadName),
-            ("${ HOST }", ProblemKind::BadName),
-            ("${A:-${B}}", ProblemKind::Nested),
-            ("${LONG}", ProblemKind::TooLong("LONG".into())),
+            ("${NONE}", ExpansionErrorKind::Unset("NONE".into())),
+            ("a ${HOST", ExpansionErrorKind::Unclosed),
+            ("${}", ExpansionErrorKind::BadName),
+            ("${1A}", ExpansionErrorKind::BadName),
+            ("${HOST-x}", ExpansionErrorKind::BadName),
+            ("${ HOST }", ExpansionErrorKind::BadName),
+            ("${A:-${B}}", ExpansionErrorKind::Nested),
+            ("${LONG}", ExpansionErrorKind::TooLong("LONG".into())),
             #[cfg(unix)]
-            ("${BYTES}", ProblemKind::NotUnicode("BYTES".into())),
+            ("${BYTES}", ExpansionErrorKind::NotUnicode("BYTES".into())),
         ] {
             assert_eq!(expand_text(text), Err(problem), "{text}");
         }

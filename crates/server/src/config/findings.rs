@@ -5,34 +5,35 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::secrecy;
-use super::source_tree::{Content, Node};
+use super::source_tree::{Content, SourceNode};
 use crate::diagnostic::{Diagnostic, Severity, SourceText, Span};
 
-/// Messages that one run shows. More would hide the first ones.
+/// The maximum number of messages that one run shows. More would hide the first ones.
 const FINDINGS_MAX: usize = 50;
 
-/// Characters of a message; the longest of our own list all keys of the top level.
+/// The maximum length of a message in characters. The longest message of the router itself lists all keys of the top
+/// level.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The places of keys in the file, by their path (`traffic.all.timeout`, `events.providers.nats[0]`).
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(HashMap<String, Place>);
+pub(super) struct KeyPlaces(HashMap<String, KeyPlace>);
 
 /// The place of one key.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct KeyPlace {
     /// The key; for an element of a list, its beginning.
     pub(super) key: Range<usize>,
     /// The value.
     pub(super) value: Range<usize>,
 }
 
-impl Places {
-    pub(super) fn insert(&mut self, path: &str, place: Place) {
+impl KeyPlaces {
+    pub(super) fn insert(&mut self, path: &str, place: KeyPlace) {
         self.0.insert(path.to_owned(), place);
     }
 
-    pub(super) fn get(&self, path: &str) -> Option<&Place> {
+    pub(super) fn get(&self, path: &str) -> Option<&KeyPlace> {
         self.0.get(path)
     }
 
@@ -54,7 +55,7 @@ pub(super) struct Findings {
     pub(super) hidden: Vec<Range<usize>>,
 }
 
-/// A diagnostic without an excerpt: the text is masked only when all secrets in it are found.
+/// A diagnostic without an excerpt. The excerpt is added at the end, when all secrets in the text are known and masked.
 #[derive(Debug)]
 pub(super) struct Finding {
     severity: Severity,
@@ -89,7 +90,7 @@ impl Findings {
     }
 
     /// Hides likely secrets inside this value in excerpts.
-    pub(super) fn hide_if_likely_secret(&mut self, key: &str, node: &Node) {
+    pub(super) fn hide_if_likely_secret(&mut self, key: &str, node: &SourceNode) {
         if secrecy::sounds_secret(key) {
             return self.hide_value(node);
         }
@@ -107,7 +108,7 @@ impl Findings {
     }
 
     /// Hides this value in excerpts, with all values in it.
-    pub(super) fn hide_value(&mut self, node: &Node) {
+    pub(super) fn hide_value(&mut self, node: &SourceNode) {
         match &node.content {
             Content::Mapping(entries) => {
                 for entry in entries {
@@ -144,14 +145,14 @@ impl Findings {
     }
 
     pub(super) fn into_diagnostics(mut self, source: Option<&Arc<SourceText>>) -> Vec<Diagnostic> {
-        // In the order of the file; findings without a place come last. The sort is stable.
+        // The order is that of the file; findings without a place come last. The sort is stable.
         self.list.sort_by_key(|found| found.at.as_ref().map_or(usize::MAX, |range| range.start));
         let mut diagnostics: Vec<_> =
             self.list.into_iter().map(|found| found.into_diagnostic(source)).collect();
         if self.overflowed > 0 {
             diagnostics.push(Diagnostic::error(
                 "too-many-errors",
-                format!("{} more errors are not shown; mend the first ones", self.overflowed),
+                format!("{} more errors are not shown; fix the first ones", self.overflowed),
             ));
         }
         diagnostics
@@ -167,7 +168,7 @@ impl Finding {
 
     pub(super) fn at_place(
         &mut self,
-        place: Option<&Place>,
+        place: Option<&KeyPlace>,
         label: impl Into<String>,
     ) -> &mut Self {
         match place {
@@ -183,7 +184,7 @@ impl Finding {
 
     pub(super) fn related_place(
         &mut self,
-        place: Option<&Place>,
+        place: Option<&KeyPlace>,
         label: impl Into<String>,
     ) -> &mut Self {
         match place {
@@ -213,8 +214,8 @@ impl Finding {
     }
 }
 
-/// Keys of the file are part of messages: a long one does not fill the log, and one with line breaks
-/// does not fake a line of it.
+/// Makes a message safe for the log. Keys of the file are part of messages: a long key must not fill the log, and one
+/// with line breaks must not fake a line of it.
 fn one_line(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MESSAGE_CHARS_MAX) {
         text.truncate(end);
@@ -226,7 +227,7 @@ fn one_line(mut text: String) -> String {
     text
 }
 
-/// The part of a range that is on its first line: a place to point at, not an area.
+/// Returns the part of a range that is on its first line, because an excerpt marks one line.
 fn first_line(text: &str, range: Range<usize>) -> Range<usize> {
     let inside = text.get(range.clone()).unwrap_or_default();
     let line = inside.lines().next().unwrap_or_default().trim_end();

@@ -1,34 +1,34 @@
-//! Kinds of scalar values: what each is called, and how it is written. Whether a text is one, `format_check` decides.
+//! Formats of scalar values: the name of each, and how to write one. `format_check` checks texts against them.
 //!
-//! A [`Format`] is the `format` of a value in the JSON Schema. The reference takes its words from here, and fields of
-//! [`super::Config`] refer to the marker types (`DurationText` and so on) by `#[schemars(with = …)]`.
+//! A [`Format`] is the `format` of a value in the JSON Schema. The reference page takes its words from here, and fields
+//! of [`super::Config`] refer to the marker types (`DurationText` and so on) by `#[schemars(with = …)]`.
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::size;
+use super::quantity::SIZE_MAX;
 use super::threads::{REACTORS_MAX, WORKERS_MAX};
 
-/// Declares the kinds and their marker types from one table.
+/// Declares the formats and their marker types from one table.
 macro_rules! formats {
     ($($variant:ident, $marker:ident, $name:literal, $noun:literal, $how:literal;)+) => {
-        /// A kind of scalar value.
+        /// A format of scalar values.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Format { $($variant,)+ }
 
         impl Format {
-            /// The kind that a schema names.
+            /// Returns the format that a schema names.
             pub(super) fn from_name(name: &str) -> Option<Self> {
                 match name { $($name => Some(Self::$variant),)+ _ => None }
             }
 
-            /// What it is called in a sentence: "must be …".
+            /// Returns the words for a value in a sentence: "must be …".
             pub(super) fn noun(self) -> &'static str {
                 match self { $(Self::$variant => $noun,)+ }
             }
 
-            /// How to write one.
+            /// Returns an instruction how to write a value.
             pub(super) fn how(self) -> &'static str {
                 match self { $(Self::$variant => $how,)+ }
             }
@@ -79,7 +79,7 @@ formats! {
         "write scheme, host and path: `https://auth.example.com/.well-known/jwks.json`";
     Issuer, IssuerText, "token-issuer", "a name", "write it as the tokens have it, letter by letter";
     MemberPath, MemberPathText, "member-path", "the name of a member",
-        "write a name, or several with points between them: `sub`, `realm_access.roles`; what has `://` in it is one name";
+        "write a name, or several with points between them: `sub`, `realm_access.roles`; a text with `://` is one name";
     Scheme, SchemeText, "token-scheme", "a word", "write letters, digits and hyphens: `Bearer`";
     HeaderName, HeaderNameText, "header-name", "the name of a header",
         "write letters, digits and hyphens: `authorization`, `x-api-key`";
@@ -87,7 +87,7 @@ formats! {
         "write a pattern for header names: `^x-tenant-`, `^(x-a|x-b)$`";
     HeaderValue, HeaderValueText, "header-value", "the value of a header",
         "write visible ASCII characters and spaces, in one line";
-    // Stands in for what clients send: no secret, other than a value that is inserted.
+    // Replaces a header that the client did not send. It is not secret, unlike an inserted value.
     HeaderDefault, HeaderDefaultText, "header-default", "the value of a header",
         "write visible ASCII characters and spaces, in one line";
     ProviderId, ProviderIdText, "provider-id", "the id of a provider",
@@ -100,32 +100,32 @@ formats! {
         "write scheme and host as browsers send them, without a path: `https://app.example.com`; \
          or `\"*\"` for every origin";
     LabelSetting, LabelSettingText, "label-setting", "`true`, `false` or a percentage",
-        "write `true` (on for everyone), `false` (for no one), or for how many requests: `5%`";
+        "write `true` (on for all), `false` (for none), or for how many requests: `5%`";
     File, FileText, "file-path", "the path of a file", "write a path: `supergraph.graphql`";
     SocketPath, SocketPathText, "socket-path", "the path of a socket",
         "write a path of at most 100 bytes: `/run/starling/graphql.sock`";
     FileMode, FileModeText, "file-mode", "permissions of a file", "write them in octal: `0660`";
     UserName, UserNameText, "user-name", "a user name", "write the name as the server knows it";
     Secret, SecretText, "secret", "a secret",
-        "write it as an environment variable, so that it does not stand in the file: `${NAME}`";
+        "write it as an environment variable, so that the file does not contain it: `${NAME}`";
     CursorKey, CursorKeyText, "cursor-key", "a key for cursors",
         "write at least 16 random bytes as an environment variable (`openssl rand -base64 32`): `${CURSOR_KEY}`";
 }
 
 impl Format {
-    /// Whether the kind is a secret, which excerpts and reasons must not show.
+    /// True if the format is a secret, which excerpts and reasons must not show.
     pub(super) fn is_secret(self) -> bool {
         matches!(self, Self::Secret | Self::CursorKey | Self::HeaderValue)
     }
 }
 
-/// How a kind looks in the JSON Schema that editors use.
+/// Returns the JSON Schema of a format, for editors.
 fn scalar_schema(name: &str) -> Schema {
     match name {
         "size" => json_schema!({
             "type": ["integer", "string"],
             "minimum": 1,
-            "maximum": size::SIZE_MAX,
+            "maximum": SIZE_MAX,
             "pattern": "^[0-9]+ *(([KMGkmg][Ii]?)?[Bb])?$",
             "format": name,
         }),

@@ -1,6 +1,7 @@
-//! Checks of scalar values: whether a text is of a [`Format`], and what is wrong with it otherwise.
+//! Checks of scalar values against their [`Format`], with the reason for each mistake.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
 use upstream::belongs_to_connection;
@@ -10,24 +11,25 @@ use super::format::Format;
 use super::headers::HeaderPattern;
 use super::listen::parse_mode;
 use super::override_labels::LabelSetting;
-use super::threads::{ReactorThreads, Workers};
-use super::{duration, size};
+use super::quantity::Quantity;
+use super::threads::{ReactorCount, WorkerCount};
 
-/// Ids, names and paths longer than this are mistakes.
+/// The maximum length of a text. Longer ids, names and paths are mistakes.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// The system allows 107 bytes on Linux, 103 elsewhere (`sun_path`), folder included.
+/// The maximum length of a socket's path. The system allows 107 bytes on Linux and 103 elsewhere (`sun_path`),
+/// including the folder.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 
-/// 128 bits, if they are random: as much as the signature is long.
+/// 128 random bits, the length of the signature.
 const CURSOR_KEY_BYTES_MIN: usize = 16;
 
 /// The reason why a text does not have a format.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Complaint {
-    /// The mistake. It may repeat parts of the text: it must not be shown for secrets and variables.
+    /// The mistake. It may repeat parts of the text, so it must not be shown for secrets and variables.
     pub(super) reason: Cow<'static, str>,
-    /// The text to write instead, where a better one than the general help is known.
+    /// The text to write instead, if a better one than the general help is known.
     pub(super) instead: Option<String>,
 }
 
@@ -38,25 +40,25 @@ impl<T: Into<Cow<'static, str>>> From<T> for Complaint {
 }
 
 impl Format {
-    /// Checks a text. A text without complaint deserializes.
+    /// Checks a text. A text that passes can be deserialized.
     pub(super) fn check(self, text: &str) -> Result<(), Complaint> {
-        // The formats with no length of their own are bounded here; all others are short anyway.
+        // This bounds the formats without a length limit of their own; all others are short anyway.
         if text.len() > TEXT_BYTES_MAX {
             return Err("it is longer than 4096 bytes".into());
         }
         match self {
-            Self::Duration => match duration::parse(text)? {
+            Self::Duration => match Duration::parse(text)? {
                 zero if zero.is_zero() => Err("it must be longer than zero".into()),
                 _ => Ok(()),
             },
-            Self::DurationOrZero => Ok(duration::parse(text).map(drop)?),
-            Self::Size => match size::parse(text)? {
+            Self::DurationOrZero => Ok(Duration::parse(text).map(drop)?),
+            Self::Size => match usize::parse(text)? {
                 0 => Err("it must be more than zero".into()),
                 _ => Ok(()),
             },
             Self::Address => check_address(text),
-            Self::Workers => Ok(Workers::parse(text).map(drop)?),
-            Self::Reactors => Ok(ReactorThreads::parse(text).map(drop)?),
+            Self::Workers => Ok(WorkerCount::parse(text).map(drop)?),
+            Self::Reactors => Ok(ReactorCount::parse(text).map(drop)?),
             Self::LabelSetting => Ok(LabelSetting::parse(text).map(drop)?),
             Self::Path => check_path(text),
             Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),
@@ -107,24 +109,22 @@ impl Format {
     }
 }
 
-/// Durations and sizes have a natural number for comparisons: milliseconds, bytes.
+/// Returns a comparable number for durations (milliseconds) and sizes (bytes).
 pub(super) fn quantity(format: Format, text: &str) -> Option<u64> {
     match format {
         Format::Duration | Format::DurationOrZero => {
-            duration::parse(text).ok().and_then(|value| u64::try_from(value.as_millis()).ok())
+            Duration::parse(text).ok().and_then(|value| u64::try_from(value.as_millis()).ok())
         }
-        Format::Size => size::parse(text).ok().and_then(|value| u64::try_from(value).ok()),
+        Format::Size => usize::parse(text).ok().and_then(|value| u64::try_from(value).ok()),
         _ => None,
     }
 }
 
-/// Writes such a number the way people write it.
+/// Prints such a number as a duration or a size.
 pub(super) fn print_quantity(format: Format, quantity: u64) -> String {
     match format {
-        Format::Duration | Format::DurationOrZero => {
-            duration::print(std::time::Duration::from_millis(quantity))
-        }
-        _ => size::print(usize::try_from(quantity).unwrap_or(usize::MAX)),
+        Format::Duration | Format::DurationOrZero => Duration::from_millis(quantity).print(),
+        _ => usize::try_from(quantity).unwrap_or(usize::MAX).print(),
     }
 }
 
@@ -140,9 +140,9 @@ fn check_address(text: &str) -> Result<(), Complaint> {
                 ))
             }
             AddressError::NoPort => Some(format!("write `{text}:4000`")),
-            AddressError::BadHost => Some(
-                "write the IP address of an interface; `0.0.0.0` stands for all of them".into(),
-            ),
+            AddressError::BadHost => {
+                Some("write the IP address of an interface; `0.0.0.0` means all of them".into())
+            }
             _ => None,
         },
     })
@@ -154,7 +154,7 @@ fn check_path(text: &str) -> Result<(), Complaint> {
     }
     let wrong = |c: char| !c.is_ascii_alphanumeric() && !"/-._~".contains(c);
     if let Some(c) = text.chars().find(|&c| wrong(c)) {
-        return Err(format!("the character `{c}` has no place in it").into());
+        return Err(format!("the character `{c}` is not allowed").into());
     }
     if text.contains("//") {
         return Err("it contains `//`".into());
@@ -163,9 +163,9 @@ fn check_path(text: &str) -> Result<(), Complaint> {
 }
 
 fn check_nats_urls(text: &str) -> Result<(), Complaint> {
-    // Credentials are moved out of the only URL there is.
+    // Credentials can be moved out of a single URL only.
     if text.contains(',') && text.contains('@') {
-        return Err("several servers have their credentials apart, as `authentication`".into());
+        return Err("credentials of several servers belong in `authentication`".into());
     }
     text.split(',').try_for_each(|url| check_url(url.trim(), &["nats", "tls"]))
 }
@@ -183,13 +183,12 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
     }
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let is_nats = schemes.contains(&"nats");
-    // Brokers are commonly given so; `events` moves the credentials out of the URL.
+    // URLs of brokers commonly contain credentials; `events` moves them out of the URL.
     if authority.contains('@') && !is_nats && !schemes.contains(&"redis") {
         return Err(Complaint {
             reason: "it contains credentials, which would reach logs".into(),
             instead: Some(
-                "take them out, and send a header instead: `headers.subgraphs.<name>.request`"
-                    .into(),
+                "remove them, and send a header instead: `headers.subgraphs.<name>.request`".into(),
             ),
         });
     }
@@ -247,7 +246,7 @@ fn check_redis_url(text: &str) -> Result<(), Complaint> {
                 Err("the absolute path of the socket is missing after `unix://`".into())
             }
             _ if path.contains(['?', '#']) => Err(Complaint {
-                reason: "a socket has nothing after its path".into(),
+                reason: "a socket URL must end after the path".into(),
                 instead: Some("write user and password under `authentication`".into()),
             }),
             _ => Ok(()),
@@ -278,11 +277,11 @@ fn check_header_name(text: &str) -> Result<(), Complaint> {
     let Ok(name) = HeaderName::try_from(text) else {
         return Err("it contains characters that a header name cannot have".into());
     };
-    // A rule for them could only break messages.
+    // A rule for such a header could only break messages.
     if belongs_to_connection(&name) {
         return Err(Complaint {
             reason: "this header belongs to a single connection or body".into(),
-            instead: Some("leave it out: the router sets it itself where it is due".into()),
+            instead: Some("leave it out: the router sets it itself where it is needed".into()),
         });
     }
     Ok(())
@@ -295,19 +294,19 @@ fn check_provider_id(text: &str) -> Result<(), Complaint> {
     let wrong = |c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c);
     match text.chars().find(|&c| wrong(c)) {
         Some('/') => Err("`/` separates the kind from the id and cannot be part of it".into()),
-        Some(c) => Err(format!("the character `{c}` has no place in it").into()),
+        Some(c) => Err(format!("the character `{c}` is not allowed").into()),
         None => Ok(()),
     }
 }
 
-/// As browsers and scrapers write it in `host`, without the port.
+/// Checks a host name as browsers and Prometheus send it in `host`, without the port.
 fn check_host_name(text: &str) -> Result<(), Complaint> {
     let wrong = |c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c);
     match text.chars().find(|&c| wrong(c)) {
         _ if text.is_empty() => Err("it is empty".into()),
         _ if text.ends_with('.') => Err("it ends with `.`".into()),
-        Some(':') => Err("`:` divides a host from a port, and ports are not compared".into()),
-        Some(c) => Err(format!("the character `{c}` has no place in it").into()),
+        Some(':') => Err("`:` separates a host from a port, and ports are not compared".into()),
+        Some(c) => Err(format!("the character `{c}` is not allowed").into()),
         None => Ok(()),
     }
 }
@@ -387,10 +386,7 @@ mod tests {
             ("nats://a:4222, tls://b", "fine"),
             ("nats://a,b", "it does not begin with `nats://` or `tls://`"),
             ("nats://a,", "it does not begin with `nats://` or `tls://`"),
-            (
-                "nats://me:x@a,nats://b",
-                "several servers have their credentials apart, as `authentication`",
-            ),
+            ("nats://me:x@a,nats://b", "credentials of several servers belong in `authentication`"),
         ] {
             assert_eq!(reason(Format::NatsUrl, text), expected, "{text}");
         }
@@ -424,14 +420,14 @@ mod tests {
             ("redis://host?protocol=3", "it has a query (`?`)"),
             ("redis://hunter2@host", "it has a user without a password"),
             ("unix://run/redis.sock", socket_missing),
-            ("unix:///a?pass=hunter2", "a socket has nothing after its path"),
+            ("unix:///a?pass=hunter2", "a socket URL must end after the path"),
         ] {
             assert_eq!(reason(Format::RedisUrl, text), expected, "{text}");
         }
     }
 
     #[test]
-    fn origins_are_what_browsers_send() {
+    fn origins_have_the_form_that_browsers_send() {
         for (text, expected) in [
             ("*", "fine"),
             ("https://app.example.com", "fine"),
@@ -454,7 +450,7 @@ mod tests {
         for (format, text, expected) in [
             (Format::Path, "/graphql", "fine"),
             (Format::Path, "graphql", "it does not begin with `/`"),
-            (Format::Path, "/a?b", "the character `?` has no place in it"),
+            (Format::Path, "/a?b", "the character `?` is not allowed"),
             (Format::Path, "//a", "it contains `//`"),
             (Format::ProviderId, "orders-eu", "fine"),
             (Format::ProviderId, "", "it is empty"),

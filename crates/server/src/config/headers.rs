@@ -1,4 +1,4 @@
-//! Which headers reach the subgraphs, and which of theirs reach clients.
+//! Rules for headers: those that reach the subgraphs, and those of subgraphs that reach clients.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::format::{
 };
 use super::secret::HIDDEN;
 
-/// A compiled pattern may take this much memory; far more than patterns for header names need.
+/// The maximum memory of a compiled pattern, far more than patterns for header names need.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Rules for headers.
@@ -24,13 +24,13 @@ pub struct Headers {
     /// Rules for every subgraph.
     pub all: HeaderRules,
 
-    /// Further rules for single subgraphs, by the name they have in the supergraph; they apply
-    /// after those of `headers.all`.
+    /// Further rules for single subgraphs, by the name they have in the supergraph. They apply after those of
+    /// `headers.all`.
     pub subgraphs: BTreeMap<String, HeaderRules>,
 }
 
 impl Headers {
-    /// The rules for requests to one subgraph, in the order in which they apply.
+    /// Returns the rules for requests to one subgraph, in the order in which they apply.
     pub fn request_rules<'a>(
         &'a self,
         subgraph: &str,
@@ -39,7 +39,7 @@ impl Headers {
         self.all.request.iter().chain(special)
     }
 
-    /// The rules for answers of one subgraph, in the order in which they apply.
+    /// Returns the rules for responses of one subgraph, in the order in which they apply.
     pub fn response_rules<'a>(
         &'a self,
         subgraph: &str,
@@ -49,49 +49,47 @@ impl Headers {
     }
 }
 
-/// Rules for the headers of requests and answers.
+/// Rules for the headers of requests and responses.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HeaderRules {
-    /// Rules for the request that goes to the subgraph, applied in order, each to what the ones
-    /// before it left.
+    /// Rules for the request to the subgraph, applied in order, each to the result of the previous ones.
     #[schemars(with = "Vec<RequestRuleKeys>")]
     #[schemars(example = [serde_json::json!({"propagate": {"named": "authorization"}})])]
     pub request: Vec<HeaderRule>,
 
-    /// Rules for what of the subgraph's answer reaches the client, applied in order to each answer.
-    /// They hold for answers to queries and mutations over HTTP; streams and WebSockets have no
-    /// headers left to send. A graph whose rules let cookies through shares no work between the
-    /// requests that may get them.
+    /// Rules for the headers of the subgraph's response that reach the client, applied in order to each response. They
+    /// apply to responses to queries and mutations over HTTP; streams and WebSockets have sent their headers already.
+    /// If the rules of a graph let cookies through, the requests that may get them share no work.
     #[schemars(with = "Vec<ResponseRuleKeys>")]
     #[schemars(example = [serde_json::json!({"propagate": {"named": "x-request-cost", "algorithm": "append"}})])]
     pub response: Vec<HeaderRule>,
 }
 
-/// One rule: what happens to a header.
+/// One rule: an action on a header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderRule {
     /// Copies headers of the message.
     Propagate(Propagation),
-    /// Sets a header, whatever was there.
+    /// Sets a header, and replaces any existing value.
     Insert(HeaderInsertion),
     /// Removes headers that earlier rules added.
     Remove(HeaderSelection),
-    /// Sets a header to what the client's token says, and to nothing else.
+    /// Sets a header to a claim of the client's token, and never to another value.
     Claim(ClaimForwarding),
 }
 
 /// A claim that subgraphs get as a header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClaimForwarding {
-    /// Which claim.
+    /// The path of the claim.
     #[serde(rename = "path", with = "claim_path")]
     pub claim: ClaimPath,
     /// The name of the header.
     #[serde(with = "header_name")]
     pub name: HeaderName,
-    /// Its value where there is no such claim.
+    /// The value if the token has no such claim.
     #[serde(default, with = "optional_header_value", skip_serializing_if = "Option::is_none")]
     pub default: Option<HeaderValue>,
 }
@@ -114,62 +112,62 @@ mod claim_path {
     }
 }
 
-/// Which headers are copied, and what becomes of them. One of `named` and `matching` is there.
+/// The headers to copy, and how to copy them. Exactly one of `named` and `matching` is set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Propagation {
-    /// The one of this name.
+    /// The header with this name.
     #[serde(with = "optional_header_name", skip_serializing_if = "Option::is_none")]
     pub named: Option<HeaderName>,
-    /// Those whose name the pattern finds.
+    /// The headers with a name that matches the pattern.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matching: Option<HeaderPattern>,
-    /// What it is called from then on.
+    /// The new name of the header.
     #[serde(with = "optional_header_name", skip_serializing_if = "Option::is_none")]
     pub rename: Option<HeaderName>,
-    /// Its value where the message has none.
+    /// The value if the message has no such header.
     #[serde(with = "optional_header_value", skip_serializing_if = "Option::is_none")]
     pub default: Option<HeaderValue>,
-    /// What becomes of it where several answers have it. Without meaning for requests.
+    /// The way to merge the header of several responses. Not used for requests.
     #[serde(rename = "algorithm")]
     pub merge: Merge,
 }
 
 impl Propagation {
-    /// Whether a header of this name is meant.
+    /// True if this rule applies to a header of this name.
     pub fn selects(&self, name: &HeaderName) -> bool {
         self.named.as_ref() == Some(name)
             || self.matching.as_ref().is_some_and(|it| it.matches(name))
     }
 }
 
-/// What becomes of a header that several subgraphs answer with. The order is that of the plan, not
-/// that of the answers' arrival.
+/// The way to merge a header that several subgraphs send. The order is that of the plan, not that in which the
+/// responses arrive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Merge {
-    /// The first one counts.
+    /// Takes the first value.
     First,
-    /// The last one counts.
+    /// Takes the last value.
     #[default]
     Last,
-    /// All of them reach the client.
+    /// Sends all values to the client.
     Append,
 }
 
-/// Which headers a rule means.
+/// The headers that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderSelection {
-    /// The one of this name.
+    /// The header with this name.
     #[serde(with = "header_name")]
     Named(HeaderName),
-    /// Those whose name the pattern finds.
+    /// The headers with a name that matches the pattern.
     Matching(HeaderPattern),
 }
 
 impl HeaderSelection {
-    /// Whether a header of this name is meant.
+    /// True if this rule applies to a header of this name.
     pub fn selects(&self, name: &HeaderName) -> bool {
         match self {
             Self::Named(named) => named == name,
@@ -181,15 +179,15 @@ impl HeaderSelection {
 /// A header to set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeaderInsertion {
-    /// Its name.
+    /// The name of the header.
     #[serde(with = "header_name")]
     pub name: HeaderName,
-    /// Its value, marked as sensitive: it may be a key, so logs show it as such.
+    /// The value of the header. It is marked as sensitive, because it may be a key, so logs hide it.
     #[serde(with = "header_value")]
     pub value: HeaderValue,
 }
 
-/// A regular expression for header names; letter case does not matter.
+/// A regular expression for header names, case-insensitive.
 #[derive(Clone)]
 pub struct HeaderPattern(Regex);
 
@@ -197,19 +195,19 @@ impl HeaderPattern {
     /// Compiles a pattern in the syntax of the `regex` crate: matching takes linear time.
     ///
     /// # Errors
-    /// Says in one line what is wrong with the pattern.
+    /// Describes in one line what is wrong with the pattern.
     pub fn new(pattern: &str) -> Result<Self, String> {
         let compiled =
             RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES_MAX).build();
         compiled.map(Self).map_err(|error| {
-            // The library draws the pattern over several lines and ends with the reason.
+            // The library prints the pattern over several lines and the reason last.
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default();
             reason.trim().trim_start_matches("error: ").to_owned()
         })
     }
 
-    /// Whether the pattern finds something in the name. Without `^` and `$` that may be a part.
+    /// True if the pattern matches the name. Without `^` and `$` it may match a part of the name.
     pub fn matches(&self, name: &HeaderName) -> bool {
         self.0.is_match(name.as_str())
     }
@@ -338,17 +336,17 @@ mod optional_header_value {
 #[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]
 pub(super) struct RequestRuleKeys {
-    /// Copy headers of the client's request. Headers that belong to a single connection, such as
-    /// `connection` and `content-length`, are never copied. What an earlier rule said of the same
-    /// header counts no longer, where the client sends it.
+    /// Copies headers of the client's request. Headers that belong to a single connection, such as `connection` and
+    /// `content-length`, are never copied. If the client sends the header, the copy replaces the result of earlier
+    /// rules for it.
     propagate: Option<RequestPropagationKeys>,
-    /// Set a header, whatever was there.
+    /// Sets a header, and replaces any existing value.
     insert: Option<HeaderInsertionKeys>,
-    /// Remove headers that earlier rules added.
+    /// Removes headers that earlier rules added.
     remove: Option<HeaderSelectionKeys>,
-    /// Set a header to a claim of the client's token: strings as they are, everything else as JSON. What the client
-    /// itself sends under this name never passes, also where there is no such claim; these rules come after
-    /// all others. Who differs in the claim shares no work.
+    /// Sets a header to a claim of the client's token: strings unchanged, everything else as JSON. A header of this
+    /// name in the client's request never passes, even if there is no such claim. These rules come after all others.
+    /// Clients with different values of the claim share no work.
     claim: Option<ClaimForwardingKeys>,
 }
 
@@ -357,91 +355,88 @@ pub(super) struct RequestRuleKeys {
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]
 struct ClaimForwardingKeys {
-    /// Which claim: a name, or several with points between them.
+    /// The claim: a name, or several with points between them.
     #[schemars(with = "MemberPathText", example = &"sub")]
     path: String,
     /// The name of the header.
     #[schemars(with = "HeaderNameText", example = &"x-user")]
     name: String,
-    /// Its value where there is no such claim, and for clients without a token. Without it, the subgraph then gets no
-    /// such header.
+    /// The value if there is no such claim, and for clients without a token. By default, the subgraph then gets no such
+    /// header.
     #[schemars(with = "Option<HeaderDefaultText>", example = &"anonymous")]
     #[serde(default)]
     default: Option<String>,
 }
 
-/// Which headers are copied: `named` or `matching`.
+/// The headers to copy: `named` or `matching`.
 #[derive(Default, JsonSchema)]
 #[schemars(default, deny_unknown_fields, extend("x-one-of" = ["named", "matching"]))]
 #[schemars(extend("dependentRequired" = {"rename": ["named"], "default": ["named"]}))]
 struct RequestPropagationKeys {
-    /// The name of the header; letter case does not matter.
+    /// The name of the header, case-insensitive.
     #[schemars(with = "Option<HeaderNameText>", example = &"authorization")]
     named: Option<String>,
-    /// A regular expression for names; letter case does not matter. It may match anywhere in a
-    /// name: begin it with `^` and end it with `$` to match all of it.
+    /// A regular expression for names, case-insensitive. It may match anywhere in a name: begin it with `^` and end it
+    /// with `$` to match the whole name.
     #[schemars(with = "Option<HeaderPatternText>", example = &"^x-tenant-")]
     matching: Option<String>,
-    /// The name under which the subgraph gets it. Only with `named`.
+    /// The name under which the subgraph gets the header. Only with `named`.
     #[schemars(with = "Option<HeaderNameText>", example = &"x-user")]
     rename: Option<String>,
-    /// The value that the subgraph gets where the client sends no such header. Only with `named`.
+    /// The value that the subgraph gets if the client sends no such header. Only with `named`.
     #[schemars(with = "Option<HeaderDefaultText>", example = &"anonymous")]
     default: Option<String>,
 }
 
-/// One rule for answers: exactly one of these keys.
+/// One rule for responses: exactly one of these keys.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]
 pub(super) struct ResponseRuleKeys {
-    /// Copy headers of the subgraph's answer. Headers that belong to a single connection, that
-    /// describe a body, or that the router writes itself (`access-control-*`, `date`) are never
-    /// copied.
+    /// Copies headers of the subgraph's response. Headers that belong to a single connection, that describe a body, or
+    /// that the router writes itself (`access-control-*`, `date`) are never copied.
     propagate: Option<ResponsePropagationKeys>,
-    /// Set a header, whatever was there.
+    /// Sets a header, and replaces any existing value.
     insert: Option<HeaderInsertionKeys>,
-    /// Remove headers that earlier rules took from this answer.
+    /// Removes headers that earlier rules took from this response.
     remove: Option<HeaderSelectionKeys>,
 }
 
-/// Which headers are copied: `named` or `matching`.
+/// The headers to copy: `named` or `matching`.
 #[derive(Default, JsonSchema)]
 #[schemars(default, deny_unknown_fields, extend("x-one-of" = ["named", "matching"]))]
 #[schemars(extend("dependentRequired" = {"rename": ["named"], "default": ["named"]}))]
 struct ResponsePropagationKeys {
-    /// The name of the header; letter case does not matter.
+    /// The name of the header, case-insensitive.
     #[schemars(with = "Option<HeaderNameText>", example = &"x-request-cost")]
     named: Option<String>,
-    /// A regular expression for names; letter case does not matter. It may match anywhere in a
-    /// name: begin it with `^` and end it with `$` to match all of it.
-    /// It never takes headers that control caches, cookies or the reading of the body (`cache-control`,
-    /// `set-cookie`, `vary`, `content-*` and others): take those by `named`.
+    /// A regular expression for names, case-insensitive. It may match anywhere in a name: begin it with `^` and end it
+    /// with `$` to match the whole name. It never copies headers that control caches, cookies or the interpretation of
+    /// the body (`cache-control`, `set-cookie`, `vary`, `content-*` and others): copy those by `named`.
     #[schemars(with = "Option<HeaderPatternText>", example = &"^x-debug-")]
     matching: Option<String>,
-    /// The name under which the client gets it. Only with `named`.
+    /// The name under which the client gets the header. Only with `named`.
     #[schemars(with = "Option<HeaderNameText>", example = &"x-reviews-cost")]
     rename: Option<String>,
-    /// The value that the client gets where the answer has no such header. Only with `named`.
+    /// The value that the client gets if the response has no such header. Only with `named`.
     #[schemars(with = "Option<HeaderDefaultText>", example = &"0")]
     default: Option<String>,
-    /// What becomes of the header where several subgraphs answer with it, in the order of the plan:
-    /// the `first` or the `last` counts, or all (`append`). `set-cookie` is always
-    /// appended.
+    /// The way to merge the header if several subgraphs send it, in the order of the plan: take the `first` or the
+    /// `last` value, or `append` all. `set-cookie` is always appended.
     #[schemars(example = &"append")]
     algorithm: Merge,
 }
 
-/// Which headers are meant: exactly one of these keys.
+/// The headers that a rule applies to: exactly one of these keys.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]
 struct HeaderSelectionKeys {
-    /// The name of the header; letter case does not matter.
+    /// The name of the header, case-insensitive.
     #[schemars(with = "Option<HeaderNameText>", example = &"authorization")]
     named: Option<String>,
-    /// A regular expression for names; letter case does not matter. It may match anywhere in a
-    /// name: begin it with `^` and end it with `$` to match all of it.
+    /// A regular expression for names, case-insensitive. It may match anywhere in a name: begin it with `^` and end it
+    /// with `$` to match the whole name.
     #[schemars(with = "Option<HeaderPatternText>", example = &"^x-tenant-")]
     matching: Option<String>,
 }

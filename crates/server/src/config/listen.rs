@@ -1,4 +1,4 @@
-//! Where the router listens, what it serves, and what browsers get.
+//! Settings of the listeners, the admin listener, the supergraph file, the IDE and cross-origin requests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use super::format::{
     AddressText, FileModeText, FileText, HostNameText, OriginText, SocketPathText,
 };
 
-/// Loopback, so that a first try is not reachable by strangers.
+/// The default address: loopback, so that a first try is not reachable from the network.
 pub(super) const LISTEN_DEFAULT: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
-/// More listeners than anyone needs; a bound so that a generated file cannot exhaust descriptors.
+/// The maximum number of listeners, so that a generated file cannot exhaust descriptors.
 const LISTENERS_MAX: usize = 64;
 
-/// One place where clients connect.
+/// One address or socket where clients connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listener {
-    /// TCP.
+    /// A TCP address.
     Address {
-        /// The address. Port 0 means a free one.
+        /// The address. Port 0 takes a free port.
         address: SocketAddr,
-        /// With TLS, if it is given.
+        /// The files for TLS; `None` for plain TCP.
         tls: Option<TlsFiles>,
     },
     /// A Unix domain socket.
@@ -33,12 +33,12 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// TCP without TLS.
+    /// Returns a TCP listener without TLS.
     pub fn plain(address: SocketAddr) -> Self {
         Self::Address { address, tls: None }
     }
 
-    /// The address, where it has one.
+    /// Returns the address of a TCP listener.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address { address, .. } => Some(*address),
@@ -46,7 +46,7 @@ impl Listener {
         }
     }
 
-    /// Counts relative paths from `folder`.
+    /// Resolves relative paths against `folder`.
     pub(super) fn resolve(&mut self, folder: &Path) {
         match self {
             Self::Address { tls: None, .. } => {}
@@ -64,25 +64,24 @@ impl Listener {
 /// A Unix domain socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnixSocket {
-    /// Its file.
+    /// The path of its file.
     pub path: PathBuf,
-    /// Who may connect: permissions of the file.
+    /// The permissions of the file, which decide which users may connect.
     pub mode: u32,
 }
 
-/// Files of a listener with TLS (PEM). They are watched: new ones are used for the connections that follow.
+/// The files of a listener with TLS (PEM). They are watched: later connections use new versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// The certificate, and behind it those that lead from it to an authority (PEM). A relative path
-    /// counts from the folder of the configuration file.
+    /// The certificate, followed by the intermediate certificates up to the root (PEM). A relative path is relative to
+    /// the folder of the configuration file.
     #[schemars(with = "FileText", example = &"tls/server.pem")]
     pub cert: PathBuf,
     /// The private key of the certificate (PEM).
     #[schemars(with = "FileText", example = &"tls/server.key")]
     pub key: PathBuf,
-    /// Authorities of clients (PEM). With it, only clients connect that have a certificate of one of
-    /// them.
+    /// Certificate authorities of clients (PEM). If set, only clients with a certificate of one of them can connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<FileText>", example = &"tls/clients.pem")]
     #[schemars(extend("default" = null))]
@@ -93,19 +92,19 @@ pub struct TlsFiles {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admin {
-    /// Address of the admin listener, written as for `listen`.
+    /// The address of the admin listener, written as for `listen`.
     #[serde(with = "socket_address")]
     #[schemars(with = "AddressText", example = &"127.0.0.1:8088")]
     #[schemars(extend("x-override" = "--admin-listen"))]
     pub listen: SocketAddr,
-    /// Host names under which the admin listener may be asked, besides IP addresses and `localhost`: such as the name
-    /// of a service that Prometheus scrapes. Other names are answered with status 421, because web pages could
-    /// reach the listener under a name of their own (DNS rebinding). `/health/live` and `/health/ready` answer
-    /// under every name.
+    /// Host names of the admin listener, in addition to IP addresses and `localhost`: for example the name of the
+    /// service that Prometheus scrapes. Requests with other names get status 421, because web pages could reach the
+    /// listener under a name of their own (DNS rebinding). `/health/live` and `/health/ready` are available under every
+    /// name.
     #[schemars(with = "Vec<HostNameText>", length(max = 32), example = ["starling.internal"])]
     pub allowed_hosts: Vec<String>,
-    /// Serves profiles of this process at `/debug/pprof/`: `profile` (CPU), `heap` and `tasks`. Off, because
-    /// a profile takes CPU time and tells much about the program.
+    /// Serves profiles of this process at `/debug/pprof/`: `profile` (CPU), `heap` and `tasks`. Off by default, because
+    /// a profile takes CPU time and reveals details of the program.
     #[schemars(example = &true)]
     pub profiling: bool,
 }
@@ -120,13 +119,13 @@ impl Default for Admin {
     }
 }
 
-/// Where the graph comes from.
+/// The source of the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Supergraph {
-    /// The supergraph SDL (join specification). A relative path counts from the folder of the
-    /// configuration file. The file is watched: a new version that loads replaces the old one. SIGHUP has it looked at
-    /// at once. The configuration itself is read at the start only; SIGHUP logs whether it has changed since.
+    /// The file with the supergraph SDL (join specification). A relative path is relative to the folder of the
+    /// configuration file. The file is watched: a new version that loads replaces the old one. SIGHUP makes the router
+    /// check it at once. The configuration itself is read at the start only; SIGHUP logs whether it has changed since.
     #[schemars(with = "FileText", example = &"graphs/supergraph.graphql")]
     #[schemars(extend("x-override" = "--supergraph"))]
     pub file: PathBuf,
@@ -142,7 +141,7 @@ impl Default for Supergraph {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ide {
-    /// Serve the page at `/`. Without it, `/` answers 404.
+    /// Serves the page at `/`. If `false`, `/` returns 404.
     #[schemars(example = false)]
     pub enabled: bool,
 }
@@ -157,11 +156,11 @@ impl Default for Ide {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cors {
-    /// Origins of web pages that may send requests from a browser, such as `https://app.example.com`. `"*"` allows
+    /// The origins of web pages that may send requests from a browser, such as `https://app.example.com`. `"*"` allows
     /// every origin, but only without credentials: pages that send cookies, and WebSockets opened with cookies, need
     /// their origin in this list. If the list is empty, browsers allow only pages that the router itself serves.
-    /// Browsers let pages of other origins open WebSockets and send GET requests nevertheless; these are refused with
-    /// status 403.
+    /// Browsers let pages of other origins open WebSockets and send GET requests nevertheless; the router refuses these
+    /// with status 403.
     #[schemars(with = "Vec<OriginText>", example = ["https://app.example.com"])]
     pub origins: Vec<String>,
 }
@@ -181,20 +180,19 @@ pub(super) struct ListenerKeys {
     #[schemars(extend("default" = null))]
     address: Option<SocketAddr>,
 
-    /// Speak TLS at this address. The files are watched: new ones are used for connections that
-    /// follow, and what cannot be used is refused and logged while the old ones go on serving.
+    /// Uses TLS at this address. The files are watched: later connections use new versions. Invalid files are refused
+    /// and logged, and the old ones stay in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tls: Option<TlsFiles>,
 
-    /// Instead of an address, the path of a Unix domain socket. A relative one counts from the
-    /// folder of the configuration file. A socket that a router left behind when it crashed is
-    /// replaced, anything else is not.
+    /// The path of a Unix domain socket, instead of an address. A relative path is relative to the folder of the
+    /// configuration file. A socket that a crashed router left behind is replaced; any other file is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SocketPathText>", example = &"/run/starling/graphql.sock")]
     #[schemars(extend("default" = null))]
     unix: Option<PathBuf>,
 
-    /// Who may connect to the socket: the permissions of its file, in octal.
+    /// The permissions of the socket's file, in octal. They decide which users may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<FileModeText>", example = &"0666")]
     #[schemars(extend("default" = "0660"))]
@@ -220,7 +218,8 @@ impl From<&Listener> for ListenerKeys {
 impl TryFrom<ListenerKeys> for Listener {
     type Error = String;
 
-    /// What fails here, `check` has refused by the schema.
+    /// Converts the keys of one listener. `check` has refused invalid combinations by the schema, so this does not fail
+    /// after it.
     fn try_from(keys: ListenerKeys) -> Result<Self, String> {
         match keys {
             ListenerKeys { address: Some(address), tls, unix: None, mode: None } => {
@@ -235,10 +234,10 @@ impl TryFrom<ListenerKeys> for Listener {
     }
 }
 
-/// The owner and the group: a proxy in front of the router shares a group with it.
+/// The default permissions: the owner and the group, because a proxy in front of the router shares a group with it.
 const UNIX_MODE_DEFAULT: u32 = 0o660;
 
-/// Reads permissions such as `0660`.
+/// Parses permissions such as `0660`.
 pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
     let is_octal =
         (3..=4).contains(&text.len()) && text.bytes().all(|it| matches!(it, b'0'..=b'7'));
@@ -248,7 +247,7 @@ pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
     }
 }
 
-/// For `#[serde(with = …)]` on an address that may be left out.
+/// Serialization for `#[serde(with = …)]` on an optional address.
 mod optional_address {
     use super::{Deserialize, Deserializer, Error, Serializer, SocketAddr, parse_address};
     use serde::Serialize;
@@ -290,7 +289,7 @@ impl JsonSchema for ListenForms {
     }
 }
 
-/// For `#[serde(with = …)]` on an address.
+/// Serialization for `#[serde(with = …)]` on an address.
 pub(super) mod socket_address {
     use super::{Deserialize, Deserializer, Error, Serializer, SocketAddr, parse_address};
 
@@ -308,7 +307,7 @@ pub(super) mod socket_address {
     }
 }
 
-/// For `#[serde(with = …)]` on the list of listeners.
+/// Serialization for `#[serde(with = …)]` on the list of listeners.
 pub(super) mod listeners {
     use super::{
         Deserialize, Deserializer, Error, Listener, ListenerKeys, Serializer, parse_address,

@@ -1,4 +1,4 @@
-//! From a file and command line flags to a [`Config`], or to everything that is wrong with them.
+//! Loading of a configuration: from a file and command line flags to a [`Config`], or to the list of all mistakes.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -7,39 +7,39 @@ use std::sync::Arc;
 
 use super::check::Checked;
 use super::environment::Environment;
-use super::findings::{Findings, Places};
+use super::findings::{Findings, KeyPlaces};
 use super::source_tree::Content;
 use super::{Config, Listener, Log, check, consistency, environment, schema, secrecy, yaml};
 use crate::diagnostic::{Diagnostic, SourceText};
 
-/// A configuration file may be this large: a hundred times more than any that people write.
+/// The maximum size of a configuration file, a hundred times more than any file written by hand.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// What command line flags say. They win over the file.
+/// Values of command line flags. They take precedence over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--listen`: replaces every address of `listen`.
     pub listen: Option<SocketAddr>,
     /// `--admin-listen`: replaces `admin.listen`.
     pub admin_listen: Option<SocketAddr>,
-    /// `--supergraph`: replaces `supergraph.file`; counts from the working directory.
+    /// `--supergraph`: replaces `supergraph.file`; relative to the working directory.
     pub supergraph: Option<PathBuf>,
 }
 
-/// A configuration that is fit to run.
+/// A valid configuration.
 #[derive(Debug, Clone)]
-pub struct Loaded {
-    /// What holds, flags included. `supergraph.file` counts from the working directory.
+pub struct LoadedConfig {
+    /// The settings, with flags applied. `supergraph.file` is relative to the working directory.
     pub config: Config,
-    /// What is probably not meant the way it is written.
+    /// Settings that are probably mistakes.
     pub warnings: Vec<Diagnostic>,
     source: Option<Arc<SourceText>>,
-    places: Places,
+    places: KeyPlaces,
 }
 
-impl Loaded {
-    /// Warnings about settings for subgraphs that the supergraph does not have. `names` are those
-    /// it has. To be called whenever a graph is loaded.
+impl LoadedConfig {
+    /// Returns warnings about settings for subgraphs that are not in the supergraph. `names` are the subgraphs of the
+    /// supergraph. Must be called whenever a graph is loaded.
     pub fn unknown_subgraphs<'a>(
         &self,
         names: impl IntoIterator<Item = &'a str>,
@@ -51,12 +51,11 @@ impl Loaded {
     }
 }
 
-/// Reads, checks and completes the configuration. Without a path, only the flags and the defaults
-/// hold.
+/// Reads, checks and completes the configuration. Without a path, only the flags and the defaults apply.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the file, up to 50 messages. Warnings are among them.
-pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Loaded, Vec<Diagnostic>> {
+/// Returns all mistakes, in the order of the file, up to 50 messages. Warnings are among them.
+pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<LoadedConfig, Vec<Diagnostic>> {
     let env = |name: &str| std::env::var_os(name);
     let Some(path) = path else {
         return parse("", "command line", Path::new(""), overrides, &env);
@@ -66,7 +65,7 @@ pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Loaded, Vec<Di
     parse(&text, &path.display().to_string(), folder, overrides, &env)
 }
 
-/// Reads `log` alone from a configuration that may be wrong elsewhere, so that its mistakes are reported in the format
+/// Reads only `log` from a configuration that may be invalid elsewhere, so that its mistakes are reported in the format
 /// of the log. `None` if the file, or this part of it, cannot be read.
 pub fn log_settings(path: Option<&Path>) -> Option<Log> {
     let text = read_file(path?).ok()?;
@@ -79,18 +78,18 @@ pub fn log_settings(path: Option<&Path>) -> Option<Log> {
     serde_json::from_value(checked.value).ok()
 }
 
-/// As [`load`], for a text. `name` is what messages call it, `folder` is where relative paths in it
-/// count from, `env` looks up environment variables.
+/// Loads a configuration as [`load`] does, but from a text. `name` is the name of the file in messages, `folder` is the
+/// base of relative paths, `env` looks up environment variables.
 ///
 /// # Errors
-/// As [`load`].
+/// The same as for [`load`].
 pub fn parse(
     text: &str,
     name: &str,
     folder: &Path,
     overrides: &Overrides,
     env: Environment<'_>,
-) -> Result<Loaded, Vec<Diagnostic>> {
+) -> Result<LoadedConfig, Vec<Diagnostic>> {
     let mut findings = Findings::default();
     let mut root = yaml::read(text, &mut findings);
     let checked = match &mut root {
@@ -103,7 +102,7 @@ pub fn parse(
     let Checked { value, mut places } = checked;
     let config = match serde_json::from_value::<Config>(value) {
         Ok(config) => Some(config),
-        // Something required is missing or broken, and `check` has said so.
+        // A required key is missing or invalid, and `check` has reported it.
         Err(_) if findings.has_errors() => None,
         Err(_) => {
             findings.error(
@@ -146,13 +145,13 @@ pub fn parse(
     let diagnostics = findings.into_diagnostics(Some(&source));
     match config {
         Some(config) if !failed => {
-            Ok(Loaded { config, warnings: diagnostics, source: Some(source), places })
+            Ok(LoadedConfig { config, warnings: diagnostics, source: Some(source), places })
         }
         _ => Err(diagnostics),
     }
 }
 
-fn apply(overrides: &Overrides, config: &mut Config, places: &mut Places) {
+fn apply(overrides: &Overrides, config: &mut Config, places: &mut KeyPlaces) {
     if let Some(address) = overrides.listen {
         config.listen = vec![Listener::plain(address)];
         places.forget("listen");
@@ -182,12 +181,13 @@ fn read_file(path: &Path) -> Result<String, Box<Diagnostic>> {
     };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    // One byte more than allowed, to see whether there is more.
+    // One byte more than allowed, to detect that the file is larger.
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let message = format!("the configuration {name} is larger than 4 MiB");
         return Err(Box::new(
-            Diagnostic::error("too-large", message).help("is this the right file?"),
+            Diagnostic::error("too-large", message)
+                .help("check that `--config` names the right file"),
         ));
     }
     String::from_utf8(bytes).map_err(|error| {

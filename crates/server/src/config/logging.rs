@@ -1,4 +1,4 @@
-//! What is logged, and how.
+//! Settings of the log.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,25 +11,25 @@ pub struct Log {
     #[schemars(example = &"warn")]
     pub level: LogLevel,
 
-    /// How a line of the log looks. Errors that end a start are written in the same format.
+    /// The format of a log line. Errors that end a start are written in the same format.
     #[schemars(example = &"json")]
     pub format: LogFormat,
 }
 
-/// Levels, each with those before it.
+/// Levels of the log. Each includes the previous ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
-    /// Nothing.
+    /// Logs nothing.
     Off,
-    /// Someone must do something.
+    /// Problems that an operator must solve.
     Error,
-    /// Someone should know.
+    /// Events that an operator should know.
     Warn,
-    /// State changed.
+    /// Changes of state.
     #[default]
     Info,
-    /// For finding a mistake.
+    /// Details for finding a mistake.
     Debug,
     /// Every step.
     Trace,
@@ -48,15 +48,15 @@ impl From<LogLevel> for tracing::level_filters::LevelFilter {
     }
 }
 
-/// How a line of the log looks.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     /// `text` in a terminal, `json` elsewhere.
     #[default]
     Auto,
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line, for log collectors.
+    /// One JSON object per line, for log collectors.
     Json,
 }

@@ -1,24 +1,23 @@
 //! The configuration: one YAML file, environment variables in it, and a few command line flags.
 //!
-//! The types here are the single source: the file is checked against the JSON Schema generated
-//! from them ([`config_schema`]), and the reference page is written from it ([`config_reference`]).
+//! The types here are the single source: the file is checked against the JSON Schema generated from them
+//! ([`config_schema`]), and the reference page is written from it ([`config_reference`]).
 //!
-//! How a file becomes a [`Config`], one module a step:
-//! `yaml` (text to a tree with places) → `environment` (`${VAR}`) → `check` (tree against the
-//! schema, every finding collected) → serde (tree to types) → `consistency` (what one key says
-//! about another). `load` strings them together; `secrecy` keeps secrets out of excerpts.
+//! A file becomes a [`Config`] in these steps, one module for each: `yaml` (text to a tree with places) → `environment`
+//! (`${VAR}`) → `check` (tree against the schema, every finding collected) → serde (tree to types) → `consistency`
+//! (rules between several keys). `load` runs them in order; `secrecy` keeps secrets out of excerpts.
 //!
-//! What does not live here: reading the supergraph, and anything that acts on a setting.
-//! To add a key: add a documented field with a default and an example to the section it belongs
-//! to, and honour it. Schema, checks and the reference follow.
+//! Not in this module: reading the supergraph, and everything that applies a setting. To add a key, add a documented
+//! field with a default and an example to its section, and use it. The schema, the checks and the reference page
+//! follow. To move a key, add it to `moved_keys`.
 
 mod address;
 mod authentication;
 mod check;
+mod client_tls;
 mod consistency;
 mod cursor;
 mod disclosure;
-mod duration;
 mod environment;
 mod events;
 mod findings;
@@ -31,14 +30,15 @@ mod listen;
 mod live;
 mod load;
 mod logging;
+mod moved_keys;
 mod override_labels;
+mod quantity;
 mod reference;
 mod schema;
 mod secrecy;
 mod secret;
 mod sharing;
 mod shutdown;
-mod size;
 mod source_tree;
 mod subgraphs;
 mod threads;
@@ -55,13 +55,13 @@ use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
 pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
+pub use client_tls::ClientTls;
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
-    BrokerTls, Events, JetStream, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls,
-    MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
-    RedisProvider, RedisSentinel, RedisStreams, Retry, SaslPlain, SaslScram, ScramMechanism,
-    UserInfo,
+    Events, JetStream, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, MemoryProvider,
+    NatsAuthentication, NatsProvider, Providers, RedisAuthentication, RedisProvider, RedisSentinel,
+    RedisStreams, Retry, SaslPlain, SaslScram, ScramMechanism, UserInfo,
 };
 pub use headers::{
     ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,
@@ -71,7 +71,7 @@ pub use http::{Batching, Compression, Http, Http2};
 pub use limits::Limits;
 pub use listen::{Admin, Cors, Ide, Listener, Supergraph, TlsFiles, UnixSocket};
 pub use live::{OverflowPolicy, Subscriptions, WebSocket};
-pub use load::{Loaded, Overrides, load, log_settings, parse};
+pub use load::{LoadedConfig, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
 pub use override_labels::LabelSetting;
 pub use reference::config_reference;
@@ -81,28 +81,28 @@ pub use sharing::Sharing;
 pub use shutdown::Shutdown;
 pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
-    SubgraphSettings, SubgraphTls, Traffic, TrafficOverride, TrafficSettings,
+    SubgraphSettings, Traffic, TrafficOverride, TrafficSettings,
 };
-pub use threads::{ReactorThreads, Workers};
+pub use threads::{ReactorCount, WorkerCount};
 pub use trace::Trace;
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
 
-/// Everything that can be configured.
+/// The whole configuration.
 ///
-/// [`Config::default`] is what an empty file means. Values are checked when a file is loaded
-/// ([`load`]); code that builds a `Config` by hand keeps to the ranges in the schema.
+/// [`Config::default`] is the meaning of an empty file. Values are checked when a file is loaded ([`load`]); code that
+/// builds a `Config` itself must keep to the ranges in the schema.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Starling configuration")]
 pub struct Config {
-    /// Where clients connect: one address, or a list of addresses and sockets.
+    /// The addresses where clients connect: one address, or a list of addresses and sockets.
     ///
-    /// An address is `IP:PORT`; `localhost` means `127.0.0.1`. `0.0.0.0` listens on all interfaces by
-    /// IPv4, `[::]` by IPv6; list both for both. Port 0 takes a free port, which the log names.
+    /// An address is `IP:PORT`; `localhost` means `127.0.0.1`. `0.0.0.0` listens on all interfaces by IPv4, `[::]` by
+    /// IPv6; list both for both. Port 0 takes a free port, which the log names.
     ///
-    /// Every listener speaks HTTP/1.1 and HTTP/2. With `tls` the client chooses by ALPN, without it by
-    /// beginning with HTTP/2 (prior knowledge).
+    /// Every listener supports HTTP/1.1 and HTTP/2. With `tls` the client selects the version by ALPN, without it by
+    /// starting with HTTP/2 (prior knowledge).
     #[serde(with = "listen::listeners")]
     #[schemars(with = "listen::ListenForms")]
     #[schemars(example = &"0.0.0.0:4000", example = ["127.0.0.1:4000", "[::1]:4000"])]
@@ -113,26 +113,26 @@ pub struct Config {
     #[schemars(with = "PathText", example = &"/graphql")]
     pub path: String,
 
-    /// The admin listener: health, metrics, and publishing test events. Keep it away from clients.
+    /// The admin listener: health, metrics, and publishing test events. It must not be reachable for clients.
     pub admin: Admin,
 
-    /// How many cores serve requests: a number, or `auto` for every CPU that the process may use.
+    /// The number of worker threads that serve requests, or `auto` for one per CPU that the process may use.
     #[schemars(with = "WorkersText", example = 4)]
-    pub workers: Workers,
+    pub workers: WorkerCount,
 
     /// The number of threads that hold WebSockets and event streams over HTTP/1.1: a number from 1 to 256, or `auto` for
     /// one thread per two workers and at least one.
     #[schemars(with = "ReactorsText", example = 2)]
-    pub reactors: ReactorThreads,
+    pub reactors: ReactorCount,
 
-    /// Where the graph comes from.
+    /// The source of the graph.
     pub supergraph: Supergraph,
 
-    /// Which labels of progressive overrides (`@override(from:, label:)`) are on, by label. Labels that
-    /// are not listed here are off, but `percent(x)`, which says so itself.
+    /// The state of the labels of progressive overrides (`@override(from:, label:)`), by label. Labels that are not
+    /// listed are off, except for `percent(x)`, which contains its own percentage.
     ///
-    /// A percentage is drawn anew for every request. A subscription draws once, and alike for all who
-    /// subscribe to the same with the same variables.
+    /// A percentage is drawn for every request. A subscription draws once, with the same result for all subscriptions
+    /// with the same operation and variables.
     #[schemars(with = "BTreeMap<String, LabelSettingText>")]
     #[schemars(example = serde_json::json!({"new-reviews": "true", "new-stock": "5%"}))]
     pub override_labels: BTreeMap<String, LabelSetting>,
@@ -140,38 +140,38 @@ pub struct Config {
     /// Settings of single subgraphs, by the name they have in the supergraph.
     pub subgraphs: BTreeMap<String, SubgraphSettings>,
 
-    /// Who clients are: tokens, and whose are accepted (`docs/authentication.md`). By default nobody is asked.
+    /// Authentication of clients by tokens (`docs/authentication.md`). By default the router does not check tokens.
     pub authentication: Authentication,
 
-    /// Which headers of a client's request reach the subgraphs, and which of their answers' reach the
-    /// client. By default none do.
+    /// Rules for the headers of a client's request that reach the subgraphs, and the headers of subgraph responses that
+    /// reach the client. By default none do.
     pub headers: Headers,
 
-    /// How much clients see of the errors that subgraphs report, and of the reasons why requests to subgraphs failed.
+    /// The parts of subgraph errors that clients see, also of errors in requests to subgraphs.
     ///
     /// The path and the code of an error always reach clients: codes such as `OUT_OF_STOCK` belong to the interface of
-    /// a graph. The message reaches them where this section allows it, because messages may hold queries, addresses and
-    /// names; otherwise clients see a fixed text. Other `extensions` are dropped unless they are listed.
-    /// `starling demo` shows messages. The log has the complete errors: a warning with the first one and the number of
+    /// a graph. The message reaches them if this section allows it, because messages may contain queries, addresses and
+    /// names; otherwise clients see a fixed text. Other `extensions` are dropped unless they are listed. `starling
+    /// demo` shows messages. The log contains the complete errors: a warning with the first one and the number of
     /// others, at most every ten seconds for each subgraph, and each of them at the level `debug`.
     pub include_subgraph_errors: IncludeSubgraphErrors,
 
     /// Timeouts and bounds of requests to subgraphs.
     pub traffic: Traffic,
 
-    /// Work that several requests ask for at the same time is done once.
+    /// Sharing of equal work that several requests need at the same time.
     ///
-    /// Two requests share only if everything is equal that a subgraph could see: the operation (or the part of
-    /// it that one subgraph answers), the variables, and every forwarded header. Mutations are never shared,
-    /// and a query that comes after a mutation never gets an answer that was begun before it. Nobody waits in
-    /// order to share. The metrics `starling_sharing_leaders_total` and `starling_sharing_followers_total` tell
-    /// how much is shared.
+    /// Two requests share work only if everything is equal that a subgraph could see: the operation (or the part of it
+    /// that one subgraph resolves), the variables, and every forwarded header. Mutations are never shared, and a query
+    /// that arrives after a mutation never gets a response that was started before it. No request is delayed in order
+    /// to share. The metrics `starling_sharing_leaders_total` and `starling_sharing_followers_total` show how much is
+    /// shared.
     pub sharing: Sharing,
 
-    /// What a client's operation may cost. Larger ones are refused before they are planned.
+    /// Limits on the cost of a client's operation. Larger operations are refused before they are planned.
     pub limits: Limits,
 
-    /// How the public listeners speak HTTP: timeouts, compression, batches, HTTP/2.
+    /// HTTP on the public listeners: limits on connections, timeouts, compression, batches, HTTP/2.
     pub http: Http,
 
     /// WebSocket connections of clients.
@@ -183,36 +183,36 @@ pub struct Config {
     /// Brokers that event subgraphs publish to and subscribe to.
     pub events: Events,
 
-    /// Cursors: a subscriber that comes again with the last one it got goes on after it, with nothing lost.
+    /// Cursors: a subscriber that sends its last cursor when it reconnects resumes after it and loses no event.
     ///
-    /// Where events come from a broker that keeps them (`docs/events.md` says which), the client sends the cursor back
-    /// as `extensions.cursor` of its subscription, or in the header `last-event-id`, as browsers do by themselves.
+    /// If events come from a broker that stores them (see `docs/events.md`), the client sends the cursor back as
+    /// `extensions.cursor` of its subscription, or in the header `last-event-id`, as browsers do automatically.
     pub cursor: Cursor,
 
-    /// Answer introspection queries (`__schema`, `__type`). `__typename` is always answered.
+    /// Allows introspection queries (`__schema`, `__type`). `__typename` is always available.
     #[schemars(example = false)]
     pub introspection: bool,
 
     /// The page for trying out queries in a browser.
     pub ide: Ide,
 
-    /// Which web pages of other origins may use the endpoint (cross-origin resource sharing).
+    /// Web pages of other origins that may use the endpoint (cross-origin resource sharing).
     pub cors: Cors,
 
-    /// What a request cost, told to the client that asks for it.
+    /// The cost of a request, for clients that ask for it.
     ///
-    /// `extensions.trace` of the answer has the time of each phase, each request to a subgraph with its sizes,
-    /// and what was shared with others.
+    /// `extensions.trace` of the response contains the time of each phase, each request to a subgraph with its sizes,
+    /// and the work that was shared with other requests.
     pub trace: Trace,
 
-    /// What is logged, and how.
+    /// The level and the format of the log.
     ///
-    /// Logging never delays requests: up to 4 MiB of lines wait for standard error. Lines beyond, and lines that cannot
-    /// be written (a full disk, a closed pipe), are dropped and counted (`starling_log_lines_dropped_total`); a later
-    /// line gives their number.
+    /// Logging never delays requests: up to 4 MiB of lines wait for standard error. Further lines, and lines that
+    /// cannot be written (a full disk, a closed pipe), are dropped and counted (`starling_log_lines_dropped_total`); a
+    /// later line contains their number.
     pub log: Log,
 
-    /// How the router ends.
+    /// The end of the process.
     pub shutdown: Shutdown,
 }
 
@@ -222,8 +222,8 @@ impl Default for Config {
             listen: vec![Listener::plain(listen::LISTEN_DEFAULT)],
             path: "/graphql".into(),
             admin: Admin::default(),
-            workers: Workers::Auto,
-            reactors: ReactorThreads::Auto,
+            workers: WorkerCount::Auto,
+            reactors: ReactorCount::Auto,
             supergraph: Supergraph::default(),
             override_labels: BTreeMap::new(),
             subgraphs: BTreeMap::new(),

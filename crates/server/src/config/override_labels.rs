@@ -1,10 +1,10 @@
-//! Labels of progressive overrides.
+//! Settings of the labels of progressive overrides.
 
 use prepare::LabelShare;
 use serde::{Deserialize, Serialize};
 
-/// Whether a label of progressive overrides is on, as written in the file: `true`, `false`, or a
-/// percentage such as `5%`.
+/// The state of a label of progressive overrides, as written in the file: `true`, `false`, or a percentage such as
+/// `5%`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LabelSetting {
@@ -13,12 +13,12 @@ pub struct LabelSetting {
 }
 
 impl LabelSetting {
-    /// For which part of the requests it is on.
+    /// Returns the share of requests for which the label is on.
     pub fn share(&self) -> LabelShare {
         self.share
     }
 
-    /// Reads what may stand in the file.
+    /// Parses the text of a setting.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let share = match text {
             "true" => LabelShare::ALWAYS,

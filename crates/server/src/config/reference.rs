@@ -1,4 +1,4 @@
-//! The reference page of the configuration (`docs/configuration.md`), written from the schema.
+//! Generator of the configuration reference (`docs/configuration.md`), from the schema.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::check::{choices, type_name};
 use super::format::Format;
 use super::schema::plain_schema;
 
-/// Top-level keys in the order of the page: from what everybody sets to what few do.
+/// Top-level keys in the order of the page, the most common ones first.
 const SECTIONS: [&str; 25] = [
     "listen",
     "path",
@@ -95,11 +95,11 @@ Flags win over the file:
 
 "#;
 
-/// The whole page, as Markdown.
+/// Returns the whole page, as Markdown.
 pub fn config_reference() -> String {
     let schema = plain_schema();
     let mut page = INTRODUCTION.to_owned();
-    // Writing to a String cannot fail, here and below.
+    // Writing to a `String` cannot fail, here and below.
     let _ = write!(page, "```yaml\n{EXAMPLE}```\n{RULES}| Flag | Key |\n| --- | --- |\n");
     flags(schema, "", &mut page);
     for section in SECTIONS {
@@ -132,7 +132,7 @@ fn flags(schema: &Value, path: &str, page: &mut String) {
     }
 }
 
-/// One row for a value, and the rows of everything in it.
+/// Writes one row for a value, and the rows of everything in it.
 fn rows(schema: &Value, path: &str, is_required: bool, is_section: bool, page: &mut String) {
     let shape = without_null(schema);
     if let Some(properties) = shape["properties"].as_object() {
@@ -143,11 +143,9 @@ fn rows(schema: &Value, path: &str, is_required: bool, is_section: bool, page: &
             row(schema, path, kind, is_required, page);
         }
         for (name, property) in properties {
-            // The same keys again, by name: one line for all of them.
-            let by_name = property["additionalProperties"].get("properties");
-            if by_name.is_some()
-                && by_name == properties.get("all").and_then(|all| all.get("properties"))
-            {
+            // The keys of `all` again, by subgraph: one line for all of them.
+            let all = properties.get("all");
+            if all.is_some_and(|all| has_same_keys(all, &property["additionalProperties"])) {
                 row(property, &format!("{path}.{name}"), "keys by name", false, page);
                 let _ = writeln!(
                     page,
@@ -173,7 +171,7 @@ fn rows(schema: &Value, path: &str, is_required: bool, is_section: bool, page: &
         rows(&shape["items"], &format!("{path}[]"), false, true, page);
     } else {
         row(schema, path, &kind(shape), is_required, page);
-        // A form that needs keys of its own, beside the short one.
+        // A form with keys of its own, in addition to the short form.
         for branch in shape["anyOf"].as_array().into_iter().flatten() {
             for element in branch["items"]["anyOf"].as_array().into_iter().flatten() {
                 if element["properties"].is_object() {
@@ -184,6 +182,25 @@ fn rows(schema: &Value, path: &str, is_required: bool, is_section: bool, page: &
     }
 }
 
+/// True if two mappings have the same keys, also in the mappings inside them. The values may differ in being optional.
+fn has_same_keys(one: &Value, other: &Value) -> bool {
+    let properties = |schema: &Value| schema["properties"].as_object().cloned();
+    match (properties(one), properties(other)) {
+        (Some(one), Some(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, schema)| {
+                    let counterpart = other.get(name);
+                    counterpart.is_some_and(|counterpart| {
+                        schema["properties"].is_null() == counterpart["properties"].is_null()
+                            && (schema["properties"].is_null()
+                                || has_same_keys(schema, counterpart))
+                    })
+                })
+        }
+        _ => false,
+    }
+}
+
 fn row(schema: &Value, path: &str, kind: &str, is_required: bool, page: &mut String) {
     let default = match &schema["default"] {
         _ if is_required => "required".to_owned(),
@@ -191,7 +208,7 @@ fn row(schema: &Value, path: &str, kind: &str, is_required: bool, page: &mut Str
         value => code(value),
     };
     let example = examples(schema);
-    // What a whole section means stands above its table.
+    // The meaning of a whole section is above its table.
     let meaning = match path.contains(['.', '[']) {
         true => paragraphs(schema).replace("\n\n", " "),
         false => String::new(),
@@ -207,7 +224,7 @@ fn row(schema: &Value, path: &str, kind: &str, is_required: bool, page: &mut Str
     let _ = writeln!(page, "| {} |", cells.join(" | "));
 }
 
-/// Whether a top-level key is a value, not a section.
+/// True if a top-level key is a value, not a section.
 fn is_lone(schema: &Value) -> bool {
     !matches!(schema["type"].as_str(), Some("object" | "array")) && schema["anyOf"].is_null()
 }
@@ -217,7 +234,7 @@ fn examples(schema: &Value) -> String {
     examples.into_iter().flatten().map(code).collect::<Vec<_>>().join(", ")
 }
 
-/// What kind of value a scalar or a list of scalars is, in a word or two.
+/// Returns the kind of a scalar or a list of scalars, in a word or two.
 fn kind(schema: &Value) -> String {
     if let Some(format) = schema["format"].as_str().and_then(Format::from_name) {
         let noun = format.noun();
@@ -245,7 +262,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// Of a value that may be left out, what it is when it is there.
+/// Returns the schema of an optional value without `null`.
 fn without_null(schema: &Value) -> &Value {
     let branches = schema["anyOf"].as_array().filter(|branches| {
         branches.len() == 2 && branches.iter().any(|branch| branch["type"] == "null")
@@ -256,7 +273,7 @@ fn without_null(schema: &Value) -> &Value {
     }
 }
 
-/// A description; its paragraphs are kept, its line breaks are not.
+/// Returns the description of a value. Its paragraphs are kept, its line breaks are not.
 fn paragraphs(schema: &Value) -> String {
     let text = schema["description"].as_str().unwrap_or_default();
     let paragraphs: Vec<_> = text.split("\n\n").map(|text| text.replace('\n', " ")).collect();

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use super::Config;
 
-/// The JSON Schema (draft 2020-12) of a configuration file, for editors and other tools.
+/// Returns the JSON Schema (draft 2020-12) of a configuration file, for editors and other tools.
 ///
-/// Every scalar may also be a text with `${…}`, which stands for an environment variable.
+/// Every scalar may also be a text with `${…}`, which is replaced by an environment variable.
 pub fn config_schema() -> Value {
     let mut schema = plain_schema().clone();
     allow_references(&mut schema);
     schema
 }
 
-/// The schema with the types as they are once variables are expanded. Nothing in it refers to
-/// another place, so that it can be walked along with a tree.
+/// Returns the schema with the types that values have after variables are expanded. It contains no references, so that
+/// it can be walked together with a tree.
 pub(super) fn plain_schema() -> &'static Value {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     SCHEMA.get_or_init(|| {
@@ -28,12 +28,12 @@ pub(super) fn plain_schema() -> &'static Value {
     })
 }
 
-/// Lets a reference stand where the schema wants a number, a boolean or one of a few words.
+/// Allows a reference to a variable in place of a number, a boolean or one of a few words.
 fn allow_references(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
             for (name, inner) in object.iter_mut() {
-                // Not schemas, but values.
+                // These contain values, not schemas.
                 if !matches!(name.as_str(), "default" | "examples" | "const" | "enum") {
                     allow_references(inner);
                 }
@@ -64,7 +64,7 @@ fn allow_references(schema: &mut Value) {
                 typed.extend(bounds.into_iter().map(|(name, value)| (name.to_owned(), value)));
                 object.insert("anyOf".into(), json!([typed, reference()]));
             } else if let Some(pattern) = object.get_mut("pattern") {
-                // A text with a pattern: the reference is one more way to write it.
+                // For a text with a pattern, the reference becomes one more alternative.
                 *pattern = json!(format!("{}|\\$\\{{", pattern.as_str().unwrap_or_default()));
             }
         }

@@ -1,26 +1,26 @@
-//! Keeps secrets out of the excerpts that messages show.
+//! Masking of secrets in the excerpts that messages show.
 //!
-//! `check` reports which values are secret. Two cases remain: credentials inside URLs, and files so
-//! broken that nobody knows which value belongs to which key. Both are guessed here, generously:
-//! a hidden word costs a look into the file, a shown one may cost a breach.
+//! `check` reports which values are secret. Two cases remain: credentials inside URLs, and files so broken that no
+//! value can be assigned to its key. Both are guessed here, and in doubt a word is hidden: a hidden word costs a look
+//! into the file, a shown one may cost a breach.
 
 use std::ops::Range;
 
 use crate::diagnostic::HIDDEN;
 
-/// Words in keys whose values are likely secret.
+/// Words in the keys of values that are likely secret.
 const SECRET_WORDS: [&str; 9] =
     ["authorization", "credential", "key", "pass", "private", "pwd", "secret", "token", "value"];
 
-/// Keys this much like a word are taken for it (Jaro–Winkler, 0 to 1).
+/// The similarity above which a key counts as one of these words (Jaro–Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.85;
 
 /// Replaces the bytes of the given ranges, and of credentials in URLs, by [`HIDDEN`]. Length and line breaks stay, so
-/// that places still fit; the renderer shows no length. References such as `${NAME}` stay readable.
+/// that places remain valid; the renderer shows no length. References such as `${NAME}` stay readable.
 pub(super) fn mask(text: &str, hidden: &[Range<usize>]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for range in hidden.iter().cloned().chain(credentials(text)) {
-        // Whole characters only, so that the rest stays UTF-8.
+        // Ranges grow to whole characters, so that the rest stays UTF-8.
         let start = text.floor_char_boundary(range.start);
         let end = text.ceil_char_boundary(range.end).max(start);
         let start = end - text[start..end].trim_start().len();
@@ -34,7 +34,7 @@ pub(super) fn mask(text: &str, hidden: &[Range<usize>]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Values that belong to a key that sounds secret, line by line.
+/// Returns the values, line by line, of keys that sound secret.
 pub(super) fn likely_secrets(text: &str) -> Vec<Range<usize>> {
     let mut hidden = Vec::new();
     let mut start = 0;
@@ -50,7 +50,7 @@ pub(super) fn likely_secrets(text: &str) -> Vec<Range<usize>> {
     hidden
 }
 
-/// Whether a key, even misspelt, is likely to hold a secret.
+/// True if a key, even a misspelt one, is likely to hold a secret.
 pub(super) fn sounds_secret(key: &str) -> bool {
     let key = key.to_lowercase();
     SECRET_WORDS
@@ -66,7 +66,7 @@ fn hide(bytes: &mut [u8], text: &str, at: usize) {
     }
 }
 
-/// What stands between `://` and `@` in URLs.
+/// Returns the ranges between `://` and `@` in URLs.
 fn credentials(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, separator) in text.match_indices("://") {
@@ -81,7 +81,7 @@ fn credentials(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// References to variables without a default: they say nothing secret.
+/// Returns the references to variables without a default, which reveal no secret.
 fn references(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, opening) in text.match_indices("${") {

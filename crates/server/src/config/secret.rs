@@ -1,10 +1,10 @@
-//! Texts that must never be shown.
+//! Texts that logs, errors and dumps must not show.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What is shown in place of a secret.
+/// The text shown in place of a secret.
 pub(super) const HIDDEN: &str = "<hidden>";
 
 /// A text that neither logs nor errors nor dumps of the configuration show.
@@ -13,12 +13,12 @@ pub(super) const HIDDEN: &str = "<hidden>";
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Takes a text into hiding.
+    /// Wraps a text.
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself. Only for the one place that needs it.
+    /// Returns the text itself. Only for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_shows_itself_only_when_asked() {
+    fn a_secret_is_shown_only_by_expose() {
         let secret = Secret::new("hunter2");
         assert_eq!(format!("{secret} {secret:?} {secret:#?}"), "<hidden> <hidden> <hidden>");
         assert_eq!(serde_json::to_string(&secret).unwrap(), "\"<hidden>\"");

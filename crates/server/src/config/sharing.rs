@@ -1,17 +1,17 @@
-//! Sharing work that is in flight.
+//! Settings of sharing equal work in flight.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Work that several requests ask for at the same time is done once.
+/// Sharing of equal work that several requests need at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sharing {
-    /// Clients that ask the same get the same answer, while it is being made.
+    /// Shares the response between equal requests of clients while it is being prepared.
     #[schemars(example = false)]
     pub operations: bool,
 
-    /// Operations that ask a subgraph the same get the same answer, while it is on its way.
+    /// Shares the response of a subgraph between equal requests to it while they are in flight.
     #[schemars(example = false)]
     pub subgraph_queries: bool,
 }

@@ -1,13 +1,13 @@
 //! The tree of a configuration file: its values with the place and the spelling of each.
 //!
-//! `yaml` makes it, `environment` expands the values in it, and `check` decides what they mean.
+//! `yaml` builds it, `environment` expands the values in it, and `check` determines their types.
 
 use std::ops::Range;
 
 /// One value.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
-    /// Where it is written. For an alias: where the value stands that it repeats.
+pub(super) struct SourceNode {
+    /// The place of the value in the file. For an alias, the place of the value that it repeats.
     pub(super) range: Range<usize>,
     pub(super) content: Content,
 }
@@ -15,9 +15,9 @@ pub(super) struct Node {
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Scalar(Scalar),
-    Sequence(Vec<Node>),
-    Mapping(Vec<Entry>),
-    /// Something that has been complained about already.
+    Sequence(Vec<SourceNode>),
+    Mapping(Vec<MappingEntry>),
+    /// A value that has been reported already.
     Broken,
 }
 
@@ -25,21 +25,21 @@ pub(super) enum Content {
 pub(super) struct Scalar {
     /// The text after unescaping and, later, after variables are expanded.
     pub(super) text: String,
-    /// Written without quotes, so that `null` means nothing.
+    /// True if the value is written without quotes, so that `null` means no value.
     pub(super) is_plain: bool,
-    /// Parts of the text come from the environment, so that no message may show it.
+    /// True if parts of the text come from the environment, so that no message may show it.
     pub(super) has_variable: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct MappingEntry {
     pub(super) key: String,
     pub(super) key_range: Range<usize>,
-    pub(super) value: Node,
+    pub(super) value: SourceNode,
 }
 
-impl Node {
-    /// Whether nothing is written here: `key:`, `key: ~` or `key: null`.
+impl SourceNode {
+    /// True if the value is missing: `key:`, `key: ~` or `key: null`.
     pub(super) fn is_null(&self) -> bool {
         match &self.content {
             Content::Scalar(scalar) => {
@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// The number of values and keys in it, itself included.
+    /// Returns the number of values and keys in this value, itself included.
     pub(super) fn size(&self) -> usize {
         match &self.content {
             Content::Scalar(_) | Content::Broken => 1,

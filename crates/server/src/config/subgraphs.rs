@@ -1,71 +1,43 @@
-//! Settings of subgraphs and of the requests that go to them.
+//! Settings of subgraphs and of the requests to them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{DurationText, FileText, SizeText, SubgraphUrlText};
-use super::{duration, size};
+use super::client_tls::ClientTls;
+use super::format::{DurationText, SizeText, SubgraphUrlText};
+use super::quantity;
 
 /// Settings of one subgraph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SubgraphSettings {
-    /// Where the subgraph is; replaces the URL that the supergraph gives. A unix socket is written
+    /// The URL of the subgraph. It replaces the URL in the supergraph. A Unix domain socket is written
     /// `unix:///run/reviews.sock?path=/graphql`.
     #[schemars(with = "Option<SubgraphUrlText>", example = &"http://reviews.internal:4001/graphql")]
     pub url: Option<String>,
 
-    /// Certificates for a subgraph whose URL is `https`. The files are followed: connections that are
-    /// opened after a change use the new ones.
-    pub tls: SubgraphTls,
-}
-
-/// Certificates for one subgraph.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SubgraphTls {
-    /// The authorities that the subgraph's certificate may be signed by, in PEM, instead of those that
-    /// the system trusts.
-    #[schemars(with = "Option<FileText>", example = &"certificates/internal-ca.pem")]
-    pub ca: Option<PathBuf>,
-
-    /// The router's own certificate for subgraphs that want to know their clients (mutual TLS), in PEM,
-    /// followed by those between it and the root.
-    #[schemars(with = "Option<FileText>", example = &"certificates/router.pem")]
-    pub certificate: Option<PathBuf>,
-
-    /// The private key of `certificate`, in PEM, not encrypted.
-    #[schemars(with = "Option<FileText>", example = &"certificates/router.key")]
-    pub key: Option<PathBuf>,
-}
-
-impl SubgraphTls {
-    /// Lets relative paths count from `folder`.
-    pub(super) fn resolve(&mut self, folder: &Path) {
-        for path in [&mut self.ca, &mut self.certificate, &mut self.key].into_iter().flatten() {
-            *path = folder.join(&path);
-        }
-    }
+    /// Certificates for a subgraph whose URL is `https`. The files are watched: connections that are opened after a
+    /// change use the new ones.
+    pub tls: ClientTls,
 }
 
 /// Timeouts and bounds of requests to subgraphs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Traffic {
-    /// What holds for every subgraph.
+    /// The settings for every subgraph.
     pub all: TrafficSettings,
 
-    /// What is different for single subgraphs, by the name they have in the supergraph. Keys that
-    /// are left out keep the value of `traffic.all`.
+    /// Other settings for single subgraphs, by the name they have in the supergraph. Keys that are left out keep the
+    /// value of `traffic.all`.
     pub subgraphs: BTreeMap<String, TrafficOverride>,
 }
 
 impl Traffic {
-    /// What holds for one subgraph.
+    /// Returns the settings of one subgraph.
     pub fn of(&self, subgraph: &str) -> TrafficSettings {
         let mut settings = self.all.clone();
         let Some(special) = self.subgraphs.get(subgraph) else { return settings };
@@ -99,80 +71,81 @@ fn set<T>(setting: &mut T, special: Option<T>) {
     }
 }
 
-/// How requests to subgraphs are bounded.
+/// Timeouts and bounds of requests to subgraphs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrafficSettings {
-    /// How long a request to a subgraph may take, from waiting for a connection to the last byte of the
-    /// answer, retries included. After that its fields are null, with an error.
-    #[serde(with = "duration::text")]
+    /// The time limit of a request to a subgraph, from waiting for a connection to the last byte of the response,
+    /// retries included. After that its fields are null, with an error.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"10s")]
     pub timeout: Duration,
 
-    /// How long opening a connection may take, the TLS handshake included.
-    #[serde(with = "duration::text")]
+    /// The time limit for opening a connection, the TLS handshake included.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub connect_timeout: Duration,
 
-    /// How long a connection is kept that no request needs. Keep it below the time after which the
-    /// subgraph, or a balancer before it, hangs up.
-    #[serde(with = "duration::text")]
+    /// The time after which an unused connection is closed. Keep it below the time after which the subgraph, or a load
+    /// balancer in front of it, closes connections.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"15s")]
     pub idle_timeout: Duration,
 
-    /// How large an answer of a subgraph may be, compressed and expanded. Reading stops there, and the
-    /// answer counts as failed.
-    #[serde(with = "size::text")]
+    /// The maximum size of a subgraph's response, both compressed and expanded. The router stops reading there, and the
+    /// response counts as failed.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "SizeText", example = &"16MiB")]
     pub max_response_size: usize,
 
-    /// How many connections to one subgraph may be open at a time, for the whole process. Further
-    /// requests wait for one until their timeout, in the order in which they came. A connection carries
-    /// one request at a time, over HTTP/2 up to 100.
+    /// The maximum number of open connections to one subgraph, for the whole process. Further requests wait for one
+    /// until their timeout, in the order of their arrival. A connection carries one request at a time, over HTTP/2 up
+    /// to 100.
     #[schemars(range(min = 1, max = 100_000), example = 200)]
     pub max_connections: u32,
 
-    /// Whether one request may ask for entities in several ways, each under an alias of `_entities`,
-    /// when an operation needs that at one time. If not, each way is a request of its own. Objects
-    /// at several places that are asked for alike share a request in any case.
+    /// Combines several fetches of entities in one request, each under an alias of `_entities`, if an operation needs
+    /// them at the same time. If `false`, each fetch is a request of its own. Objects at several places with equal
+    /// selections share a request in any case.
     #[schemars(example = false)]
     pub batching: bool,
 
-    /// How many aliases of `_entities` one request may have; what is more goes into further requests.
-    /// Subgraphs have limits on aliases or root fields of their own.
+    /// The maximum number of aliases of `_entities` in one request. More are split over several requests. Subgraphs
+    /// have limits on aliases or root fields of their own.
     #[schemars(range(min = 1, max = 1000), example = 5)]
     pub max_aliases: u32,
 
-    /// How many entities one request may ask for; more are asked for by several requests at the same
-    /// time. Subgraphs have limits on the size of requests: with keys of usual length, 1000 entities
-    /// stay below the 100 kB that many servers take.
+    /// The maximum number of entities in one request. More are split over several concurrent requests. Subgraphs have
+    /// limits on the size of requests: with keys of usual length, 1000 entities stay below the 100 kB that many servers
+    /// accept.
     #[schemars(range(min = 1, max = 100_000), example = 200)]
     pub max_representations: u32,
 
-    /// How many requests may wait for a connection to one subgraph; more fail at once.
+    /// The maximum number of requests that may wait for a connection to one subgraph. Further ones fail at once.
     #[schemars(range(min = 0, max = 1_000_000), example = 500)]
     pub max_waiting: u32,
 
-    /// Which HTTP a subgraph is spoken to in.
+    /// The version of HTTP for requests to the subgraph.
     #[schemars(example = &"http2")]
     pub protocol: HttpProtocol,
 
-    /// Ask subgraphs for compressed answers. That pays where bytes are dearer than processors, such as
-    /// between regions. Answers that come compressed (gzip, deflate, br, zstd) are read in any case.
+    /// Asks subgraphs for compressed responses. That is worthwhile if bandwidth is more expensive than processors, for
+    /// example between regions. Compressed responses (gzip, deflate, br, zstd) are accepted in any case.
     #[schemars(example = true)]
     pub compression: bool,
 
-    /// When a request that failed is sent again: where no connection could be opened, where it broke
-    /// before the answer began, and on the statuses 502, 503 and 504 without `retry-after`. Queries
-    /// only, and mutations of which certainly no byte was sent.
+    /// The retries of a failed request: if no connection could be opened, if it broke before the response began, and
+    /// for the statuses 502, 503 and 504 without `retry-after`. Only queries are retried, and mutations of which
+    /// certainly no byte was sent.
     pub retry: RetryPolicy,
 
-    /// When a subgraph that fails is left alone, so that nobody waits for it and it can recover.
+    /// The circuit breaker, which stops requests to a failing subgraph, so that no request waits for it and it can
+    /// recover.
     pub circuit_breaker: CircuitBreaker,
 }
 
 impl TrafficSettings {
-    /// How requests for entities may be put together.
+    /// Returns the limits for combining requests for entities.
     pub(crate) fn batch_limits(&self) -> plan::BatchLimits {
         plan::BatchLimits {
             aliases: if self.batching { self.max_aliases } else { 1 },
@@ -201,11 +174,11 @@ impl Default for TrafficSettings {
     }
 }
 
-/// Which HTTP.
+/// The version of HTTP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HttpProtocol {
-    /// Over TLS what both sides prefer (ALPN), HTTP/2 first; otherwise HTTP/1.1.
+    /// Over TLS, the version that both sides prefer (ALPN), HTTP/2 first; otherwise HTTP/1.1.
     #[default]
     Auto,
     /// HTTP/1.1.
@@ -214,27 +187,26 @@ pub enum HttpProtocol {
     Http2,
 }
 
-/// When a request is sent again.
+/// The retries of a failed request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// How often one request is sent again at most. 0 turns retries off.
+    /// The maximum number of retries of one request. 0 turns retries off.
     #[schemars(range(min = 0, max = 10), example = 0)]
     pub retries: u32,
 
-    /// The wait before the first retry. It doubles with each further one, and is shortened at random by
-    /// up to half.
-    #[serde(with = "duration::text")]
+    /// The wait before the first retry. It doubles with each further one, and is shortened at random by up to half.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"100ms")]
     pub initial: Duration,
 
     /// The longest wait.
-    #[serde(with = "duration::text")]
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub max: Duration,
 
-    /// Retries that requests earn, in percent of their number: what an outage adds to the load of a
-    /// subgraph at most, beside a reserve of ten that comes back by one a second.
+    /// The number of retries in percent of the number of requests: the maximum load that an outage adds to a subgraph,
+    /// apart from a reserve of ten retries, which is refilled by one per second.
     #[schemars(range(min = 0, max = 100), example = 10)]
     pub budget_percent: u32,
 }
@@ -250,28 +222,27 @@ impl Default for RetryPolicy {
     }
 }
 
-/// When a subgraph is left alone.
+/// The circuit breaker of a subgraph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CircuitBreaker {
-    /// Whether it ever is.
+    /// Turns the circuit breaker on.
     #[schemars(example = false)]
     pub enabled: bool,
 
-    /// How many requests of the last ten seconds must have failed, in percent. Failures are requests
-    /// without an answer in time, answers that are no HTTP, and statuses from 500; errors that the
-    /// subgraph reports in GraphQL are not. Where the request may be the reason, the router asks
-    /// `{ __typename }` before it concludes anything.
+    /// The share of failed requests in the last ten seconds, in percent, that opens the breaker. Failures are requests
+    /// without a response in time, responses that are not HTTP, and statuses from 500; errors in a GraphQL response are
+    /// not. If the request may be the reason, the router sends `{ __typename }` before it opens the breaker.
     #[schemars(range(min = 1, max = 100), example = 80)]
     pub failure_percent: u32,
 
-    /// With fewer requests than this in ten seconds nothing is concluded.
+    /// The minimum number of requests in ten seconds. With fewer requests the breaker stays closed.
     #[schemars(range(min = 1, max = 1_000_000), example = 100)]
     pub min_requests: u32,
 
-    /// How long it is left alone. Then one request at a time is let through; after three good answers
-    /// all are, after a failure none is for as long again.
-    #[serde(with = "duration::text")]
+    /// The time for which the breaker stays open. Then one request at a time is sent; after three successful responses
+    /// all are sent, and after a failure the breaker opens again for the same time.
+    #[serde(with = "quantity::text")]
     #[schemars(with = "DurationText", example = &"10s")]
     pub open_for: Duration,
 }
@@ -287,106 +258,106 @@ impl Default for CircuitBreaker {
     }
 }
 
-/// What is different for one subgraph.
+/// The settings that are different for one subgraph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrafficOverride {
-    /// As `traffic.all.timeout`, for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    /// The value of `traffic.all.timeout` for this subgraph.
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"2s")]
     pub timeout: Option<Duration>,
 
-    /// As `traffic.all.connect_timeout`, for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    /// The value of `traffic.all.connect_timeout` for this subgraph.
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"1s")]
     pub connect_timeout: Option<Duration>,
 
-    /// As `traffic.all.idle_timeout`, for this subgraph.
-    #[serde(with = "duration::optional_text")]
+    /// The value of `traffic.all.idle_timeout` for this subgraph.
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"4s")]
     pub idle_timeout: Option<Duration>,
 
-    /// As `traffic.all.max_response_size`, for this subgraph.
-    #[serde(with = "size::optional_text")]
+    /// The value of `traffic.all.max_response_size` for this subgraph.
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<SizeText>", example = &"256MiB")]
     pub max_response_size: Option<usize>,
 
-    /// As `traffic.all.max_connections`, for this subgraph.
+    /// The value of `traffic.all.max_connections` for this subgraph.
     #[schemars(range(min = 1, max = 100_000), example = 50)]
     pub max_connections: Option<u32>,
 
-    /// As `traffic.all.batching`, for this subgraph.
+    /// The value of `traffic.all.batching` for this subgraph.
     #[schemars(example = false)]
     pub batching: Option<bool>,
 
-    /// As `traffic.all.max_aliases`, for this subgraph.
+    /// The value of `traffic.all.max_aliases` for this subgraph.
     #[schemars(range(min = 1, max = 1000), example = 1)]
     pub max_aliases: Option<u32>,
 
-    /// As `traffic.all.max_representations`, for this subgraph.
+    /// The value of `traffic.all.max_representations` for this subgraph.
     #[schemars(range(min = 1, max = 100_000), example = 100)]
     pub max_representations: Option<u32>,
 
-    /// As `traffic.all.max_waiting`, for this subgraph.
+    /// The value of `traffic.all.max_waiting` for this subgraph.
     #[schemars(range(min = 0, max = 1_000_000), example = 100)]
     pub max_waiting: Option<u32>,
 
-    /// As `traffic.all.protocol`, for this subgraph.
+    /// The value of `traffic.all.protocol` for this subgraph.
     #[schemars(with = "HttpProtocol", example = &"http2")]
     pub protocol: Option<HttpProtocol>,
 
-    /// As `traffic.all.compression`, for this subgraph.
+    /// The value of `traffic.all.compression` for this subgraph.
     #[schemars(example = true)]
     pub compression: Option<bool>,
 
-    /// As `traffic.all.retry`, for this subgraph, key by key.
+    /// The values of `traffic.all.retry` for this subgraph, key by key.
     pub retry: RetryOverride,
 
-    /// As `traffic.all.circuit_breaker`, for this subgraph, key by key.
+    /// The values of `traffic.all.circuit_breaker` for this subgraph, key by key.
     pub circuit_breaker: CircuitBreakerOverride,
 }
 
-/// What of the retries is different for one subgraph.
+/// The retry settings that are different for one subgraph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryOverride {
-    /// As `traffic.all.retry.retries`.
+    /// The value of `traffic.all.retry.retries` for this subgraph.
     #[schemars(range(min = 0, max = 10), example = 0)]
     pub retries: Option<u32>,
 
-    /// As `traffic.all.retry.initial`.
-    #[serde(with = "duration::optional_text")]
+    /// The value of `traffic.all.retry.initial` for this subgraph.
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"100ms")]
     pub initial: Option<Duration>,
 
-    /// As `traffic.all.retry.max`.
-    #[serde(with = "duration::optional_text")]
+    /// The value of `traffic.all.retry.max` for this subgraph.
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"2s")]
     pub max: Option<Duration>,
 
-    /// As `traffic.all.retry.budget_percent`.
+    /// The value of `traffic.all.retry.budget_percent` for this subgraph.
     #[schemars(range(min = 0, max = 100), example = 10)]
     pub budget_percent: Option<u32>,
 }
 
-/// What of the circuit breaker is different for one subgraph.
+/// The circuit breaker settings that are different for one subgraph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CircuitBreakerOverride {
-    /// As `traffic.all.circuit_breaker.enabled`.
+    /// The value of `traffic.all.circuit_breaker.enabled` for this subgraph.
     #[schemars(example = false)]
     pub enabled: Option<bool>,
 
-    /// As `traffic.all.circuit_breaker.failure_percent`.
+    /// The value of `traffic.all.circuit_breaker.failure_percent` for this subgraph.
     #[schemars(range(min = 1, max = 100), example = 80)]
     pub failure_percent: Option<u32>,
 
-    /// As `traffic.all.circuit_breaker.min_requests`.
+    /// The value of `traffic.all.circuit_breaker.min_requests` for this subgraph.
     #[schemars(range(min = 1, max = 1_000_000), example = 100)]
     pub min_requests: Option<u32>,
 
-    /// As `traffic.all.circuit_breaker.open_for`.
-    #[serde(with = "duration::optional_text")]
+    /// The value of `traffic.all.circuit_breaker.open_for` for this subgraph.
+    #[serde(with = "quantity::optional_text")]
     #[schemars(with = "Option<DurationText>", example = &"10s")]
     pub open_for: Option<Duration>,
 }
@@ -396,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_subgraph_does_not_set_holds_for_all() {
+    fn a_subgraph_inherits_the_settings_that_it_does_not_set() {
         let mut traffic = Traffic::default();
         traffic.subgraphs.insert(
             "slow".into(),

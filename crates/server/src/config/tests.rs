@@ -1,8 +1,8 @@
-//! Good files, bad files, and the pages written from the types.
+//! Tests of valid files, invalid files, and the pages generated from the types.
 //!
-//! Every folder in `fixtures/` is a bad file (`config.yaml`) and the exact messages that it gets
-//! (`expected.txt`). Write a new case and run `UPDATE_EXPECT=1 cargo test -p server config`, then
-//! read the messages as someone would at three in the morning.
+//! Every folder in `fixtures/` contains an invalid file (`config.yaml`) and the exact messages for it (`expected.txt`).
+//! To add a case, write the file, run `UPDATE_EXPECT=1 cargo test -p server config`, and check that the messages help a
+//! tired operator at three in the morning.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,10 +15,10 @@ use serde_json::Value;
 use super::*;
 use crate::diagnostic::{Diagnostic, Style, render};
 
-/// What no message may ever contain: the value of each secret in the fixtures.
+/// The value of each secret in the fixtures, which no message may contain.
 const SECRET: &str = "hunter2";
 
-/// The environment of every test.
+/// Looks up a variable of the environment that every test uses.
 fn env(name: &str) -> Option<OsString> {
     match name {
         "PORT" => Some("4100".into()),
@@ -28,7 +28,7 @@ fn env(name: &str) -> Option<OsString> {
     }
 }
 
-fn parse_with(text: &str, overrides: &Overrides) -> Result<Loaded, Vec<Diagnostic>> {
+fn parse_with(text: &str, overrides: &Overrides) -> Result<LoadedConfig, Vec<Diagnostic>> {
     parse(text, "config.yaml", Path::new("etc"), overrides, &env)
 }
 
@@ -52,7 +52,7 @@ fn bad(text: &str, overrides: &Overrides) -> String {
 }
 
 #[test]
-fn every_bad_file_gets_its_messages() {
+fn every_invalid_file_gets_its_messages() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/fixtures");
     let mut cases = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -99,6 +99,17 @@ fn the_example_of_the_configuration_page_loads() {
 }
 
 #[test]
+fn the_annotated_example_loads_and_has_every_section() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/starling.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    good(&text);
+    for section in schema::plain_schema()["properties"].as_object().unwrap().keys() {
+        let line = format!("\n{section}:");
+        assert!(text.contains(&line), "{section} is not in the example");
+    }
+}
+
+#[test]
 fn every_key_can_be_set() {
     let config = good(
         r#"
@@ -142,6 +153,8 @@ traffic:
   subgraphs: {reviews: {timeout: 1s, max_response_size: 2MiB, max_connections: 8, batching: true, max_aliases: 11, max_representations: 12}}
 limits: {body: 1KiB, depth: 2, aliases: 3, root_fields: 4, tokens: 5, selections: 6, preparing: 7, preparing_waiting: 8, preparing_waiting_per_client: 9, prepared_operations: 128, body_expansion_ratio: 10}
 http:
+  max_connections: 3
+  max_connections_per_ip: 5
   header_timeout: 1s
   body_timeout: 2s
   stall_timeout: 3s
@@ -163,8 +176,6 @@ subscriptions:
   max_groups_per_client: 12
   queue_events: 2
   policy: drop_oldest
-  max_connections: 3
-  max_connections_per_ip: 5
   queue_bytes_total: 6KiB
   kernel_queue_bytes: 7KiB
   heartbeat: 4s
@@ -221,7 +232,7 @@ shutdown: {delay: 3s}
 "#,
     );
     expect_test::expect_file!["tests/every_key.txt"].assert_debug_eq(&config);
-    // The secrets are there, though the dump does not show them.
+    // The secrets are present, though the dump does not show them.
     let secrets: Vec<_> = config
         .events
         .providers
@@ -265,7 +276,7 @@ fn variables_stand_for_any_kind_of_value() {
     assert_eq!(config.limits.depth, 7);
     assert!(!config.introspection);
     assert_eq!(config.log.level, LogLevel::Warn);
-    assert_eq!(config.workers, Workers::Count(2));
+    assert_eq!(config.workers, WorkerCount::Count(2));
 }
 
 #[test]
@@ -375,7 +386,7 @@ fn a_flag_that_conflicts_with_the_file_is_explained() {
 }
 
 #[test]
-fn settings_of_subgraphs_that_do_not_exist_are_warned_about() {
+fn settings_of_unknown_subgraphs_get_a_warning() {
     let text = "subgraphs:\n  revews: {url: \"http://r/\"}\n  products: {url: \"http://p/\"}\n\
                 traffic: {subgraphs: {zzz: {timeout: 1s}}}\n";
     let loaded = parse_with(text, &Overrides::default()).unwrap();
@@ -400,7 +411,7 @@ fn settings_of_subgraphs_that_do_not_exist_are_warned_about() {
 }
 
 #[test]
-fn a_missing_file_says_what_to_do() {
+fn a_missing_file_gets_advice() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let diagnostics = load(Some(&folder.join("no-such.yaml")), &Overrides::default()).unwrap_err();
     let text = render(&diagnostics, Style::Plain).replace(&folder.display().to_string(), "DIR");
@@ -418,7 +429,7 @@ fn too_many_errors_are_counted() {
     let text: String = (0..80).map(|index| format!("unknown{index}: 1\n")).collect();
     let diagnostics = parse_with(&text, &Overrides::default()).unwrap_err();
     assert_eq!(diagnostics.len(), 51);
-    assert_eq!(diagnostics[50].message, "30 more errors are not shown; mend the first ones");
+    assert_eq!(diagnostics[50].message, "30 more errors are not shown; fix the first ones");
 }
 
 #[test]

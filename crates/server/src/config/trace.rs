@@ -1,14 +1,14 @@
-//! Telling clients what their request cost.
+//! Settings of the trace that clients can request.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `extensions.trace` in answers.
+/// The trace of a request in `extensions.trace` of its response.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trace {
-    /// Answer requests that have the header `starling-trace: 1` with what they cost. On a WebSocket the handshake's
-    /// header counts. It names subgraphs, so keep it from clients that you do not trust.
+    /// Adds the trace to the response of requests with the header `starling-trace: 1`. On a WebSocket the header of the
+    /// handshake counts. The trace contains names of subgraphs, so do not turn it on for untrusted clients.
     #[schemars(example = true)]
     pub enabled: bool,
 }

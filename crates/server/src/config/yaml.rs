@@ -1,7 +1,7 @@
-//! YAML text to a tree that keeps the place and the spelling of every value.
+//! Parser from YAML text to a tree that keeps the place and the spelling of every value.
 //!
-//! Types are not decided here: whether `0755` is a number or a text depends on the key that it
-//! belongs to, which `check` knows. Comes after reading the file, before `environment`.
+//! Types are not decided here: whether `0755` is a number or a text depends on its key, which `check` knows. This step
+//! follows reading the file and precedes `environment`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,45 +9,45 @@ use std::ops::Range;
 use granit_parser::{Event, Parser, ScalarStyle, Span as YamlSpan};
 
 use super::findings::Findings;
-use super::source_tree::{Content, Entry, Node, Scalar};
+use super::source_tree::{Content, MappingEntry, Scalar, SourceNode};
 
-/// Nodes of a whole configuration, those that aliases repeat included. A thousand subgraphs with
-/// ten keys each stay far below; a "billion laughs" file ends here.
+/// The maximum number of nodes of a configuration, including those that aliases repeat. A thousand subgraphs with ten
+/// keys each stay far below; a "billion laughs" file is refused here.
 const NODES_MAX: usize = 200_000;
 
-/// Reads a text. Nothing comes back for an empty one, or where it is not YAML: then `findings` has
-/// the reason.
-pub(super) fn read(text: &str, findings: &mut Findings) -> Option<Node> {
-    let mut reader = Reader { text, findings, open: Vec::new(), anchors: HashMap::new(), nodes: 0 };
-    reader.run()
+/// Parses a text. `None` if the text is empty or is not YAML; in the latter case `findings` contains the reason.
+pub(super) fn read(text: &str, findings: &mut Findings) -> Option<SourceNode> {
+    let mut builder =
+        TreeBuilder { text, findings, open: Vec::new(), anchors: HashMap::new(), nodes: 0 };
+    builder.run()
 }
 
-/// A sequence or mapping whose end has not come yet. Depth is bounded by the parser (255).
-enum Open {
+/// A sequence or mapping whose end has not been read yet. The parser bounds the depth (255).
+enum OpenCollection {
     Sequence {
         start: usize,
         anchor: usize,
-        items: Vec<Node>,
+        items: Vec<SourceNode>,
     },
     Mapping {
         start: usize,
         anchor: usize,
-        entries: Vec<Entry>,
+        entries: Vec<MappingEntry>,
         key: Option<(String, Range<usize>)>,
     },
 }
 
-struct Reader<'a> {
+struct TreeBuilder<'a> {
     text: &'a str,
     findings: &'a mut Findings,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     /// Complete nodes by anchor, each with its number of nodes.
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, (SourceNode, usize)>,
     nodes: usize,
 }
 
-impl Reader<'_> {
-    fn run(&mut self) -> Option<Node> {
+impl TreeBuilder<'_> {
+    fn run(&mut self) -> Option<SourceNode> {
         let mut root = None;
         let mut documents = 0;
         for event in Parser::new_from_str(self.text) {
@@ -63,7 +63,7 @@ impl Reader<'_> {
                 self.findings
                     .error("too-large", "the configuration has too many values")
                     .at(range, "more than 200000 values up to here")
-                    .help("aliases (`*name`) repeat everything that they stand for");
+                    .help("aliases (`*name`) repeat the value that they name");
                 return None;
             }
             let complete = match event {
@@ -92,14 +92,18 @@ impl Reader<'_> {
                         is_plain: style == ScalarStyle::Plain && !is_text,
                         has_variable: false,
                     };
-                    Some((Node { range, content: Content::Scalar(scalar) }, anchor))
+                    Some((SourceNode { range, content: Content::Scalar(scalar) }, anchor))
                 }
                 Event::SequenceStart(_, anchor, tag) => {
                     if tag.as_ref().is_some_and(|tag| !tag.is_yaml_core_schema()) {
                         self.tag_error(&span);
                         return None;
                     }
-                    self.open.push(Open::Sequence { start: range.start, anchor, items: vec![] });
+                    self.open.push(OpenCollection::Sequence {
+                        start: range.start,
+                        anchor,
+                        items: vec![],
+                    });
                     None
                 }
                 Event::MappingStart(_, anchor, tag) => {
@@ -108,7 +112,12 @@ impl Reader<'_> {
                         return None;
                     }
                     let start = range.start;
-                    self.open.push(Open::Mapping { start, anchor, entries: vec![], key: None });
+                    self.open.push(OpenCollection::Mapping {
+                        start,
+                        anchor,
+                        entries: vec![],
+                        key: None,
+                    });
                     None
                 }
                 Event::SequenceEnd | Event::MappingEnd => self.close(range.end),
@@ -135,22 +144,24 @@ impl Reader<'_> {
                     self.anchors.insert(anchor, (node.clone(), size));
                 }
                 match self.place(node) {
-                    Placed::Inside => {}
-                    Placed::Root(node) => root = Some(node),
-                    Placed::Refused => return None,
+                    Placement::Inside => {}
+                    Placement::Root(node) => root = Some(node),
+                    Placement::Refused => return None,
                 }
             }
         }
         root
     }
 
-    /// Puts a complete node where it belongs.
-    fn place(&mut self, node: Node) -> Placed {
+    /// Adds a complete node to the innermost open collection, or returns it as the root.
+    fn place(&mut self, node: SourceNode) -> Placement {
         match self.open.last_mut() {
-            None => return Placed::Root(node),
-            Some(Open::Sequence { items, .. }) => items.push(node),
-            Some(Open::Mapping { entries, key, .. }) => match key.take() {
-                Some((key, key_range)) => entries.push(Entry { key, key_range, value: node }),
+            None => return Placement::Root(node),
+            Some(OpenCollection::Sequence { items, .. }) => items.push(node),
+            Some(OpenCollection::Mapping { entries, key, .. }) => match key.take() {
+                Some((key, key_range)) => {
+                    entries.push(MappingEntry { key, key_range, value: node })
+                }
                 None => match node.content {
                     Content::Scalar(scalar) => *key = Some((scalar.text, node.range)),
                     _ => {
@@ -161,29 +172,31 @@ impl Reader<'_> {
                                 "a value that begins with `{`, `[` or a `${…}` inside braces \
                                  needs quotes",
                             );
-                        return Placed::Refused;
+                        return Placement::Refused;
                     }
                 },
             },
         }
-        Placed::Inside
+        Placement::Inside
     }
 
-    fn close(&mut self, end: usize) -> Option<(Node, usize)> {
+    fn close(&mut self, end: usize) -> Option<(SourceNode, usize)> {
         let (start, anchor, content) = match self.open.pop()? {
-            Open::Sequence { start, anchor, items } => (start, anchor, Content::Sequence(items)),
-            Open::Mapping { start, anchor, entries, .. } => {
+            OpenCollection::Sequence { start, anchor, items } => {
+                (start, anchor, Content::Sequence(items))
+            }
+            OpenCollection::Mapping { start, anchor, entries, .. } => {
                 let entries = self.without_duplicates(entries);
                 (start, anchor, Content::Mapping(self.merged(entries)))
             }
         };
-        // The end of a block collection is reported where the next thing begins.
+        // The reported end of a block collection is the beginning of the next node.
         let end = end.max(start);
         let end = start + self.text.get(start..end).map_or(0, |text| text.trim_end().len());
-        Some((Node { range: start..end, content }, anchor))
+        Some((SourceNode { range: start..end, content }, anchor))
     }
 
-    fn without_duplicates(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
+    fn without_duplicates(&mut self, entries: Vec<MappingEntry>) -> Vec<MappingEntry> {
         let mut first: HashMap<String, Range<usize>> = HashMap::new();
         let mut kept = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -192,7 +205,7 @@ impl Reader<'_> {
                     .error("duplicate-key", format!("`{}` is given twice", entry.key))
                     .at(entry.key_range, "given again here")
                     .related(range.clone(), "first given here")
-                    .help("remove one of the two, or move what belongs together into one");
+                    .help("remove one of the two, or combine their contents in one");
                 self.findings.hide_if_likely_secret(&entry.key, &entry.value);
             } else {
                 first.insert(entry.key.clone(), entry.key_range.clone());
@@ -202,23 +215,22 @@ impl Reader<'_> {
         kept
     }
 
-    /// Replaces `<<: *name` by the entries of the mapping that it names. Entries that are written
-    /// out win.
-    fn merged(&mut self, mut entries: Vec<Entry>) -> Vec<Entry> {
+    /// Replaces `<<: *name` by the entries of the mapping that it names. Explicit entries take precedence.
+    fn merged(&mut self, mut entries: Vec<MappingEntry>) -> Vec<MappingEntry> {
         let Some(index) = entries.iter().position(|entry| entry.key == "<<") else {
             return entries;
         };
         let merge = entries.remove(index);
         let sources = match merge.value.content {
             Content::Sequence(items) => items,
-            content => vec![Node { range: merge.value.range, content }],
+            content => vec![SourceNode { range: merge.value.range, content }],
         };
         for source in sources {
             let Content::Mapping(further) = source.content else {
                 self.findings
                     .error("wrong-type", "`<<` must be given a mapping")
-                    .at(merge.key_range.clone(), "this merges a mapping into this one")
-                    .help("write `<<: *name`, where `&name` stands before a mapping");
+                    .at(merge.key_range.clone(), "this merges a mapping into the one around it")
+                    .help("write `<<: *name`, where `&name` precedes a mapping");
                 continue;
             };
             for entry in further {
@@ -231,7 +243,7 @@ impl Reader<'_> {
     }
 
     fn range(&self, span: &YamlSpan) -> Range<usize> {
-        // Byte offsets are always there for text input; an empty range would only be less exact.
+        // Byte offsets are always present for text input; an empty range would only be less exact.
         let range = span.byte_range().unwrap_or(0..0);
         let start = range.start.min(self.text.len());
         start..range.end.clamp(start, self.text.len())
@@ -255,11 +267,11 @@ impl Reader<'_> {
         } else if reason.contains("quote") {
             "close the quote that opens here, on the same line"
         } else if line.contains("${") && reason.contains("flow") {
-            "inside of braces and brackets, `${…}` needs quotes: `{depth: \"${DEPTH}\"}`"
+            "inside braces and brackets, `${…}` needs quotes: `{depth: \"${DEPTH}\"}`"
         } else if line.contains(": ") && line.matches(": ").count() > 1 {
             "a value that contains `: ` needs quotes"
         } else {
-            "look at the indentation, quotes and brackets of this line and the one before it"
+            "check the indentation, quotes and brackets of this line and the one before it"
         };
         self.findings.hide_likely_secrets(self.text);
         self.findings
@@ -278,8 +290,8 @@ impl Reader<'_> {
     }
 }
 
-enum Placed {
+enum Placement {
     Inside,
-    Root(Node),
+    Root(SourceNode),
     Refused,
 }

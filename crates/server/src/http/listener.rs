@@ -160,7 +160,7 @@ fn reject(accepted: AcceptedSocket, no_room: NoRoom) {
     let (status, message) = match no_room {
         NoRoom::All => (
             "503 Service Unavailable",
-            "the router has as many connections as it may have (`subscriptions.max_connections`); try \
+            "the router has as many connections as it may have (`http.max_connections`); try \
              again later",
         ),
         NoRoom::Descriptors => {
@@ -169,7 +169,7 @@ fn reject(accepted: AcceptedSocket, no_room: NoRoom) {
         NoRoom::OfAddress => (
             "429 Too Many Requests",
             "this address has as many connections as it may have \
-             (`subscriptions.max_connections_per_ip`); close one first",
+             (`http.max_connections_per_ip`); close one first",
         ),
     };
     let error = GraphqlError::new(ErrorCode::Overloaded, message);

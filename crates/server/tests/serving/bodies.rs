@@ -1,76 +1,76 @@
-//! Bodies: compressed ones both ways, several operations in one, and those that take too long.
+//! Tests of bodies: compressed requests and responses, batches, and bodies that arrive too late.
 
 use std::io::{Read, Write};
 
 use coding::{Coding, compress, expand};
 use expect_test::expect;
 
-use crate::http::{Answer, connect, request, stream};
+use crate::http::{TestResponse, connect, request, stream};
 use crate::router::Router;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-fn post(router: &Router, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Answer {
+fn post(router: &Router, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> TestResponse {
     request(router.address, "POST", "/graphql", &[&[JSON], headers].concat(), body)
 }
 
-/// A query whose answer is large, without any subgraph.
+/// A query with a large response that needs no subgraph.
 const LARGE: &str =
     r#"{"query":"{ __schema { types { name kind description fields { name } } } }"}"#;
 
 #[test]
-fn a_large_answer_is_compressed_the_way_its_client_likes_best() {
+fn a_large_response_is_compressed_with_the_coding_that_the_client_prefers() {
     let router = Router::start("");
     let plain = post(&router, &[], LARGE);
     assert_eq!((plain.status, &*plain.header("content-encoding")), (200, ""));
     assert_eq!(plain.header("vary"), "accept, accept-encoding");
     for coding in Coding::ALL {
-        let answer = post(&router, &[("accept-encoding", coding.name())], LARGE);
-        assert_eq!(answer.header("content-encoding"), coding.name());
-        assert_eq!(answer.header("content-length"), answer.bytes.len().to_string());
-        assert_eq!(answer.header("content-type"), plain.header("content-type"));
-        assert!(answer.bytes.len() * 2 < plain.bytes.len());
-        let expanded = expand(coding, &answer.bytes, plain.bytes.len());
+        let response = post(&router, &[("accept-encoding", coding.name())], LARGE);
+        assert_eq!(response.header("content-encoding"), coding.name());
+        assert_eq!(response.header("content-length"), response.bytes.len().to_string());
+        assert_eq!(response.header("content-type"), plain.header("content-type"));
+        assert!(response.bytes.len() * 2 < plain.bytes.len());
+        let expanded = expand(coding, &response.bytes, plain.bytes.len());
         assert_eq!(expanded.as_ref(), Ok(&plain.bytes), "{coding:?}");
     }
-    let answer = post(&router, &[("accept-encoding", "gzip;q=0.5, br;q=0.9, x")], LARGE);
-    assert_eq!(answer.header("content-encoding"), "br");
+    let response = post(&router, &[("accept-encoding", "gzip;q=0.5, br;q=0.9, x")], LARGE);
+    assert_eq!(response.header("content-encoding"), "br");
 }
 
 #[test]
-fn small_answers_and_event_streams_go_as_they_are() {
+fn small_responses_and_event_streams_are_not_compressed() {
     let router = Router::start("");
     let headers = [("accept-encoding", "gzip, zstd, br")];
-    let answer = post(&router, &headers, r#"{"query":"{ __typename }"}"#);
-    assert_eq!(answer.body, r#"{"data":{"__typename":"Query"}}"#);
-    assert_eq!(answer.header("content-encoding"), "");
+    let response = post(&router, &headers, r#"{"query":"{ __typename }"}"#);
+    assert_eq!(response.body, r#"{"data":{"__typename":"Query"}}"#);
+    assert_eq!(response.header("content-encoding"), "");
     let streamed = [headers[0], ("accept", "text/event-stream")];
-    let answer = post(&router, &streamed, LARGE);
-    assert!(answer.body.contains("event: next"), "{}", answer.body);
-    assert_eq!(answer.header("content-encoding"), "");
+    let response = post(&router, &streamed, LARGE);
+    assert!(response.body.contains("event: next"), "{}", response.body);
+    assert_eq!(response.header("content-encoding"), "");
 }
 
 #[test]
 fn compression_can_be_turned_off() {
     let router = Router::start("http: {compression: {enabled: false}}");
-    let answer = post(&router, &[("accept-encoding", "gzip")], LARGE);
-    assert_eq!((&*answer.header("content-encoding"), &*answer.header("vary")), ("", "accept"));
+    let response = post(&router, &[("accept-encoding", "gzip")], LARGE);
+    assert_eq!((&*response.header("content-encoding"), &*response.header("vary")), ("", "accept"));
 }
 
 #[test]
-fn a_compressed_request_is_understood() {
+fn a_compressed_request_is_expanded() {
     let router = Router::start("");
     let body =
         format!(r#"{{"query":"{{ __typename }}","extensions":{{"x":"{}"}}}}"#, "y".repeat(500));
     for coding in Coding::ALL {
         let compressed = compress(coding, body.as_bytes()).unwrap();
-        let answer = post(&router, &[("content-encoding", coding.name())], compressed);
-        assert_eq!((answer.status, &*answer.body), (200, r#"{"data":{"__typename":"Query"}}"#));
+        let response = post(&router, &[("content-encoding", coding.name())], compressed);
+        assert_eq!((response.status, &*response.body), (200, r#"{"data":{"__typename":"Query"}}"#));
     }
 }
 
 #[test]
-fn a_compressed_request_that_is_a_bomb_or_broken_or_unknown_is_refused() {
+fn a_compressed_request_that_is_a_bomb_or_invalid_or_of_unknown_coding_is_refused() {
     let router = Router::start("limits: {body: 64KiB}");
     let bomb = compress(Coding::Zstd, &vec![b' '; 1 << 20]).unwrap();
     let body = r#"{"query":"{ __typename }"}"#;
@@ -83,9 +83,9 @@ fn a_compressed_request_that_is_a_bomb_or_broken_or_unknown_is_refused() {
         ("compress", body.as_bytes()),
         ("gzip, gzip", body.as_bytes()),
     ] {
-        let answer = post(&router, &[("content-encoding", encoding)], body);
-        let accepted = answer.header("accept-encoding");
-        outcomes += &format!("{encoding}: {} [{accepted}]\n{}\n", answer.status, answer.body);
+        let response = post(&router, &[("content-encoding", encoding)], body);
+        let accepted = response.header("accept-encoding");
+        outcomes += &format!("{encoding}: {} [{accepted}]\n{}\n", response.status, response.body);
     }
     expect![[r#"
         zstd: 413 []
@@ -102,29 +102,29 @@ fn a_compressed_request_that_is_a_bomb_or_broken_or_unknown_is_refused() {
 }
 
 #[test]
-fn a_batch_is_answered_in_its_order_and_a_bad_operation_costs_only_itself() {
+fn a_batch_gets_responses_in_order_and_an_invalid_operation_affects_only_itself() {
     let router = Router::start("http: {batching: {enabled: true, max_operations: 3}}");
     let batch = r#"[
         {"query":"query A { a: __typename }"},
         {"query":"{ nothing }"},
         {"query":"subscription { tick { id } }"}
     ]"#;
-    let answer = post(&router, &[("accept", "application/graphql-response+json")], batch);
+    let response = post(&router, &[("accept", "application/graphql-response+json")], batch);
     expect![[r#"
         200 application/json; charset=utf-8
-        [{"data":{"a":"Query"}},{"errors":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]},{"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with the subprotocol graphql-transport-ws, or for the first event alone by the URL parameter `once`","extensions":{"code":"BAD_REQUEST"}}]}]
+        [{"data":{"a":"Query"}},{"errors":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]},{"errors":[{"message":"a subscription needs a stream: send it with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with the subprotocol graphql-transport-ws, or with the URL parameter `once` for the first event only","extensions":{"code":"BAD_REQUEST"}}]}]
     "#]].assert_eq(&format!(
         "{} {}\n{}\n",
-        answer.status,
-        answer.header("content-type"),
-        answer.body
+        response.status,
+        response.header("content-type"),
+        response.body
     ));
     router.wait_for("starling_http_batches_total", 1);
     router.wait_for("starling_http_batched_operations_total", 3);
 }
 
 #[test]
-fn a_batch_that_is_too_large_or_not_wanted_is_refused_as_a_whole() {
+fn a_batch_that_is_too_large_or_not_acceptable_is_refused_as_a_whole() {
     let router = Router::start("http: {batching: {enabled: true, max_operations: 3}}");
     let one = r#"{"query":"{ __typename }"}"#;
     let mut outcomes = String::new();
@@ -134,8 +134,8 @@ fn a_batch_that_is_too_large_or_not_wanted_is_refused_as_a_whole() {
         ("no object", "application/json", format!("[{one},7]")),
         ("for a stream", "text/event-stream", format!("[{one}]")),
     ] {
-        let answer = post(&router, &[("accept", accept)], body);
-        outcomes += &format!("{name}: {}\n{}\n", answer.status, answer.body);
+        let response = post(&router, &[("accept", accept)], body);
+        outcomes += &format!("{name}: {}\n{}\n", response.status, response.body);
     }
     expect![[r#"
         too many: 400
@@ -150,23 +150,23 @@ fn a_batch_that_is_too_large_or_not_wanted_is_refused_as_a_whole() {
 }
 
 #[test]
-fn a_body_that_does_not_come_in_time_is_answered_by_408() {
+fn a_body_that_arrives_too_late_gets_status_408() {
     let router = Router::start("http: {body_timeout: 100ms}");
     let mut socket = connect(router.address);
     let head = "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
                 content-length: 26\r\n\r\n{";
     socket.write_all(head.as_bytes()).unwrap();
-    let answer = crate::http::answer(&mut socket);
+    let response = crate::http::read_response(&mut socket);
     expect![[r#"
         408
         {"errors":[{"message":"the request body did not arrive within 100ms (`http.body_timeout`)","extensions":{"code":"BAD_REQUEST"}}]}
-    "#]].assert_eq(&format!("{}\n{}\n", answer.status, answer.body));
-    assert_eq!(answer.header("connection"), "close");
+    "#]].assert_eq(&format!("{}\n{}\n", response.status, response.body));
+    assert_eq!(response.header("connection"), "close");
     router.wait_for(r#"starling_http_timeouts_total{phase="body"}"#, 1);
 }
 
 #[test]
-fn a_head_that_does_not_come_in_time_ends_its_connection_and_nobody_elses() {
+fn a_head_that_arrives_too_late_closes_only_its_own_connection() {
     let router = Router::start("http: {header_timeout: 1s}");
     let mut sockets = Vec::new();
     for begun in ["", "P", "PRI * HTT", "POST /graphql HTTP/1.1\r\nhost: "] {
@@ -174,7 +174,7 @@ fn a_head_that_does_not_come_in_time_ends_its_connection_and_nobody_elses() {
         socket.write_all(begun.as_bytes()).unwrap();
         sockets.push(socket);
     }
-    // What lives longer than a head may take is not a head.
+    // A connection that outlives the time limit for heads is not affected by it.
     let _stream = stream(router.address, "subscription { tick { id } }");
     for mut socket in sockets {
         let mut rest = Vec::new();

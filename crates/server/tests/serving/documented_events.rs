@@ -10,7 +10,7 @@ const DIRECTIVES: &str = include_str!("../../../../docs/events/directives.md");
 const INITIAL_STATE: &str = include_str!("../../../../docs/events/initial-state.md");
 const MIGRATION: &str = include_str!("../../../../docs/migration-edfs.md");
 
-/// The providers that examples without a configuration of their own name.
+/// The providers of examples without a configuration of their own.
 const PROVIDERS: &str = r#"
 events:
   providers:
@@ -18,7 +18,7 @@ events:
     nats: [{id: shared, url: "nats://127.0.0.1:4222"}]
 "#;
 
-/// The code blocks of that language, without the indentation of the list that they stand in.
+/// Returns the code blocks of this language, without the indentation of the list that contains them.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
@@ -34,7 +34,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     blocks
 }
 
-/// A subgraph as composition writes it into a supergraph, in the few things that event subgraphs have.
+/// Returns a subgraph as composition writes it into a supergraph, for the features that event subgraphs use.
 fn supergraph(subgraph: &str) -> String {
     let mut text = String::new();
     let mut rest = subgraph;
@@ -72,7 +72,7 @@ fn supergraph(subgraph: &str) -> String {
     let roots = [("query", "Query"), ("mutation", "Mutation"), ("subscription", "Subscription")];
     let operations = roots.iter().filter(|(kind, root)| *kind == "query" || has(root));
     let operations: Vec<_> = operations.map(|(kind, root)| format!("{kind}: {root}")).collect();
-    // Current states come from a server.
+    // A server provides the current states.
     let (asked, server) = match typed.contains("initial:") {
         true => ("order(id: ID!): Order", "@join__type(graph: OTHER, key: \"id\")"),
         false => ("", ""),
@@ -97,7 +97,7 @@ fn supergraph(subgraph: &str) -> String {
     )
 }
 
-/// Where the parenthesis closes that has been opened already. Strings have none here that do not match.
+/// Returns the position of the parenthesis that closes one opened before. Strings contain only matching ones here.
 fn closing(text: &str) -> usize {
     let mut depth = 1;
     let at = text.find(|char| {
@@ -135,7 +135,7 @@ fn every_documented_event_subgraph_loads() {
     let subgraphs: Vec<_> = pages.into_iter().flat_map(event_subgraphs).collect();
     assert!(subgraphs.len() >= 9, "{}", subgraphs.len());
     for subgraph in subgraphs {
-        // One provider of each kind has the id `default`, and some examples say that they mean NATS.
+        // One provider of each kind has the id `default`, and some examples mean the one of NATS.
         let providers = match subgraph.contains("nats/default") {
             true => PROVIDERS.replace("shared", "default"),
             false => PROVIDERS.to_owned(),
@@ -164,7 +164,7 @@ fn the_tutorial_moves_from_broker_to_broker_by_configuration_only() {
 }
 
 #[test]
-fn schema_and_configuration_of_other_routers_load_unchanged() {
+fn the_schema_and_the_configuration_of_other_routers_load_unchanged() {
     let (subgraphs, configurations) = (event_subgraphs(MIGRATION), blocks(MIGRATION, "yaml"));
     let ([subgraph], [configuration]) = (&subgraphs[..], &configurations[..]) else {
         panic!("one of each: {subgraphs:?} {configurations:?}")
@@ -173,7 +173,7 @@ fn schema_and_configuration_of_other_routers_load_unchanged() {
 }
 
 #[test]
-fn the_table_of_directives_has_all_of_them() {
+fn the_table_of_directives_is_complete() {
     let rows = DIRECTIVES.lines().filter(|line| line.starts_with("| `@"));
     let documented: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
     let mut known: Vec<_> = graph::EventRole::directives().map(|it| format!("@{it}")).collect();

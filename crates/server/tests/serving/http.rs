@@ -1,21 +1,21 @@
-//! A client of HTTP/1.1 that says what it is told to.
+//! A client of HTTP/1.1 for tests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::router::PATIENCE;
+use crate::router::TIMEOUT;
 
-/// What came back.
-pub(crate) struct Answer {
+/// A response.
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     head: String,
-    /// As text; what is none is replaced.
+    /// The body as text; invalid UTF-8 is replaced.
     pub(crate) body: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Answer {
-    /// The values of a header, joined by commas.
+impl TestResponse {
+    /// Returns the values of a header, joined by commas.
     pub(crate) fn header(&self, name: &str) -> String {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         let values = lines.filter(|(known, _)| *known == name).map(|(_, value)| value);
@@ -23,14 +23,14 @@ impl Answer {
     }
 }
 
-/// One exchange on a connection of its own.
+/// Sends one request on a connection of its own.
 pub(crate) fn request(
     address: SocketAddr,
     method: &str,
     target: &str,
     headers: &[(&str, &str)],
     body: impl AsRef<[u8]>,
-) -> Answer {
+) -> TestResponse {
     let body = body.as_ref();
     let mut socket = connect(address);
     let mut head =
@@ -40,28 +40,28 @@ pub(crate) fn request(
     }
     head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
     socket.write_all(&[head.as_bytes(), body].concat()).unwrap();
-    answer(&mut socket)
+    read_response(&mut socket)
 }
 
-/// Reads an answer that ends with the connection.
-pub(crate) fn answer(socket: &mut impl Read) -> Answer {
+/// Reads a response that ends with the connection.
+pub(crate) fn read_response(socket: &mut impl Read) -> TestResponse {
     let mut bytes = Vec::new();
     socket.read_to_end(&mut bytes).unwrap();
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
-    let end = end.unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(&bytes)));
+    let end = end.unwrap_or_else(|| panic!("no response: {:?}", String::from_utf8_lossy(&bytes)));
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let bytes = bytes.split_off(end + 4);
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head, body: String::from_utf8_lossy(&bytes).into_owned(), bytes }
+    TestResponse { status, head, body: String::from_utf8_lossy(&bytes).into_owned(), bytes }
 }
 
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 
-/// Asks for the event stream of a subscription, and reads until the first comment has come.
+/// Opens the event stream of a subscription, and reads until the first comment has arrived.
 pub(crate) fn stream(address: SocketAddr, query: &str) -> TcpStream {
     let mut socket = connect(address);
     let body = format!(r#"{{"query":"{query}"}}"#);
@@ -71,12 +71,12 @@ pub(crate) fn stream(address: SocketAddr, query: &str) -> TcpStream {
         body.len()
     );
     socket.write_all((head + &body).as_bytes()).unwrap();
-    let mut heard = String::new();
-    while !heard.contains(":\n\n") {
+    let mut received = String::new();
+    while !received.contains(":\n\n") {
         let mut buffer = [0; 1024];
         let length = socket.read(&mut buffer).unwrap();
-        assert_ne!(length, 0, "{heard}");
-        heard.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+        assert_ne!(length, 0, "{received}");
+        received.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
     }
     socket
 }

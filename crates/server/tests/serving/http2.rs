@@ -1,4 +1,4 @@
-//! Clients of HTTP/2, with and without manners.
+//! Tests of HTTP/2 with well-behaved and misbehaving clients.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::router::Router;
 
 const QUERY: &str = "/graphql?query=%7B__typename%7D";
 const TICKS: &str = "/graphql?query=subscription%7Btick%7Bid%7D%7D";
-const ANSWER: &str = r#"{"data":{"__typename":"Query"}}"#;
+const RESPONSE: &str = r#"{"data":{"__typename":"Query"}}"#;
 const EVENT: &str = r#"{"__typename":"Tick","id":"1"}"#;
 const STREAM: (&str, &str) = ("accept", "text/event-stream");
 
@@ -26,8 +26,8 @@ pub(crate) struct Client {
     connection: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// What comes back.
-pub(crate) struct Answer(pub(crate) Response<RecvStream>);
+/// A response.
+pub(crate) struct Http2Response(pub(crate) Response<RecvStream>);
 
 impl Client {
     pub(crate) async fn new(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
@@ -60,13 +60,13 @@ impl Client {
         self.send(request.body(()).unwrap()).await
     }
 
-    pub(crate) async fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Answer {
-        Answer(self.begin(target, headers).await.await.unwrap())
+    pub(crate) async fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Http2Response {
+        Http2Response(self.begin(target, headers).await.await.unwrap())
     }
 }
 
-impl Answer {
-    /// The next piece of the body.
+impl Http2Response {
+    /// Reads the next piece of the body.
     async fn piece(&mut self) -> Option<Result<Bytes, h2::Error>> {
         let piece = self.0.body_mut().data().await?;
         if let Ok(piece) = &piece {
@@ -75,7 +75,7 @@ impl Answer {
         Some(piece)
     }
 
-    /// The rest of the body.
+    /// Reads the rest of the body.
     pub(crate) async fn text(mut self) -> String {
         let mut text = Vec::new();
         while let Some(piece) = self.piece().await {
@@ -84,7 +84,7 @@ impl Answer {
         String::from_utf8(text).unwrap()
     }
 
-    /// Reads until this has come.
+    /// Reads until this text has arrived.
     async fn hear(&mut self, expected: &str) {
         let mut text = String::new();
         while !text.contains(expected) {
@@ -99,14 +99,14 @@ fn many_requests_share_a_connection_without_tls() {
     let router = Router::start("");
     let _client = router.block_on(async {
         let mut client = Client::connect(&router).await;
-        // With the first answer the client knows how many requests may be open at once.
-        assert_eq!(client.get(QUERY, &[]).await.text().await, ANSWER);
+        // With the first response the client knows how many requests may be open at once.
+        assert_eq!(client.get(QUERY, &[]).await.text().await, RESPONSE);
         let mut waiting = Vec::new();
         for _ in 0..300 {
             waiting.push(client.begin(QUERY, &[]).await);
         }
-        for answer in waiting {
-            assert_eq!(Answer(answer.await.unwrap()).text().await, ANSWER);
+        for response in waiting {
+            assert_eq!(Http2Response(response.await.unwrap()).text().await, RESPONSE);
         }
         client
     });
@@ -126,16 +126,16 @@ fn an_event_stream_is_one_stream_among_others() {
     router.publish(EVENT);
     router.block_on(async {
         ticks.hear(r#"data: {"data":{"tick":{"id":"1"}}}"#).await;
-        assert_eq!(client.get(QUERY, &[]).await.text().await, ANSWER);
+        assert_eq!(client.get(QUERY, &[]).await.text().await, RESPONSE);
     });
-    // Who leaves a stream leaves its subscription.
+    // A client that closes a stream ends its subscription.
     router.wait_for("starling_hub_subscribers", 1);
     drop(ticks);
     router.wait_for("starling_hub_subscribers", 0);
 }
 
 #[test]
-fn a_router_that_shuts_down_tells_its_streams_and_its_clients() {
+fn a_router_that_shuts_down_notifies_its_streams_and_its_clients() {
     let router = Router::start("");
     let (client, mut ticks) = router.block_on(async {
         let mut client = Client::connect(&router).await;
@@ -157,15 +157,15 @@ fn websockets_are_not_opened_inside_http2() {
     router.block_on(async {
         let mut client = Client::connect(&router).await;
         let headers = [("sec-websocket-version", "13"), ("sec-websocket-key", "x")];
-        let answer = client.get("/graphql", &headers).await;
-        assert_eq!(answer.0.status(), 400);
-        let text = answer.text().await;
+        let response = client.get("/graphql", &headers).await;
+        assert_eq!(response.0.status(), 400);
+        let text = response.text().await;
         assert!(text.contains("open them over HTTP/1.1"), "{text}");
     });
 }
 
 #[test]
-fn too_many_headers_and_two_hosts_cost_one_request() {
+fn too_many_headers_and_two_hosts_fail_only_one_request() {
     let router = Router::start("http: {max_headers: 20}");
     router.block_on(async {
         let mut client = Client::connect(&router).await;
@@ -178,14 +178,14 @@ fn too_many_headers_and_two_hosts_cost_one_request() {
 }
 
 #[test]
-fn a_stream_whose_client_takes_nothing_is_reset_and_its_neighbours_go_on() {
+fn a_stream_whose_client_reads_nothing_is_reset_and_other_streams_continue() {
     let router = Router::start("http: {stall_timeout: 1s}");
     router.block_on(async {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(10);
         let socket = TcpStream::connect(router.address).await.unwrap();
         let mut client = Client::with(builder, socket).await;
-        // Larger than what the HTTP library takes at once.
+        // Larger than the amount that the HTTP library buffers.
         let fields: String = (0..90).map(|n| format!("a{n}:description%20")).collect();
         let large = format!("/graphql?query=%7B__schema%7Btypes%7B{fields}%7D%7D%7D");
         let mut greedy = client.get(&large, &[]).await;
@@ -193,13 +193,13 @@ fn a_stream_whose_client_takes_nothing_is_reset_and_its_neighbours_go_on() {
         assert_eq!(greedy.0.body_mut().data().await.unwrap().unwrap().len(), 10);
         let error = greedy.0.body_mut().data().await.unwrap().unwrap_err();
         assert_eq!(error.reason(), Some(Reason::CANCEL));
-        assert_eq!(client.get(QUERY, &[]).await.text().await, ANSWER);
+        assert_eq!(client.get(QUERY, &[]).await.text().await, RESPONSE);
     });
     router.wait_for(r#"starling_http_timeouts_total{phase="stall"}"#, 1);
 }
 
 #[test]
-fn a_client_that_opens_streams_only_to_cancel_them_loses_its_connection() {
+fn a_client_that_opens_and_cancels_many_streams_loses_its_connection() {
     let router = Router::start("");
     let _neighbour = router.block_on(async {
         let mut neighbour = Client::connect(&router).await;
@@ -207,49 +207,49 @@ fn a_client_that_opens_streams_only_to_cancel_them_loses_its_connection() {
         for _ in 0..100_000 {
             let ready = std::future::poll_fn(|context| client.requests.poll_ready(context)).await;
             let request = || Request::get(format!("http://localhost{TICKS}")).body(()).unwrap();
-            let Ok((answer, mut stream)) =
+            let Ok((response, mut stream)) =
                 ready.and_then(|()| client.requests.send_request(request(), true))
             else {
                 break;
             };
             stream.send_reset(Reason::CANCEL);
-            drop(answer);
+            drop(response);
             tokio::task::yield_now().await;
         }
         client.connection.await.unwrap().unwrap_err();
-        assert_eq!(neighbour.get(QUERY, &[]).await.text().await, ANSWER);
+        assert_eq!(neighbour.get(QUERY, &[]).await.text().await, RESPONSE);
         neighbour
     });
     router.wait_for("starling_http_connections", 1);
 }
 
 #[test]
-fn a_connection_on_which_nothing_happens_is_ended() {
+fn an_idle_connection_is_closed() {
     let router = Router::start("http: {header_timeout: 1s}");
     router.block_on(async {
         let mut busy = Client::connect(&router).await;
         let mut ticks = busy.get(TICKS, &[STREAM]).await;
         ticks.hear(":\n\n").await;
         let mut idle = Client::connect(&router).await;
-        assert_eq!(idle.get(QUERY, &[]).await.text().await, ANSWER);
+        assert_eq!(idle.get(QUERY, &[]).await.text().await, RESPONSE);
         idle.connection.await.unwrap().unwrap();
-        // The one with an open stream is not idle.
+        // The connection with an open stream is not idle.
         tokio::time::timeout(Duration::from_millis(100), busy.connection).await.unwrap_err();
     });
 }
 
 #[test]
-fn a_connection_that_does_not_end_when_it_should_is_cut_off() {
+fn a_connection_that_does_not_end_in_time_is_closed() {
     let router = Router::start("http: {header_timeout: 1s, stall_timeout: 1s}");
     router.block_on(async {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(10);
         let socket = TcpStream::connect(router.address).await.unwrap();
         let mut client = Client::with(builder, socket).await;
-        // A small answer is left to the HTTP library, which waits for ever for a window.
-        let answer = client.get(QUERY, &[]).await;
+        // A small response is left to the HTTP library, which waits for a window without a limit.
+        let response = client.get(QUERY, &[]).await;
         let ended = client.connection.await.unwrap();
-        drop((ended, answer));
+        drop((ended, response));
     });
     router.wait_for("starling_http_connections", 0);
 }
@@ -261,14 +261,14 @@ fn http2_can_be_turned_off() {
         let socket = TcpStream::connect(router.address).await.unwrap();
         let (mut requests, connection) = h2::client::handshake(socket).await.unwrap();
         let request = Request::get(format!("http://localhost{QUERY}")).body(()).unwrap();
-        let (answer, _) = requests.send_request(request, true).unwrap();
+        let (response, _) = requests.send_request(request, true).unwrap();
         let _ = connection.await;
-        answer.await.unwrap_err();
+        response.await.unwrap_err();
     });
 }
 
 #[test]
-fn an_invalid_preface_is_hung_up_on_without_a_word() {
+fn an_invalid_preface_closes_the_connection_without_a_response() {
     let router = Router::start("");
     let mut socket = connect(router.address);
     socket.write_all(b"INVALID CONNECTION PREFACE\r\n\r\n").unwrap();
@@ -279,7 +279,7 @@ fn an_invalid_preface_is_hung_up_on_without_a_word() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_has_few_responses_in_memory_however_many_it_asks_for() {
+fn a_client_that_reads_nothing_has_few_responses_in_memory_for_any_number_of_requests() {
     const LARGE: &str = "/graphql?query=%7B__schema%7Btypes%7Bname%20kind%20description%20fields%7Bname%7D%7D%7D%7D";
     const AT_ONCE: u64 = 8;
     let router = Router::start("");
@@ -298,10 +298,10 @@ fn a_client_that_reads_nothing_has_few_responses_in_memory_however_many_it_asks_
         (size, client, waiting)
     });
     router.wait_for("starling_http_response_queue_bytes", AT_ONCE * size);
-    // Others of the router are served meanwhile.
+    // Other clients of the router are served meanwhile.
     router.block_on(async {
         let mut other = Client::connect(&router).await;
-        assert_eq!(other.get(QUERY, &[]).await.text().await, ANSWER);
+        assert_eq!(other.get(QUERY, &[]).await.text().await, RESPONSE);
     });
     drop((client, waiting));
     router.wait_for("starling_http_response_queue_bytes", 0);

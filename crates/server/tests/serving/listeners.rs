@@ -1,4 +1,4 @@
-//! Places to listen on: with TLS, and Unix domain sockets.
+//! Tests of listeners with TLS, and of Unix domain sockets.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -9,10 +9,10 @@ use std::time::Instant;
 use net::{ConnectError, Stream, TlsClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::http::answer;
+use crate::http::read_response;
 use crate::http2::Client;
-use crate::leaving;
-use crate::router::{PATIENCE, Router};
+use crate::router::{Router, TIMEOUT};
+use crate::takeover;
 
 const AUTHORITY: &[u8] = include_bytes!("../../../net/tests/certificates/ca.pem");
 const AUTHORITY_2: &[u8] = include_bytes!("../../../net/tests/certificates/ca2.pem");
@@ -21,7 +21,7 @@ fn certificates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates")
 }
 
-/// Lines that let a router listen with the certificate and key at these paths.
+/// Returns configuration lines of a listener with the certificate and key at these paths.
 fn tls(cert: &Path, key: &Path, more: &str) -> String {
     let (cert, key) = (cert.display(), key.display());
     format!("listen: [{{address: '127.0.0.1:0', tls: {{cert: {cert}, key: {key}{more}}}}}]")
@@ -39,14 +39,14 @@ async fn open(
     protocols: &[&[u8]],
 ) -> Result<Stream, ConnectError> {
     let client = TlsClient::with_roots(authority, protocols).unwrap();
-    net::connect("localhost", router.address.port(), Some(&client), PATIENCE).await
+    net::connect("localhost", router.address.port(), Some(&client), TIMEOUT).await
 }
 
 const QUERY: &str = "GET /graphql?query=%7B__typename%7D HTTP/1.1\r\nhost: localhost\r\n";
 
-const ANSWER: &str = r#"{"data":{"__typename":"Query"}}"#;
+const RESPONSE: &str = r#"{"data":{"__typename":"Query"}}"#;
 
-/// One query on a connection that stays open.
+/// Sends one query on a connection that stays open.
 async fn ask(stream: &mut Stream) -> String {
     stream.write_all(format!("{QUERY}\r\n").as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
@@ -61,21 +61,21 @@ async fn ask(stream: &mut Stream) -> String {
 }
 
 #[test]
-fn a_client_of_tls_chooses_its_http_by_alpn() {
+fn a_client_of_tls_selects_its_version_of_http_by_alpn() {
     let router = start_with_tls();
     router.block_on(async {
         for protocols in [&[][..], &[&b"http/1.1"[..]]] {
             let mut stream = open(&router, AUTHORITY, protocols).await.unwrap();
-            assert_eq!(ask(&mut stream).await, ANSWER);
+            assert_eq!(ask(&mut stream).await, RESPONSE);
         }
         let stream = open(&router, AUTHORITY, &[b"h2", b"http/1.1"]).await.unwrap();
         let mut client = Client::new(stream).await;
-        assert_eq!(client.get("/graphql?query=%7B__typename%7D", &[]).await.text().await, ANSWER);
+        assert_eq!(client.get("/graphql?query=%7B__typename%7D", &[]).await.text().await, RESPONSE);
     });
 }
 
 #[test]
-fn websockets_and_event_streams_go_over_tls() {
+fn websockets_and_event_streams_work_over_tls() {
     let router = start_with_tls();
     router.block_on(async {
         let mut socket = open(&router, AUTHORITY, &[b"http/1.1"]).await.unwrap();
@@ -112,21 +112,21 @@ fn websockets_and_event_streams_go_over_tls() {
 }
 
 #[test]
-fn frames_that_come_in_one_record_with_the_handshake_are_heard() {
+fn frames_in_the_same_tls_record_as_the_handshake_are_processed() {
     let folder = certificates();
     let lines = tls(&folder.join("localhost.pem"), &folder.join("localhost.key"), "");
     for reactors in [1, 2] {
         let router = Router::listening(&format!("{lines}\nreactors: {reactors}")).unwrap();
         router.block_on(async {
             let mut socket = open(&router, AUTHORITY, &[b"http/1.1"]).await.unwrap();
-            socket.write_all(&leaving::all_at_once()).await.unwrap();
+            socket.write_all(&takeover::all_at_once()).await.unwrap();
             socket.flush().await.unwrap();
-            hear(&mut socket, leaving::ALL_AT_ONCE_ANSWER).await;
+            hear(&mut socket, takeover::ALL_AT_ONCE_RESPONSE).await;
         });
     }
 }
 
-/// Reads until this has come.
+/// Reads until this text has arrived.
 async fn hear(stream: &mut Stream, expected: &str) {
     let mut text = String::new();
     while !text.contains(expected) {
@@ -138,7 +138,7 @@ async fn hear(stream: &mut Stream, expected: &str) {
 }
 
 #[test]
-fn a_new_certificate_is_used_for_new_connections_and_the_old_ones_go_on() {
+fn a_new_certificate_is_used_for_new_connections_and_the_old_ones_continue() {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = (folder.path().join("server.pem"), folder.path().join("server.key"));
     let put = |name: &str| {
@@ -148,29 +148,29 @@ fn a_new_certificate_is_used_for_new_connections_and_the_old_ones_go_on() {
     put("localhost");
     let router = Router::listening(&tls(&cert, &key, "")).unwrap();
     let mut old = router.block_on(open(&router, AUTHORITY, &[])).unwrap();
-    assert_eq!(router.block_on(ask(&mut old)), ANSWER);
+    assert_eq!(router.block_on(ask(&mut old)), RESPONSE);
     assert!(router.block_on(open(&router, AUTHORITY_2, &[])).is_err());
     put("localhost2");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut new = loop {
         match router.block_on(open(&router, AUTHORITY_2, &[])) {
             Ok(stream) => break stream,
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
     };
-    assert_eq!(router.block_on(ask(&mut new)), ANSWER);
-    assert_eq!(router.block_on(ask(&mut old)), ANSWER);
+    assert_eq!(router.block_on(ask(&mut new)), RESPONSE);
+    assert_eq!(router.block_on(ask(&mut old)), RESPONSE);
     assert!(router.block_on(open(&router, AUTHORITY, &[])).is_err());
 }
 
 #[test]
-fn clients_without_a_certificate_stay_outside_where_one_is_wanted() {
+fn clients_without_a_required_certificate_are_refused() {
     let folder = certificates();
     let authorities = format!(", client_ca: {}", folder.join("client-ca.pem").display());
     let lines = tls(&folder.join("localhost.pem"), &folder.join("localhost.key"), &authorities);
     let router = Router::listening(&lines).unwrap();
     router.block_on(async {
-        // In TLS 1.3 a client learns what its server thinks of it when it reads.
+        // In TLS 1.3 a client learns the result of the handshake at the server when it reads.
         if let Ok(mut stream) = open(&router, AUTHORITY, &[]).await {
             let _ = stream.write_all(format!("{QUERY}\r\n").as_bytes()).await;
             let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
@@ -181,17 +181,17 @@ fn clients_without_a_certificate_stay_outside_where_one_is_wanted() {
 }
 
 #[test]
-fn a_client_that_speaks_no_tls_costs_nobody_else() {
+fn a_client_without_tls_does_not_affect_others() {
     let router = start_with_tls();
     let mut socket = crate::http::connect(router.address);
     socket.write_all(format!("{QUERY}\r\n").as_bytes()).unwrap();
     router.wait_for("starling_http_tls_failures_total", 1);
     let mut stream = router.block_on(open(&router, AUTHORITY, &[])).unwrap();
-    assert_eq!(router.block_on(ask(&mut stream)), ANSWER);
+    assert_eq!(router.block_on(ask(&mut stream)), RESPONSE);
 }
 
 #[test]
-fn files_that_are_no_certificate_are_named_at_the_start() {
+fn invalid_certificate_files_are_named_at_the_start() {
     let folder = certificates();
     let refused = |cert: &str, key: &str| {
         let lines = tls(&folder.join(cert), &folder.join(key), "");
@@ -218,7 +218,7 @@ fn files_that_are_no_certificate_are_named_at_the_start() {
 }
 
 #[test]
-fn a_unix_socket_serves_with_its_permissions_and_goes_with_the_router() {
+fn a_unix_socket_has_its_permissions_and_is_removed_with_the_router() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("graphql.sock");
     let router = Router::listening(&format!("listen: [{{unix: {}}}]", path.display())).unwrap();
@@ -226,14 +226,14 @@ fn a_unix_socket_serves_with_its_permissions_and_goes_with_the_router() {
     assert_eq!(mode & 0o777, 0o660);
     let mut socket = UnixStream::connect(&path).unwrap();
     socket.write_all(format!("{QUERY}connection: close\r\n\r\n").as_bytes()).unwrap();
-    let answer = answer(&mut socket);
-    assert_eq!((answer.status, &*answer.body), (200, ANSWER));
+    let response = read_response(&mut socket);
+    assert_eq!((response.status, &*response.body), (200, RESPONSE));
     router.end();
     assert!(!path.exists());
 }
 
 #[test]
-fn a_unix_socket_that_another_router_serves_is_not_taken_from_it() {
+fn a_unix_socket_in_use_by_another_router_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("graphql.sock");
     let lines = format!("listen: [{{unix: {}}}]", path.display());

@@ -1,20 +1,20 @@
-//! A running router over real sockets, in this process: what it does with clients that misbehave, with web
-//! pages of others, when it is told to stop, and when its graph is replaced.
+//! Tests of a running router over real sockets, in this process: misbehaving clients, web pages of other origins,
+//! shutdown, and reloads.
 //!
-//! Joins and subgraphs have tests of their own elsewhere; here the only source is a topic in memory.
+//! Other suites test joins and subgraphs; here the only source is a topic in memory.
 
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // a test that cannot get its response has failed
 
 mod bodies;
 mod documented_events;
-mod ending;
 mod http;
 mod http2;
-mod leaving;
 mod listeners;
 mod overload;
-mod reloading;
+mod reload;
 mod router;
+mod shutdown;
 mod socket;
+mod takeover;
 mod web_pages;
 mod websockets;

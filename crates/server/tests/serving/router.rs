@@ -11,13 +11,13 @@ use tokio::task::JoinHandle;
 
 use crate::http::request;
 
-/// One subscription, `tick`, to the topic `ticks`.
+/// A graph with one subscription, `tick`, to the topic `ticks`.
 pub(crate) const SUPERGRAPH: &str = include_str!("ticks.graphql");
 
-/// No step takes longer, also on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit of each step, long enough for a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A router; cut off when dropped.
+/// A router. Dropping it closes everything.
 pub(crate) struct Router {
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
@@ -25,7 +25,7 @@ pub(crate) struct Router {
     runtime: Runtime,
 }
 
-/// A router that was told to stop.
+/// A router that is stopping.
 pub(crate) struct Stopping {
     pub(crate) admin: SocketAddr,
     stopped: JoinHandle<()>,
@@ -33,7 +33,7 @@ pub(crate) struct Stopping {
 }
 
 impl Router {
-    /// With these lines in its configuration file.
+    /// Starts a router with these lines in its configuration file.
     pub(crate) fn start(configuration: &str) -> Self {
         let sdl = SUPERGRAPH.to_owned();
         Self::serving(SupergraphSource::Text { name: "ticks.graphql".into(), sdl }, configuration)
@@ -45,7 +45,7 @@ impl Router {
         started.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// With listeners of its own in these lines.
+    /// Starts a router with its own listeners in these lines.
     pub(crate) fn listening(configuration: &str) -> Result<Self, StartError> {
         let sdl = SUPERGRAPH.to_owned();
         let supergraph = SupergraphSource::Text { name: "ticks.graphql".into(), sdl };
@@ -76,7 +76,7 @@ impl Router {
             next_free_admin_port: false,
         };
         let running = runtime.block_on(server::start(options))?;
-        // Who listens on a socket only asks for no address.
+        // A router that listens only on a socket has no address.
         let address = running.addresses.first().copied().unwrap_or(any_port);
         let admin = running.admin;
         Ok(Self { address, admin, running: Some(running), runtime })
@@ -84,19 +84,19 @@ impl Router {
 
     /// Runs a client to its end, on the router's control runtime.
     pub(crate) fn block_on<T>(&self, client: impl Future<Output = T>) -> T {
-        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, client).await }).unwrap()
+        self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, client).await }).unwrap()
     }
 
-    /// Publishes to `ticks`.
+    /// Publishes an event to `ticks`.
     pub(crate) fn publish(&self, event: &str) {
         let target = "/admin/publish?topic=ticks";
-        let answer = request(self.admin, "POST", target, &[], event);
-        assert_eq!((answer.status, &*answer.body), (200, "published\n"));
+        let response = request(self.admin, "POST", target, &[], event);
+        assert_eq!((response.status, &*response.body), (200, "published\n"));
     }
 
     /// Waits until a metric has this value.
     pub(crate) fn wait_for(&self, metric: &str, value: u64) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let text = request(self.admin, "GET", "/metrics", &[], "").body;
             let line = text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
@@ -109,31 +109,31 @@ impl Router {
         }
     }
 
-    /// Stops it and waits until it has. For a router without clients, which would be gone before [`Router::stop`]
-    /// has seen that it heard.
+    /// Stops the router and waits for its end. For a router without clients, which could end before [`Router::stop`]
+    /// has observed that it is stopping.
     pub(crate) fn end(mut self) {
         let running = self.running.take().unwrap();
         self.block_on(running.stop());
     }
 
-    /// Does `act` while the end of the router is announced, before it stops.
+    /// Runs `act` while the end of the router is announced, before it stops.
     pub(crate) fn announce_shutdown(&self, act: impl FnOnce()) {
         let running = self.running.as_ref().unwrap();
         let mut announced = std::pin::pin!(running.announce_shutdown());
         let is_over = self.runtime.block_on(async {
-            // The first look announces it; its delay is not over before the others.
+            // The first poll announces the shutdown; its delay ends later.
             futures_util::poll!(announced.as_mut()).is_ready()
         });
         assert!(!is_over);
         act();
     }
 
-    /// Tells it to stop.
+    /// Starts the shutdown.
     pub(crate) fn stop(mut self) -> Stopping {
         let running = self.running.take().unwrap();
         let stopped = self.runtime.spawn(running.stop());
         let admin = self.admin;
-        // It has heard when it is no longer ready.
+        // The shutdown has started when the router is no longer ready.
         while request(admin, "GET", "/health/ready", &[], "").body != "shutting down\n" {
             std::thread::yield_now();
         }
@@ -142,19 +142,19 @@ impl Router {
 }
 
 impl Stopping {
-    /// As [`Router::block_on`].
+    /// The same as [`Router::block_on`].
     pub(crate) fn block_on<T>(&self, client: impl Future<Output = T>) -> T {
-        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, client).await }).unwrap()
+        self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, client).await }).unwrap()
     }
 
-    /// Waits no longer, as the command line does after a second signal.
+    /// Stops waiting, as the command line does after a second signal.
     pub(crate) fn give_up(&self) {
         self.stopped.abort();
     }
 
-    /// Waits until it has.
+    /// Waits for the end of the shutdown.
     pub(crate) fn wait(self) {
-        let stopped = async { tokio::time::timeout(PATIENCE, self.stopped).await };
+        let stopped = async { tokio::time::timeout(TIMEOUT, self.stopped).await };
         self.runtime.block_on(stopped).unwrap().unwrap();
     }
 }

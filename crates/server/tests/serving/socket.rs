@@ -1,4 +1,4 @@
-//! A client of graphql-transport-ws.
+//! A client of graphql-transport-ws for tests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use wire::websocket::{Closed, Config};
 
 use crate::http::connect;
 
-/// A connection that is acknowledged.
+/// An acknowledged connection.
 pub(crate) struct Socket {
     pub(crate) stream: TcpStream,
     connection: Connection<Client>,
@@ -23,7 +23,7 @@ impl Socket {
         Self::open_with(address, &[])
     }
 
-    /// With these headers in the handshake.
+    /// Opens a connection with these headers in the handshake.
     pub(crate) fn open_with(address: SocketAddr, headers: &[(&str, &str)]) -> Self {
         let mut stream = connect(address);
         let host = address.to_string();
@@ -55,7 +55,7 @@ impl Socket {
         self.flush();
     }
 
-    /// The next thing that comes.
+    /// Waits for the next event.
     pub(crate) fn hear(&mut self) -> ClientEvent {
         let mut buffer = [0; 16 << 10];
         loop {
@@ -65,14 +65,14 @@ impl Socket {
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.connection.receive_eof(Instant::now()),
                 Ok(length) => self.connection.receive(Instant::now(), &buffer[..length]),
-                Err(error) => panic!("nothing came: {error}"),
+                Err(error) => panic!("nothing arrived: {error}"),
             }
             self.flush();
         }
     }
 
-    /// Listens to the end, and answers with how many results came and how it ended.
-    pub(crate) fn listen_to_the_end(&mut self) -> (usize, Closed) {
+    /// Reads to the end. Returns the number of results and the reason of the end.
+    pub(crate) fn read_to_end(&mut self) -> (usize, Closed) {
         let mut results = 0;
         loop {
             match self.hear() {
@@ -85,7 +85,7 @@ impl Socket {
 
     fn flush(&mut self) {
         while let Some(chunks) = self.connection.poll_transmit(Instant::now()) {
-            // A router that has closed reads nothing more; what it said before is still to be read.
+            // A closed router reads nothing more; the data that it sent before can still be read.
             let _ = self.stream.write_all(&chunks.to_vec());
         }
     }

@@ -1,12 +1,13 @@
-//! What browsers may do for the pages of others, and what they and proxies are told.
+//! Tests of the access of web pages from other origins, and of headers and metrics for browsers, proxies and
+//! Prometheus.
 
-use crate::http::{Answer, request};
+use crate::http::{TestResponse, request};
 use crate::router::Router;
 
 const QUERY: &str = "/graphql?query=%7B__typename%7D";
 const STREAM: &str = "/graphql?query=subscription%7Btick%7Bid%7D%7D";
 
-fn get(router: &Router, target: &str, headers: &[(&str, &str)]) -> Answer {
+fn get(router: &Router, target: &str, headers: &[(&str, &str)]) -> TestResponse {
     request(router.address, "GET", target, headers, "")
 }
 
@@ -26,7 +27,7 @@ fn foreign_pages_can_neither_embed_queries_nor_open_streams() {
 }
 
 #[test]
-fn forms_and_plain_text_are_no_requests() {
+fn forms_and_plain_text_are_refused() {
     let router = Router::start("");
     let body = r#"{"query":"{ __typename }"}"#;
     for content_type in
@@ -40,23 +41,29 @@ fn forms_and_plain_text_are_no_requests() {
 }
 
 #[test]
-fn answers_are_kept_by_no_cache_and_guessed_at_by_no_browser() {
+fn responses_are_neither_cached_nor_sniffed() {
     let router = Router::start("");
-    let answer = get(&router, QUERY, &[]);
-    assert_eq!(answer.header("cache-control"), "no-store");
-    assert_eq!(answer.header("vary"), "accept");
-    assert_eq!(answer.header("x-content-type-options"), "nosniff");
-    assert_ne!(answer.header("date"), "");
+    let response = get(&router, QUERY, &[]);
+    assert_eq!(response.header("cache-control"), "no-store");
+    assert_eq!(response.header("vary"), "accept");
+    assert_eq!(response.header("x-content-type-options"), "nosniff");
+    assert_ne!(response.header("date"), "");
     assert_eq!(get(&router, "/elsewhere", &[]).header("x-content-type-options"), "nosniff");
 }
 
 #[test]
-fn the_methods_of_the_endpoint_can_be_asked_for() {
+fn the_methods_of_the_endpoint_can_be_requested() {
     let router = Router::start("");
-    let answer = request(router.address, "OPTIONS", "/graphql", &[], "");
-    assert_eq!((answer.status, &*answer.header("allow")), (204, "GET, POST, PUT, DELETE, OPTIONS"));
-    let answer = request(router.address, "DELETE", "/graphql", &[], "");
-    assert_eq!((answer.status, &*answer.header("allow")), (405, "GET, POST, PUT, DELETE, OPTIONS"));
+    let response = request(router.address, "OPTIONS", "/graphql", &[], "");
+    assert_eq!(
+        (response.status, &*response.header("allow")),
+        (204, "GET, POST, PUT, DELETE, OPTIONS")
+    );
+    let response = request(router.address, "DELETE", "/graphql", &[], "");
+    assert_eq!(
+        (response.status, &*response.header("allow")),
+        (405, "GET, POST, PUT, DELETE, OPTIONS")
+    );
 }
 
 #[test]
@@ -71,7 +78,7 @@ fn pages_cannot_publish_through_the_browser_of_an_operator() {
 }
 
 #[test]
-fn metrics_say_which_format_they_have() {
+fn metrics_declare_their_format() {
     let router = Router::start("");
     let content_type = |accept| {
         request(router.admin, "GET", "/metrics", &[("accept", accept)], "").header("content-type")
@@ -96,10 +103,11 @@ fn refused_operations_are_counted_by_code() {
     router.wait_for(&refused("GRAPHQL_VALIDATION_FAILED"), 2);
 }
 
-/// The kinds of metrics by the name that their samples begin with.
+/// The kinds of metrics, by the prefix of the names of their samples.
 type Announced<'a> = std::collections::BTreeMap<&'a str, &'a str>;
 
-/// Checks text in the format of Prometheus, version 0.0.4, more strictly than scrapers do. Returns what is announced.
+/// Checks text in the format of Prometheus, version 0.0.4, more strictly than Prometheus does. Returns the announced
+/// metrics.
 fn check_prometheus_text(text: &str) -> Announced<'_> {
     let mut announced = Announced::new();
     let mut help = None;
@@ -166,7 +174,7 @@ fn metrics_are_open_metrics_for_clients_that_ask_for_it() {
 #[test]
 fn every_metric_that_the_documentation_names_exists() {
     let router = Router::start("");
-    // Its labels are not known before something is refused.
+    // Labels of refused operations exist only after the first refusal.
     assert!(get(&router, "/graphql?query=%7Bnope%7D", &[]).body.contains("errors"));
     let text = request(router.admin, "GET", "/metrics", &[], "").body;
     let page = include_str!("../../../../docs/metrics.md");
@@ -174,7 +182,7 @@ fn every_metric_that_the_documentation_names_exists() {
     let is_metric = |word: &&str| word.starts_with("starling_") || word.starts_with("process_");
     let names: Vec<_> = page.split(|letter| !is_part(letter)).filter(is_metric).collect();
     assert!(names.len() > 20, "{names:?}");
-    // Families that have no sample yet have a name.
+    // Families without a sample have a name.
     let known = |name: &str| {
         let family = name.strip_suffix("_total").unwrap_or(name);
         text.lines()

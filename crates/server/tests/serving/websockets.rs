@@ -1,4 +1,4 @@
-//! WebSocket clients that take nothing, or much at once.
+//! Tests of WebSocket clients that read nothing, or send much at once.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ fn frame(text: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_asks_and_never_reads_is_not_listened_to_and_given_up() {
+fn a_client_that_sends_and_never_reads_is_throttled_and_disconnected() {
     let router = Router::start("websocket: {ping_interval: 1s}");
     let mut socket = Socket::open(router.address);
     socket.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -31,25 +31,25 @@ fn a_client_that_asks_and_never_reads_is_not_listened_to_and_given_up() {
     while sent < 256 << 20 && socket.stream.write_all(&ping).is_ok() {
         sent += ping.len();
     }
-    assert!(sent < 256 << 20, "the router reads on although nobody reads its answers");
+    assert!(sent < 256 << 20, "the router continues to read although its responses are not read");
     // The socket is still open on this side.
     router.wait_for(OPEN, 0);
 }
 
 #[test]
-fn a_client_that_breaks_the_protocol_hears_why_although_it_goes_on_sending() {
+fn a_client_that_violates_the_protocol_gets_the_reason_although_it_keeps_sending() {
     let router = Router::start("websocket: {max_message_size: 1KiB}");
     let mut socket = Socket::open(router.address);
     let message = frame(&vec![b' '; 4 << 20]);
-    // The router may have closed before it has all.
+    // The router may close before it has read everything.
     let _ = socket.stream.write_all(&message);
-    let (_, closed) = socket.listen_to_the_end();
+    let (_, closed) = socket.read_to_end();
     assert_eq!(closed.code, CloseCode::TOO_BIG);
     router.wait_for(OPEN, 0);
 }
 
 #[test]
-fn many_subscriptions_of_one_connection_get_each_event_whatever_the_bound_of_each() {
+fn many_subscriptions_of_one_connection_get_each_event_with_any_bound() {
     let router = Router::start("subscriptions: {queue_events: 1}");
     let mut socket = Socket::open(router.address);
     for id in 0..100 {
@@ -65,13 +65,13 @@ fn many_subscriptions_of_one_connection_get_each_event_whatever_the_bound_of_eac
 }
 
 #[test]
-fn a_trace_is_told_to_whom_the_handshake_asks_for() {
+fn a_client_gets_a_trace_if_its_handshake_requests_it() {
     for reactors in [1, 2] {
         let router = Router::start(&format!("reactors: {reactors}\ntrace: {{enabled: true}}"));
         for (headers, is_traced) in [(&[][..], false), (&[("starling-trace", "1")], true)] {
             let mut socket = Socket::open_with(router.address, headers);
             socket.subscribe("1", "{ __typename }");
-            let ClientEvent::Next { payload, .. } = socket.hear() else { panic!("no answer") };
+            let ClientEvent::Next { payload, .. } = socket.hear() else { panic!("no response") };
             let text = String::from_utf8_lossy(&payload);
             assert_eq!(text.contains(r#""trace":{"#), is_traced, "{reactors}: {text}");
         }
@@ -79,20 +79,20 @@ fn a_trace_is_told_to_whom_the_handshake_asks_for() {
 }
 
 #[test]
-fn an_answer_larger_than_the_queue_comes_nevertheless() {
+fn a_response_larger_than_the_queue_is_delivered() {
     for policy in ["disconnect", "drop_oldest", "latest"] {
         let router =
             Router::start(&format!("subscriptions: {{queue_bytes: 1KiB, policy: {policy}}}"));
         let mut socket = Socket::open(router.address);
         socket.subscribe("1", "{ __schema { types { name fields { name description } } } }");
-        let ClientEvent::Next { payload, .. } = socket.hear() else { panic!("no answer") };
+        let ClientEvent::Next { payload, .. } = socket.hear() else { panic!("no response") };
         assert!(payload.len() > 1024, "{}", payload.len());
         assert_eq!(socket.hear(), ClientEvent::Complete { id: "1".into() });
     }
 }
 
 #[test]
-fn an_event_larger_than_the_queue_comes_nevertheless() {
+fn an_event_larger_than_the_queue_is_delivered() {
     let router = Router::start("subscriptions: {queue_bytes: 1KiB}");
     let mut socket = Socket::open(router.address);
     socket.subscribe("1", "subscription { tick { id note } }");
@@ -104,7 +104,7 @@ fn an_event_larger_than_the_queue_comes_nevertheless() {
 }
 
 #[test]
-fn who_is_owed_an_announcement_hears_of_the_end_though_nothing_waits_for_it() {
+fn a_subscriber_with_an_unannounced_loss_gets_the_end_although_its_queue_is_empty() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("supergraph.graphql");
     fs::write(&file, SUPERGRAPH).unwrap();
@@ -116,7 +116,7 @@ fn who_is_owed_an_announcement_hears_of_the_end_though_nothing_waits_for_it() {
     socket.subscribe("a", "subscription { tick { id } }");
     socket.subscribe("b", "subscription { tick { id note } }");
     router.wait_for("starling_hub_subscribers", 2);
-    // More than the systems on the way keep. Of the last event one of the two finds no room beside the other.
+    // More than the buffers of the systems in between. One of the two subscriptions finds no room for its last event.
     let note = "x".repeat(1_000_000);
     for number in 1..=16 {
         let event = format!(r#"{{"__typename":"Tick","id":"e{number}","note":"{note}"}}"#);

@@ -89,7 +89,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         1 | listen: [
           |         ^ unclosed bracket '['
           |
-          = help: look at the indentation, quotes and brackets of this line and the one before it
+          = help: check the indentation, quotes and brackets of this line and the one before it
 
         --- limits: {deepth: 7}
         exit 1
@@ -190,14 +190,14 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         1 | supergraph: {file: ${NO_SUCH_VARIABLE}}
           |                     ^ while parsing a flow mapping, did not find expected ',' or '}'
           |
-          = help: inside of braces and brackets, `${…}` needs quotes: `{depth: "${DEPTH}"}`
+          = help: inside braces and brackets, `${…}` needs quotes: `{depth: "${DEPTH}"}`
 
         --- supergraph: {file: nowhere.graphql}
         log: {format: text, level: error}
         exit 1
         error[supergraph]: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2)
          |
-         = help: name it by `supergraph.file` in the configuration or by --supergraph
+         = help: set its path by `supergraph.file` in the configuration or by --supergraph
 
         --- path: graphql
         exit 1
@@ -220,7 +220,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         2 | path: /graphql
           | ^^^^ given again here
           |
-          = help: remove one of the two, or move what belongs together into one
+          = help: remove one of the two, or combine their contents in one
 
         --- 7
         exit 1
@@ -426,7 +426,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
 
         --- serve --supergraph $HERE/nowhere.graphql
         exit 1
-        log:  supergraph: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2); name it by `supergraph.file` in the configuration or by --supergraph
+        log:  supergraph: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2); set its path by `supergraph.file` in the configuration or by --supergraph
 
         --- serve --supergraph $HERE/supergraph.graphql --listen here
         exit 2

@@ -24,7 +24,7 @@ fn head(length: usize) -> String {
 #[test]
 fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
     // The bystander's, and one more.
-    let shop = Shop::with("subscriptions: {max_connections: 2}");
+    let shop = Shop::with("http: {max_connections: 2}");
     shop.wait_for_metric("starling_http_connections", 1);
     let socket = Socket::ready(shop.address());
     let request = [head(BODY.len()), BODY.to_owned()].concat();
@@ -32,7 +32,7 @@ fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
     expect![[r#"
         503 application/json; charset=utf-8
         retry-after: 1
-        {"errors":[{"message":"the router has as many connections as it may have (`subscriptions.max_connections`); try again later","extensions":{"code":"OVERLOADED"}}]}
+        {"errors":[{"message":"the router has as many connections as it may have (`http.max_connections`); try again later","extensions":{"code":"OVERLOADED"}}]}
     "#]].assert_eq(&answers.iter().map(shown).collect::<String>());
     shop.wait_for_metric("starling_http_connections_refused_total", 1);
     drop(socket);
@@ -150,7 +150,7 @@ fn clients_that_take_all_connections_leave_descriptors_for_health_metrics_and_su
 #[test]
 fn a_client_for_whom_there_is_no_descriptor_is_told_so_and_not_left_waiting() {
     // More connections than descriptors, because the configuration says so.
-    let shop = Shop::with_descriptors(96, "workers: 1\nsubscriptions: {max_connections: 10000}");
+    let shop = Shop::with_descriptors(96, "workers: 1\nhttp: {max_connections: 10000}");
     let greedy: Vec<TcpStream> =
         (0..128).map(|_| TcpStream::connect(shop.address()).unwrap()).collect();
     let request = [head(BODY.len()), BODY.to_owned()].concat();

@@ -190,11 +190,11 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
 
         --- POST /admin/publish
         400 text/plain; charset=utf-8
-        say which topic: ?topic=T
+        the topic is missing: add ?topic=T
 
         --- POST /admin/publish?topic=
         400 text/plain; charset=utf-8
-        say which topic: ?topic=T
+        the topic is missing: add ?topic=T
 
         --- POST /admin/publish?topic=a%0Ab
         502 text/plain; charset=utf-8
@@ -216,14 +216,14 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         --- GET /admin
         404 text/plain; charset=utf-8
         This is the admin listener. It has:
-        GET  /health/live         is the process alive?
-        GET  /health/ready        may it get traffic?
+        GET  /health/live         status 200 if the process runs
+        GET  /health/ready        status 200 if the router accepts traffic
         GET  /metrics             counters for Prometheus
         GET  /admin/subscriptions providers, live triggers, groups and their subscribers
-        GET  /debug/pprof/        profiles, where the configuration allows them
+        GET  /debug/pprof/        profiles, if `admin.profiling` is set
         POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,
         or, as application/x-ndjson, each of its lines
-        POST /admin/complete?provider=memory/default&topic=T  ends the subscriptions to a topic, as complete
+        POST /admin/complete?provider=memory/default&topic=T  completes the subscriptions to a topic
 
     "#]]
     .assert_eq(&outcomes);

@@ -72,7 +72,7 @@ fn a_supergraph_that_does_not_load_is_refused_and_nobody_notices() {
     }
     std::fs::remove_file(shop.supergraph_file()).unwrap();
     wait_for_loads(&shop, "refused", count + 1);
-    let refusal = "the new supergraph was refused, the old one goes on serving";
+    let refusal = "the new supergraph was refused; the old one continues to serve";
     e2e::eventually("all refusals to be logged", || {
         (shop.router.said().matches(refusal).count() as u64 == count + 1).then_some(())
     });
@@ -106,7 +106,7 @@ fn a_new_supergraph_serves_at_once_and_ends_only_what_is_not_valid_on_it() {
         r#"{"data":{"__type":{"fields":[{"name":"street"},{"name":"city"}]}}}"#
     );
     expect![[r#"
-        next {"errors":[{"message":"the graph was replaced, and this subscription cannot go on with the new one: type `Product` does not have a field `note`","extensions":{"code":"GRAPH_RELOADED"}}]}
+        next {"errors":[{"message":"the graph was replaced, and this subscription cannot continue on the new one: type `Product` does not have a field `note`","extensions":{"code":"GRAPH_RELOADED"}}]}
         complete
         end
     "#]].assert_eq(&outdated.transcript());

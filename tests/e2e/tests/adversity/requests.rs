@@ -236,7 +236,7 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
 
         --- a subscription for JSON
         406 application/json; charset=utf-8
-        {"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with the subprotocol graphql-transport-ws, or for the first event alone by the URL parameter `once`","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"a subscription needs a stream: send it with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with the subprotocol graphql-transport-ws, or with the URL parameter `once` for the first event only","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- no content type
         415 application/json; charset=utf-8

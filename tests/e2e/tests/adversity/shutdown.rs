@@ -96,7 +96,7 @@ fn who_does_not_let_go_is_cut_off_after_the_drain_period() {
     let (router, _rest) = shop.into_parts();
     let (code, said) = router.wait_for_end();
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("cutting off connections that did not end in time"), "{said}");
+    assert!(said.contains("closing connections that did not end in time"), "{said}");
     assert!(asking.join().unwrap().is_err());
     assert_eq!(socket.transcript(), "closed 1001 The router is shutting down\n");
     assert_sound(&said);

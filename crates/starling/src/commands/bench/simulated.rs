@@ -39,7 +39,7 @@ pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
         config.admin.listen = any_port;
         // Nobody is there who could answer a ping.
         config.websocket.ping_interval = Duration::from_secs(24 * 3600);
-        config.subscriptions.max_connections = u32::try_from(count).unwrap_or(u32::MAX);
+        config.http.max_connections = u32::try_from(count).unwrap_or(u32::MAX);
         server::logging::start(&config.log);
         let options = Options {
             config,

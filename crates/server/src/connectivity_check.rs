@@ -1,5 +1,6 @@
-//! `starling check --online`: is everything there that the configuration names, and does it let us in? Nothing is
-//! published, nothing is left behind; subgraphs are asked for `{ __typename }`.
+//! The check of connections (`starling check --online`): whether the subgraphs, brokers and topics of the configuration
+//! are reachable and grant access. It publishes nothing and leaves nothing behind; subgraphs get the query `{
+//! __typename }`.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,57 +19,57 @@ use upstream::Upstream;
 
 use crate::config::{self, Overrides};
 use crate::diagnostic::Diagnostic;
+use crate::generation::{self, SupergraphSource};
 use crate::has_errors;
-use crate::loaded::{self, SupergraphSource};
 use crate::start;
 use crate::upstreams::SubgraphCertificates;
 
-/// How long a broker or a subgraph may take. Whoever is slower is away, as far as clients are concerned.
+/// The time limit for a broker or a subgraph. A slower one is unusable for clients.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How often is looked whether a provider has connected by now.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The interval at which the connection of a provider is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Topics tried at a time: each is a subscription for half a second.
+/// The number of topics that are tried at the same time: each is a subscription for half a second.
 const TOPICS_AT_ONCE: usize = 16;
 
-/// How one thing is.
+/// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnlineVerdict {
-    /// As it should be.
+    /// The check succeeded.
     Works,
-    /// Somebody has to do something.
+    /// The check failed, and an operator has to act.
     Fails,
-    /// It could not be found out.
+    /// The check could not be done.
     Unknown,
 }
 
-/// One thing that was tried.
+/// One check and its result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OnlineCheck {
-    /// `connect`, `subscribe`, `publish`.
+    /// The checked action: `connect`, `subscribe`, `publish`.
     pub what: &'static str,
-    /// `subgraph reviews, http://…`; `nats/default orders.>, Subscription.orderMoved`
+    /// The checked place: `subgraph reviews, http://…`; `nats/default orders.>, Subscription.orderMoved`
     pub place: String,
-    /// How it is.
+    /// The result.
     pub verdict: OnlineVerdict,
-    /// Why it is not as it should be.
+    /// The reason for a failure.
     pub reason: Option<String>,
-    /// What to do about it.
+    /// The advice for a failure.
     pub advice: Option<String>,
 }
 
-/// All that was found.
+/// The results of all checks.
 #[derive(Debug, Default)]
 pub struct OnlineReport {
-    /// What is wrong without asking anybody. With errors among them nobody was asked.
+    /// The findings that need no connection. If there are errors among them, no connection was tried.
     pub findings: Vec<Diagnostic>,
-    /// What was tried, in the order of subgraphs, providers and fields.
+    /// The checks, in the order of subgraphs, providers and fields.
     pub checks: Vec<OnlineCheck>,
 }
 
 impl OnlineVerdict {
-    /// As it is shown.
+    /// Returns the text that is shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Works => "ok",
@@ -79,15 +80,15 @@ impl OnlineVerdict {
 }
 
 impl OnlineReport {
-    /// Must somebody do something?
+    /// True if an operator has to act.
     pub fn has_failed(&self) -> bool {
         has_errors(&self.findings)
             || self.checks.iter().any(|check| check.verdict == OnlineVerdict::Fails)
     }
 }
 
-/// Asks everything that the configuration at `path` names, unless there are errors among `findings`, those of
-/// [`check`](crate::check()) of the same files. Must run on a `LocalSet`.
+/// Checks all subgraphs, providers and topics of the configuration at `path`, unless `findings` contains errors; these
+/// are the findings of [`check`](crate::check()) for the same files. Must run on a `LocalSet`.
 pub async fn check_online(
     findings: Vec<Diagnostic>,
     path: Option<&Path>,
@@ -95,15 +96,15 @@ pub async fn check_online(
 ) -> OnlineReport {
     let mut report = OnlineReport { findings, checks: Vec::new() };
     if !has_errors(&report.findings)
-        && let Err(diagnostics) = ask_everybody(path, overrides, &mut report.checks).await
+        && let Err(diagnostics) = run_checks(path, overrides, &mut report.checks).await
     {
-        // A file has changed since a moment ago.
+        // A file has changed since `findings` were collected.
         report.findings.extend(diagnostics);
     }
     report
 }
 
-async fn ask_everybody(
+async fn run_checks(
     path: Option<&Path>,
     overrides: &Overrides,
     checks: &mut Vec<OnlineCheck>,
@@ -111,43 +112,44 @@ async fn ask_everybody(
     let config = config::load(path, overrides)?.config;
     let text = SupergraphSource::File(config.supergraph.file.clone()).read();
     let text = Arc::new(text.map_err(|diagnostic| vec![*diagnostic])?);
-    let graph = loaded::read_graph(&config, &text)?;
-    let upstreams = loaded::upstreams(&config, &graph, &SubgraphCertificates::default(), None)?;
+    let graph = generation::read_graph(&config, &text)?;
+    let upstreams = generation::upstreams(&config, &graph, &SubgraphCertificates::default(), None)?;
     for (upstream, subgraph) in upstreams.iter().zip(&graph.subgraphs) {
         if let Some(upstream) = upstream {
-            checks.push(ask_subgraph(upstream, &subgraph.url).await);
+            checks.push(check_subgraph(upstream, &subgraph.url).await);
         }
     }
     let providers = Arc::new(start::providers(&config)?);
-    let bindings = loaded::bind(&graph, &text, &providers)?;
-    let mut away = HashSet::new();
+    let bindings = generation::bind(&graph, &text, &providers)?;
+    let mut disconnected = HashSet::new();
     for provider in providers.iter() {
-        let connection = connection(&**provider).await;
+        let connection = check_provider(&**provider).await;
         if connection.verdict == OnlineVerdict::Fails {
-            away.insert(provider.name().to_owned());
+            disconnected.insert(provider.name().to_owned());
         }
         checks.push(connection);
     }
     let topics = bindings.bound_topics(&graph);
-    let asked = topics.iter().map(|topic| ask_topic(topic, away.contains(topic.provider.name())));
-    checks.extend(stream::iter(asked).buffered(TOPICS_AT_ONCE).collect::<Vec<_>>().await);
-    // What was opened is taken back in the background.
+    let checked =
+        topics.iter().map(|topic| check_topic(topic, disconnected.contains(topic.provider.name())));
+    checks.extend(stream::iter(checked).buffered(TOPICS_AT_ONCE).collect::<Vec<_>>().await);
+    // The opened streams are closed in the background.
     let is_open = || providers.iter().any(|it| it.stats().streams.load(Relaxed) > 0);
     let deadline = tokio::time::Instant::now() + TIME_MAX;
     while is_open() && tokio::time::Instant::now() < deadline {
-        sleep(LOOK_EVERY).await;
+        sleep(CHECK_INTERVAL).await;
     }
     Ok(())
 }
 
-/// Without the password that a URL may have.
+/// Returns the URL without credentials.
 fn shown(url: &str) -> String {
     match url::Url::parse(url) {
         Ok(mut parsed)
             if parsed.has_authority()
                 && (parsed.password().is_some() || !parsed.username().is_empty()) =>
         {
-            // Both only fail for URLs without a host, which have neither.
+            // Both only fail for URLs without a host, which have no credentials.
             let _ = parsed.set_password(None);
             let _ = parsed.set_username("");
             parsed.to_string()
@@ -156,7 +158,7 @@ fn shown(url: &str) -> String {
     }
 }
 
-async fn ask_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
+async fn check_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     let request = SubgraphRequest {
         body: Bytes::from_static(br#"{"query":"{__typename}"}"#),
         is_mutation: false,
@@ -166,16 +168,18 @@ async fn ask_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     let name = upstream.name();
     let (verdict, reason, advice) = match upstream.fetch(request).await {
         Ok(answer) if answer.status.is_success() => (OnlineVerdict::Works, None, None),
-        Ok(answer) => said_no(name, answer.status, format!("HTTP status {}", answer.status)),
-        Err(FetchError::Status { status, .. }) => said_no(
+        Ok(answer) => {
+            classify_status(name, answer.status, format!("HTTP status {}", answer.status))
+        }
+        Err(FetchError::Status { status, .. }) => classify_status(
             name,
             status,
-            format!("HTTP status {status}, and the body is no GraphQL answer"),
+            format!("HTTP status {status}, and the body is not a GraphQL response"),
         ),
         Err(error) => {
             let advice = format!(
-                "is the subgraph running, and can this machine reach it? `subgraphs.{name}.url` overrides the URL, \
-                 `subgraphs.{name}.tls` says what is trusted"
+                "check that the subgraph runs and that this machine can reach it; `subgraphs.{name}.url` overrides the URL, \
+                 `subgraphs.{name}.tls` sets the trusted certificates"
             );
             (OnlineVerdict::Fails, Some(error.to_string()), Some(advice))
         }
@@ -189,34 +193,35 @@ async fn ask_subgraph(upstream: &Upstream, url: &str) -> OnlineCheck {
     }
 }
 
-/// It is there, and did not answer the question.
-fn said_no(
+/// Returns the result for a subgraph that responded without a GraphQL response.
+fn classify_status(
     name: &str,
     status: StatusCode,
     reason: String,
 ) -> (OnlineVerdict, Option<String>, Option<String>) {
     match status {
-        // Clients' headers are not known here.
+        // The headers of clients are not known here.
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            let advice = "it wants a header that clients send; ask it as one of them".to_owned();
+            let advice =
+                "it requires a header that clients send; test it with such a request".to_owned();
             (OnlineVerdict::Unknown, Some(reason), Some(advice))
         }
         _ => {
             let advice = format!(
-                "is that the path of its GraphQL endpoint? `subgraphs.{name}.url` overrides it"
+                "check the path of its GraphQL endpoint; `subgraphs.{name}.url` overrides it"
             );
             (OnlineVerdict::Fails, Some(reason), Some(advice))
         }
     }
 }
 
-async fn connection(provider: &dyn Provider) -> OnlineCheck {
+async fn check_provider(provider: &dyn Provider) -> OnlineCheck {
     let deadline = tokio::time::Instant::now() + TIME_MAX;
-    // It waits a moment only, and the first attempt may take longer.
+    // `connected` waits only a moment, and the first attempt may take longer.
     let result = loop {
         match provider.connected().await {
-            // Some answer at once.
-            Err(_) if tokio::time::Instant::now() < deadline => sleep(LOOK_EVERY).await,
+            // Some providers return at once.
+            Err(_) if tokio::time::Instant::now() < deadline => sleep(CHECK_INTERVAL).await,
             result => break result,
         }
     };
@@ -236,7 +241,7 @@ async fn connection(provider: &dyn Provider) -> OnlineCheck {
                 format!("check `authentication` of {key}, and the user at the broker")
             } else {
                 format!(
-                    "is the broker running, and can this machine reach it? Its address stands in {key}"
+                    "check that the broker runs and that this machine can reach it; its address is in {key}"
                 )
             };
             OnlineCheck {
@@ -250,7 +255,7 @@ async fn connection(provider: &dyn Provider) -> OnlineCheck {
     }
 }
 
-/// Brokers say it in words of their own.
+/// True if the reason is about credentials. Each broker has its own wording.
 fn is_about_credentials(reason: &str) -> bool {
     let reason = reason.to_lowercase();
     ["auth", "password", "wrongpass", "credential", "nkey", "noperm"]
@@ -258,18 +263,18 @@ fn is_about_credentials(reason: &str) -> bool {
         .any(|word| reason.contains(word))
 }
 
-async fn ask_topic(topic: &BoundTopic, provider_is_away: bool) -> OnlineCheck {
+async fn check_topic(topic: &BoundTopic, is_disconnected: bool) -> OnlineCheck {
     let BoundTopic { provider, coordinate, what, shown, usage } = topic;
     let verdict = match usage {
         None => Verdict::Unknown("its topic depends on arguments".into()),
-        Some(_) if provider_is_away => Verdict::Unknown("the provider is not connected".into()),
+        Some(_) if is_disconnected => Verdict::Unknown("the provider is not connected".into()),
         Some(usage) => provider.check(usage.clone()).await,
     };
     let (verdict, reason, advice) = match verdict {
         Verdict::Works => (OnlineVerdict::Works, None, None),
         Verdict::Unknown(reason) => (OnlineVerdict::Unknown, Some(reason), None),
         Verdict::Fails(reason) => {
-            let advice = "let the user have it at the broker, or make what is missing; docs/events.md lists the permissions \
+            let advice = "grant the permission at the broker, or create the missing object; docs/events.md lists the permissions \
                           that each kind of provider needs";
             (OnlineVerdict::Fails, Some(reason), Some(advice.to_owned()))
         }

@@ -1,4 +1,5 @@
-//! Counters of the parts, read when Prometheus asks: prepared operations, subgraphs, providers, the hub.
+//! Collector of metrics of other parts, read when Prometheus requests them: prepared operations, subgraphs, providers,
+//! the hub.
 
 use std::fmt::Error;
 use std::sync::Weak;
@@ -17,28 +18,28 @@ use crate::authentication::Followed;
 use crate::log_writer;
 use crate::router::Router;
 
-/// Reads a router's parts; nothing once it is gone.
+/// Reads the counters of a router's parts; empty if the router has been dropped.
 #[derive(Debug)]
-pub(crate) struct Scrape(pub(crate) Weak<Router>);
+pub(crate) struct MetricsCollector(pub(crate) Weak<Router>);
 
-impl Collector for Scrape {
+impl Collector for MetricsCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         match self.0.upgrade() {
-            Some(router) => Writer(encoder).all(&router),
+            Some(router) => MetricsEncoder(encoder).all(&router),
             None => Ok(()),
         }
     }
 }
 
-struct Writer<'a>(DescriptorEncoder<'a>);
+struct MetricsEncoder<'a>(DescriptorEncoder<'a>);
 
 /// Labels and the value that belongs to them.
 type Sample<const N: usize> = ([(&'static str, String); N], u64);
 
-impl Writer<'_> {
+impl MetricsEncoder<'_> {
     fn all(&mut self, router: &Router) -> Result<(), Error> {
         let version = vec![([("version", env!("CARGO_PKG_VERSION").to_owned())], 1)];
-        self.gauges("starling_build_info", "Which version this is; always 1", version)?;
+        self.gauges("starling_build_info", "The version, as a label; always 1", version)?;
         self.process()?;
         self.log()?;
         self.connections(router)?;
@@ -50,8 +51,8 @@ impl Writer<'_> {
         self.hub(router)
     }
 
-    /// Under the names that Prometheus' own clients use. CPU seconds by `starling_http_answers` is what a request
-    /// costs.
+    /// Encodes the metrics of the process, under the names that Prometheus' own clients use. CPU seconds divided by
+    /// `starling_http_answers` is the cost of a request.
     fn process(&mut self) -> Result<(), Error> {
         let Some(usage) = profile::usage() else { return Ok(()) };
         let help = "CPU time of all threads";
@@ -90,22 +91,22 @@ impl Writer<'_> {
                 samples.push((labels, count.load(Ordering::Relaxed)));
             }
         }
-        let help = "Looks at the key sets of issuers, by result";
+        let help = "Reads of the key sets of issuers, by result";
         self.counters("starling_authentication_key_sets", help, samples)?;
         let now = Instant::now();
         let sets = || authentication.key_sets().iter();
         let keys =
             sets().map(|it| ([("issuer", it.name.clone())], it.keys.load(Ordering::Relaxed)));
         let help =
-            "Keys of issuers that verify tokens; 0 where none could be read, or they are too old";
+            "Keys of issuers that verify tokens; 0 if none could be read, or they are too old";
         self.gauges("starling_authentication_keys", help, keys.collect())?;
         let age = |it: &Followed| it.age(now).map(|age| age.as_secs());
         let ages = sets().filter_map(|it| Some(([("issuer", it.name.clone())], age(it)?)));
-        let help = "Seconds since the keys of an issuer were read; absent where there are none";
+        let help = "Seconds since the keys of an issuer were read; absent if there are none";
         self.gauges("starling_authentication_keys_age_seconds", help, ages.collect())?;
         let expired =
             sets().map(|it| ([("issuer", it.name.clone())], it.expired.load(Ordering::Relaxed)));
-        let help = "How many times keys of an issuer were given up because of max_age";
+        let help = "Times that keys of an issuer were discarded because of max_age";
         self.counters("starling_authentication_keys_expired", help, expired.collect())
     }
 
@@ -119,32 +120,32 @@ impl Writer<'_> {
         let [refused, refused_of_address] = connections.refused();
         self.counter(
             "starling_http_connections_refused",
-            "Connections closed at once because of subscriptions.max_connections",
+            "Connections closed at once because of http.max_connections",
             refused as u64,
         )?;
         self.counter(
             "starling_http_connections_refused_per_ip",
-            "Connections closed at once because of subscriptions.max_connections_per_ip",
+            "Connections closed at once because of http.max_connections_per_ip",
             refused_of_address as u64,
         )?;
         self.gauge(
             "starling_subscriptions_queue_bytes",
-            "Events that wait for slow clients; one that many wait for counts for each",
+            "Bytes of events that wait for slow clients; an event that waits for several counts for each",
             router.queue_total.bytes() as u64,
         )?;
         self.counter(
             "starling_subscriptions_queue_full",
-            "Events that met subscriptions.queue_bytes_total; the policy then decides",
+            "Events that exceeded subscriptions.queue_bytes_total, so that the policy applied",
             router.queue_total.refused(),
         )?;
         self.gauge(
             "starling_subscriptions_operation_bytes",
-            "Texts and variables of live subscriptions (subscriptions.max_operation_bytes for each connection)",
+            "Bytes of texts and variables of live subscriptions (subscriptions.max_operation_bytes for each connection)",
             router.kept_operation_bytes.load(Ordering::Relaxed) as u64,
         )?;
         self.gauge(
             "starling_http_response_queue_bytes",
-            "Responses that clients have not read yet (http.response_queue_bytes_total)",
+            "Bytes of responses that clients have not read yet (http.response_queue_bytes_total)",
             router.response_bytes.held() as u64,
         )?;
         self.counter(
@@ -160,12 +161,12 @@ impl Writer<'_> {
         )?;
         self.counter(
             "starling_http_large_requests_overloaded",
-            "Large requests refused because too many waited, or they waited for too long",
+            "Large requests refused because too many waited, or because they waited too long",
             refused,
         )?;
         self.counter(
             "starling_http_accept_failures",
-            "Connections that could not be accepted, most likely for want of descriptors",
+            "Connections that could not be accepted, most likely because no descriptor was free",
             router.metrics.accept_failures(),
         )?;
         let [tls_failures, batches, batched_operations] = router.metrics.http_counters();
@@ -174,11 +175,11 @@ impl Writer<'_> {
             ("starling_http_tls_failures", "TLS handshakes that failed", tls_failures),
             ("starling_http_batches", "Requests with several operations", batches),
             ("starling_http_batched_operations", "Operations in batches", batched_operations),
-            ("starling_http_compression_in_bytes", "Answers before compression", before),
-            ("starling_http_compression_out_bytes", "Answers after compression", after),
+            ("starling_http_compression_in_bytes", "Bytes of responses before compression", before),
+            ("starling_http_compression_out_bytes", "Bytes of responses after compression", after),
             (
                 "starling_http_compression_skipped",
-                "Answers not compressed because all CPUs did that already",
+                "Responses not compressed because all CPUs were compressing already",
                 skipped,
             ),
         ] {
@@ -197,12 +198,12 @@ impl Writer<'_> {
         )?;
         self.gauge(
             "starling_operations_prepared",
-            "Prepared operations kept",
+            "Prepared operations in the cache",
             preparer.len() as u64,
         )?;
         self.counter(
             "starling_operations_prepared_hits",
-            "Operations found prepared, since the graph was loaded",
+            "Operations found in the cache, since the graph was loaded",
             read(&stats.hits),
         )?;
         self.counter(
@@ -217,18 +218,18 @@ impl Writer<'_> {
         )?;
         self.counter(
             "starling_operations_plans_shared",
-            "Operations prepared without planning, because another text differs in literals or spelling only, \
+            "Operations prepared without planning, because another text differed in literals or spelling only, \
              since the graph was loaded",
             read(&stats.plans_shared),
         )?;
         self.counter(
             "starling_operations_evicted",
-            "Prepared operations let go to make room, since the graph was loaded",
+            "Prepared operations evicted from the cache, since the graph was loaded",
             read(&stats.evicted),
         )?;
         self.gauge(
             "starling_operations_preparing_waiting",
-            "Operations that wait for their turn at being prepared (limits.preparing_waiting)",
+            "Operations that wait to be prepared (limits.preparing_waiting)",
             read(&stats.waiting),
         )?;
         self.counter(
@@ -238,12 +239,12 @@ impl Writer<'_> {
         )?;
         self.counter(
             "starling_planning_greedy",
-            "Operations planned greedily because comparing all choices took too many steps, since the graph was loaded",
+            "Operations planned greedily because comparing all choices would take too many steps, since the graph was loaded",
             read(&stats.greedy),
         )?;
         self.counter(
             "starling_planning_steps",
-            "Steps that planning took, since the graph was loaded; an operation may take four million",
+            "Planning steps, since the graph was loaded; an operation may take four million",
             read(&stats.planning_steps),
         )?;
         self.durations(
@@ -267,7 +268,7 @@ impl Writer<'_> {
         let operations = sharing.operations.as_ref().map(|flights| flights.stats());
         let subgraphs = sharing.subgraphs.subgraph_queries.as_ref().map(SubgraphFlights::stats);
         for (level, stats) in [("operation", operations), ("subgraph", subgraphs)] {
-            // Nothing to tell of what is turned off.
+            // There is nothing to report for a level that is turned off.
             let Some(stats) = stats else { continue };
             let sample = |counter| ([("level", level.to_owned())], read(counter));
             leaders.push(sample(&stats.leaders));
@@ -277,7 +278,7 @@ impl Writer<'_> {
         }
         self.counters(
             "starling_sharing_leaders",
-            "Queries that were begun and could be joined while in flight, by level",
+            "Queries that were started and could be joined while in flight, by level",
             leaders,
         )?;
         self.counters(
@@ -292,7 +293,7 @@ impl Writer<'_> {
         )?;
         self.counters(
             "starling_sharing_cancelled",
-            "Queries ended early because everybody who waited had gone, by level",
+            "Queries cancelled because all waiting clients had disconnected, by level",
             cancelled,
         )
     }
@@ -307,27 +308,27 @@ impl Writer<'_> {
         };
         self.counters(
             "starling_subgraph_requests",
-            "Requests to subgraphs, retries not counted",
+            "Requests to subgraphs, without retries",
             of(|it| &it.requests),
         )?;
         self.counters(
             "starling_subgraph_retries",
-            "Requests sent again after a failure",
+            "Retries after a failure",
             of(|it| &it.retries),
         )?;
         self.counters(
             "starling_subgraph_retries_refused",
-            "Retries left out because the budget was used up",
+            "Retries not sent because the budget was used up",
             of(|it| &it.retries_refused),
         )?;
         self.counters(
             "starling_subgraph_requests_taken_apart",
-            "Requests with several aliases that failed as a whole and were repeated in parts, once",
+            "Requests with several aliases that failed as a whole and were repeated once, in parts",
             of(|it| &it.taken_apart),
         )?;
         self.counters(
             "starling_subgraph_reconnects",
-            "Requests sent again at once because a reused connection had died",
+            "Requests repeated at once because a reused connection was closed",
             of(|it| &it.reconnects),
         )?;
         self.counters(
@@ -342,12 +343,12 @@ impl Writer<'_> {
         )?;
         self.gauges(
             "starling_subgraph_connections",
-            "Connections to subgraphs that are open",
+            "Open connections to subgraphs",
             of(|it| &it.connections),
         )?;
         self.gauges(
             "starling_subgraph_connections_idle",
-            "Connections over HTTP/1.1 that wait for a request",
+            "Idle connections over HTTP/1.1",
             of(|it| &it.connections_idle),
         )?;
         self.gauges(
@@ -377,12 +378,12 @@ impl Writer<'_> {
         )?;
         self.counters(
             "starling_subgraph_breaker_opened",
-            "How often the circuit breaker has opened",
+            "Times that the circuit breaker has opened",
             of(|it| &it.breaker_opened),
         )?;
         self.counters(
             "starling_subgraph_breaker_checks",
-            "How often the circuit breaker asked whether the subgraph fails or only certain requests do",
+            "Times that the circuit breaker sent a query of its own to find out whether the subgraph fails or only certain requests do",
             of(|it| &it.breaker_checks),
         )?;
         let breakers = loaded.upstreams.iter();
@@ -407,7 +408,7 @@ impl Writer<'_> {
         }
         let mut durations = self.descriptor(
             "starling_subgraph_request_duration_seconds",
-            "Time from the first attempt to the end of the answer or the failure",
+            "Time from the first attempt to the end of the response or the failure",
             MetricType::Histogram,
         )?;
         for upstream in &loaded.upstreams {
@@ -446,12 +447,12 @@ impl Writer<'_> {
             .collect();
         self.gauges(
             "starling_events_provider_connected",
-            "1 where the provider is connected",
+            "1 if the provider is connected",
             connected,
         )?;
         self.counters(
             "starling_events_received",
-            "Events that came from providers",
+            "Events received from providers",
             of(|it| &it.received),
         )?;
         self.counters("starling_events_published", "Events published", of(|it| &it.published))?;
@@ -465,7 +466,7 @@ impl Writer<'_> {
         });
         self.gauges(
             "starling_events_provider_state",
-            "1 for the state that the provider is in",
+            "1 for the current state of the provider",
             states.collect(),
         )?;
         let errors = router.providers.iter().flat_map(|it| {
@@ -479,12 +480,12 @@ impl Writer<'_> {
         self.topics(router)?;
         self.counters(
             "starling_events_reconnects",
-            "Connections made after the first one",
+            "Connections opened after the first one",
             of(|it| &it.reconnects),
         )?;
         self.counters(
             "starling_events_dropped",
-            "Events that did not fit the queue of a stream",
+            "Events dropped because the queue of a stream was full",
             of(|it| &it.dropped),
         )?;
         self.counters(
@@ -495,7 +496,8 @@ impl Writer<'_> {
         self.gauges("starling_events_streams", "Open streams of providers", of(|it| &it.streams))
     }
 
-    /// By provider and topic. How many topics are named is bounded, see [`events::TOPICS_NAMED_MAX`].
+    /// Encodes the metrics by provider and topic. The number of named topics is bounded, see
+    /// [`events::TOPICS_NAMED_MAX`].
     fn topics(&mut self, router: &Router) -> Result<(), Error> {
         let topics: Vec<_> = router
             .providers
@@ -513,7 +515,7 @@ impl Writer<'_> {
         for (name, help, pick) in [
             (
                 "starling_events_topic_received",
-                "Events for streams of a topic, once for each that reads it",
+                "Events for streams of a topic, once for each stream",
                 (|it| &it.received) as fn(&events::TopicStats) -> &AtomicU64,
             ),
             ("starling_events_topic_published", "Events published to a topic", |it| &it.published),
@@ -524,7 +526,7 @@ impl Writer<'_> {
             ),
             (
                 "starling_events_topic_dropped",
-                "Events of a topic that did not fit the queue of a stream",
+                "Events of a topic dropped because the queue of a stream was full",
                 |it| &it.dropped,
             ),
         ] {
@@ -539,10 +541,10 @@ impl Writer<'_> {
         let behind = lags.iter().filter_map(|(labels, lag)| Some(((*labels).clone(), lag.events?)));
         self.gauges(
             "starling_events_topic_lag",
-            "Events that the broker stores and the slowest stream of a topic has yet to read, where that is known",
+            "Events that the broker stores and the slowest stream of a topic has not read yet, if known",
             behind.collect(),
         )?;
-        let help = "Age of the latest event that the slowest stream of a topic has read, while there are more";
+        let help = "Age of the latest event that the slowest stream of a topic has read, if there are more";
         let name = "starling_events_topic_lag_seconds";
         let mut metric = self.descriptor(name, help, MetricType::Gauge)?;
         for (labels, lag) in lags {
@@ -559,17 +561,17 @@ impl Writer<'_> {
         self.gauge("starling_hub_groups", "Groups of equal subscribers", read(&stats.groups))?;
         self.gauge(
             "starling_hub_groups_catching_up",
-            "Groups that read events of the past from their broker: they came with a cursor or fell behind",
+            "Groups that read past events from their broker, because of a cursor or because they fell behind",
             read(&stats.catching_up),
         )?;
         self.gauge(
             "starling_hub_subscribers",
-            "Subscribers who get what comes",
+            "Subscribers that get events",
             read(&stats.subscribers),
         )?;
         self.gauge(
             "starling_hub_joining",
-            "Subscribers whose source is being opened",
+            "Subscribers that wait for their source to open",
             read(&stats.joining),
         )?;
         self.gauge(
@@ -580,17 +582,17 @@ impl Writer<'_> {
         self.gauge("starling_hub_resolving", "Events being resolved", read(&stats.resolving))?;
         self.gauge(
             "starling_hub_memo_bytes",
-            "Answers of subgraphs kept while the groups of a trigger resolve their event",
+            "Bytes of subgraph responses kept while the groups of a trigger resolve their event",
             router.hub.memo_bytes() as u64,
         )?;
         self.gauge(
             "starling_hub_ring_bytes",
-            "Events kept for subscribers that come again with a cursor",
+            "Bytes of events kept for subscribers that resume with a cursor",
             router.hub.ring_bytes() as u64,
         )?;
         self.durations(
             "starling_hub_resolve_duration_seconds",
-            "How long resolving an event for a group took",
+            "Time to resolve an event for a group",
             &stats.resolve_durations,
         )?;
         for (name, help, counter) in [
@@ -613,35 +615,35 @@ impl Writer<'_> {
             ),
             (
                 "starling_hub_resolutions_failed",
-                "Resolutions that broke off by a defect",
+                "Resolutions that failed because of a defect",
                 &stats.resolutions_failed,
             ),
-            ("starling_hub_broadcasts", "Payloads handed to outlets", &stats.broadcasts),
+            ("starling_hub_broadcasts", "Payloads passed to outlets", &stats.broadcasts),
             ("starling_hub_deliveries", "Payloads for subscribers", &stats.deliveries),
             (
                 "starling_hub_positions",
-                "Cursors for subscribers that had no payload for so long",
+                "Cursors sent to subscribers without a payload for some time",
                 &stats.positions,
             ),
             ("starling_hub_gaps", "Gaps that reached triggers", &stats.gaps),
             (
                 "starling_hub_filters_evaluated",
-                "Filters of groups compared with an event",
+                "Filters of groups evaluated for an event",
                 &stats.filters_evaluated,
             ),
             (
                 "starling_hub_filtered_out",
-                "Events that a filter kept from a group",
+                "Events that a filter excluded from a group",
                 &stats.filtered_out,
             ),
             (
                 "starling_hub_operations_renewed",
-                "Groups of subscribers that a new graph took over",
+                "Groups of subscribers that moved to a new graph",
                 &stats.spliced,
             ),
             (
                 "starling_hub_operations_moved",
-                "Those of them whose source had changed",
+                "Groups of subscribers that moved to a new graph and to another source",
                 &stats.moved,
             ),
             (
@@ -651,32 +653,32 @@ impl Writer<'_> {
             ),
             (
                 "starling_hub_states",
-                "Current states asked for by subscriptions, once for all who came together",
+                "Current states fetched for subscriptions, once for all that joined together",
                 &stats.states,
             ),
             (
                 "starling_hub_states_shared",
-                "Subscribers who got a current state that was being asked for already",
+                "Subscribers that shared a fetch of the current state that was in flight",
                 &stats.states_shared,
             ),
             (
                 "starling_hub_side_readers",
-                "Streams opened at brokers for groups that are further behind than what is kept",
+                "Streams opened at brokers for groups that are behind the kept events",
                 &stats.side_readers,
             ),
             (
                 "starling_hub_events_replayed",
-                "Events given to groups that came with a cursor or fell behind",
+                "Past events passed to groups that have a cursor or fell behind",
                 &stats.replayed,
             ),
             (
                 "starling_hub_groups_fell_behind",
-                "Groups that had more than subscriptions.group_queue_events to resolve and read the rest from their broker",
+                "Groups that had more than subscriptions.group_queue_events waiting events, and read the rest from their broker",
                 &stats.fell_behind,
             ),
             (
                 "starling_hub_groups_held_back",
-                "Times that a group began to hold back results of stored events because a thread that writes to its clients did not keep up",
+                "Times that a group started to hold back results of stored events because a thread that writes to its clients did not keep up",
                 &stats.held_back,
             ),
             (
@@ -686,7 +688,7 @@ impl Writer<'_> {
             ),
             (
                 "starling_hub_groups_merged",
-                "Groups that caught up and became one with an equal one",
+                "Groups that caught up and were merged with an equal one",
                 &stats.merged,
             ),
         ] {
@@ -704,8 +706,8 @@ impl Writer<'_> {
         )?;
         self.counters(
             "starling_hub_resumed",
-            "Subscriptions with a cursor, by what served them: a group each from what is kept or by a side reader, or a \
-             subscriber that joined such a group",
+            "Subscriptions with a cursor, by what served them: a new group from kept events or from a side reader, or a \
+             group that other subscribers with a cursor had created",
             vec![
                 label("ring", &stats.resumed_from_ring),
                 label("reader", &stats.resumed_from_reader),
@@ -731,7 +733,7 @@ impl Writer<'_> {
         )
     }
 
-    /// With a full stop behind the help, as the metrics of the server itself have it.
+    /// Encodes a descriptor. The help ends with a full stop, as in the metrics of the server itself.
     fn descriptor<'s>(
         &'s mut self,
         name: &'s str,

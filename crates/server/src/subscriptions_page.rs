@@ -1,5 +1,5 @@
-//! The live topology: providers, triggers, their groups, and how many subscribers each has. As JSON, or as a page for
-//! browsers.
+//! The page of live subscriptions: providers, triggers, their groups, and the number of subscribers of each. As JSON,
+//! or as a page for browsers.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use events::{ErrorKind, Lag, Provider, Providers};
 use hub::{GroupView, HubStats, TriggerView};
 use serde_json::{Value, json};
 
-/// For `GET /admin/subscriptions`.
+/// Returns the JSON of `GET /admin/subscriptions`.
 pub(crate) fn describe(providers: &Providers, triggers: &[TriggerView], stats: &HubStats) -> Value {
     let trigger = |trigger: &TriggerView| {
         let group = |group: &GroupView| {
@@ -91,7 +91,7 @@ code { font-size: .9em }
 </style></head><body>
 ";
 
-/// The same as a page that renews itself.
+/// Returns the same as a page that refreshes itself.
 pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubStats) -> String {
     let mut page = HEAD.to_owned();
     let _ = write!(
@@ -169,19 +169,19 @@ pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubS
     page
 }
 
-/// A number with its noun, `1 group` or `2 groups`.
+/// Returns a number with its noun, `1 group` or `2 groups`.
 fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// `70 events, 12 s`, as far as it is known.
+/// Returns the lag as a text, `70 events, 12 s`, as far as it is known.
 fn behind(events: Option<u64>, time: Option<Duration>) -> String {
     let events = events.map(|events| counted(events, "event", "events"));
     let time = time.map(|time| format!("{} s", time.as_secs()));
     events.into_iter().chain(time).collect::<Vec<_>>().join(", ")
 }
 
-/// Topics come from clients.
+/// Escapes a text for HTML, because topics come from clients.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,8 +1,10 @@
-//! The two text formats of metrics: OpenMetrics as the library writes it, and the older one of Prometheus made of it.
+//! The two text formats of metrics: OpenMetrics as the library writes it, and the older format of Prometheus, converted
+//! from it.
 
-/// Turns OpenMetrics text into the text format of Prometheus, version 0.0.4. There a `# TYPE` line announces the name
-/// of the samples themselves, `a_total` for a counter where OpenMetrics announces the family `a`; a scraper that reads
-/// one as the other takes every counter for an untyped metric. Units and the end mark do not exist there.
+/// Converts OpenMetrics text to the text format of Prometheus, version 0.0.4. There a `# TYPE` line announces the name
+/// of the samples themselves: `a_total` for a counter, where OpenMetrics announces the family `a`. A Prometheus server
+/// that reads one format as the other takes every counter for an untyped metric. Units and the end mark do not exist
+/// there.
 pub(crate) fn prometheus_text(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len() + open_metrics.len() / 16);
     let mut help: Option<(&str, &str)> = None;

@@ -1,5 +1,9 @@
-//! What is counted, and how it is told to Prometheus. Names are `starling_<area>_<thing>_<unit>`;
-//! labels have few values. Counters of other crates are read when someone asks.
+//! The metrics that the server counts itself, and their registration for Prometheus. Names are
+//! `starling_<area>_<thing>_<unit>`; labels have few values. Counters of other crates are read when Prometheus collects
+//! them (`scrape`).
+
+mod collector;
+mod prometheus_text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,27 +18,30 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// Everything the server itself counts.
+pub(crate) use collector::MetricsCollector;
+pub(crate) use prometheus_text::prometheus_text;
+
+/// The counters of the server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     answers: Family<StatusLabel, Counter>,
-    /// Of `answers`, those with status 200: looking one up takes a lock that all cores share.
+    /// The counter of status 200 in `answers`: looking it up takes a lock that all workers share.
     answers_ok: Counter,
     operations: Family<OperationLabel, Counter>,
     operation_seconds: Family<KindLabel, Histogram, fn() -> Histogram>,
-    /// Of `operations` and `operation_seconds`, queries without errors, for the same reason.
+    /// The counters of queries without errors in `operations` and `operation_seconds`, for the same reason.
     queries_ok: (Counter, Histogram),
     refused: Family<CodeLabel, Counter>,
-    /// Clients that were turned away, by what was wrong with their token.
+    /// Refused clients, by the reason.
     unauthenticated: Family<ReasonLabel, Counter>,
     subscriptions: Family<TransportLabel, Gauge>,
     reloads: Family<ReloadLabel, Counter>,
     streams: Family<TransportLabel, Gauge>,
     /// Messages dropped or sockets closed because a subscriber read too slowly, by policy.
     pub(crate) slow_subscribers: Family<PolicyLabel, Counter>,
-    /// `accept` calls that failed, most likely for want of descriptors.
+    /// Failed `accept` calls, most likely because no descriptor was free.
     pub(crate) accept_failures: AtomicU64,
-    /// Handshakes that came to nothing.
+    /// Failed TLS handshakes.
     tls_failures: AtomicU64,
     /// Batches, and operations in them.
     batches: AtomicU64,
@@ -47,7 +54,7 @@ struct TimeoutLabel {
     phase: TimeoutPhase,
 }
 
-/// What a client was given up over.
+/// The phase in which a client took too long.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
 pub(crate) enum TimeoutPhase {
@@ -55,7 +62,7 @@ pub(crate) enum TimeoutPhase {
     handshake,
     /// The body of a request.
     body,
-    /// It took nothing of what was sent to it.
+    /// The client read nothing of the data sent to it.
     stall,
 }
 
@@ -66,13 +73,13 @@ struct StatusLabel {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct OperationLabel {
-    kind: Kind,
-    outcome: Outcome,
+    kind: OperationType,
+    outcome: OperationOutcome,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct KindLabel {
-    kind: Kind,
+    kind: OperationType,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -87,7 +94,7 @@ struct ReasonLabel {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
-enum Kind {
+enum OperationType {
     query,
     mutation,
     subscription,
@@ -95,7 +102,7 @@ enum Kind {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
-enum Outcome {
+enum OperationOutcome {
     ok,
     errors,
 }
@@ -105,15 +112,15 @@ struct ReloadLabel {
     result: ReloadResult,
 }
 
-/// How loading a graph ended.
+/// The result of loading a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
 pub(crate) enum ReloadResult {
-    /// It serves now.
+    /// The graph serves now.
     loaded,
-    /// It did not load; the one before stays.
+    /// The graph did not load; the previous one stays.
     refused,
-    /// It is the one that serves already.
+    /// The graph is equal to the one that serves.
     unchanged,
 }
 
@@ -126,18 +133,18 @@ struct TransportLabel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
 pub(crate) enum Transport {
-    /// graphql-transport-ws and graphql-ws
+    /// graphql-transport-ws and graphql-ws.
     websocket,
-    /// GraphQL over SSE
+    /// GraphQL over SSE.
     sse,
-    /// `multipart/mixed`
+    /// `multipart/mixed`.
     multipart,
-    /// `?once`: a plain answer
+    /// `?once`: a response without a stream.
     once,
 }
 
 impl Transport {
-    /// Of a stream of that kind.
+    /// Returns the transport of a stream of this kind.
     pub(crate) fn of(kind: wire::result_stream::Kind) -> Self {
         match kind {
             wire::result_stream::Kind::EventStream => Self::sse,
@@ -146,13 +153,13 @@ impl Transport {
     }
 }
 
-/// What was done to a slow subscriber.
+/// The label of the action on a slow subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 pub(crate) struct PolicyLabel {
     pub(crate) policy: Policy,
 }
 
-/// See [`PolicyLabel`].
+/// The action on a slow subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
 pub(crate) enum Policy {
@@ -164,7 +171,7 @@ pub(crate) enum Policy {
     latest,
 }
 
-/// Something that is open, counted until dropped.
+/// An open stream or subscription, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Open(Gauge);
 
@@ -182,7 +189,7 @@ impl Drop for Open {
 }
 
 impl Policy {
-    /// As configured.
+    /// Returns the action of a configured policy.
     pub(crate) fn of(policy: crate::config::OverflowPolicy) -> Self {
         match policy {
             crate::config::OverflowPolicy::Disconnect => Self::disconnect,
@@ -197,19 +204,19 @@ const SECONDS: [f64; 15] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 impl Metrics {
-    /// Fresh counters. Those with few labels are there from the start: an alert on a metric that does not
+    /// Creates the counters. Those with few labels exist from the start, because an alert on a metric that does not
     /// exist yet never fires.
     pub(crate) fn new() -> Self {
         let answers = Family::<StatusLabel, Counter>::default();
         let operations = Family::<OperationLabel, Counter>::default();
         let operation_seconds: Family<KindLabel, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(SECONDS));
-        let query_ok = OperationLabel { kind: Kind::query, outcome: Outcome::ok };
+        let query_ok = OperationLabel { kind: OperationType::query, outcome: OperationOutcome::ok };
         let metrics = Self {
             answers_ok: answers.get_or_create_owned(&StatusLabel { status: 200 }),
             queries_ok: (
                 operations.get_or_create_owned(&query_ok),
-                operation_seconds.get_or_create_owned(&KindLabel { kind: Kind::query }),
+                operation_seconds.get_or_create_owned(&KindLabel { kind: OperationType::query }),
             ),
             answers,
             operations,
@@ -229,8 +236,8 @@ impl Metrics {
         for phase in [TimeoutPhase::handshake, TimeoutPhase::body, TimeoutPhase::stall] {
             drop(metrics.timeouts.get_or_create(&TimeoutLabel { phase }));
         }
-        for kind in [Kind::query, Kind::mutation, Kind::subscription] {
-            for outcome in [Outcome::ok, Outcome::errors] {
+        for kind in [OperationType::query, OperationType::mutation, OperationType::subscription] {
+            for outcome in [OperationOutcome::ok, OperationOutcome::errors] {
                 drop(metrics.operations.get_or_create(&OperationLabel { kind, outcome }));
             }
             drop(metrics.operation_seconds.get_or_create(&KindLabel { kind }));
@@ -248,7 +255,7 @@ impl Metrics {
         metrics
     }
 
-    /// An HTTP answer was made.
+    /// Counts an HTTP response.
     pub(crate) fn answer(&self, status: StatusCode) {
         if status == StatusCode::OK {
             self.answers_ok.inc();
@@ -257,23 +264,23 @@ impl Metrics {
         self.answers.get_or_create(&StatusLabel { status: status.as_u16() }).inc();
     }
 
-    /// A client took too long.
+    /// Counts a client that took too long.
     pub(crate) fn timeout(&self, phase: TimeoutPhase) {
         self.timeouts.get_or_create(&TimeoutLabel { phase }).inc();
     }
 
-    /// A TLS handshake failed.
+    /// Counts a failed TLS handshake.
     pub(crate) fn tls_failed(&self) {
         self.tls_failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A batch of so many operations came.
+    /// Counts a batch of this number of operations.
     pub(crate) fn batch(&self, operations: usize) {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.batched_operations.fetch_add(operations as u64, Ordering::Relaxed);
     }
 
-    /// A query or mutation ran to its end, or a subscription began.
+    /// Counts a finished query or mutation, or a started subscription.
     pub(crate) fn operation(&self, kind: OperationKind, errors: bool, took: Duration) {
         if kind == OperationKind::Query && !errors {
             self.queries_ok.0.inc();
@@ -281,60 +288,60 @@ impl Metrics {
             return;
         }
         let kind = match kind {
-            OperationKind::Query => Kind::query,
-            OperationKind::Mutation => Kind::mutation,
-            OperationKind::Subscription => Kind::subscription,
+            OperationKind::Query => OperationType::query,
+            OperationKind::Mutation => OperationType::mutation,
+            OperationKind::Subscription => OperationType::subscription,
         };
-        let outcome = if errors { Outcome::errors } else { Outcome::ok };
+        let outcome = if errors { OperationOutcome::errors } else { OperationOutcome::ok };
         self.operations.get_or_create(&OperationLabel { kind, outcome }).inc();
         self.operation_seconds.get_or_create(&KindLabel { kind }).observe(took.as_secs_f64());
     }
 
-    /// An operation was refused before it ran.
+    /// Counts an operation that was refused before it ran.
     pub(crate) fn refused(&self, code: ErrorCode) {
         self.refused.get_or_create(&CodeLabel { code: code.as_str() }).inc();
     }
 
-    /// Somebody was turned away for that reason.
+    /// Counts a client that was refused for this reason.
     pub(crate) fn unauthenticated(&self, reason: &'static str) {
         self.unauthenticated.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A WebSocket connection or event stream is open.
+    /// Counts an open WebSocket connection or event stream.
     pub(crate) fn stream(&self, transport: Transport) -> Open {
         Open::new(self.streams.get_or_create_owned(&TransportLabel { transport }))
     }
 
-    /// A subscription is live.
+    /// Counts a live subscription.
     pub(crate) fn subscription(&self, transport: Transport) -> Open {
         Open::new(self.subscriptions.get_or_create_owned(&TransportLabel { transport }))
     }
 
-    /// A graph was loaded, or not.
+    /// Counts an attempt to load a graph.
     pub(crate) fn reload(&self, result: ReloadResult) {
         self.reloads.get_or_create(&ReloadLabel { result }).inc();
     }
 
-    /// Names everything for Prometheus.
+    /// Registers all metrics for Prometheus.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "starling_http_answers",
-            "HTTP answers on the public listeners, by status",
+            "HTTP responses on the public listeners, by status",
             self.answers.clone(),
         );
         registry.register(
             "starling_http_timeouts",
-            "Clients given up because they took too long, by what for",
+            "Connections closed because the client took too long, by phase",
             self.timeouts.clone(),
         );
         registry.register(
             "starling_operations",
-            "Operations run, by kind and by whether the answer had errors",
+            "Operations run, by kind and by whether the response had errors",
             self.operations.clone(),
         );
         registry.register_with_unit(
             "starling_operation_duration",
-            "Time from the prepared operation to its printed answer, or to the live subscription, by kind",
+            "Time from the prepared operation to its printed response, or to the live subscription, by kind",
             Unit::Seconds,
             self.operation_seconds.clone(),
         );
@@ -345,7 +352,7 @@ impl Metrics {
         );
         registry.register(
             "starling_authentication_refused",
-            "Clients turned away, and connections ended, by what was wrong with their token",
+            "Clients refused, and connections closed, by what was wrong with their token",
             self.unauthenticated.clone(),
         );
         registry.register(
@@ -370,13 +377,13 @@ impl Metrics {
         );
     }
 
-    /// TLS handshakes that failed, batches, and operations in batches.
+    /// Failed TLS handshakes, batches, and operations in batches.
     pub(crate) fn http_counters(&self) -> [u64; 3] {
         [&self.tls_failures, &self.batches, &self.batched_operations]
             .map(|it| it.load(Ordering::Relaxed))
     }
 
-    /// `accept` calls that failed.
+    /// Failed `accept` calls.
     pub(crate) fn accept_failures(&self) -> u64 {
         self.accept_failures.load(Ordering::Relaxed)
     }

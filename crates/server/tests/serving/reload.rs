@@ -1,4 +1,4 @@
-//! Graphs that are replaced, by all the ways that deployments have.
+//! Tests of reloads, in all the ways in which deployments replace a supergraph.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,14 +20,14 @@ fn release(folder: &Path, name: &str, number: u32) {
     fs::write(folder.join("supergraph.graphql"), sdl).unwrap();
 }
 
-fn turn(link: &Path, target: &str) {
-    let new = link.with_file_name("turning");
+fn replace_link(link: &Path, target: &str) {
+    let new = link.with_file_name("new-link");
     symlink(target, &new).unwrap();
     fs::rename(new, link).unwrap();
 }
 
 #[test]
-fn a_config_map_that_is_swapped_under_the_file_is_seen() {
+fn a_swapped_config_map_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     release(folder, "..2026_1", 1);
@@ -37,12 +37,12 @@ fn a_config_map_that_is_swapped_under_the_file_is_seen() {
     let router = Router::serving(SupergraphSource::File(file), "");
     router.wait_for(GENERATION, 1);
     release(folder, "..2026_2", 2);
-    turn(&folder.join("..data"), "..2026_2");
+    replace_link(&folder.join("..data"), "..2026_2");
     router.wait_for(GENERATION, 2);
 }
 
 #[test]
-fn a_link_further_up_the_path_that_is_turned_to_another_release_is_seen() {
+fn a_changed_link_further_up_the_path_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     release(folder, "release-1", 1);
@@ -53,7 +53,7 @@ fn a_link_further_up_the_path_that_is_turned_to_another_release_is_seen() {
     let mut socket = Socket::open(router.address);
     socket.subscribe("1", "subscription { tick { id } }");
     router.wait_for("starling_hub_subscribers", 1);
-    turn(&folder.join("current"), "release-2");
+    replace_link(&folder.join("current"), "release-2");
     router.wait_for(GENERATION, 2);
     router.wait_for("starling_hub_subscribers", 1);
     router.publish(r#"{"__typename":"Tick","id":"1"}"#);
@@ -71,8 +71,8 @@ fn a_new_graph_has_prepared_the_most_used_operations_before_it_serves() {
     let ask = |query: &str| {
         let body = format!(r#"{{"query":"{query}"}}"#);
         let headers = [("content-type", "application/json")];
-        let answer = request(router.address, "POST", "/graphql", &headers, &body);
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let response = request(router.address, "POST", "/graphql", &headers, &body);
+        assert_eq!(response.status, 200, "{}", response.body);
     };
     for query in
         ["{ time }", "{ __typename time }", "{ time }", "{ __typename time }", "{ t: time }"]
@@ -82,7 +82,7 @@ fn a_new_graph_has_prepared_the_most_used_operations_before_it_serves() {
     router.wait_for(MISSES, 3);
     fs::write(&file, format!("# 2\n{SUPERGRAPH}")).unwrap();
     router.wait_for(GENERATION, 2);
-    // Those that were asked more than once were prepared while the old graph served; clients find them.
+    // Operations that were used more than once were prepared while the old graph served, and are in the cache.
     router.wait_for(MISSES, 2);
     ask("{ time }");
     ask("{ __typename time }");
@@ -93,7 +93,7 @@ fn a_new_graph_has_prepared_the_most_used_operations_before_it_serves() {
 }
 
 #[test]
-fn a_file_that_is_away_for_a_moment_or_broken_leaves_the_old_graph_in_service() {
+fn a_missing_or_invalid_file_leaves_the_old_graph_in_service() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("supergraph.graphql");
     fs::write(&file, SUPERGRAPH).unwrap();

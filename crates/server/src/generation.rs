@@ -1,5 +1,5 @@
-//! A loaded graph: everything that hangs on one supergraph and one configuration. A reload makes a
-//! new one and leaves this one to the requests that hold it.
+//! A loaded graph: everything that depends on one supergraph and one configuration. A reload creates a new one, and
+//! requests in flight keep this one.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,55 +15,55 @@ use upstream::Upstream;
 
 use crate::config::Config;
 use crate::diagnostic::{Diagnostic, SourceText, Span};
-use crate::forwarding::{Forwarding, Returning};
+use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::upstreams::{SubgraphCertificates, settings_of};
 
 /// One generation, ready to serve.
 #[derive(Debug)]
-pub(crate) struct Loaded {
-    /// The graph and who answers for it.
+pub(crate) struct ServingGraph {
+    /// The graph with its subgraphs and its publisher.
     pub(crate) generation: Arc<Generation>,
-    /// Its operations.
+    /// The prepared operations.
     pub(crate) preparer: Preparer,
-    /// Its root fields bound to topics.
+    /// The root fields bound to topics.
     pub(crate) bindings: Arc<Bindings>,
-    /// Whose cursors are bound to what.
+    /// The claims that cursors are bound to.
     pub(crate) cursor_claims: Vec<ClaimPath>,
-    /// Which headers go along.
+    /// The rules for forwarded headers.
     pub(crate) forwarding: Forwarding,
     /// The subgraphs that have a server.
     pub(crate) upstreams: Vec<Arc<Upstream>>,
-    /// What their connections trust and show.
+    /// The certificates for connections to subgraphs.
     pub(crate) certificates: SubgraphCertificates,
 }
 
-/// Where a supergraph comes from.
+/// The source of a supergraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SupergraphSource {
     /// A file, watched.
     File(PathBuf),
-    /// Text that never changes, with a name for messages.
+    /// A text that never changes, with a name for messages.
     Text {
-        /// Such as `demo.graphql`.
+        /// The name, such as `demo.graphql`.
         name: String,
-        /// Supergraph SDL.
+        /// The supergraph SDL.
         sdl: String,
     },
 }
 
-/// The advice about a supergraph that cannot be read.
+/// Returns advice about a supergraph file that cannot be read.
 fn unreadable_help(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => "let the user that runs the router read it",
         std::io::ErrorKind::InvalidData => {
-            "a supergraph is a text in UTF-8; is this another file, or a compressed one?"
+            "a supergraph is a text in UTF-8; check that this is the right file and that it is not compressed"
         }
-        _ => "name it by `supergraph.file` in the configuration or by --supergraph",
+        _ => "set its path by `supergraph.file` in the configuration or by --supergraph",
     }
 }
 
 impl SupergraphSource {
-    /// The file to watch.
+    /// Returns the file to watch, if the source is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -71,10 +71,10 @@ impl SupergraphSource {
         }
     }
 
-    /// Reads it.
+    /// Reads the supergraph.
     ///
     /// # Errors
-    /// One diagnostic that names the file and says why it cannot be read.
+    /// One diagnostic with the name of the file and the reason.
     pub fn read(&self) -> Result<SourceText, Box<Diagnostic>> {
         match self {
             Self::Text { name, sdl } => Ok(SourceText { name: name.clone(), text: sdl.clone() }),
@@ -92,11 +92,10 @@ impl SupergraphSource {
     }
 }
 
-/// Reads a supergraph and checks everything that needs no server: its text, the configuration's
-/// mentions of its subgraphs, its topics and their providers.
+/// Reads a supergraph and applies the URLs of the configuration to its subgraphs.
 ///
 /// # Errors
-/// All that is wrong, with places in the text.
+/// All mistakes, with their places in the text.
 pub fn read_graph(
     config: &Config,
     source: &Arc<SourceText>,
@@ -125,17 +124,17 @@ fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Dia
     errors.0.into_iter().map(diagnostic).collect()
 }
 
-/// Loads a generation. Counters of subgraphs that the `previous` one had go on.
+/// Loads a generation. Subgraphs that the `previous` one had keep their counters.
 ///
 /// # Errors
-/// As [`read_graph`], [`bind`] and [`upstreams`].
+/// The same as for [`read_graph`], [`bind`] and [`upstreams`].
 pub(crate) fn load(
     config: &Config,
     source: &Arc<SourceText>,
     providers: &Arc<Providers>,
     number: u64,
-    previous: Option<&Loaded>,
-) -> Result<Loaded, Vec<Diagnostic>> {
+    previous: Option<&ServingGraph>,
+) -> Result<ServingGraph, Vec<Diagnostic>> {
     let graph = Arc::new(read_graph(config, source)?);
     let bindings = bind(&graph, source, providers)?;
     let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
@@ -176,7 +175,7 @@ pub(crate) fn load(
         waiting_per_client_max: config.limits.preparing_waiting_per_client as usize,
         operations_max: config.limits.prepared_operations,
     };
-    Ok(Loaded {
+    Ok(ServingGraph {
         preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
             .with_override_labels(&label_shares(config)),
         cursor_claims: config.cursor.claims(),
@@ -200,7 +199,8 @@ fn label_shares(config: &Config) -> LabelShares {
     shares.map(|(label, setting)| (label.clone(), setting.share())).collect()
 }
 
-/// Clients of all subgraphs, in their order; none for event subgraphs. Nothing is connected yet.
+/// Creates the clients of all subgraphs, in the order of the graph; `None` for event subgraphs. Connects to nothing
+/// yet.
 ///
 /// # Errors
 /// Every URL that cannot be used, and certificates that cannot be read.
@@ -208,7 +208,7 @@ pub(crate) fn upstreams(
     config: &Config,
     graph: &Supergraph,
     certificates: &SubgraphCertificates,
-    previous: Option<&Loaded>,
+    previous: Option<&ServingGraph>,
 ) -> Result<Vec<Option<Arc<Upstream>>>, Vec<Diagnostic>> {
     let (mut upstreams, mut problems) = (Vec::new(), Vec::new());
     for subgraph in &graph.subgraphs {
@@ -244,11 +244,11 @@ pub(crate) fn upstreams(
     if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
 }
 
-/// What clients get to see of the subgraphs beside the data.
+/// Returns the parts of subgraph responses that clients see in addition to the data.
 fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
     let subgraphs = graph.subgraphs.iter().enumerate();
     let hidden = subgraphs.filter(|(_, it)| !config.include_subgraph_errors.of(&it.name));
-    let headers = Returning::new(&config.headers, graph);
+    let headers = ResponseForwarding::new(&config.headers, graph);
     let all = (0..graph.subgraphs.len()).map(|index| SubgraphId(index as u16));
     let personal = all.filter(|&id| headers.as_ref().is_some_and(|it| it.is_personal(id)));
     let extensions = config.include_subgraph_errors.extensions.iter().map(|it| it.as_str().into());
@@ -261,8 +261,8 @@ fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
     }
 }
 
-/// Settings that nobody obeys: a typing mistake, or a subgraph that the graph has no longer. `starling check`
-/// shows where they stand.
+/// Warns about settings without effect: a typing mistake, or a subgraph that the graph no longer has. `starling check`
+/// shows their places.
 fn warn_of_unknown_subgraphs(config: &Config, graph: &Supergraph) {
     let sections = [
         ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
@@ -285,7 +285,7 @@ fn warn_of_unknown_subgraphs(config: &Config, graph: &Supergraph) {
     }
 }
 
-/// Labels that no override has: a typing mistake, or a migration that is over.
+/// Warns about labels that no override has: a typing mistake, or a migration that is over.
 fn warn_of_unknown_labels(config: &Config, graph: &Supergraph) {
     for label in config.override_labels.keys() {
         if !graph.override_labels.iter().any(|known| **known == **label) {
@@ -315,8 +315,8 @@ pub(crate) fn bind(
     Ok(Arc::new(bindings))
 }
 
-/// Warnings about subscription fields that only subgraphs with a server resolve: the router does not subscribe to
-/// subgraphs, so operations on them fail.
+/// Returns warnings about subscription fields that only subgraphs with a server resolve: the router does not subscribe
+/// to subgraphs, so operations on them fail.
 pub(crate) fn unserved_subscriptions(
     graph: &Supergraph,
     source: &Arc<SourceText>,
@@ -345,7 +345,7 @@ pub(crate) fn unserved_subscriptions(
     warnings
 }
 
-/// Identity of a supergraph: equal texts, equal graphs.
+/// Returns the identity of a supergraph: equal for equal texts.
 pub(crate) fn identity(text: &str) -> u64 {
     let digest = Sha256::digest(text.as_bytes());
     let mut head = [0; 8];

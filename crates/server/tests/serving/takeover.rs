@@ -1,4 +1,5 @@
-//! Connections that leave HTTP/1.1 for a reactor: no input before, with or behind the request is lost or mixed up.
+//! Tests of the takeover of connections from HTTP/1.1 by a reactor: data sent before, with or after the request is
+//! neither lost nor reordered.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,7 +8,7 @@ use std::net::TcpStream;
 use server::SupergraphSource;
 use wire::graphql_transport_ws::ClientEvent;
 
-use crate::http::{answer, connect, request};
+use crate::http::{connect, read_response, request};
 use crate::router::{Router, SUPERGRAPH};
 use crate::socket::Socket;
 
@@ -16,7 +17,7 @@ const UPGRADE: &str = "GET /graphql HTTP/1.1\r\nhost: localhost\r\nconnection: u
                        sec-websocket-key: bm90IHZlcnkgcmFuZG9tLg==\r\n\
                        sec-websocket-protocol: graphql-transport-ws\r\n";
 
-/// Of `subscription{tick{id}}`, without its end.
+/// The request for `subscription{tick{id}}`, without its end.
 const SUBSCRIBE: &str = "GET /graphql?query=subscription%7Btick%7Bid%7D%7D HTTP/1.1\r\n\
                          host: localhost\r\naccept: text/event-stream\r\n";
 
@@ -33,21 +34,21 @@ fn frame(text: &str) -> Vec<u8> {
     [&head[..], &[0; 4], text.as_bytes()].concat()
 }
 
-/// Handshake, a ping and `connection_init` in one piece, as a client may send them that does not wait.
+/// Handshake, a ping and `connection_init` in one piece, as a client may send them without waiting.
 pub(crate) fn all_at_once() -> Vec<u8> {
     let (ping, init) = (frame(r#"{"type":"ping"}"#), frame(r#"{"type":"connection_init"}"#));
     [format!("{UPGRADE}\r\n").as_bytes(), &ping, &init].concat()
 }
 
-/// The last of what answers that.
-pub(crate) const ALL_AT_ONCE_ANSWER: &str = r#"{"type":"connection_ack"}"#;
+/// The last message of the response to that.
+pub(crate) const ALL_AT_ONCE_RESPONSE: &str = r#"{"type":"connection_ack"}"#;
 
-/// Reads until this has come; all that has.
+/// Reads until this text has arrived. Returns everything that has arrived.
 fn hear(socket: &mut TcpStream, expected: &str) -> String {
     hear_all(socket, &[expected])
 }
 
-/// The same of several, in any order.
+/// The same for several texts, in any order.
 fn hear_all(socket: &mut TcpStream, expected: &[&str]) -> String {
     let mut text = String::new();
     while !expected.iter().all(|it| text.contains(it)) {
@@ -60,26 +61,26 @@ fn hear_all(socket: &mut TcpStream, expected: &[&str]) -> String {
 }
 
 /// Runs a test with one reactor thread and with two.
-fn everywhere(test: impl Fn(&Router)) {
+fn with_one_reactor_and_two(test: impl Fn(&Router)) {
     for reactors in [1, 2] {
         test(&Router::start(&format!("reactors: {reactors}")));
     }
 }
 
 #[test]
-fn frames_that_come_with_the_handshake_are_heard() {
-    everywhere(|router| {
+fn frames_that_arrive_with_the_handshake_are_processed() {
+    with_one_reactor_and_two(|router| {
         let mut socket = connect(router.address);
         socket.write_all(&all_at_once()).unwrap();
-        let text = hear(&mut socket, ALL_AT_ONCE_ANSWER);
+        let text = hear(&mut socket, ALL_AT_ONCE_RESPONSE);
         assert!(text.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{text}");
         assert!(text.contains(r#"{"type":"pong"}"#), "{text}");
     });
 }
 
 #[test]
-fn a_handshake_with_a_body_is_none() {
-    everywhere(|router| {
+fn a_handshake_with_a_body_is_refused() {
+    with_one_reactor_and_two(|router| {
         let mut socket = connect(router.address);
         let text = format!("{UPGRADE}content-length: 5\r\n\r\nhello");
         socket.write_all(text.as_bytes()).unwrap();
@@ -89,30 +90,30 @@ fn a_handshake_with_a_body_is_none() {
 }
 
 #[test]
-fn a_handshake_by_http_1_0_is_none() {
-    everywhere(|router| {
+fn a_handshake_over_http_1_0_is_refused() {
+    with_one_reactor_and_two(|router| {
         let mut socket = connect(router.address);
         let text = format!("{}\r\n", UPGRADE.replace("HTTP/1.1", "HTTP/1.0"));
         socket.write_all(text.as_bytes()).unwrap();
-        let answer = answer(&mut socket);
-        assert_eq!((answer.status, &*answer.header("upgrade")), (400, ""));
+        let response = read_response(&mut socket);
+        assert_eq!((response.status, &*response.header("upgrade")), (400, ""));
     });
 }
 
 #[test]
-fn answers_before_a_stream_are_whole_and_requests_behind_it_are_not_answered() {
-    everywhere(|router| {
+fn responses_before_a_stream_are_complete_and_requests_after_it_are_ignored() {
+    with_one_reactor_and_two(|router| {
         let mut socket = connect(router.address);
         let text = format!("{QUERY}{QUERY}{SUBSCRIBE}\r\n{QUERY}");
         socket.write_all(text.as_bytes()).unwrap();
         let text = hear(&mut socket, ":\n\n");
-        let answers = text.matches(r#"{"data":{"__typename":"Query"}}HTTP/1.1 200 OK"#).count();
-        assert_eq!(answers, 2, "{text}");
+        let responses = text.matches(r#"{"data":{"__typename":"Query"}}HTTP/1.1 200 OK"#).count();
+        assert_eq!(responses, 2, "{text}");
         router.wait_for("starling_hub_subscribers", 1);
         router.publish(EVENT);
         let text = hear(&mut socket, "tick");
         assert!(!text.contains("__typename"), "{text}");
-        // A client that leaves in this way leaves too.
+        // A client is also noticed when it disconnects after such a takeover.
         drop(socket);
         router.wait_for("starling_hub_subscribers", 0);
         router.wait_for("starling_http_connections", 0);
@@ -120,7 +121,7 @@ fn answers_before_a_stream_are_whole_and_requests_behind_it_are_not_answered() {
 }
 
 #[test]
-fn the_head_of_a_stream_says_that_the_connection_ends_with_it() {
+fn the_head_of_a_stream_announces_that_the_connection_ends_with_it() {
     let router = Router::start("cors: {origins: ['https://a.example']}");
     let mut socket = connect(router.address);
     let text = format!("{SUBSCRIBE}origin: https://a.example\r\n\r\n");
@@ -151,36 +152,36 @@ fn the_head_of_a_stream_says_that_the_connection_ends_with_it() {
 
 #[test]
 fn a_client_of_http_1_0_reads_a_stream_until_the_connection_ends() {
-    everywhere(|router| {
+    with_one_reactor_and_two(|router| {
         let text = "GET /graphql?query=%7B__typename%7D HTTP/1.0\r\naccept: text/event-stream\r\n\
                     host: localhost\r\n\r\n";
         let mut socket = connect(router.address);
         socket.write_all(text.as_bytes()).unwrap();
-        let answer = answer(&mut socket);
-        assert_eq!((answer.status, &*answer.header("transfer-encoding")), (200, ""));
+        let response = read_response(&mut socket);
+        assert_eq!((response.status, &*response.header("transfer-encoding")), (200, ""));
         let events = ":\n\nevent: next\ndata: {\"data\":{\"__typename\":\"Query\"}}\n\n\
                       event: complete\ndata:\n\n";
-        assert_eq!(answer.body, events);
+        assert_eq!(response.body, events);
     });
 }
 
 #[test]
-fn the_answer_of_a_query_is_an_event_and_an_end() {
-    everywhere(|router| {
+fn the_response_to_a_query_on_a_stream_is_an_event_and_an_end() {
+    with_one_reactor_and_two(|router| {
         let mut socket = connect(router.address);
         let text = SUBSCRIBE.replace("subscription%7Btick%7Bid%7D%7D", "%7B__typename%7D");
         socket.write_all(format!("{text}connection: close\r\n\r\n").as_bytes()).unwrap();
-        let answer = answer(&mut socket);
+        let response = read_response(&mut socket);
         let next = "event: next\ndata: {\"data\":{\"__typename\":\"Query\"}}\n\n";
-        assert!(answer.body.contains(next), "{}", answer.body);
+        assert!(response.body.contains(next), "{}", response.body);
         let end = "event: complete\ndata:\n\n\r\n0\r\n\r\n";
-        assert!(answer.body.ends_with(end), "{}", answer.body);
+        assert!(response.body.ends_with(end), "{}", response.body);
         router.wait_for(r#"starling_streams_open{transport="sse"}"#, 0);
     });
 }
 
 #[test]
-fn a_stream_that_floods_behind_its_request_is_cut_off() {
+fn a_stream_whose_client_keeps_sending_data_is_closed() {
     let router = Router::start("");
     let mut socket = connect(router.address);
     socket.write_all(format!("{SUBSCRIBE}\r\n").as_bytes()).unwrap();
@@ -189,12 +190,12 @@ fn a_stream_that_floods_behind_its_request_is_cut_off() {
     while sent < 64 << 20 && socket.write_all(&[b'x'; 4096]).is_ok() {
         sent += 4096;
     }
-    assert!(sent < 64 << 20, "whatever comes is read");
+    assert!(sent < 64 << 20, "the router reads everything");
     router.wait_for(r#"starling_streams_open{transport="sse"}"#, 0);
 }
 
 #[test]
-fn a_stream_whose_client_takes_nothing_is_given_up() {
+fn a_stream_whose_client_reads_nothing_is_closed() {
     for reactors in [1, 2] {
         let router = Router::start(&format!(
             "reactors: {reactors}\nhttp: {{stall_timeout: 1s}}\nsubscriptions: {{policy: latest}}"
@@ -205,7 +206,7 @@ fn a_stream_whose_client_takes_nothing_is_given_up() {
         hear(&mut socket, ":\n\n");
         router.wait_for("starling_hub_subscribers", 1);
         let note = "x".repeat(1_000_000);
-        // More than the systems on the way keep.
+        // More than the buffers of the systems in between.
         for _ in 0..16 {
             router.publish(&format!(r#"{{"__typename":"Tick","id":"1","note":"{note}"}}"#));
         }
@@ -215,22 +216,22 @@ fn a_stream_whose_client_takes_nothing_is_given_up() {
     }
 }
 
-/// A stream for many operations, reserved and not open.
+/// Reserves a stream for many operations without opening it.
 fn reserved(router: &Router) -> String {
-    let answer = request(router.address, "PUT", "/graphql", &[], "");
-    assert_eq!(answer.status, 201, "{}", answer.body);
-    answer.body
+    let response = request(router.address, "PUT", "/graphql", &[], "");
+    assert_eq!(response.status, 201, "{}", response.body);
+    response.body
 }
 
-/// Starts an operation there.
+/// Starts an operation on a reserved stream.
 fn start(router: &Router, token: &str, id: &str, query: &str) {
     let body = format!(r#"{{"query":"{query}","extensions":{{"operationId":"{id}"}}}}"#);
     let headers = [("x-graphql-event-stream-token", token), ("content-type", "application/json")];
-    let answer = request(router.address, "POST", "/graphql", &headers, body);
-    assert_eq!(answer.status, 202, "{}", answer.body);
+    let response = request(router.address, "POST", "/graphql", &headers, body);
+    assert_eq!(response.status, 202, "{}", response.body);
 }
 
-/// Opens it.
+/// Opens a reserved stream.
 fn open(router: &Router, token: &str) -> TcpStream {
     let mut socket = connect(router.address);
     let head = format!(
@@ -244,8 +245,8 @@ const OPEN_STREAMS: &str = r#"starling_streams_open{transport="sse"}"#;
 const OPEN_SUBSCRIPTIONS: &str = r#"starling_subscriptions_open{transport="sse"}"#;
 
 #[test]
-fn a_stream_of_many_operations_has_what_came_before_it_was_open_and_ends_them_with_itself() {
-    everywhere(|router| {
+fn a_stream_of_many_operations_delivers_earlier_results_and_ends_all_operations_when_it_closes() {
+    with_one_reactor_and_two(|router| {
         let token = reserved(router);
         start(router, &token, "early", "{ __typename }");
         start(router, &token, "a", "subscription { tick { id } }");
@@ -273,28 +274,28 @@ fn a_stream_of_many_operations_has_what_came_before_it_was_open_and_ends_them_wi
         router.wait_for("starling_hub_subscribers", 0);
         router.wait_for(OPEN_STREAMS, 0);
         router.wait_for("starling_http_connections", 0);
-        // Nobody can add to it any more.
-        let answer = request(router.address, "DELETE", target, &stopped, "");
-        assert_eq!(answer.status, 404);
+        // No operation can be added to it any more.
+        let response = request(router.address, "DELETE", target, &stopped, "");
+        assert_eq!(response.status, 404);
     });
 }
 
 #[test]
-fn a_query_for_a_stream_of_many_operations_may_come_by_get() {
-    everywhere(|router| {
+fn a_query_for_a_stream_of_many_operations_may_be_sent_by_get() {
+    with_one_reactor_and_two(|router| {
         let token = reserved(router);
         let mut socket = open(router, &token);
         hear(&mut socket, ":\n\n");
         let target = "/graphql?query=%7B__typename%7D&extensions=%7B%22operationId%22%3A%22a%22%7D";
         let headers = [("x-graphql-event-stream-token", &*token), ("accept", "application/json")];
-        let answer = request(router.address, "GET", target, &headers, "");
-        assert_eq!((answer.status, &*answer.body), (202, ""));
+        let response = request(router.address, "GET", target, &headers, "");
+        assert_eq!((response.status, &*response.body), (202, ""));
         hear(&mut socket, r#"{"id":"a","payload":{"data":{"__typename":"Query"}}}"#);
     });
 }
 
 #[test]
-fn nothing_is_kept_of_an_operation_that_ends_before_the_stream_of_many() {
+fn an_operation_that_ends_before_its_stream_of_many_operations_leaves_no_state() {
     for reactors in [1, 2] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("supergraph.graphql");
@@ -306,7 +307,7 @@ fn nothing_is_kept_of_an_operation_that_ends_before_the_stream_of_many() {
         hear(&mut socket, ":\n\n");
         start(&router, &token, "1", "subscription { tick { note } }");
         router.wait_for(OPEN_SUBSCRIPTIONS, 1);
-        // In the next graph there is no such field.
+        // The next graph has no such field.
         fs::write(&file, SUPERGRAPH.replace("note", "remark")).unwrap();
         let text = hear(&mut socket, "event: complete\ndata: {\"id\":\"1\"}\n\n");
         assert!(text.contains("GRAPH_RELOADED"), "{text}");
@@ -316,7 +317,7 @@ fn nothing_is_kept_of_an_operation_that_ends_before_the_stream_of_many() {
 }
 
 #[test]
-fn a_stream_of_many_operations_that_is_read_too_slowly_is_given_up() {
+fn a_stream_of_many_operations_that_is_read_too_slowly_is_closed() {
     for (reactors, policy, metric) in [
         (1, "latest", r#"starling_http_timeouts_total{phase="stall"}"#),
         (1, "disconnect", r#"starling_subscribers_slow_total{policy="disconnect"}"#),
@@ -330,7 +331,7 @@ fn a_stream_of_many_operations_that_is_read_too_slowly_is_given_up() {
         start(&router, &token, "1", "subscription { tick { id note } }");
         router.wait_for("starling_hub_subscribers", 1);
         let note = "x".repeat(1_000_000);
-        // More than the systems on the way keep.
+        // More than the buffers of the systems in between.
         for _ in 0..16 {
             router.publish(&format!(r#"{{"__typename":"Tick","id":"1","note":"{note}"}}"#));
         }
@@ -342,13 +343,13 @@ fn a_stream_of_many_operations_that_is_read_too_slowly_is_given_up() {
 }
 
 #[test]
-fn a_stream_of_many_operations_ends_with_the_router_and_every_operation_is_told_why() {
+fn a_stream_of_many_operations_ends_with_the_router_and_every_operation_gets_the_reason() {
     for reactors in [1, 2] {
         let router = Router::start(&format!("reactors: {reactors}"));
         let token = reserved(&router);
         let mut socket = open(&router, &token);
         let head = hear(&mut socket, ":\n\n");
-        // A connection that has left HTTP has no response after this one.
+        // A connection that was taken over from HTTP has no further response.
         assert!(head.contains("connection: close\r\n"), "{head}");
         start(&router, &token, "1", "subscription { tick { id } }");
         start(&router, &token, "2", "subscription { tick { note } }");
@@ -364,26 +365,26 @@ fn a_stream_of_many_operations_ends_with_the_router_and_every_operation_is_told_
 }
 
 #[test]
-fn an_address_with_too_many_connections_is_told_so_until_one_ends() {
-    let router = Router::start("subscriptions: {max_connections_per_ip: 2}");
+fn an_address_with_too_many_connections_is_refused_until_one_ends() {
+    let router = Router::start("http: {max_connections_per_ip: 2}");
     let mut socket = Socket::open(router.address);
     let other = connect(router.address);
     let refused = request(router.address, "GET", "/graphql", &[], "");
     assert_eq!(refused.status, 429);
-    let message = r#"{"errors":[{"message":"this address has as many connections as it may have (`subscriptions.max_connections_per_ip`); close one first","extensions":{"code":"OVERLOADED"}}]}"#;
+    let message = r#"{"errors":[{"message":"this address has as many connections as it may have (`http.max_connections_per_ip`); close one first","extensions":{"code":"OVERLOADED"}}]}"#;
     assert_eq!(refused.body, message);
     router.wait_for("starling_http_connections_refused_per_ip_total", 1);
     drop(other);
     router.wait_for("starling_http_connections", 1);
     let answered = request(router.address, "GET", "/graphql?query=%7B__typename%7D", &[], "");
     assert_eq!(answered.status, 200);
-    // A WebSocket is a connection still.
+    // A WebSocket still counts as a connection.
     socket.subscribe("1", "{ __typename }");
     assert!(matches!(socket.hear(), ClientEvent::Next { .. }));
 }
 
 #[test]
-fn an_operation_of_a_stream_of_many_that_ends_by_itself_leaves_nothing_behind() {
+fn an_operation_of_a_stream_of_many_that_becomes_invalid_leaves_no_state() {
     for reactors in [1, 2] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("supergraph.graphql");
@@ -395,7 +396,7 @@ fn an_operation_of_a_stream_of_many_that_ends_by_itself_leaves_nothing_behind() 
         hear(&mut socket, ":\n\n");
         start(&router, &token, "1", "subscription { tick { id } }");
         router.wait_for(r#"starling_subscriptions_open{transport="sse"}"#, 1);
-        // It is not valid any more.
+        // The operation is not valid any more.
         fs::write(&file, SUPERGRAPH.replace("tick:", "tock:")).unwrap();
         hear(&mut socket, "event: complete\ndata: {\"id\":\"1\"}\n\n");
         router.wait_for(r#"starling_subscriptions_open{transport="sse"}"#, 0);
