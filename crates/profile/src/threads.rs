@@ -3,20 +3,20 @@
 /// One thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thread {
-    /// Its id in the system.
+    /// The thread id in the system.
     pub id: u32,
-    /// Its name, cut off by the system at 15 bytes.
+    /// The name, truncated by the system to 15 bytes.
     pub name: String,
-    /// Running, sleeping or another state, as `proc_pid_stat(5)` abbreviates it.
+    /// Running, sleeping or another state, abbreviated as in `proc_pid_stat(5)`.
     pub state: char,
-    /// CPU time it has used, in seconds.
+    /// The CPU time that it has used, in seconds.
     pub cpu_seconds: f64,
 }
 
-/// Clock ticks of `/proc/*/stat` a second: fixed at 100 in what Linux tells programs (`USER_HZ`).
+/// The clock ticks per second in `/proc/*/stat`: Linux always reports 100 to programs (`USER_HZ`).
 pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
-/// All threads, in the order of their ids; none where the system has no `/proc`.
+/// Lists all threads in the order of their ids; none if the system has no `/proc`.
 pub fn threads() -> Vec<Thread> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let mut threads: Vec<Thread> = tasks
@@ -61,7 +61,7 @@ mod tests {
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let builder = std::thread::Builder::new().name("seen".to_owned());
         let thread = builder.spawn(move || receive.recv().is_err()).unwrap();
-        // A thread gives itself its name once it runs.
+        // A thread sets its name only when it runs.
         while !threads().iter().any(|thread| thread.name == "seen") {
             std::thread::yield_now();
         }

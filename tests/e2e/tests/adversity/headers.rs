@@ -177,9 +177,9 @@ fn by_default_clients_see_the_code_of_an_error_and_a_fixed_message() {
     for (name, fault) in [
         (
             "reported",
-            Fault::Answer { status: 200, content_type: content_type.clone(), body: body.clone() },
+            Fault::Response { status: 200, content_type: content_type.clone(), body: body.clone() },
         ),
-        ("reported with a status of failure", Fault::Answer { status: 500, content_type, body }),
+        ("reported with a status of failure", Fault::Response { status: 500, content_type, body }),
         ("down", Fault::Down),
     ] {
         shop.subgraph("reviews").set_fault(fault);
@@ -216,7 +216,7 @@ fn fixed_messages_name_the_subgraph_and_extensions_pass_where_the_configuration_
     let body = r#"{"errors":[{"message":"busy","extensions":{"code":"BUSY","retryAfter":3,"host":"db-7"}}]}"#;
     let body = Bytes::from_static(body.as_bytes());
     let content_type = "application/json".to_owned();
-    shop.subgraph("reviews").set_fault(Fault::Answer { status: 200, content_type, body });
+    shop.subgraph("reviews").set_fault(Fault::Response { status: 200, content_type, body });
     let outcome = case("named", &shown(&shop.query(JOINED)));
     shop.subgraph("reviews").clear_fault();
     expect![[r#"

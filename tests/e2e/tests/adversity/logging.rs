@@ -21,7 +21,7 @@ const ERROR: &str = r#"{"errors":[{"message":"the shelf fell over, and with it t
 fn log_a_lot(shop: &Shop) {
     let body = Bytes::from_static(ERROR.as_bytes());
     let content_type = "application/json".to_owned();
-    shop.subgraph("reviews").set_fault(Fault::Answer { status: 200, content_type, body });
+    shop.subgraph("reviews").set_fault(Fault::Response { status: 200, content_type, body });
     for _ in 0..REQUESTS {
         assert_eq!(shop.query(QUERY).status, 200);
     }

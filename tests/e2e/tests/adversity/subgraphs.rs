@@ -18,7 +18,7 @@ const JOINED: &str = "{ product(id: 1) { name inStock reviews { text } } }";
 
 fn answers(status: u16, content_type: &str, body: &'static str) -> Fault {
     let body = Bytes::from_static(body.as_bytes());
-    Fault::Answer { status, content_type: content_type.to_owned(), body }
+    Fault::Response { status, content_type: content_type.to_owned(), body }
 }
 
 /// Every way to fail as a whole.
@@ -311,7 +311,7 @@ fn an_operation_that_takes_too_long_is_cut_off_and_what_is_there_is_answered() {
 fn an_answer_over_the_limit_is_not_read_to_its_end() {
     let shop = Shop::with("traffic: {all: {max_response_size: 10KB}}");
     let body = format!(r#"{{"data":{{"latestReview":{{"text":"{}"}}}}}}"#, "x".repeat(20_000));
-    shop.subgraph("reviews").set_fault(Fault::Answer {
+    shop.subgraph("reviews").set_fault(Fault::Response {
         status: 200,
         content_type: "application/json".to_owned(),
         body: body.into(),
