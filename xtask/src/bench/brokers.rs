@@ -1,7 +1,7 @@
 //! The brokers that events come from: starts a server of each kind on the load generator's core and writes the
 //! router's configuration for it. Also reads the broker's open connections, for brokers that report them.
 
-use super::server_process::{Serving, free_address};
+use super::server_process::{ServerProcess, free_address};
 use super::{Bench, kafka};
 use crate::{Failure, programs};
 use serde_json::Value;
@@ -69,7 +69,7 @@ pub(super) struct BrokerConnection {
 /// A running broker, or the router's own memory provider.
 pub(super) struct Broker {
     pub(super) provider: Provider,
-    server: Option<Serving>,
+    server: Option<ServerProcess>,
     /// The address of the HTTP monitoring endpoint of NATS.
     monitor: Option<SocketAddr>,
 }
@@ -134,7 +134,11 @@ impl Broker {
     }
 
     /// Returns the URL to which the load generator publishes the events of `topic`.
-    pub(super) fn destination(&self, router: &Serving, topic: &str) -> Result<String, Failure> {
+    pub(super) fn destination(
+        &self,
+        router: &ServerProcess,
+        topic: &str,
+    ) -> Result<String, Failure> {
         let address = match self.provider {
             Provider::Memory => router.admin.ok_or("the router has no admin listener")?.to_string(),
             _ => self.address(),
@@ -145,7 +149,7 @@ impl Broker {
     /// Lists the router's connections to this broker. `None` for the memory provider, which has none.
     pub(super) fn connections(
         &self,
-        router: &Serving,
+        router: &ServerProcess,
     ) -> Result<Option<Vec<BrokerConnection>>, Failure> {
         match self.provider {
             Provider::Memory => Ok(None),
@@ -194,7 +198,7 @@ impl Broker {
 }
 
 /// Starts a NATS server with extra arguments.
-pub(super) fn start_nats(bench: &Bench, arguments: &[&str]) -> Result<Serving, Failure> {
+pub(super) fn start_nats(bench: &Bench, arguments: &[&str]) -> Result<ServerProcess, Failure> {
     let program = programs::find("nats-server")?;
     bench.start_beside("nats-server", &program, |address| {
         let port = address.port().to_string();

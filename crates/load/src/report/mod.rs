@@ -220,7 +220,9 @@ impl Runs {
             (Self::Query(runs), Self::Query(more)) => runs.extend(more),
             (Self::Subscriptions(runs), Self::Subscriptions(more)) => runs.extend(more),
             _ => {
-                return Err("runs of `bench query` and of `bench subscriptions` cannot be compared");
+                return Err(
+                    "runs of `bench query` and of `bench subscriptions` cannot be compared",
+                );
             }
         }
         Ok(())
