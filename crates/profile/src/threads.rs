@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_read_whatever_its_name() {
+    fn a_thread_with_any_name_is_read() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 100 0 0";
         let expected = Thread { id: 7, name: "a) b (c)".to_owned(), state: 'S', cpu_seconds: 2.0 };
         assert_eq!(parse(stat), Some(expected));

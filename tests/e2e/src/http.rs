@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_behind_each_other_are_told_apart_by_their_lengths() {
+    fn pipelined_responses_are_separated_by_their_lengths() {
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 400 Bad\r\n\r\nend";
         let (first, length) = parse_first(bytes).unwrap();
         assert_eq!((first.status, first.text().as_str()), (200, "ok"));

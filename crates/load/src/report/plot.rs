@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithmic_axes_have_round_ends_around_what_they_show() {
+    fn logarithmic_axes_have_round_ends_around_their_values() {
         for (low, high, finely, expected) in [
             (3.0, 700.0, false, &[1.0, 10.0, 100.0, 1000.0][..]),
             (30.0, 700.0, true, &[20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]),

@@ -27,7 +27,7 @@ fn requests(shop: &Shop, subgraph: &str) -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn what_is_asked_of_a_subgraph_at_one_time_is_one_request() {
+fn subgraph_fetches_of_one_moment_are_one_request() {
     let shop = Shop::open();
     shop.subgraph("reviews").record_requests(true);
     assert_eq!(shop.ask(TWO_WAYS), two_ways_response());

@@ -54,7 +54,7 @@ const SERVE: [&str; 7] = [
 ];
 
 #[test]
-fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
+fn an_invalid_configuration_is_refused_with_line_column_and_help() {
     let mut outcomes = String::new();
     for configuration in [
         "listen: [",
@@ -236,7 +236,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
 }
 
 #[test]
-fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
+fn an_invalid_supergraph_is_refused_with_line_column_and_help() {
     let good = supergraph();
     let mut outcomes = String::new();
     for (name, graph) in [
@@ -491,7 +491,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn what_is_in_order_is_said_to_be() {
+fn valid_files_are_reported_as_valid() {
     assert_eq!(outcome(&CHECK, "", &supergraph()), "exit 0\nEverything is in order.\n");
 }
 

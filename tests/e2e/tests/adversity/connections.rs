@@ -41,7 +41,7 @@ fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
 }
 
 #[test]
-fn clients_that_trickle_hold_up_nobody_and_are_answered_in_the_end() {
+fn slow_senders_delay_no_other_client_and_are_answered() {
     let shop = Shop::with("workers: 1");
     let request = [head(BODY.len()), BODY.to_owned()].concat();
     let mut trickles: Vec<TcpStream> =
@@ -78,7 +78,7 @@ fn clients_that_leave_in_the_middle_of_anything_leave_nothing_behind() {
 }
 
 #[test]
-fn a_client_that_announces_more_than_it_sends_gets_what_is_wrong_if_it_still_listens() {
+fn a_client_that_declares_more_than_it_sends_gets_an_error_while_it_reads() {
     let shop = Shop::open();
     let mut socket = TcpStream::connect(shop.address()).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -93,7 +93,7 @@ fn a_client_that_announces_more_than_it_sends_gets_what_is_wrong_if_it_still_lis
 }
 
 #[test]
-fn a_client_that_does_not_read_its_large_answer_costs_nobody_else() {
+fn an_unread_large_response_does_not_affect_other_clients() {
     let shop = Shop::with("workers: 1");
     let aliases: String = (0..90).map(|n| format!("a{n}: name ")).collect();
     let query = format!("{{ products {{ {aliases} }} }}");
@@ -148,7 +148,7 @@ fn clients_that_take_all_connections_leave_descriptors_for_health_metrics_and_su
 }
 
 #[test]
-fn a_client_for_whom_there_is_no_descriptor_is_told_so_and_not_left_waiting() {
+fn a_client_without_a_free_descriptor_is_refused_at_once() {
     // The configuration permits more connections than there are descriptors.
     let shop = Shop::with_descriptors(96, "workers: 1\nsubscriptions: {max_connections: 10000}");
     let greedy: Vec<TcpStream> =

@@ -159,7 +159,7 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
 }
 
 #[test]
-fn forged_foreign_and_expired_cursors_are_told_apart_and_nobody_begins_anew_unasked() {
+fn forged_foreign_and_expired_cursors_have_separate_errors_and_never_restart_silently() {
     let shop = Shop::with(
         "
 cursor: {memory: true, keys: [a key of more than 16 bytes], ring_events: 2}
@@ -222,7 +222,7 @@ fn id_of(payload: &Value) -> &str {
 }
 
 #[test]
-fn who_wants_few_of_many_events_is_told_where_it_is_and_has_none_of_the_others_read_again() {
+fn a_subscriber_of_few_events_gets_positions_and_skips_the_other_events_on_resume() {
     // With reactors, and with one task per connection.
     for reactors in ["", "reactors: 0\n"] {
         let shop = Shop::with(&format!(
@@ -286,7 +286,7 @@ cursor: {{memory: true, keys: [a key of more than 16 bytes], ring_events: 2, hea
 }
 
 #[test]
-fn who_resumes_and_reads_slowly_loses_nothing_of_what_it_missed() {
+fn a_slow_reader_that_resumes_loses_no_missed_event() {
     let shop = Shop::with(
         "
 cursor: {memory: true, ring_events: 100}

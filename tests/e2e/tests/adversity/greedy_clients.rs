@@ -117,7 +117,7 @@ fn unread_bytes_max(response: usize) -> u64 {
 }
 
 #[test]
-fn responses_that_nobody_reads_stop_the_work_for_their_connection_and_none_is_lost() {
+fn unread_responses_pause_the_work_of_their_connection_and_none_is_lost() {
     let shop = Shop::with(SMALL_QUEUE_CONFIGURATION);
     let response = shop.query(LARGE_QUERY).body.len();
     let most = unread_bytes_max(response);
@@ -149,7 +149,7 @@ fn responses_that_nobody_reads_stop_the_work_for_their_connection_and_none_is_lo
 }
 
 #[test]
-fn what_waits_of_an_operation_that_its_client_completes_is_dropped() {
+fn queued_responses_of_a_completed_operation_are_dropped() {
     let shop = Shop::with(SMALL_QUEUE_CONFIGURATION);
     let mut socket = Socket::ready(shop.address());
     for round in 0..3 {

@@ -65,7 +65,7 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
 }
 
 #[test]
-fn those_who_come_together_share_one_request_and_one_that_fails_is_told_beside_the_events() {
+fn simultaneous_subscribers_share_one_request_and_its_failure_is_reported_with_the_events() {
     const SUBSCRIBERS: usize = 50;
     let shop = Shop::with(CONFIGURATION);
     let query = r#"subscription { productWatched(id: "1") { id name } }"#;

@@ -85,7 +85,7 @@ fn shop_server(shop: &Shop) -> String {
 }
 
 #[test]
-fn nats_that_is_away_or_refuses_is_told_with_the_reason_and_what_to_do() {
+fn an_unreachable_or_refusing_nats_server_is_reported_with_reason_and_help() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nats.conf");
     let users = r#"authorization: {users: [
@@ -124,7 +124,7 @@ fn nats_that_is_away_or_refuses_is_told_with_the_reason_and_what_to_do() {
 }
 
 #[test]
-fn a_stream_of_jetstream_that_is_missing_is_told() {
+fn a_missing_jetstream_stream_is_reported() {
     let store = tempfile::tempdir().unwrap();
     let arguments = ["-js", "-sd", store.path().to_str().unwrap()];
     let Some(server) = NatsServer::start_with(-1, &arguments) else { return };
@@ -147,7 +147,7 @@ fn a_stream_of_jetstream_that_is_missing_is_told() {
 }
 
 #[test]
-fn redis_that_is_away_or_refuses_is_told_with_the_reason_and_what_to_do() {
+fn an_unreachable_or_refusing_redis_server_is_reported_with_reason_and_help() {
     let Some(server) = RedisServer::start(&[]) else { return };
     let mut client = RedisClient::connect(server.port()).unwrap();
     for user in [
