@@ -1,8 +1,8 @@
-//! Bundles GraphiQL with npm into `OUT_DIR`, or decides for the plain page.
+//! Bundles GraphiQL with npm into `OUT_DIR`, or selects the plain page.
 //!
-//! `STARLING_IDE` chooses: unset, GraphiQL where npm works and the plain page elsewhere, with a
-//! warning; `graphiql`, GraphiQL or a failed build (for packagers and CI); `plain`, no npm at all.
-//! The source tree is only read: npm works in a copy under `OUT_DIR`.
+//! `STARLING_IDE` selects the page. Unset: GraphiQL if npm works, otherwise the plain page with a warning. `graphiql`:
+//! GraphiQL, or a failed build (for packagers and CI). `plain`: the plain page, without npm. The source tree is only
+//! read: npm works in a copy under `OUT_DIR`.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,22 +11,22 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What goes into the bundle. `index.html` is read by the crate itself.
+/// The sources of the bundle. The crate itself reads `index.html`.
 const SOURCES: [&str; 6] =
     ["package.json", "package-lock.json", ".npmrc", "build.mjs", "src/main.jsx", "src/main.css"];
 
-/// What the bundler must have written.
-const PRODUCTS: [&str; 5] =
+/// The files that the bundler must have written.
+const OUTPUTS: [&str; 5] =
     ["graphiql.js", "graphiql.js.gz", "graphiql.css", "graphiql.css.gz", "third-party.txt"];
 
-/// For npm and the bundler together. On a machine with a registry nearby they take half a minute
-/// with an empty npm cache; without network npm gives up by itself before this (see `npm_ci`).
-const TIME_MAX: Duration = Duration::from_secs(180);
+/// The time limit of npm and the bundler together. With a registry nearby and an empty npm cache they take half a
+/// minute; without network npm fails before this limit (see `npm_ci`).
+const BUILD_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Past this many bytes a line is a dump, not a sentence.
-const COMPLAINT_LENGTH_MAX: usize = 200;
+/// The length from which on a line of the log counts as a dump rather than a sentence, in bytes.
+const ERROR_LENGTH_MAX: usize = 200;
 
-/// How often a running child is looked at.
+/// The interval between two checks of a running child process.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn main() {
@@ -54,14 +54,14 @@ fn main() {
     }
 }
 
-/// Runs npm and the bundler. On success the products are in `OUT_DIR/bundle`.
+/// Runs npm and the bundler. Their output is then in `OUT_DIR/bundle`.
 fn bundle() -> Result<(), String> {
-    let deadline = Instant::now() + TIME_MAX;
+    let deadline = Instant::now() + BUILD_TIMEOUT;
     let out = PathBuf::from(variable("OUT_DIR")?);
     let work = out.join("page");
     let bundle = out.join("bundle");
 
-    // Left over from an earlier run with other sources.
+    // The folders of an earlier run may contain other sources.
     for folder in [&work, &bundle] {
         match fs::remove_dir_all(folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -78,12 +78,12 @@ fn bundle() -> Result<(), String> {
     bundler.args(["build.mjs", "../bundle"]).current_dir(&work);
     run("node build.mjs", bundler, &out.join("bundler.log"), deadline)?;
 
-    for product in PRODUCTS {
+    for product in OUTPUTS {
         if !bundle.join(product).is_file() {
             return Err(format!("the bundler did not write {product}"));
         }
     }
-    // Over 100 MB that nobody reads again. A failure to remove them costs only space.
+    // The copy has over 100 MB and is not needed any more. A failure to remove it costs only space.
     let _ = fs::remove_dir_all(&work);
     Ok(())
 }
@@ -100,8 +100,8 @@ fn copy_sources(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `npm ci` in `folder`: exactly what the lock says, no package's own scripts, and bounded retries,
-/// so that a machine without network learns it within a minute.
+/// Returns `npm ci` in `folder`: exactly the versions of the lock file, no install scripts of packages, and few
+/// retries, so that a machine without network fails within a minute.
 fn npm_ci(folder: &Path) -> Command {
     let mut npm = if cfg!(windows) {
         let mut shell = Command::new("cmd");
@@ -118,7 +118,7 @@ fn npm_ci(folder: &Path) -> Command {
     npm
 }
 
-/// Runs `command` to its end or to `deadline`, with what it says in the file `log`.
+/// Runs `command` to its end or to `deadline`, with its output in the file `log`.
 fn run(name: &str, mut command: Command, log: &Path, deadline: Instant) -> Result<(), String> {
     let output = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
     let errors = output.try_clone().map_err(|error| format!("{}: {error}", log.display()))?;
@@ -135,7 +135,7 @@ fn run(name: &str, mut command: Command, log: &Path, deadline: Instant) -> Resul
             None if Instant::now() >= deadline => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("{name}: stopped after {} s", TIME_MAX.as_secs()));
+                return Err(format!("{name}: stopped after {} s", BUILD_TIMEOUT.as_secs()));
             }
             None => sleep(POLL_INTERVAL),
         }
@@ -143,19 +143,22 @@ fn run(name: &str, mut command: Command, log: &Path, deadline: Instant) -> Resul
     if status.success() {
         return Ok(());
     }
-    let said = fs::read(log).unwrap_or_default();
-    Err(format!("{name} failed ({status}): {}", main_complaint(&String::from_utf8_lossy(&said))))
+    let output_text = fs::read(log).unwrap_or_default();
+    Err(format!(
+        "{name} failed ({status}): {}",
+        find_main_error(&String::from_utf8_lossy(&output_text))
+    ))
 }
 
-/// The line of a log that says most in a warning of one line: npm spreads an error over a dozen,
+/// Returns the most informative line of a log, for a warning of one line: npm spreads an error over a dozen lines,
 /// most of them a single word, and ends with the name of its own log.
-fn main_complaint(log: &str) -> &str {
+fn find_main_error(log: &str) -> &str {
     let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
     lines()
         .filter(|line| line.to_lowercase().contains("error") && !line.contains("complete log"))
-        .max_by_key(|line| line.len().min(COMPLAINT_LENGTH_MAX))
+        .max_by_key(|line| line.len().min(ERROR_LENGTH_MAX))
         .or_else(|| lines().next_back())
-        .unwrap_or("it said nothing")
+        .unwrap_or("no output")
 }
 
 fn warn(message: &str) {

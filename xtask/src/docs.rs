@@ -1,27 +1,27 @@
 //! Pages in `docs/` that are generated from code.
 //!
-//! The generator of each page is a function of the crate that knows the facts; a test beside it,
-//! whose name contains `is_up_to_date`, compares the page on disk with what the function says, and
-//! writes it if `UPDATE_EXPECT=1`. So `cargo test` alone keeps them true; this is the short way.
+//! The generator of each page is a function of the crate that has the facts. A test beside it, whose name contains
+//! `is_up_to_date`, compares the page on disk with the function's result, and writes the page if `UPDATE_EXPECT=1` is
+//! set. `cargo test` runs these tests too; this command runs only them.
 
 use crate::{Failure, process, test};
 use std::path::Path;
 
-/// What the names of those tests have in common.
-const MARK: &str = "is_up_to_date";
+/// The common part of the names of those tests.
+const NAME_PART: &str = "is_up_to_date";
 
 /// Checks every generated page, or writes them.
 pub(crate) fn run(root: &Path, write: bool) -> Result<(), Failure> {
     let mut cargo = process::cargo();
     cargo.current_dir(root).args(["test", "--workspace", "--quiet", "--lib", "--bins"]);
-    cargo.args(["--no-fail-fast", "--", MARK]);
+    cargo.args(["--no-fail-fast", "--", NAME_PART]);
     if write {
         cargo.env("UPDATE_EXPECT", "1");
     }
     let mut tally = test::Tally::default();
-    let status = process::watch(&mut cargo, |line| tally.add_cargo_line(line))?;
+    let status = process::run_with_lines(&mut cargo, |line| tally.add_cargo_line(line))?;
     match (status.success(), tally.passed) {
-        (true, 0) => Err(format!("no test has `{MARK}` in its name")),
+        (true, 0) => Err(format!("no test has `{NAME_PART}` in its name")),
         (true, pages) if write => {
             println!("docs: {pages} written or already up to date");
             Ok(())

@@ -1,59 +1,59 @@
-//! Fuzzing on stable Rust: builds the targets of `fuzz/` with coverage instrumentation and runs
-//! them under libFuzzer, which `libfuzzer-sys` brings along.
+//! Fuzzing on stable Rust: builds the targets of `fuzz/` with coverage instrumentation and runs them under libFuzzer,
+//! which is part of `libfuzzer-sys`.
 //!
-//! Seeds that are worth keeping stand in `fuzz/corpus/TARGET/`. What a run adds goes to the target
-//! folder and survives there; an input that breaks something goes to `fuzz/artifacts/TARGET/`.
+//! Seeds worth keeping are in `fuzz/corpus/TARGET/`. Inputs that a run adds go to the target folder and are kept
+//! there; an input that causes a failure goes to `fuzz/artifacts/TARGET/`.
 //!
-//! One target needs no coverage: `federations` tries random federations, seed after seed, and writes
-//! the first that is answered wrongly to `crates/federations/fixtures/`.
+//! The target `run_federations` needs no coverage: it tries random federations, seed after seed, and writes the first one
+//! with a wrong response to `crates/federations/fixtures/`.
 
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the compiler adds so that libFuzzer sees which branches an input takes. These are flags of
-/// LLVM's passes and need no nightly compiler.
-const INSTRUMENTATION: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
+/// The compiler flags that let libFuzzer see which branches an input takes. They are flags of LLVM's passes and need
+/// no nightly compiler.
+const INSTRUMENTATION: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-run_coverage_targets-level=4 \
+    -Cllvm-args=-sanitizer-run_coverage_targets-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-run_coverage_targets-pc-table -Cllvm-args=-sanitizer-run_coverage_targets-trace-compares \
     -Ccodegen-units=1 --cfg fuzzing";
 
-/// An input that takes longer than this is reported as a hang.
+/// The time after which an input is reported as a hang.
 const INPUT_SECONDS_MAX: u32 = 10;
 
-/// Memory that a target may use. Machines are bounded, so they come nowhere near.
+/// The memory limit of a target. Protocol machines are bounded and need far less.
 const MEMORY_MB_MAX: u32 = 2048;
 
-/// The target that makes up its own input.
+/// The target that generates its own input.
 const FEDERATIONS: &str = "federations";
 
 /// Runs `target`, or each target in turn, for `seconds` each.
 pub(crate) fn run(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failure> {
     match target {
-        Some(FEDERATIONS) => federations(root, seconds),
-        Some(target) => coverage(root, Some(target), seconds),
-        None => federations(root, seconds).and(coverage(root, None, seconds)),
+        Some(FEDERATIONS) => run_federations(root, seconds),
+        Some(target) => run_coverage_targets(root, Some(target), seconds),
+        None => run_federations(root, seconds).and(run_coverage_targets(root, None, seconds)),
     }
 }
 
-fn federations(root: &Path, seconds: u32) -> Result<(), Failure> {
+fn run_federations(root: &Path, seconds: u32) -> Result<(), Failure> {
     let mut run = process::cargo();
     run.current_dir(root).args(["run", "--release", "--package", FEDERATIONS, "--"]);
     process::run(run.args(["--seconds", &seconds.to_string()]))
 }
 
-fn coverage(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failure> {
+fn run_coverage_targets(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failure> {
     let package = root.join("fuzz");
     let manifest = package.join("Cargo.toml");
     if !manifest.is_file() {
         return Err("there is no fuzz/Cargo.toml".to_owned());
     }
-    let (known, target_folder) = targets(&manifest)?;
+    let (known, target_folder) = list_targets(&manifest)?;
     let chosen: Vec<&String> =
         known.iter().filter(|name| target.is_none_or(|wanted| wanted == *name)).collect();
     if chosen.is_empty() {
         return Err(format!(
-            "no fuzz target is called `{}`; there are: {FEDERATIONS}, {}",
+            "unknown fuzz target `{}`; the targets are {FEDERATIONS}, {}",
             target.unwrap_or_default(),
             known.join(", ")
         ));
@@ -61,7 +61,7 @@ fn coverage(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failu
 
     let triple = process::host_triple()?;
     let build_folder = target_folder.join("fuzz-build");
-    // With --target the flags reach the targets only, and not build scripts and macros.
+    // With `--target` the flags apply to the fuzz targets only, not to build scripts and macros.
     let mut build = process::cargo();
     build.current_dir(&package).args(["build", "--release", "--target", &triple]);
     build.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(&build_folder);
@@ -98,12 +98,12 @@ fn coverage(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failu
     if failed.is_empty() {
         return Ok(());
     }
-    Err(format!("{} found something; see fuzz/artifacts/", failed.join(", ")))
+    Err(format!("{} found failing inputs; they are in fuzz/artifacts/", failed.join(", ")))
 }
 
-/// The names of the package's programs, and the target folder for its builds.
-fn targets(manifest: &Path) -> Result<(Vec<String>, PathBuf), Failure> {
-    let metadata = process::read(
+/// Returns the names of the package's programs and the target folder for its builds.
+fn list_targets(manifest: &Path) -> Result<(Vec<String>, PathBuf), Failure> {
+    let metadata = process::read_output(
         process::cargo()
             .args(["metadata", "--format-version=1", "--no-deps", "--manifest-path"])
             .arg(manifest),

@@ -23,7 +23,7 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
         if !manifest.is_file() {
             continue;
         }
-        let metadata = process::read(
+        let metadata = process::read_output(
             process::cargo()
                 .args(["metadata", "--format-version=1", "--manifest-path"])
                 .arg(&manifest),

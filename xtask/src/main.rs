@@ -1,7 +1,7 @@
 //! Developer commands: `cargo xtask …`. CONTRIBUTING.md says when to use which.
 //!
-//! Each command is a module with a `run`. A command prints what it does, then succeeds or says in
-//! one line why not; the process exits with 0 or 1, or with 2 if it was called wrongly.
+//! Each command is a module with a `run` function, which prints its progress and fails with a reason in one line. The
+//! process exits with 0 or 1, or with 2 for wrong arguments.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks by printing")]
 
 mod arguments;
@@ -21,7 +21,7 @@ use arguments::Command;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Why a command did not succeed, for the person who called it.
+/// The reason for which a command failed, as a message for its user.
 type Failure = String;
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The folder of the workspace. Cargo sets the variable for what `cargo run` starts.
+/// Returns the folder of the workspace. Cargo sets the variable for programs that `cargo run` starts.
 fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

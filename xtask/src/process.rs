@@ -1,73 +1,74 @@
-//! Running other programs: cargo, node, npm, apt-get.
+//! Helpers to run other programs: cargo, node, npm, apt-get.
 
 use crate::Failure;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// The cargo that runs xtask.
+/// Returns a command for the cargo that runs xtask.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.stdin(Stdio::null());
     cargo
 }
 
-/// Says what runs, runs it to the end with our own output.
+/// Prints the command, then runs it to its end with the standard streams of this process.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
-    announce(command);
-    let status = command.stdin(Stdio::null()).status().map_err(|error| cannot(command, &error))?;
-    succeeded(command, status)
+    print_command(command);
+    let status =
+        command.stdin(Stdio::null()).status().map_err(|error| start_error(command, &error))?;
+    check_status(command, status)
 }
 
-/// Runs `command`, passes its standard output on and shows each line of it to `look`.
-/// A status other than 0 is not a failure here: the caller has seen the lines and judges.
-pub(crate) fn watch(
+/// Runs `command`, copies its standard output to that of this process and passes each line to `on_line`. A status
+/// other than 0 is not a failure here: the caller has seen the lines and decides.
+pub(crate) fn run_with_lines(
     command: &mut Command,
-    mut look: impl FnMut(&str),
+    mut on_line: impl FnMut(&str),
 ) -> Result<ExitStatus, Failure> {
-    announce(command);
+    print_command(command);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| cannot(command, &error))?;
+        .map_err(|error| start_error(command, &error))?;
     if let Some(output) = child.stdout.take() {
         let mut lines = BufReader::new(output);
         let mut line = Vec::new();
         loop {
             line.clear();
             let length =
-                lines.read_until(b'\n', &mut line).map_err(|error| cannot(command, &error))?;
+                lines.read_until(b'\n', &mut line).map_err(|error| start_error(command, &error))?;
             if length == 0 {
                 break;
             }
-            // A reader that went away (`| head`) must not end the run half way.
+            // A closed standard output (`| head`) must not end the run halfway.
             let _ = std::io::stdout().write_all(&line);
-            look(String::from_utf8_lossy(&line).trim_end());
+            on_line(String::from_utf8_lossy(&line).trim_end());
         }
     }
-    child.wait().map_err(|error| cannot(command, &error))
+    child.wait().map_err(|error| start_error(command, &error))
 }
 
-/// Runs `command` quietly and answers with its standard output; its complaints go to ours.
-pub(crate) fn read(command: &mut Command) -> Result<String, Failure> {
+/// Runs `command` without printing it and returns its standard output; its standard error is that of this process.
+pub(crate) fn read_output(command: &mut Command) -> Result<String, Failure> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| cannot(command, &error))?;
+        .map_err(|error| start_error(command, &error))?;
     let mut text = String::new();
     if let Some(mut output) = child.stdout.take() {
-        output.read_to_string(&mut text).map_err(|error| cannot(command, &error))?;
+        output.read_to_string(&mut text).map_err(|error| start_error(command, &error))?;
     }
-    let status = child.wait().map_err(|error| cannot(command, &error))?;
-    succeeded(command, status)?;
+    let status = child.wait().map_err(|error| start_error(command, &error))?;
+    check_status(command, status)?;
     Ok(text)
 }
 
-/// The target that this machine is.
+/// Returns the target triple of this machine.
 pub(crate) fn host_triple() -> Result<String, Failure> {
-    let version = read(Command::new("rustc").arg("-vV"))?;
+    let version = read_output(Command::new("rustc").arg("-vV"))?;
     version
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
@@ -75,25 +76,29 @@ pub(crate) fn host_triple() -> Result<String, Failure> {
         .ok_or_else(|| "`rustc -vV` names no host".to_owned())
 }
 
-fn announce(command: &Command) {
-    println!("$ {}", line(command));
+fn print_command(command: &Command) {
+    println!("$ {}", command_line(command));
 }
 
-fn cannot(command: &Command, error: &std::io::Error) -> Failure {
-    format!("cannot run `{}`: {error}", line(command))
+fn start_error(command: &Command, error: &std::io::Error) -> Failure {
+    format!("cannot run `{}`: {error}", command_line(command))
 }
 
-fn succeeded(command: &Command, status: ExitStatus) -> Result<(), Failure> {
-    if status.success() { Ok(()) } else { Err(format!("`{}` failed ({status})", line(command))) }
+fn check_status(command: &Command, status: ExitStatus) -> Result<(), Failure> {
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("`{}` failed ({status})", command_line(command)))
+    }
 }
 
-fn line(command: &Command) -> String {
+fn command_line(command: &Command) -> String {
     let mut words = vec![program_name(command)];
     words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
     words.join(" ")
 }
 
-/// The name without its folder: `cargo`, not the path that rustup gave it.
+/// Returns the file name of the program: `cargo` instead of the path that rustup set.
 fn program_name(command: &Command) -> String {
     let program = OsString::from(command.get_program());
     let path = std::path::Path::new(&program);

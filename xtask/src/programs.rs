@@ -1,7 +1,7 @@
-//! The foreign programs that tests talk to, and how to get them.
+//! The third-party programs that tests use: finds them and, where possible, installs them.
 //!
-//! A test learns the path of such a program from an environment variable that xtask sets; a test
-//! that runs without xtask looks on `PATH` (`tests/e2e/src/programs.rs`, `tests/e2e/js/programs.mjs`).
+//! xtask passes the path of such a program to tests in an environment variable. A test that runs without xtask
+//! searches `PATH` (`tests/e2e/src/programs.rs`, `tests/e2e/js/programs.mjs`).
 
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use std::process::{Command, Stdio};
 
 /// A program that some tests need.
 pub(crate) struct Program {
-    /// Its Debian package, which is also what people call it.
+    /// The name of its Debian package, also used in messages.
     pub(crate) package: &'static str,
-    /// The environment variable that carries its path to the tests.
+    /// The environment variable with its path, for tests.
     pub(crate) variable: &'static str,
-    /// Names it may have on `PATH`.
+    /// The file names to search for on `PATH`.
     names: &'static [&'static str],
 }
 
-/// Every program that a test needs beside cargo and Node.
+/// The programs that tests need in addition to cargo and Node.js.
 pub(crate) const PROGRAMS: [Program; 3] = [
     Program {
         package: "nats-server",
@@ -36,18 +36,18 @@ pub(crate) const PROGRAMS: [Program; 3] = [
     },
 ];
 
-/// Where Debian puts servers; a user's `PATH` often lacks it.
+/// The folders of servers on Debian, which a user's `PATH` often lacks.
 const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// What is there, and what is not although it was tried.
+/// The result of searching and installing the programs.
 pub(crate) struct Found {
-    /// Environment variable and path.
+    /// Environment variables and paths of the installed programs.
     pub(crate) variables: Vec<(&'static str, PathBuf)>,
-    /// Packages that are missing.
+    /// The packages that are missing.
     pub(crate) missing: Vec<&'static str>,
 }
 
-/// Finds every program; as root on Debian installs what is missing.
+/// Finds every program. As root on Debian it installs the missing ones.
 pub(crate) fn prepare() -> Result<Found, Failure> {
     let missing = |program: &&Program| locate(program).is_none();
     let wanted: Vec<&str> =
@@ -68,10 +68,10 @@ pub(crate) fn prepare() -> Result<Found, Failure> {
     Ok(found)
 }
 
-/// Finds one program by its package; as root on Debian installs it.
+/// Finds the program of one package. As root on Debian it installs a missing one.
 pub(crate) fn find(package: &str) -> Result<PathBuf, Failure> {
     let program = PROGRAMS.iter().find(|program| program.package == package);
-    let program = program.ok_or_else(|| format!("`{package}` is none of our programs"))?;
+    let program = program.ok_or_else(|| format!("`{package}` is not a known program"))?;
     if locate(program).is_none() && can_install() {
         apt_get(&["update", "-q"])?;
         apt_get(&["install", "-q", "-y", "--no-install-recommends", package])?;
@@ -81,7 +81,7 @@ pub(crate) fn find(package: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The path of a program: the one its variable names, or the first on `PATH`.
+/// Returns the path that the program's variable contains, or the first match on `PATH`.
 fn locate(program: &Program) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(program.variable).filter(|path| !path.is_empty()) {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
@@ -96,13 +96,13 @@ fn locate(program: &Program) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Whether apt-get is there and we are root.
+/// True if `apt-get` exists and this process runs as root.
 fn can_install() -> bool {
-    let root = process::read(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    let root = process::read_output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
     root && Path::new("/etc/debian_version").is_file() && Path::new("/usr/bin/apt-get").is_file()
 }
 
-/// Servers are started by the tests that need them; the package must not start one of its own.
+/// Runs `apt-get`. The package must not start a server: tests start the servers that they need.
 fn apt_get(arguments: &[&str]) -> Result<(), Failure> {
     process::run(
         Command::new("apt-get")

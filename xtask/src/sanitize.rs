@@ -1,14 +1,14 @@
-//! The crates with `unsafe` under the tools that watch it: Miri on portable code, AddressSanitizer
-//! on the instructions that this CPU has, and the instructions of ARM in an emulator.
+//! Runs the crates with `unsafe` under tools that detect undefined behaviour: Miri for portable code, AddressSanitizer
+//! for the instructions of this CPU, and an emulator for those of ARM.
 //!
-//! The first two need nightly Rust. Whatever is missing is said with the command that installs it.
+//! The first two need nightly Rust. A missing tool is reported with the command that installs it.
 
 use crate::{Failure, process};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Tests that are run where programs run slowly: all but those that count allocations or read
-/// hundreds of files. Property tests are left out under Miri.
+/// The tests for slow environments: all except those that count allocations or read hundreds of files. Miri also skips
+/// property tests.
 const SLOW_TESTS: [&str; 11] = [
     "--lib",
     "--test",
@@ -23,35 +23,35 @@ const SLOW_TESTS: [&str; 11] = [
     "shape",
 ];
 
-/// The target with NEON, and the programs that link for it and run it.
+/// The target with NEON instructions, its linker and its emulator.
 const ARM: &str = "aarch64-unknown-linux-gnu";
 const ARM_LINKER: &str = "aarch64-linux-gnu-gcc";
 const ARM_EMULATOR: &str = "qemu-aarch64";
 
-/// Runs all three, and says at the end which of them failed.
+/// Runs all three checks, then reports the failed ones.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     let host = process::host_triple()?;
     let toolchain = "install it with `rustup toolchain install nightly --component miri`";
-    if !answers(rustup(root, "nightly").args(["cargo", "--version"])) {
+    if !can_run(rustup_command(root, "nightly").args(["cargo", "--version"])) {
         return Err(format!("nightly Rust is missing; {toolchain}"));
     }
-    if !answers(rustup(root, "nightly").args(["cargo", "miri", "--version"])) {
+    if !can_run(rustup_command(root, "nightly").args(["cargo", "miri", "--version"])) {
         return Err(format!("Miri is missing; {toolchain}"));
     }
 
-    let mut miri = rustup(root, "nightly");
+    let mut miri = rustup_command(root, "nightly");
     miri.args(["cargo", "miri", "test", "-p", "astjson"]).args(SLOW_TESTS);
-    // Property tests ask for the current folder.
+    // Property tests read the current folder, which Miri's isolation forbids.
     miri.env("MIRIFLAGS", "-Zmiri-disable-isolation");
 
-    let mut address = rustup(root, "nightly");
+    let mut address = rustup_command(root, "nightly");
     address.args(["cargo", "test", "-p", "astjson", "--lib", "--tests", "--target", &host]);
-    // With --target the flags reach the tests only, and not build scripts and macros.
+    // With `--target` the flags apply to the tests only, not to build scripts and macros.
     address.env("RUSTFLAGS", "-Zsanitizer=address");
 
-    let mut arm = rustup(root, "stable");
+    let mut arm = rustup_command(root, "stable");
     let emulated =
-        [ARM_LINKER, ARM_EMULATOR].map(|name| answers(Command::new(name).arg("--version")));
+        [ARM_LINKER, ARM_EMULATOR].map(|name| can_run(Command::new(name).arg("--version")));
     if emulated == [true, true] {
         arm.args(["cargo", "test", "-p", "astjson", "--target", ARM]).args(SLOW_TESTS);
         arm.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", ARM_LINKER);
@@ -78,9 +78,9 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     if failed.is_empty() { Ok(()) } else { Err(format!("{} failed", failed.join(", "))) }
 }
 
-/// A command of a toolchain that need not be the one in use. What cargo sets for the programs it
-/// runs would otherwise reach it.
-fn rustup(root: &Path, toolchain: &str) -> Command {
+/// Returns a command of a toolchain other than the active one, without the variables that cargo sets for programs it
+/// runs.
+fn rustup_command(root: &Path, toolchain: &str) -> Command {
     let mut command = Command::new("rustup");
     command.current_dir(root).args(["run", toolchain]);
     for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
@@ -89,8 +89,8 @@ fn rustup(root: &Path, toolchain: &str) -> Command {
     command
 }
 
-/// Whether a command can be run at all. It says nothing either way.
-fn answers(command: &mut Command) -> bool {
+/// True if a command runs successfully. Its output is discarded.
+fn can_run(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())
 }

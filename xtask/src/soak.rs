@@ -1,22 +1,24 @@
-//! Long runs against a release build: `tests/e2e/js/soaks/NAME.mjs`, and `churn` and `reloads` by our own load generator.
+//! Long runs against a release build: `tests/e2e/js/soaks/NAME.mjs`, and `churn` and `reloads` with the load
+//! generator.
 
 use crate::{Failure, bench, kafka, process, programs, test};
 use std::path::Path;
 use std::process::Command;
 
-/// Clients that come, subscribe, unsubscribe and go.
+/// The soak in which clients connect, subscribe, unsubscribe and disconnect.
 pub(crate) const CHURN: &str = "churn";
 
-/// The graph is loaded a hundred times while subscribers get events.
+/// The soak in which the graph is reloaded a hundred times while subscribers receive events.
 pub(crate) const RELOADS: &str = "reloads";
 
-/// Clients resume with their cursors while routers, brokers and subgraphs are killed, paused or slow.
+/// The soak in which clients resume with their cursors while routers, brokers and subgraphs are killed, paused or
+/// slow.
 const RESUME: &str = "resume";
 
-/// Who subscribes meanwhile, if nobody says otherwise.
+/// The default number of subscribers for `reloads`.
 const SUBSCRIBERS_DEFAULT: u32 = 5_000;
 
-/// Runs the soak `name` for `seconds`. With `busy` all cores are kept busy meanwhile.
+/// Runs the soak `name` for `seconds`. `busy` keeps all cores busy meanwhile.
 pub(crate) fn run(
     root: &Path,
     name: &str,
@@ -32,10 +34,10 @@ pub(crate) fn run(
         _ => {}
     }
     let js = root.join(test::JS_FOLDER);
-    let mut known = names(&js.join("soaks"))?;
+    let mut known = list_scripts(&js.join("soaks"))?;
     known.extend([CHURN, RELOADS].map(str::to_owned));
     if !known.iter().any(|soak| soak == name) {
-        return Err(format!("no soak is called `{name}`; there are: {}", known.join(", ")));
+        return Err(format!("unknown soak `{name}`; the soaks are {}", known.join(", ")));
     }
     let binary = test::build_router(root, &["--release"])?;
     test::install_packages(&js)?;
@@ -51,7 +53,7 @@ pub(crate) fn run(
     process::run(&mut node)
 }
 
-/// Tells `command` where the brokers are. The soak itself names those that are missing.
+/// Sets the variables with the paths of the brokers. The soak itself reports missing ones.
 fn locate_brokers(command: &mut Command, binary: &Path) -> Result<(), Failure> {
     let found = programs::prepare()?;
     command.envs(found.variables.iter().map(|(name, path)| (*name, path.as_os_str())));
@@ -64,7 +66,7 @@ fn locate_brokers(command: &mut Command, binary: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn names(folder: &Path) -> Result<Vec<String>, Failure> {
+fn list_scripts(folder: &Path) -> Result<Vec<String>, Failure> {
     let entries =
         std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut names: Vec<String> = entries

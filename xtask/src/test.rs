@@ -1,26 +1,26 @@
-//! Every test there is: cargo's, then the end-to-end suites in JavaScript.
+//! Runs every test: cargo's, then the end-to-end suites in JavaScript.
 //!
-//! What a test needs is prepared here (`programs.rs`). A test that cannot run says so; under
-//! `CI=true` a skipped test is a failed one. At the end stands one line with the sums.
+//! The programs that tests need are prepared here (`programs.rs`). A test that cannot run reports that it was skipped;
+//! with `CI=true` a skipped test is a failure. The last line contains the totals.
 
 use crate::{Failure, kafka, process, programs};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The JavaScript side of the end-to-end tests.
+/// The folder of the end-to-end tests in JavaScript.
 pub(crate) const JS_FOLDER: &str = "tests/e2e/js";
 
-/// Longer than the slowest suite takes on a busy machine with two cores. Each wait inside a suite has
-/// a shorter deadline of its own (`waiting.mjs`).
+/// The time limit of one suite, longer than the slowest suite takes on a busy machine with two cores. Each wait inside
+/// a suite has a shorter deadline (`waiting.mjs`).
 const JS_SUITE_MILLISECONDS_MAX: u32 = 300_000;
 
-/// The oldest Node.js that has the test runner's options we use.
+/// The oldest supported Node.js: the first whose test runner has all used options.
 const NODE_VERSION_MIN: (u32, u32) = (20, 11);
 
 /// Runs all tests, or those whose name contains `filter`.
 pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
-    let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+    let is_strict = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut found = programs::prepare()?;
     let mut notes: Vec<String> = found
         .missing
@@ -40,13 +40,13 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         command.env("STARLING_BIN", &binary).env("STARLING_TEST_SKIPS", &skips);
         command.envs(found.variables.iter().map(|(name, path)| (*name, path.as_os_str())));
     };
-    // Tests append to it; an old one would be counted again.
+    // Tests append to this file; entries of an earlier run would be counted again.
     let _ = fs::remove_file(&skips);
 
     let mut tally = Tally::default();
     let mut failures = Vec::new();
 
-    // Names in Rust have no spaces, and rustdoc would take each word for a filter of its own.
+    // Names in Rust have no spaces, and rustdoc would treat each word as a separate filter.
     if filter.is_none_or(|filter| !filter.contains(' ')) {
         let mut cargo = process::cargo();
         cargo.current_dir(root).args(["test", "--workspace", "--no-fail-fast"]);
@@ -54,18 +54,18 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
             cargo.args(["--", filter]);
         }
         environment(&mut cargo);
-        if !process::watch(&mut cargo, |line| tally.add_cargo_line(line))?.success() {
+        if !process::run_with_lines(&mut cargo, |line| tally.add_cargo_line(line))?.success() {
             failures.push("cargo test".to_owned());
         }
     }
-    // A Rust test that cannot run has passed as far as cargo knows.
+    // Cargo counts a Rust test that was skipped as passed.
     for skip in fs::read_to_string(&skips).unwrap_or_default().lines() {
         tally.passed = tally.passed.saturating_sub(1);
         tally.skipped += 1;
         notes.push(skip.to_owned());
     }
 
-    match node_version() {
+    match check_node_version() {
         Err(reason) => {
             tally.skipped += 1;
             notes.push(format!("the suites in {JS_FOLDER} are skipped: {reason}"));
@@ -83,7 +83,7 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
                 failures.push("the suites in JavaScript".to_owned());
             }
             match fs::read_to_string(&report) {
-                Ok(report) => notes.extend(tally.add_report(&report)?),
+                Ok(report) => notes.extend(tally.add_javascript_report(&report)?),
                 Err(_) => failures.push("the runner of the suites (no report)".to_owned()),
             }
         }
@@ -93,13 +93,13 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         println!("note: {note}");
     }
     println!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
-    verdict(&tally, &failures, strict, filter)
+    judge_outcome(&tally, &failures, is_strict, filter)
 }
 
-fn verdict(
+fn judge_outcome(
     tally: &Tally,
     failures: &[String],
-    strict: bool,
+    is_strict: bool,
     filter: Option<&str>,
 ) -> Result<(), Failure> {
     if !failures.is_empty() {
@@ -114,13 +114,13 @@ fn verdict(
             None => "no test ran".to_owned(),
         });
     }
-    if strict && tally.skipped > 0 {
+    if is_strict && tally.skipped > 0 {
         return Err(format!("CI=true and {} skipped", tally.skipped));
     }
     Ok(())
 }
 
-/// Counts of tests, added up from what the runners print.
+/// The numbers of passed, failed and skipped tests, from the output of the test runners.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
@@ -129,7 +129,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds `test result: ok. 3 passed; 0 failed; 0 ignored; …`; any other line is nothing.
+    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`; other lines are ignored.
     pub(crate) fn add_cargo_line(&mut self, line: &str) {
         let Some(result) = line.strip_prefix("test result: ") else { return };
         let counts = result.split_once(". ").map_or(result, |(_, counts)| counts);
@@ -140,8 +140,8 @@ impl Tally {
         }
     }
 
-    /// Adds what `tests/e2e/js/run.mjs` counted; answers with a line for each skipped test.
-    fn add_report(&mut self, report: &str) -> Result<Vec<String>, Failure> {
+    /// Adds the counts of `tests/e2e/js/run.mjs` and returns a line for each skipped test.
+    fn add_javascript_report(&mut self, report: &str) -> Result<Vec<String>, Failure> {
         let report: serde_json::Value = serde_json::from_str(report)
             .map_err(|error| format!("the report of the suites is not JSON: {error}"))?;
         let count = |key: &str| {
@@ -168,8 +168,8 @@ impl Tally {
     }
 }
 
-/// Builds the router and answers with its path. Everything that `cargo test --workspace` needs is
-/// built in the same go, so that the features of dependencies, and with them their builds, agree.
+/// Builds the router and returns its path. Without flags, everything that `cargo test --workspace` needs is built by
+/// the same command, so that the features of dependencies, and therefore their builds, agree.
 pub(crate) fn build_router(root: &Path, flags: &[&str]) -> Result<PathBuf, Failure> {
     let mut cargo = process::cargo();
     cargo.current_dir(root).args(["build", "--message-format=json-render-diagnostics"]);
@@ -179,7 +179,7 @@ pub(crate) fn build_router(root: &Path, flags: &[&str]) -> Result<PathBuf, Failu
         cargo.args(["--package", "starling"]).args(flags);
     }
     println!("building the router and the tests");
-    process::read(&mut cargo)?
+    process::read_output(&mut cargo)?
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter(|message| {
@@ -189,12 +189,12 @@ pub(crate) fn build_router(root: &Path, flags: &[&str]) -> Result<PathBuf, Failu
         .ok_or_else(|| "cargo built no program `starling`".to_owned())
 }
 
-/// A file for this run, beside the router and so in the target folder.
+/// Returns the path of a scratch file beside the router, in the target folder.
 fn scratch_file(binary: &Path, name: &str) -> PathBuf {
     binary.with_file_name(name)
 }
 
-/// `npm ci` where the packages are not those of the lock.
+/// Runs `npm ci` if the installed packages differ from the lock file.
 pub(crate) fn install_packages(folder: &Path) -> Result<(), Failure> {
     let lock = folder.join("package-lock.json");
     let stamp = folder.join("node_modules/.starling-lock.json");
@@ -213,9 +213,9 @@ pub(crate) fn install_packages(folder: &Path) -> Result<(), Failure> {
     fs::write(&stamp, wanted).map_err(|error| format!("{}: {error}", stamp.display()))
 }
 
-/// Whether Node.js is there and new enough.
-fn node_version() -> Result<(), Failure> {
-    let text = process::read(Command::new("node").arg("--version"))?;
+/// Checks that Node.js is installed and new enough.
+fn check_node_version() -> Result<(), Failure> {
+    let text = process::read_output(Command::new("node").arg("--version"))?;
     let mut numbers = text.trim().trim_start_matches('v').split('.').map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
         return Err(format!("`node --version` says `{}`", text.trim()));
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_runners_say_is_added_up() {
+    fn counts_of_all_runners_are_added_up() {
         let mut tally = Tally::default();
         for line in [
             "running 4 tests",
@@ -242,15 +242,15 @@ mod tests {
             tally.add_cargo_line(line);
         }
         let report = r#"{"passed": 3, "failed": 2, "skipped": ["a: no b", "c: no d"]}"#;
-        let notes = tally.add_report(report).unwrap();
+        let notes = tally.add_javascript_report(report).unwrap();
         assert_eq!(notes, ["skipped: a: no b", "skipped: c: no d"]);
         assert_eq!(tally, Tally { passed: 8, failed: 3, skipped: 3 });
     }
 
     #[test]
-    fn nothing_that_matches_is_a_failure_and_so_is_a_skip_in_ci() {
+    fn a_filter_without_matches_is_a_failure_and_so_is_a_skip_in_ci() {
         let tally = |passed, failed, skipped| Tally { passed, failed, skipped };
-        for (tally, strict, filter, expected) in [
+        for (tally, is_strict, filter, expected) in [
             (tally(1, 0, 0), true, None, Ok(())),
             (tally(1, 0, 1), false, None, Ok(())),
             (tally(1, 0, 1), true, None, Err("CI=true and 1 skipped")),
@@ -259,13 +259,13 @@ mod tests {
             (tally(0, 0, 0), false, None, Err("no test ran")),
         ] {
             assert_eq!(
-                verdict(&tally, &[], strict, filter),
+                judge_outcome(&tally, &[], is_strict, filter),
                 expected.map_err(str::to_owned),
                 "{tally:?}"
             );
         }
         assert_eq!(
-            verdict(&tally(1, 0, 0), &["cargo test".to_owned()], false, None),
+            judge_outcome(&tally(1, 0, 0), &["cargo test".to_owned()], false, None),
             Err("failed: cargo test".to_owned())
         );
     }

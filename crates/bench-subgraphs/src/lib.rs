@@ -1,8 +1,8 @@
 //! The four subgraphs of the federation benchmark: accounts, inventory, products, reviews.
 //!
-//! Their schemas and data lie in `data/`; the data is what `fixtures/federation-benchmark/expected_response.json`
-//! implies, so that the benchmark's operation, sent to a router before them, has exactly that answer (MIT, The Guild: see LICENSE
-//! there).
+//! Their schemas and data are in `data/`. The data is derived from
+//! `fixtures/federation-benchmark/expected_response.json`, so that a router in front of these subgraphs returns
+//! exactly that response to the benchmark's operation (MIT, The Guild: see LICENSE there).
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,21 +11,21 @@ use std::time::Duration;
 use load::subgraph::{Call, FieldError, Server, ServerBuilder, Subgraph, SubgraphBuilder};
 use serde_json::{Map, Value, json};
 
-/// The subgraphs' names, which are their paths too (`/accounts`), in the order of the supergraph.
+/// The names of the subgraphs, which are also their paths (`/accounts`), in the order of the supergraph.
 pub const NAMES: [&str; 4] = ["accounts", "inventory", "products", "reviews"];
 
-/// Shipping is free for what costs more.
+/// The price above which shipping is free.
 const FREE_SHIPPING_ABOVE: i64 = 1000;
 
-/// Serves the four subgraphs at this address (port 0 for a free one), each answer delayed by `delay`.
+/// Serves the four subgraphs at `listen` (port 0 for a free port), with each response delayed by `delay`.
 ///
 /// # Errors
-/// Where the address cannot be bound.
+/// The address cannot be bound.
 pub async fn start(listen: SocketAddr, delay: Duration) -> io::Result<Server> {
     server().listen(listen).delay(delay).start().await
 }
 
-/// The four subgraphs at their paths, to be configured further and started.
+/// Returns a builder with the four subgraphs at their paths, for further configuration.
 pub fn server() -> ServerBuilder {
     Server::builder()
         .subgraph("/accounts", accounts())
@@ -34,26 +34,32 @@ pub fn server() -> ServerBuilder {
         .subgraph("/reviews", reviews())
 }
 
-/// Users by id.
+/// Builds the subgraph of users, by id.
 pub fn accounts() -> Subgraph {
-    built(
-        subgraph(include_str!("../data/accounts.graphql"), include_str!("../data/accounts.json"))
-            .resolver("Query", "user", |call| Ok(json!({ "id": call.argument("id") }))),
+    build_subgraph(
+        subgraph_builder(
+            include_str!("../data/accounts.graphql"),
+            include_str!("../data/accounts.json"),
+        )
+        .resolver("Query", "user", |call| Ok(json!({ "id": call.argument("id") }))),
     )
 }
 
-/// Whether a product is in stock and what shipping it costs, which needs its price and weight.
+/// Builds the subgraph of stock and shipping costs; the latter need the price and weight of a product.
 pub fn inventory() -> Subgraph {
-    built(
-        subgraph(include_str!("../data/inventory.graphql"), include_str!("../data/inventory.json"))
-            .resolver("Product", "shippingEstimate", shipping_estimate),
+    build_subgraph(
+        subgraph_builder(
+            include_str!("../data/inventory.graphql"),
+            include_str!("../data/inventory.json"),
+        )
+        .resolver("Product", "shippingEstimate", shipping_estimate),
     )
 }
 
-/// Products with name, price and weight.
+/// Builds the subgraph of products with name, price and weight.
 pub fn products() -> Subgraph {
     let data = include_str!("../data/products.json");
-    let all: Vec<Value> = members_of(data)
+    let all: Vec<Value> = parse_object(data)
         .get("Product")
         .and_then(Value::as_array)
         .into_iter()
@@ -67,19 +73,23 @@ pub fn products() -> Subgraph {
         };
         Ok(all.iter().take(first).cloned().collect())
     };
-    built(subgraph(include_str!("../data/products.graphql"), data).resolver(
+    build_subgraph(subgraph_builder(include_str!("../data/products.graphql"), data).resolver(
         "Query",
         "topProducts",
         top_products,
     ))
 }
 
-/// Reviews of products by users.
+/// Builds the subgraph of reviews of products by users.
 pub fn reviews() -> Subgraph {
-    built(subgraph(include_str!("../data/reviews.graphql"), include_str!("../data/reviews.json")))
+    build_subgraph(subgraph_builder(
+        include_str!("../data/reviews.graphql"),
+        include_str!("../data/reviews.json"),
+    ))
 }
 
-/// Nothing for the expensive, else half the weight; null where the representation lacks what it needs.
+/// Computes the shipping cost: zero for expensive products, otherwise half the weight. Null if the representation
+/// lacks price or weight.
 fn shipping_estimate(call: &Call<'_>) -> Result<Value, FieldError> {
     let (Some(price), Some(weight)) =
         (call.member("price").as_i64(), call.member("weight").as_i64())
@@ -89,9 +99,10 @@ fn shipping_estimate(call: &Call<'_>) -> Result<Value, FieldError> {
     Ok(json!(if price > FREE_SHIPPING_ABOVE { 0 } else { weight / 2 }))
 }
 
-/// A subgraph whose data is a JSON object: a list of records by type, or the record of a root type.
-fn subgraph(sdl: &str, data: &str) -> SubgraphBuilder {
-    members_of(data).into_iter().fold(Subgraph::builder(sdl), |builder, (type_name, records)| {
+/// Returns a builder for a subgraph whose data is a JSON object: a list of records by type, or the record of a root
+/// type.
+fn subgraph_builder(sdl: &str, data: &str) -> SubgraphBuilder {
+    parse_object(data).into_iter().fold(Subgraph::builder(sdl), |builder, (type_name, records)| {
         match records {
             Value::Array(records) => builder.records(&type_name, records),
             root => builder.records(&type_name, [root]),
@@ -99,10 +110,10 @@ fn subgraph(sdl: &str, data: &str) -> SubgraphBuilder {
     })
 }
 
-fn members_of(data: &str) -> Map<String, Value> {
-    serde_json::from_str(data).expect("the data is part of the program and its tests read it")
+fn parse_object(data: &str) -> Map<String, Value> {
+    serde_json::from_str(data).expect("embedded data is covered by tests")
 }
 
-fn built(builder: SubgraphBuilder) -> Subgraph {
-    builder.build().expect("schema and data are part of the program and its tests build them")
+fn build_subgraph(builder: SubgraphBuilder) -> Subgraph {
+    builder.build().expect("embedded schemas and data are covered by tests")
 }

@@ -10,15 +10,15 @@ use clap::Parser;
 /// The four subgraphs of the federation benchmark at /accounts, /inventory, /products and /reviews.
 #[derive(Parser)]
 struct Arguments {
-    /// Where to listen; port 0 takes a free port and prints it.
+    /// The address to listen on; port 0 takes a free port and prints it.
     #[arg(long, default_value = "127.0.0.1:4200")]
     listen: SocketAddr,
-    /// Milliseconds by which each answer is delayed.
+    /// The delay of each response, in milliseconds.
     #[arg(long, default_value_t = 0)]
     delay_ms: u64,
 }
 
-// One thread: the subgraphs are to leave the other cores to the router that is measured.
+// One thread, so that the other cores are left to the measured router.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();

@@ -1,6 +1,7 @@
-//! The subgraphs against the benchmark's expected answer: every value of it comes from the subgraph that owns it.
+//! Compares the subgraphs with the benchmark's expected response: each value in it comes from the subgraph that owns
+//! it.
 
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // a missing response fails the test
 
 use std::sync::LazyLock;
 
@@ -16,12 +17,12 @@ static PRODUCTS: LazyLock<Subgraph> = LazyLock::new(bench_subgraphs::products);
 static REVIEWS: LazyLock<Subgraph> = LazyLock::new(bench_subgraphs::reviews);
 
 #[track_caller]
-fn ask(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
+fn query_subgraph(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
     let body = json!({"query": query, "variables": variables}).to_string();
-    let answer = subgraph.answer(body.as_bytes());
-    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(answer.get("errors"), None);
-    answer["data"].clone()
+    let response = subgraph.answer(body.as_bytes());
+    let response: Value = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!(response.get("errors"), None);
+    response["data"].clone()
 }
 
 fn entity(subgraph: &Subgraph, representation: Value, selection: &str) -> Value {
@@ -29,10 +30,10 @@ fn entity(subgraph: &Subgraph, representation: Value, selection: &str) -> Value 
     let query = format!(
         "query($r: [_Any!]!) {{ _entities(representations: $r) {{ ... on {name} {selection} }} }}"
     );
-    ask(subgraph, &query, json!({"r": [representation]}))["_entities"][0].clone()
+    query_subgraph(subgraph, &query, json!({"r": [representation]}))["_entities"][0].clone()
 }
 
-/// Walks the expected answer and compares each object in it with what the subgraphs say about it.
+/// Walks the expected response and compares each object in it with the data of the subgraphs.
 fn compare(value: &Value, compared: &mut usize) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| compare(item, compared)),
@@ -53,13 +54,13 @@ fn compare(value: &Value, compared: &mut usize) {
 
 fn compare_product(upc: &Value, object: &Map<String, Value>) {
     let key = json!({"__typename": "Product", "upc": upc});
-    let told = entity(&PRODUCTS, key, "{ name price weight }");
-    let with_required = json!({"__typename": "Product", "upc": upc, "price": told["price"], "weight": told["weight"]});
+    let actual = entity(&PRODUCTS, key, "{ name price weight }");
+    let with_required = json!({"__typename": "Product", "upc": upc, "price": actual["price"], "weight": actual["weight"]});
     let stocked = entity(&INVENTORY, with_required, "{ inStock shippingEstimate }");
     for (name, from) in [
-        ("name", &told),
-        ("price", &told),
-        ("weight", &told),
+        ("name", &actual),
+        ("price", &actual),
+        ("weight", &actual),
         ("inStock", &stocked),
         ("shippingEstimate", &stocked),
     ] {
@@ -67,33 +68,33 @@ fn compare_product(upc: &Value, object: &Map<String, Value>) {
     }
     if let Some(expected) = object.get("reviews") {
         let key = json!({"__typename": "Product", "upc": upc});
-        let told = entity(&REVIEWS, key, "{ reviews { id } }");
-        assert_eq!(ids(expected), ids(&told["reviews"]), "reviews of product {upc}");
+        let actual = entity(&REVIEWS, key, "{ reviews { id } }");
+        assert_eq!(ids(expected), ids(&actual["reviews"]), "reviews of product {upc}");
     }
 }
 
 fn compare_review(object: &Map<String, Value>) {
     let key = json!({"__typename": "Review", "id": object["id"]});
-    let told = entity(&REVIEWS, key, "{ body product { upc } author { id username } }");
-    assert_eq!(object["body"], told["body"]);
+    let actual = entity(&REVIEWS, key, "{ body product { upc } author { id username } }");
+    assert_eq!(object["body"], actual["body"]);
     if let Some(product) = object.get("product") {
-        assert_eq!(product["upc"], told["product"]["upc"]);
+        assert_eq!(product["upc"], actual["product"]["upc"]);
     }
     if let Some(author) = object.get("author") {
         assert_eq!(
             [&author["id"], &author["username"]],
-            [&told["author"]["id"], &told["author"]["username"]]
+            [&actual["author"]["id"], &actual["author"]["username"]]
         );
     }
 }
 
 fn compare_user(object: &Map<String, Value>) {
     let key = json!({"__typename": "User", "id": object["id"]});
-    let told = entity(&ACCOUNTS, key.clone(), "{ username name }");
-    assert_eq!([&object["username"], &object["name"]], [&told["username"], &told["name"]]);
+    let actual = entity(&ACCOUNTS, key.clone(), "{ username name }");
+    assert_eq!([&object["username"], &object["name"]], [&actual["username"], &actual["name"]]);
     if let Some(expected) = object.get("reviews") {
-        let told = entity(&REVIEWS, key, "{ reviews { id } }");
-        assert_eq!(ids(expected), ids(&told["reviews"]));
+        let actual = entity(&REVIEWS, key, "{ reviews { id } }");
+        assert_eq!(ids(expected), ids(&actual["reviews"]));
     }
 }
 
@@ -102,13 +103,13 @@ fn ids(reviews: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn every_object_of_the_expected_answer_is_what_the_subgraphs_say() {
+fn every_object_of_the_expected_response_equals_the_subgraphs_data() {
     let expected: Value = serde_json::from_str(EXPECTED).unwrap();
     let mut compared = 0;
     compare(&expected["data"], &mut compared);
-    // 6 users and 5 products at the root, and all that hangs below them.
+    // 6 users and 5 products at the root, and all objects below them.
     assert!(compared > 300, "{compared}");
-    let users = ask(&ACCOUNTS, "{ users { id username name } }", json!({}));
+    let users = query_subgraph(&ACCOUNTS, "{ users { id username name } }", json!({}));
     let root_users: Vec<Value> = expected["data"]["users"]
         .as_array()
         .unwrap()
@@ -119,8 +120,8 @@ fn every_object_of_the_expected_answer_is_what_the_subgraphs_say() {
 }
 
 #[test]
-fn top_products_come_in_the_expected_order_up_to_the_number_asked_for() {
-    let told = ask(
+fn top_products_come_in_the_expected_order_up_to_the_requested_number() {
+    let actual = query_subgraph(
         &PRODUCTS,
         "{ topProducts { upc } two: topProducts(first: 2) { upc name } all: topProducts(first: null) { upc } }",
         json!({}),
@@ -129,20 +130,23 @@ fn top_products_come_in_the_expected_order_up_to_the_number_asked_for() {
     let upcs = |list: &Value| -> Vec<Value> {
         list.as_array().unwrap().iter().map(|product| product["upc"].clone()).collect()
     };
-    assert_eq!(upcs(&told["topProducts"]), upcs(&expected["data"]["topProducts"]));
-    assert_eq!(told["two"], json!([{"upc": "1", "name": "Table"}, {"upc": "2", "name": "Couch"}]));
-    assert_eq!(told["all"].as_array().unwrap().len(), 5);
+    assert_eq!(upcs(&actual["topProducts"]), upcs(&expected["data"]["topProducts"]));
+    assert_eq!(
+        actual["two"],
+        json!([{"upc": "1", "name": "Table"}, {"upc": "2", "name": "Couch"}])
+    );
+    assert_eq!(actual["all"].as_array().unwrap().len(), 5);
 }
 
 #[test]
 fn a_user_is_found_by_id_and_an_unknown_one_is_null() {
-    let told = ask(
+    let actual = query_subgraph(
         &ACCOUNTS,
         "{ me { username } user(id: 3) { name } nobody: user(id: \"x\") { name } }",
         json!({}),
     );
     assert_eq!(
-        told,
+        actual,
         json!({"me": {"username": "urigo"}, "user": {"name": "Kamil Kisiela"}, "nobody": null})
     );
 }
@@ -160,16 +164,16 @@ fn shipping_is_computed_from_the_representation_and_unknown_without_it() {
 }
 
 #[test]
-fn username_is_known_to_reviews_only_where_an_author_provides_it() {
-    let told = entity(&REVIEWS, json!({"__typename": "User", "id": "1"}), "{ id username }");
-    assert_eq!(told, json!({"id": "1", "username": null}));
-    let told = entity(
+fn reviews_resolve_usernames_only_below_authors() {
+    let actual = entity(&REVIEWS, json!({"__typename": "User", "id": "1"}), "{ id username }");
+    assert_eq!(actual, json!({"id": "1", "username": null}));
+    let actual = entity(
         &REVIEWS,
         json!({"__typename": "Review", "id": "3"}),
         "{ author { username reviews { id } } }",
     );
     assert_eq!(
-        told,
+        actual,
         json!({"author": {"username": "urigo", "reviews": [{"id": "1"}, {"id": "2"}]}})
     );
 }

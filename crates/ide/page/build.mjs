@@ -1,5 +1,5 @@
-// Bundles the page: `node build.mjs OUT`. Run by ../build.rs in a copy of this folder, after
-// `npm ci`. Writes graphiql.js, graphiql.css, a gzipped copy of each and third-party.txt.
+// Bundles the page: `node build.mjs OUT`. ../build.rs runs it in a copy of this folder, after `npm ci`. Writes
+// graphiql.js, graphiql.css, a gzipped copy of each and third-party.txt.
 import { mkdir, readFile, readdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import process from "node:process";
@@ -28,8 +28,8 @@ const { metafile } = await build({
 for (const name of ["graphiql.js", "graphiql.css"]) {
   const file = path.join(out, name);
   const bytes = await readFile(file);
-  // A browser that is offline must be able to show the page: no style sheet, font or script may
-  // come from another origin. Links that a person clicks are fine, and are not looked for.
+  // A browser without network must be able to show the page: style sheets, fonts and scripts must not come from
+  // another origin. Links for users are allowed and not checked.
   const foreign = bytes.toString().match(/@import\s*(?:url\()?["']?https?:|url\(["']?https?:/);
   if (foreign) {
     throw new Error(`${name} would load from another origin: ${foreign[0]}`);
@@ -38,7 +38,7 @@ for (const name of ["graphiql.js", "graphiql.css"]) {
 }
 await writeFile(path.join(out, "third-party.txt"), await notices(metafile));
 
-/** Name, version, licence and licence text of each package of which a byte is in the bundle. */
+/** Returns name, version, licence and licence text of each package with a byte in the bundle. */
 async function notices({ outputs }) {
   const folders = new Set();
   for (const output of Object.values(outputs)) {

@@ -1,8 +1,8 @@
-// The page without GraphiQL: sends an operation by POST, shows the answer; streams a subscription
-// over server-sent events ("distinct connections mode" of the GraphQL over SSE protocol). Ours from
-// end to end: no library, no build step.
+// The page without GraphiQL: sends an operation by POST and shows the response; streams a subscription over
+// server-sent events ("distinct connections mode" of the GraphQL over SSE protocol). It needs no library and no build
+// step.
 
-/** Newest first; older ones are dropped, so that a tab left open for days stays light. */
+/** The number of results kept, so that a tab left open for days stays small. */
 const RESULTS_MAX = 100;
 
 const config = JSON.parse(document.getElementById("starling-config").textContent);
@@ -11,7 +11,7 @@ const [query, variables, headers] = ["query", "variables", "headers"].map(elemen
 const [operation, run, stop, status, results] =
   ["operation", "run", "stop", "status", "results"].map(element);
 
-/** The request that runs now: an `AbortController`, or null. */
+/** The `AbortController` of the running request, or null. */
 let running = null;
 
 const storageKey = `starling-plain:${document.body.dataset.tabs}`;
@@ -31,13 +31,13 @@ for (const field of [query, variables, headers]) {
   });
 }
 
-/** The tabs as the reader left them, or the server's. Headers are never stored: they hold secrets. */
+/** Returns the stored tabs, or else the server's. Headers are never stored: they contain secrets. */
 function restoreTabs() {
   try {
     const stored = JSON.parse(localStorage.getItem(storageKey));
     if (Array.isArray(stored) && stored.length > 0) return stored;
   } catch {
-    // Nothing stored, not readable, or storage refused by the browser: start from the server's tabs.
+    // Nothing is stored, it is not readable, or the browser refuses storage: start with the server's tabs.
   }
   const given = config.tabs.map((tab) => ({ query: tab.query, variables: tab.variables ?? "" }));
   return given.length > 0 ? given : [{ query: "{ __typename }", variables: "" }];
@@ -50,7 +50,7 @@ function remember() {
   try {
     localStorage.setItem(storageKey, JSON.stringify(tabs));
   } catch {
-    // A browser that stores nothing still runs operations.
+    // A browser without storage still runs operations.
   }
 }
 
@@ -88,8 +88,8 @@ function listOperations() {
 }
 
 /**
- * The operations of a document, as `{kind, name}` in order. Not a parser: it skips strings and
- * comments and reads the words at nesting depth 0. What it gets wrong the server says.
+ * Returns the operations of a document, as `{kind, name}` in order. Not a parser: it skips strings and
+ * comments and reads the words at nesting depth 0. The server reports what it misreads.
  */
 function operationsIn(text) {
   const token = /"""(?:\\"""|[^])*?"""|"(?:\\.|[^"\\\n])*"|#[^\n]*|[{}()]|[@$]?[A-Za-z_]\w*/g;
@@ -120,7 +120,7 @@ function operationsIn(text) {
   return found.map(({ kind, name }) => ({ kind, name }));
 }
 
-/** The JSON object in a text field; an empty field is an empty object. */
+/** Returns the JSON object in a text field; an empty field is an empty object. */
 function objectIn(field, what) {
   if (field.value.trim() === "") return {};
   let value;
@@ -160,7 +160,7 @@ async function start() {
   }
 }
 
-/** Sends what the page shows; answers with what to say in the status line at the end. */
+/** Sends the operation on the page and returns the text for the status line. */
 async function send(signal) {
   const body = { query: query.value, variables: objectIn(variables, "Variables") };
   const chosen = operationsIn(query.value).find(({ name }) => (name ?? "") === operation.value);
@@ -170,7 +170,7 @@ async function send(signal) {
       ? "text/event-stream"
       : "application/graphql-response+json, application/json;q=0.9";
   const began = performance.now();
-  const answer = await fetch(config.endpoint, {
+  const response = await fetch(config.endpoint, {
     method: "POST",
     headers: { ...objectIn(headers, "Headers"), "content-type": "application/json", accept },
     body: JSON.stringify(body),
@@ -180,24 +180,24 @@ async function send(signal) {
     const url = new URL(config.endpoint, window.location.href);
     throw new Error(`The router does not respond at ${url.href}. Check that it is still running.`);
   });
-  const type = answer.headers.get("content-type") ?? "";
+  const type = response.headers.get("content-type") ?? "";
   if (type.startsWith("text/event-stream")) {
-    const count = await stream(answer);
+    const count = await stream(response);
     return `complete after ${count} ${count === 1 ? "event" : "events"}`;
   }
-  const text = await answer.text();
+  const text = await response.text();
   const took = Math.round(performance.now() - began);
-  addJson(text, !answer.ok);
-  return `${answer.status} in ${took} ms`;
+  addJson(text, !response.ok);
+  return `${response.status} in ${took} ms`;
 }
 
-/** Shows each `next` event until `complete` or the end of the stream; answers how many there were. */
-async function stream(answer) {
+/** Shows each `next` event until `complete` or the end of the stream, and returns their number. */
+async function stream(response) {
   let count = 0;
   let pending = "";
   let completed = false;
   status.value = "waiting for the first event";
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   while (!completed) {
     const { value, done } = await reader.read().catch((error) => {
       throw new Error(`The connection was lost after ${count} ${count === 1 ? "event" : "events"}: ${error.message}`);
@@ -242,11 +242,11 @@ function addJson(text, failed, number) {
     const value = JSON.parse(text);
     add(JSON.stringify(value, null, 2), failed || Boolean(value?.errors), number);
   } catch {
-    add(text === "" ? "(an empty answer)" : text, true, number);
+    add(text === "" ? "(an empty response)" : text, true, number);
   }
 }
 
-/** Shows a result above the earlier ones. Text only: an answer never becomes markup. */
+/** Shows a result above the earlier ones. Text only: an response never becomes markup. */
 function add(text, failed, number) {
   const block = document.createElement("pre");
   block.className = failed ? "failed" : "";

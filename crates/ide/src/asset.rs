@@ -1,4 +1,4 @@
-//! One file of the page: its bytes, how they are called, and which encoding a client can take.
+//! One file of the page: its bytes, its headers, and the encoding that a client accepts.
 
 use bytes::Bytes;
 use std::hash::{DefaultHasher, Hasher};
@@ -10,7 +10,7 @@ pub(crate) const SVG: &str = "image/svg+xml";
 #[cfg(graphiql)]
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A file of the page. Cheap to clone: bytes are shared or part of the binary.
+/// A file of the page. Cloning is cheap: the bytes are shared or part of the binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asset {
     content_type: &'static str,
@@ -19,23 +19,23 @@ pub struct Asset {
     etag: Box<str>,
 }
 
-/// The bytes of an [`Asset`] as they go to one client.
+/// The body of an [`Asset`] for one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Encoded {
+pub struct EncodedBody {
     /// The body.
     pub bytes: Bytes,
-    /// For `Content-Encoding`; `None` is no such header.
+    /// The value of `Content-Encoding`; `None` omits the header.
     pub content_encoding: Option<&'static str>,
 }
 
 impl Asset {
-    /// A file made at run time.
+    /// Creates a file from text that was rendered at run time.
     pub(crate) fn rendered(content_type: &'static str, text: String) -> Self {
         let etag = etag(text.as_bytes());
         Self { content_type, bytes: Bytes::from(text), gzip: None, etag }
     }
 
-    /// A file that is part of the binary, with a compressed copy where that was made at build time.
+    /// Creates a file that is part of the binary, with a compressed copy if the build made one.
     pub(crate) fn embedded(
         content_type: &'static str,
         bytes: &'static [u8],
@@ -49,40 +49,40 @@ impl Asset {
         }
     }
 
-    /// For `Content-Type`.
+    /// The value of `Content-Type`.
     pub fn content_type(&self) -> &'static str {
         self.content_type
     }
 
-    /// For `ETag`, quotes and the mark of a weak tag included: the tag is the same for every
-    /// encoding (RFC 9110, section 8.8.3).
+    /// The value of `ETag`, including quotes and the prefix of a weak tag: the tag is the same for every encoding (RFC
+    /// 9110, section 8.8.3).
     pub fn etag(&self) -> &str {
         &self.etag
     }
 
-    /// Whether a client whose `If-None-Match` is `if_none_match` already has this asset, so that
-    /// the answer is 304 without a body (RFC 9110, section 13.1.2; weak comparison).
+    /// True if a client that sent `if_none_match` already has this asset, so that the response is 304 without a body
+    /// (RFC 9110, section 13.1.2; weak comparison).
     pub fn is_known_to(&self, if_none_match: &str) -> bool {
         let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
         if_none_match.trim() == "*"
             || if_none_match.split(',').any(|tag| opaque(tag) == opaque(&self.etag))
     }
 
-    /// The body for a client that sent `accept_encoding` (`None`: no such header, which allows
-    /// anything and is answered without encoding). RFC 9110, section 12.5.3.
-    pub fn encoded(&self, accept_encoding: Option<&str>) -> Encoded {
+    /// Returns the body for a client that sent `accept_encoding`. `None` means no such header: it allows any encoding,
+    /// and the body is sent without one (RFC 9110, section 12.5.3).
+    pub fn encoded(&self, accept_encoding: Option<&str>) -> EncodedBody {
         match &self.gzip {
             Some(gzip) if accept_encoding.is_some_and(accepts_gzip) => {
-                Encoded { bytes: gzip.clone(), content_encoding: Some("gzip") }
+                EncodedBody { bytes: gzip.clone(), content_encoding: Some("gzip") }
             }
-            _ => Encoded { bytes: self.bytes.clone(), content_encoding: None },
+            _ => EncodedBody { bytes: self.bytes.clone(), content_encoding: None },
         }
     }
 }
 
-/// `gzip`, `x-gzip` or `*` with a weight above zero; a named encoding outdoes `*`.
+/// True if the header allows gzip: `gzip`, `x-gzip` or `*` with a weight above zero. A named coding overrides `*`.
 fn accepts_gzip(accept_encoding: &str) -> bool {
-    let mut by_star = false;
+    let mut is_any_allowed = false;
     for element in accept_encoding.split(',') {
         let mut parts = element.split(';');
         let coding = parts.next().unwrap_or_default().trim();
@@ -94,14 +94,14 @@ fn accepts_gzip(accept_encoding: &str) -> bool {
             return weight > 0.0;
         }
         if coding == "*" {
-            by_star = weight > 0.0;
+            is_any_allowed = weight > 0.0;
         }
     }
-    by_star
+    is_any_allowed
 }
 
-/// A weak tag from the content. `DefaultHasher::new` has fixed keys, so instances of one build
-/// agree; that another release of Rust may hash otherwise costs one reload.
+/// Returns a weak tag computed from the content. `DefaultHasher::new` has fixed keys, so instances of one build agree;
+/// another release of Rust may hash differently, which costs one reload.
 fn etag(bytes: &[u8]) -> Box<str> {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
@@ -137,7 +137,7 @@ mod tests {
         let asset = Asset::rendered(HTML, "<p>".to_owned());
         assert_eq!(
             asset.encoded(Some("gzip")),
-            Encoded { bytes: Bytes::from_static(b"<p>"), content_encoding: None }
+            EncodedBody { bytes: Bytes::from_static(b"<p>"), content_encoding: None }
         );
     }
 

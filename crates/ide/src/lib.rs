@@ -1,42 +1,42 @@
-//! The page at the root of the router: GraphiQL bundled at build time, or a plain page of our own.
+//! The page at the root of the router: GraphiQL bundled at build time, or a plain page of this project.
 //!
-//! [`Page::new`] is told where the API is and what the first tabs hold; [`Page::asset`] answers
-//! paths with bytes and headers. This crate knows nothing of HTTP servers: the caller writes the
-//! response. Everything a browser needs is inside the binary; no asset is fetched from elsewhere.
+//! [`Page::new`] takes the API's address and the initial tabs; [`Page::asset`] maps paths to bytes and headers. This
+//! crate has no HTTP server: the caller writes the response. Everything that a browser needs is inside the binary; no
+//! asset is fetched from elsewhere.
 //!
-//! | path | what |
+//! | path | content |
 //! |---|---|
 //! | `/` | GraphiQL, or the plain page in a build without it ([`IS_GRAPHIQL`]) |
 //! | `/ide/plain` | the plain page, in every build |
-//! | `/ide/…` | what the two load |
+//! | `/ide/…` | the scripts and styles of both pages |
 //!
-//! How GraphiQL gets into the binary, and when it does not, is in `build.rs`.
+//! `build.rs` bundles GraphiQL and decides whether it is included.
 
 mod asset;
 mod template;
 
-pub use asset::{Asset, Encoded};
+pub use asset::{Asset, EncodedBody};
 
 use asset::{CSS, HTML, JAVASCRIPT, SVG};
 use serde::Serialize;
 
-/// Whether this build holds GraphiQL. If not, `/` is the plain page.
+/// True if this build contains GraphiQL. Otherwise `/` is the plain page.
 pub const IS_GRAPHIQL: bool = cfg!(graphiql);
 
-/// To be sent with every asset, as `Content-Security-Policy`.
+/// The value of `Content-Security-Policy` for every asset.
 ///
-/// Scripts come from this origin only and never from the document; nothing is loaded from and
-/// nothing is sent to another origin, whatever a schema's descriptions (which GraphiQL renders as
-/// Markdown) say. `connect-src 'self'` covers WebSockets to the same host (CSP level 3, section
-/// 6.7.2.8). Style elements are allowed because GraphiQL's widgets insert some.
+/// Scripts come from this origin only and never from the document. Nothing is loaded from or sent to another origin,
+/// even if a schema's descriptions (which GraphiQL renders as Markdown) refer to one. `connect-src 'self'` covers
+/// WebSockets to the same host (CSP level 3, section 6.7.2.8). Style elements are allowed because GraphiQL's widgets
+/// insert some.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
     style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The headers that go with every asset, beside content type, encoding and entity tag.
+/// The headers of every asset in addition to content type, encoding and entity tag.
 ///
-/// `no-cache` means "ask before use": with the entity tag a reload costs one small exchange, and a
-/// new build of the router is never shown with the scripts of the old one.
+/// `no-cache` makes the browser revalidate before each use: with the entity tag a reload costs one small exchange, and
+/// a new build of the router is never shown with the scripts of the old one.
 pub const HEADERS: [(&str, &str); 5] = [
     ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
@@ -45,17 +45,17 @@ pub const HEADERS: [(&str, &str); 5] = [
     ("vary", "accept-encoding"),
 ];
 
-/// What the page is told when it is served.
+/// The configuration of the page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PageConfig {
-    /// Name in the window's title and on the page.
+    /// The name in the window's title and on the page.
     pub title: String,
-    /// Where the API is: an absolute path such as `/graphql`, on the origin that serves the page.
-    /// Queries go there by POST, subscriptions over a WebSocket (`graphql-transport-ws`) or, from
-    /// the plain page, as server-sent events.
+    /// The address of the API: an absolute path such as `/graphql`, on the origin that serves the page. The page sends
+    /// queries by POST and subscriptions over a WebSocket (`graphql-transport-ws`); the plain page uses server-sent
+    /// events.
     pub endpoint: String,
-    /// What the page opens with, first tab in front. A browser that has been here before, with
-    /// the same tabs, shows what its user left.
+    /// The initial tabs, the selected one first. A browser that was here before, with the same tabs, restores its
+    /// user's edits.
     pub tabs: Vec<Tab>,
 }
 
@@ -69,7 +69,7 @@ pub struct Tab {
     pub variables: Option<String>,
 }
 
-/// The page for one configuration. Built once; answers are shared bytes.
+/// The page for one configuration. It is built once; its assets are shared bytes.
 #[derive(Clone, Debug)]
 pub struct Page {
     root: Asset,
@@ -103,14 +103,14 @@ impl Page {
             }
             "/ide/plain.css" => Asset::embedded(CSS, include_bytes!("../plain/plain.css"), None),
             "/ide/icon.svg" => Asset::embedded(SVG, include_bytes!("../icon.svg"), None),
-            _ => return graphiql(path),
+            _ => return graphiql_asset(path),
         };
         Some(asset)
     }
 }
 
 #[cfg(graphiql)]
-fn graphiql(path: &str) -> Option<Asset> {
+fn graphiql_asset(path: &str) -> Option<Asset> {
     macro_rules! product {
         ($name:literal) => {
             include_bytes!(concat!(env!("OUT_DIR"), "/bundle/", $name))
@@ -129,7 +129,7 @@ fn graphiql(path: &str) -> Option<Asset> {
 }
 
 #[cfg(not(graphiql))]
-fn graphiql(_path: &str) -> Option<Asset> {
+fn graphiql_asset(_path: &str) -> Option<Asset> {
     None
 }
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_not_the_page_s_is_nothing() {
+    fn a_path_outside_the_page_has_no_asset() {
         for path in ["", "/graphql", "/ide", "/ide/", "/ide/../secret", "/ide/graphiql.js.gz"] {
             assert_eq!(page().asset(path), None, "{path}");
         }

@@ -1,11 +1,11 @@
-//! Fills the few placeholders of the HTML files. Values are escaped for the place they stand in;
-//! what a value contains is never read as a placeholder.
+//! Fills the placeholders of the HTML files. Values are escaped for their position, and placeholders inside values are
+//! not expanded.
 
 use crate::PageConfig;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// `template` with `{{title}}`, `{{endpoint}}`, `{{config}}` and `{{tabs_id}}` filled in from
-/// `config`. Any other text in double braces stays.
+/// Returns `template` with `{{title}}`, `{{endpoint}}`, `{{config}}` and `{{tabs_id}}` filled in from `config`. Any
+/// other text in double braces stays.
 pub(crate) fn render(template: &str, config: &PageConfig) -> String {
     let mut html = String::with_capacity(template.len() + 1024);
     let mut rest = template;
@@ -38,8 +38,8 @@ fn escape_html(text: &str, out: &mut String) {
     }
 }
 
-/// JSON that may stand inside a `script` element: no `<`, so nothing in it ends the element or
-/// opens a comment (HTML, section 4.12.1.3).
+/// Returns JSON that is safe inside a `script` element: without `<`, nothing in it ends the element or opens a comment
+/// (HTML, section 4.12.1.3).
 fn script_json(config: &PageConfig) -> String {
     let json = serde_json::to_string(config).unwrap_or_else(|error| {
         // Strings and lists of strings always print.
@@ -48,7 +48,7 @@ fn script_json(config: &PageConfig) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Names the set of tabs in the browser's storage, so that other tabs get a place of their own.
+/// Returns the key of this set of tabs in the browser's storage, so that other sets are stored separately.
 fn tabs_id(config: &PageConfig) -> String {
     let mut hasher = DefaultHasher::new();
     for tab in &config.tabs {

@@ -1,16 +1,16 @@
-//! Latencies counted in buckets that grow with the value, in the manner of HdrHistogram: every value from a nanosecond
-//! to hours keeps its first two digits, in 45 kB whatever the run's length.
+//! A histogram of latencies in the manner of HdrHistogram: every value from a nanosecond to hours keeps its first two
+//! digits, in 45 kB for runs of any length.
 
 use serde::{Deserialize, Serialize};
 
-/// Each power of two is divided into this many buckets, so a value is off by less than 1/128.
+/// The number of buckets for each power of two; the error of a value is below 1/128.
 const STEPS: u64 = 1 << STEP_BITS;
 const STEP_BITS: u32 = 7;
 
-/// Longer times, 39 hours, count as this.
+/// The largest recorded time, 39 hours; longer ones count as this.
 const NANOS_MAX: u64 = (1 << 47) - 1;
 
-/// Places of the count array: `STEPS` for the small values, and as many for each power of two above.
+/// The length of the count array: `STEPS` for the small values, and as many for each power of two above.
 const BUCKETS: usize = ((47 - STEP_BITS as usize) + 1) << STEP_BITS;
 
 /// Counts of times in nanoseconds.
@@ -23,7 +23,7 @@ pub struct Histogram {
     max: u64,
 }
 
-/// A histogram as it stands in a report: upper ends of the buckets in microseconds, and their counts.
+/// A histogram in a report: the upper ends of the buckets in microseconds, and their counts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Buckets(pub Vec<(f64, u64)>);
 
@@ -40,8 +40,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one time.
-    // hot path: some ns a request of the load generator.
+    /// Records one time.
+    // hot path: some ns for each request of the load generator.
     pub fn record(&mut self, nanos: u64) {
         let nanos = nanos.min(NANOS_MAX);
         self.counts[bucket(nanos)] += 1;
@@ -51,12 +51,12 @@ impl Histogram {
         self.max = self.max.max(nanos);
     }
 
-    /// How many were counted.
+    /// Returns the number of recorded times.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// The time that this share of all did not exceed, in nanoseconds; zero where nothing was counted.
+    /// Returns the time that `share` of all times did not exceed, in nanoseconds; zero if nothing was recorded.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = ((share * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
@@ -69,22 +69,22 @@ impl Histogram {
         0
     }
 
-    /// The mean in nanoseconds; zero where nothing was counted.
+    /// Returns the mean in nanoseconds; zero if nothing was recorded.
     pub fn mean(&self) -> f64 {
         if self.total == 0 { 0.0 } else { self.sum_nanos as f64 / self.total as f64 }
     }
 
-    /// The shortest time in nanoseconds; zero where nothing was counted.
+    /// Returns the shortest time in nanoseconds; zero if nothing was recorded.
     pub fn min(&self) -> u64 {
         if self.total == 0 { 0 } else { self.min }
     }
 
-    /// The longest time in nanoseconds.
+    /// Returns the longest time in nanoseconds.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Forgets everything.
+    /// Removes all recorded times.
     pub fn clear(&mut self) {
         if self.total > 0 {
             self.counts.fill(0);
@@ -92,7 +92,7 @@ impl Histogram {
         }
     }
 
-    /// The buckets that hold something.
+    /// Returns the non-empty buckets.
     pub fn buckets(&self) -> Buckets {
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         Buckets(
@@ -104,7 +104,7 @@ impl Histogram {
 }
 
 impl Buckets {
-    /// For each bucket the share of all times that did not exceed it, and its upper end in microseconds.
+    /// Returns for each bucket the share of all times that did not exceed it, and its upper end in microseconds.
     pub fn cumulative(&self) -> Vec<(f64, f64)> {
         let total: u64 = self.0.iter().map(|(_, count)| count).sum();
         let mut seen = 0;
@@ -123,7 +123,7 @@ fn bucket(nanos: u64) -> usize {
     (u64::from(power) * STEPS + (nanos >> power)) as usize
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn upper_end(index: usize) -> u64 {
     let index = index as u64;
     let power = (index / STEPS).saturating_sub(1);

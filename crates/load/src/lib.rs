@@ -1,9 +1,14 @@
-//! Mock subgraphs and load: what serves or drives a router under test.
+//! Mock subgraphs and load generators: the servers and clients around a router under test.
 //!
-//! [`subgraph`] is a small but real GraphQL-over-HTTP subgraph: the demo, the benchmark's subgraphs and the tests of
-//! every other crate stand on it. [`mock`] makes subgraphs of nothing but their schemas. [`query`] sends operations and measures the answers,
-//! [`subscriptions`] holds subscriptions and measures their events, [`report`] shows what was measured, [`floor`] is the
-//! least that answering can cost. Nothing here knows how the router works inside.
+//! - [`subgraph`]: a small but real GraphQL-over-HTTP subgraph, used by the demo, the benchmark's subgraphs and the
+//!   tests of   every other crate.
+//! - [`mock`]: extracts subgraph schemas from a supergraph, so that a mock needs nothing else.
+//! - [`query`]: sends operations and measures the responses.
+//! - [`subscriptions`]: holds subscriptions open and measures their events.
+//! - [`report`]: shows the measurements.
+//! - [`floor`]: servers with the minimum cost of responding, as a baseline.
+//!
+//! The crate knows nothing of the router's internals.
 
 #[cfg(target_os = "linux")]
 pub mod floor;

@@ -1,38 +1,38 @@
-//! What a process uses, read from `/proc`: CPU of all its threads, resident memory, descriptors.
+//! The resource usage of a process, from `/proc`: CPU of all its threads, resident memory, descriptors.
 
 use std::io;
 use std::time::Duration;
 
-/// Clock ticks of `/proc/PID/stat` a second: fixed at 100 in what Linux tells programs (`USER_HZ`).
+/// The clock ticks per second in `/proc/PID/stat`: Linux always reports 100 to programs (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What a process has used until now.
+/// The resources that a process has used until now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// CPU time of all threads, those that ended included, in steps of 10 ms.
+    /// CPU time of all threads, including ended ones, in steps of 10 ms.
     pub cpu: Duration,
     /// Resident memory in KiB.
     pub resident_kib: u64,
-    /// The most that was resident since the process began, in KiB.
+    /// The peak of resident memory since the start of the process, in KiB.
     pub resident_peak_kib: u64,
-    /// Threads, which Linux also calls tasks.
+    /// The number of threads, which Linux also calls tasks.
     pub threads: u64,
 }
 
-/// A process that is watched.
+/// A process to observe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// The one that asks.
+    /// The current process.
     Own,
-    /// By its id.
+    /// The process with this id.
     Id(u32),
 }
 
 impl Process {
-    /// What it has used until now.
+    /// Returns its resource usage.
     ///
     /// # Errors
-    /// Where there is no such process, or no `/proc`.
+    /// There is no such process, or no `/proc`.
     pub fn usage(self) -> io::Result<Usage> {
         let folder = match self {
             Self::Own => "/proc/self".to_owned(),
@@ -40,14 +40,13 @@ impl Process {
         };
         let stat = std::fs::read_to_string(format!("{folder}/stat"))?;
         let status = std::fs::read_to_string(format!("{folder}/status"))?;
-        parse(&stat, &status)
-            .ok_or_else(|| io::Error::other(format!("{folder}/stat is not understood")))
+        parse(&stat, &status).ok_or_else(|| io::Error::other(format!("cannot parse {folder}/stat")))
     }
 
-    /// How many descriptors it has open.
+    /// Returns the number of its open descriptors.
     ///
     /// # Errors
-    /// Where there is no such process, or it is somebody else's.
+    /// There is no such process, or it belongs to another user.
     pub fn descriptors(self) -> io::Result<usize> {
         let folder = match self {
             Self::Own => "/proc/self/fd".to_owned(),
@@ -58,7 +57,7 @@ impl Process {
 }
 
 fn parse(stat: &str, status: &str) -> Option<Usage> {
-    // The name in parentheses may contain anything, parentheses and spaces included (proc_pid_stat(5)).
+    // The name in parentheses may contain any character, including parentheses and spaces (proc_pid_stat(5)).
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
@@ -69,7 +68,7 @@ fn parse(stat: &str, status: &str) -> Option<Usage> {
     };
     Some(Usage {
         cpu: Duration::from_secs_f64((user + system) as f64 / TICKS_PER_SECOND),
-        // A process that has ended and was not waited for has no memory any more.
+        // An ended process that was not waited for has no memory any more.
         resident_kib: number("VmRSS:").unwrap_or(0),
         resident_peak_kib: number("VmHWM:").unwrap_or(0),
         threads: number("Threads:").unwrap_or(0),
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_program_cannot_shift_the_figures() {
+    fn the_name_of_a_program_does_not_shift_the_fields() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 100 0 0";
         let status = "Name:\ta\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t4\n";
         let expected = Usage {
@@ -96,7 +95,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_process_sees_itself() {
+    fn usage_of_this_process_is_plausible() {
         let usage = Process::Own.usage().unwrap();
         assert!(usage.resident_kib > 0 && usage.resident_peak_kib >= usage.resident_kib);
         assert!(usage.threads > 0 && Process::Own.descriptors().unwrap() > 0);

@@ -1,6 +1,5 @@
-//! Small deterministic randomness: the same seed gives the same data, delays and arrivals on every machine.
-//!
-//! Nothing here is fit for secrets.
+//! Deterministic randomness: the same seed gives the same data, delays and arrivals on every machine. It is not fit
+//! for secrets.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): eight bytes of state, passes the usual statistical batteries.
 #[derive(Debug, Clone)]
@@ -9,29 +8,29 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator; equal seeds give equal sequences.
+    /// Creates a generator; equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN);
         finish(self.state)
     }
 
-    /// The next number, evenly from 0 up to but excluding 1.
+    /// Returns the next number of a uniform distribution from 0 up to but excluding 1.
     pub fn unit(&mut self) -> f64 {
         unit(self.bits())
     }
 
-    /// The next number of an exponential distribution with mean 1: gaps of a Poisson process.
+    /// Returns the next number of an exponential distribution with mean 1: gaps of a Poisson process.
     pub fn exponential(&mut self) -> f64 {
         // `unit` is below 1, so the logarithm is finite.
         -(1.0 - self.unit()).ln()
     }
 
-    /// The next number of a normal distribution with mean 0 and deviation 1 (Box and Muller).
+    /// Returns the next number of a normal distribution with mean 0 and deviation 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (2.0 * self.exponential()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
@@ -41,12 +40,12 @@ impl Random {
 /// 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Two numbers mixed into one; any change of either changes about half the bits.
+/// Mixes two numbers into one; any change of either changes about half the bits.
 pub(crate) fn mix(left: u64, right: u64) -> u64 {
     finish(left.wrapping_mul(GOLDEN) ^ right.wrapping_add(GOLDEN))
 }
 
-/// A text mixed into a number.
+/// Mixes a text into a number.
 pub(crate) fn mix_text(mut seed: u64, text: &[u8]) -> u64 {
     let mut chunks = text.chunks_exact(8);
     for chunk in &mut chunks {
@@ -60,9 +59,9 @@ pub(crate) fn mix_text(mut seed: u64, text: &[u8]) -> u64 {
     mix(mix(seed, u64::from_le_bytes(word)), text.len() as u64)
 }
 
-/// Random bits as a number from 0 up to but excluding 1.
+/// Converts random bits to a number from 0 up to but excluding 1.
 pub(crate) fn unit(bits: u64) -> f64 {
-    // The upper 53 bits: as many as a double holds exactly.
+    // The upper 53 bits: as many as a double represents exactly.
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions_have_the_mean_and_deviation_they_promise() {
+    fn distributions_have_their_mean_and_deviation() {
         let mut random = Random::new(1);
         let count = 100_000;
         let mut sums = [0.0; 4];

@@ -1,4 +1,4 @@
-//! Open-loop load: when each request is to start, whatever became of those before it.
+//! Open-loop load: the scheduled start of each request, independent of the requests before it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,45 +7,45 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
-use crate::units::{parse_duration, show_number};
+use crate::units::{format_number, parse_duration};
 
-/// Requests a second; more than one thread can send.
+/// The maximum number of requests a second; it exceeds the capacity of one thread.
 const RATE_MAX: f64 = 1_000_000.0;
 
-/// Requests a second over time: `500`, or `1000..2000/120s` for a rate that changes evenly and then stays.
+/// Requests a second over time: `500`, or `1000..2000/120s` for a rate that changes linearly and then stays.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Requests a second at the beginning, and all through the warm-up.
+    /// Requests a second at the beginning, and during the warm-up.
     pub from: f64,
     /// Requests a second at the end of `over_seconds`, and from then on.
     pub to: f64,
-    /// How long the change takes; zero for a constant rate.
+    /// The duration of the change; zero for a constant rate.
     pub over_seconds: f64,
 }
 
-/// How requests are spread within the rate.
+/// The distribution of requests within the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
     /// Equal gaps.
     #[default]
     Constant,
-    /// Exponential gaps: independent clients.
+    /// Exponential gaps, as of independent clients.
     Poisson,
 }
 
 impl Rate {
-    /// The same rate all the time.
+    /// Creates a constant rate.
     pub fn constant(rate: f64) -> Self {
         Self { from: rate, to: rate, over_seconds: 0.0 }
     }
 
-    /// How long the rate changes; nothing for a constant one.
+    /// Returns the duration of the change; `None` for a constant rate.
     pub fn change(&self) -> Option<Duration> {
         (self.over_seconds > 0.0).then(|| Duration::from_secs_f64(self.over_seconds))
     }
 
-    /// Requests expected up to this time after the warm-up.
+    /// Returns the number of requests expected up to this time after the warm-up.
     pub fn expected(&self, seconds: f64) -> f64 {
         let Self { from, to, over_seconds: over } = *self;
         if seconds <= over {
@@ -56,8 +56,8 @@ impl Rate {
         }
     }
 
-    /// The time at which `count` requests are expected; the inverse of [`Self::expected`]. Negative counts are in the
-    /// warm-up.
+    /// Returns the time at which `count` requests are expected, the inverse of [`Self::expected`]. Negative counts are
+    /// in the warm-up.
     fn time_of(&self, count: f64) -> f64 {
         let Self { from, to, over_seconds: over } = *self;
         if count <= 0.0 {
@@ -67,7 +67,7 @@ impl Rate {
         if count >= changing {
             return over + (count - changing) / to;
         }
-        // from·t + (to − from)·t² / (2·over) = count, in the form that does not cancel for small slopes.
+        // from·t + (to − from)·t² / (2·over) = count, in the form without cancellation for small slopes.
         let slope = (to - from) / over;
         2.0 * count / (from + (from * from + 2.0 * slope * count).sqrt())
     }
@@ -89,10 +89,10 @@ impl FromStr for Rate {
         };
         let (to, over) = rest
             .split_once('/')
-            .ok_or_else(|| format!("`{text}` does not say how long: write 1000..2000/120s"))?;
+            .ok_or_else(|| format!("`{text}` has no duration: write 1000..2000/120s"))?;
         let over_seconds = parse_duration(over)?.as_secs_f64();
         if over_seconds <= 0.0 {
-            return Err(format!("`{text}`: a change takes some time"));
+            return Err(format!("`{text}`: the duration must be longer than zero"));
         }
         Ok(Self { from: number(from)?, to: number(to)?, over_seconds })
     }
@@ -101,9 +101,15 @@ impl FromStr for Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.over_seconds > 0.0 {
-            write!(f, "{}..{}/{}s", show_number(self.from), show_number(self.to), self.over_seconds)
+            write!(
+                f,
+                "{}..{}/{}s",
+                format_number(self.from),
+                format_number(self.to),
+                self.over_seconds
+            )
         } else {
-            write!(f, "{}", show_number(self.from))
+            write!(f, "{}", format_number(self.from))
         }
     }
 }
@@ -115,18 +121,18 @@ pub struct Schedule {
     arrivals: Arrivals,
     random: Random,
     warmup: Duration,
-    /// Requests expected up to the last start, counted from the end of the warm-up.
+    /// The number of requests expected up to the last start, counted from the end of the warm-up.
     position: f64,
 }
 
 impl Schedule {
-    /// Begins with the warm-up, at the rate's beginning.
+    /// Creates a schedule that begins with the warm-up, at the rate's beginning.
     pub fn new(rate: Rate, arrivals: Arrivals, warmup: Duration, seed: u64) -> Self {
         let position = -warmup.as_secs_f64() * rate.from;
         Self { rate, arrivals, random: Random::new(seed), warmup, position }
     }
 
-    /// When the next request is to start, from the beginning of the warm-up.
+    /// Returns the start of the next request, counted from the beginning of the warm-up.
     pub fn advance(&mut self) -> Duration {
         self.position += match self.arrivals {
             Arrivals::Constant => 1.0,
@@ -156,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changing_rate_starts_as_many_requests_as_it_promises() {
+    fn a_changing_rate_starts_the_expected_number_of_requests() {
         let starts = starts("100..300/10s", Arrivals::Constant, 1, 16.0);
         let between = |from: f64, to: f64| {
             starts.iter().filter(|start| **start > from && **start <= to).count() as i64
@@ -176,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_arrivals_keep_the_rate_and_vary_as_they_should() {
+    fn poisson_arrivals_keep_the_rate_and_have_exponential_gaps() {
         let starts = starts("1000", Arrivals::Poisson, 0, 100.0);
         let count = starts.len() as f64;
         assert!((count - 100_000.0).abs() < 1500.0, "{count}");
@@ -186,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_rate_is_told_so() {
+    fn malformed_rates_are_refused() {
         for text in ["", "0", "-1", "x", "1..2", "1../3s", "1..2/0s", "1e9", "NaN", "inf"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }

@@ -1,14 +1,14 @@
-//! Times, shares and rates as people write them: `200ms`, `1%`, `1000..2000/120s`.
+//! Times, shares and rates in their written form: `200ms`, `1%`, `1000..2000/120s`.
 
 use std::time::Duration;
 
-/// The longest time that anybody can mean here.
+/// The longest accepted time.
 const SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
 
-/// Reads a time: a number with `us`, `ms`, `s`, `m` or `h`, or several of them (`1m30s`).
+/// Parses a time: a number with `us`, `ms`, `s`, `m` or `h`, or several of them (`1m30s`).
 ///
 /// # Errors
-/// A sentence that says what was expected.
+/// A message about the expected format.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("`{text}` is not a time: write a number with a unit, as in 10s or 200ms");
@@ -42,10 +42,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Reads a share: `1%`, or a number from 0 to 1.
+/// Parses a share: `1%`, or a number from 0 to 1.
 ///
 /// # Errors
-/// A sentence that says what was expected.
+/// A message about the expected format.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let trimmed = text.trim();
     let number = match trimmed.strip_suffix('%') {
@@ -58,23 +58,23 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time for people, with three or four significant digits: `812 µs`, `4.31 ms`, `12.0 s`.
-pub(crate) fn show_duration(seconds: f64) -> String {
+/// Formats a time with three or four significant digits: `812 µs`, `4.31 ms`, `12.0 s`.
+pub(crate) fn format_duration(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 1e-3 => (s * 1e6, "µs"),
         s if s < 1.0 => (s * 1e3, "ms"),
         s => (s, "s"),
     };
-    format!("{} {unit}", show_number(value))
+    format!("{} {unit}", format_number(value))
 }
 
-/// A count for people, thousands set apart.
-pub(crate) fn show_count(count: u64) -> String {
-    grouped(&count.to_string())
+/// Formats a count with separators between thousands.
+pub(crate) fn format_count(count: u64) -> String {
+    group_digits(&count.to_string())
 }
 
-/// A number for people: thousands set apart, and no more decimals than say something.
-pub(crate) fn show_number(value: f64) -> String {
+/// Formats a number with separators between thousands, and with only the significant decimals.
+pub(crate) fn format_number(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 || v == 0.0 => 0,
         v if v >= 10.0 => 1,
@@ -89,10 +89,10 @@ pub(crate) fn show_number(value: f64) -> String {
         Some(digits) => ("-", digits),
         None => ("", whole.as_str()),
     };
-    format!("{sign}{}{fraction}", grouped(digits))
+    format!("{sign}{}{fraction}", group_digits(digits))
 }
 
-fn grouped(digits: &str) -> String {
+fn group_digits(digits: &str) -> String {
     let mut shown = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_as_people_read_them() {
+    fn numbers_are_formatted_for_people() {
         for (value, expected) in [
             (1_234_567.8, "1,234,568"),
             (123.4, "123"),
@@ -148,14 +148,14 @@ mod tests {
             (0.0, "0"),
             (-1234.0, "-1,234"),
         ] {
-            assert_eq!(show_number(value), expected);
+            assert_eq!(format_number(value), expected);
         }
         assert_eq!(
-            (show_count(7), show_count(1_234_567)),
+            (format_count(7), format_count(1_234_567)),
             ("7".to_owned(), "1,234,567".to_owned())
         );
-        assert_eq!(show_duration(0.000_812), "812 µs");
-        assert_eq!(show_duration(0.004_31), "4.31 ms");
-        assert_eq!(show_duration(12.0), "12.0 s");
+        assert_eq!(format_duration(0.000_812), "812 µs");
+        assert_eq!(format_duration(0.004_31), "4.31 ms");
+        assert_eq!(format_duration(12.0), "12.0 s");
     }
 }

@@ -1,6 +1,6 @@
-//! What a subgraph answers: operations in, GraphQL responses out, no sockets.
+//! The responses of a subgraph: operations in, GraphQL responses out, no sockets.
 
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // a missing response fails the test
 
 use std::sync::LazyLock;
 
@@ -88,21 +88,21 @@ static SUBGRAPH: LazyLock<Subgraph> = LazyLock::new(|| {
         .unwrap()
 });
 
-/// Executes and checks the whole answer, and the order of its keys.
+/// Executes a query and checks the whole response, including the order of its keys.
 #[track_caller]
 fn check(query: &str, variables: Value, expected: &str) {
     let body = json!({"query": query, "variables": variables}).to_string();
-    let answer = subgraph().answer(body.as_bytes());
-    assert_eq!(String::from_utf8(answer.body).unwrap(), expected);
-    assert_eq!(answer.status, 200);
+    let response = subgraph().answer(body.as_bytes());
+    assert_eq!(String::from_utf8(response.body).unwrap(), expected);
+    assert_eq!(response.status, 200);
 }
 
-/// A request that is refused before execution: its message.
+/// Sends a request that is refused before execution and returns its message.
 #[track_caller]
 fn refused(body: &str) -> String {
-    let answer = subgraph().answer(body.as_bytes());
-    assert_eq!(answer.status, 400, "{}", String::from_utf8_lossy(&answer.body));
-    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    let response = subgraph().answer(body.as_bytes());
+    assert_eq!(response.status, 400, "{}", String::from_utf8_lossy(&response.body));
+    let body: Value = serde_json::from_slice(&response.body).unwrap();
     assert!(body.get("data").is_none());
     body["errors"][0]["message"].as_str().unwrap().to_owned()
 }
@@ -246,10 +246,10 @@ fn a_bad_representation_fails_alone() {
 }
 
 #[test]
-fn the_service_tells_its_schema_as_it_was_given() {
-    let answer = subgraph().answer(br#"{"query":"{ _service { sdl __typename } }"}"#);
-    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(answer, json!({"data": {"_service": {"sdl": SDL, "__typename": "_Service"}}}));
+fn the_service_returns_its_schema_as_given() {
+    let response = subgraph().answer(br#"{"query":"{ _service { sdl __typename } }"}"#);
+    let response: Value = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!(response, json!({"data": {"_service": {"sdl": SDL, "__typename": "_Service"}}}));
 }
 
 #[test]
@@ -259,15 +259,15 @@ fn a_mutation_is_executed_and_the_named_operation_is_chosen() {
         "operationName": "M",
         "variables": {"n": "Eve"},
     });
-    let answer = subgraph().answer(body.to_string().as_bytes());
+    let response = subgraph().answer(body.to_string().as_bytes());
     assert_eq!(
-        String::from_utf8(answer.body).unwrap(),
+        String::from_utf8(response.body).unwrap(),
         r#"{"data":{"rename":{"name":"Eve","email":"a@example.org"}}}"#
     );
 }
 
 #[test]
-fn an_entity_resolver_decides_about_its_type() {
+fn an_entity_resolver_resolves_its_type() {
     let subgraph = Subgraph::builder("type User @key(fields: \"id\") { id: ID! name: String! }")
         .records("User", [json!({"id": "1", "name": "Ada"})])
         .entity("User", |representation| match representation["id"].as_str() {
@@ -322,7 +322,7 @@ fn an_operation_that_is_too_deep_or_too_large_is_refused() {
     let deep = format!("{{ users {}{{ id }}{} }}", "{ friends ".repeat(150), "}".repeat(150));
     assert!(!refused(&json!({ "query": deep }).to_string()).is_empty());
 
-    // Each fragment spreads the next twice: 2^30 fields after inlining.
+    // Each fragment spreads the next one twice: 2^30 fields after inlining.
     let mut blown = String::from("{ users { ...F0 } }");
     for n in 0..30 {
         let next = n + 1;
@@ -342,14 +342,14 @@ fn an_operation_as_deep_as_routers_allow_is_executed() {
         "{ best { ... on User ".repeat(levels),
         "} }".repeat(levels)
     );
-    let answer = subgraph().answer(json!({ "query": query }).to_string().as_bytes());
-    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
-    let innermost = (0..levels).fold(&answer["data"]["user"], |object, _| &object["best"]);
+    let response = subgraph().answer(json!({ "query": query }).to_string().as_bytes());
+    let response: Value = serde_json::from_slice(&response.body).unwrap();
+    let innermost = (0..levels).fold(&response["data"]["user"], |object, _| &object["best"]);
     assert_eq!(innermost, &json!({"name": "Bob"}));
 }
 
 #[test]
-fn an_answer_without_end_is_refused() {
+fn a_response_without_end_is_refused() {
     let query = format!("{{ users {}{{ id }}{} }}", "{ friends ".repeat(60), "}".repeat(60));
     let message = refused(&json!({ "query": query }).to_string());
     assert!(message.contains("objects"), "{message}");

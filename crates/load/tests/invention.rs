@@ -1,6 +1,6 @@
-//! Subgraphs that make their data up.
+//! Subgraphs with made-up data.
 
-#![allow(clippy::unwrap_used)] // a test that cannot begin has failed
+#![allow(clippy::unwrap_used)] // a failed setup fails the test
 
 use load::subgraph::{Invention, Subgraph};
 use serde_json::{Value, json};
@@ -38,16 +38,16 @@ fn subgraph(invention: Invention) -> Subgraph {
     Subgraph::builder(SDL).invent(invention).build().unwrap()
 }
 
-fn ask(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
+fn send_query(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
     let body = json!({ "query": query, "variables": variables }).to_string();
-    let answer = subgraph.answer(body.as_bytes());
-    let response: Value = serde_json::from_slice(&answer.body).unwrap();
+    let response = subgraph.answer(body.as_bytes());
+    let response: Value = serde_json::from_slice(&response.body).unwrap();
     assert_eq!(response.get("errors"), None, "{response}");
     response["data"].clone()
 }
 
 #[test]
-fn an_entity_is_the_same_by_whichever_way_it_is_found() {
+fn an_entity_has_the_same_data_by_every_path() {
     let subgraph = subgraph(Invention::default());
     let fields = "id email name age role createdAt reviews { body stars product { upc price } }";
     let query = format!(
@@ -60,7 +60,7 @@ fn an_entity_is_the_same_by_whichever_way_it_is_found() {
         { "__typename": "User", "id": "7" },
         { "__typename": "User", "email": "user7@example.com" },
     ]});
-    let data = ask(&subgraph, &query, representations);
+    let data = send_query(&subgraph, &query, representations);
     let user = &data["user"];
     assert_eq!(user["id"], "7");
     assert_eq!(user["email"], "user7@example.com");
@@ -74,22 +74,22 @@ fn an_entity_is_the_same_by_whichever_way_it_is_found() {
 #[test]
 fn another_subgraph_with_the_same_seed_agrees_and_another_seed_does_not() {
     let query = "{ user(id: 1) { name age bestFriend { id name } } }";
-    let here = ask(&subgraph(Invention::default()), query, json!({}));
+    let here = send_query(&subgraph(Invention::default()), query, json!({}));
     let other = "type Query { user(id: ID!): User }
                  type User @key(fields: \"id\") { id: ID! age: Int! name: String! bestFriend: User! }";
     let there = Subgraph::builder(other).invent(Invention::default()).build().unwrap();
-    assert_eq!(ask(&there, query, json!({})), here);
+    assert_eq!(send_query(&there, query, json!({})), here);
     let seeded = subgraph(Invention { seed: 2, ..Invention::default() });
-    assert_ne!(ask(&seeded, query, json!({})), here);
+    assert_ne!(send_query(&seeded, query, json!({})), here);
 }
 
 #[test]
-fn lists_have_the_length_that_is_asked_for_and_one_within_bounds_otherwise() {
+fn lists_have_the_requested_length_or_one_within_bounds() {
     let subgraph = subgraph(Invention { list: (2, 4), ..Invention::default() });
     let query =
         "{ three: users(first: 3) { id } none: users(first: 0) { id } users { reviews { stars } }
                    later: users(first: 2, offset: 1) { id } }";
-    let data = ask(&subgraph, query, json!({}));
+    let data = send_query(&subgraph, query, json!({}));
     assert_eq!(data["three"], json!([{"id": "1"}, {"id": "2"}, {"id": "3"}]));
     assert_eq!(data["later"], json!([{"id": "2"}, {"id": "3"}]));
     assert_eq!(data["none"], json!([]));
@@ -103,12 +103,12 @@ fn lists_have_the_length_that_is_asked_for_and_one_within_bounds_otherwise() {
 }
 
 #[test]
-fn unions_are_some_of_their_members_and_arguments_change_what_is_found() {
+fn unions_use_all_members_and_arguments_change_the_result() {
     let subgraph = subgraph(Invention { list: (50, 50), ..Invention::default() });
     let query = "{ a: search(text: \"a\") { __typename ... on Named { name } ... on User { id } }
                    again: search(text: \"a\") { __typename ... on Named { name } ... on User { id } }
                    b: search(text: \"b\") { __typename ... on Named { name } ... on User { id } } }";
-    let data = ask(&subgraph, query, json!({}));
+    let data = send_query(&subgraph, query, json!({}));
     assert_eq!(data["a"], data["again"]);
     assert_ne!(data["a"], data["b"]);
     for name in ["User", "Shop"] {
@@ -121,8 +121,11 @@ fn unions_are_some_of_their_members_and_arguments_change_what_is_found() {
 fn only_nullable_fields_are_null_and_keys_never_are() {
     let query = "{ users(first: 50) { id name nothing } }";
     let nulls = |share| {
-        let data =
-            ask(&subgraph(Invention { nulls: share, ..Invention::default() }), query, json!({}));
+        let data = send_query(
+            &subgraph(Invention { nulls: share, ..Invention::default() }),
+            query,
+            json!({}),
+        );
         let users = data["users"].as_array().unwrap().clone();
         users.iter().filter(|user| user["nothing"].is_null()).count()
     };
@@ -132,11 +135,11 @@ fn only_nullable_fields_are_null_and_keys_never_are() {
 }
 
 #[test]
-fn what_a_representation_brings_is_not_made_up() {
+fn data_of_a_representation_is_not_made_up() {
     let query = "query($r: [_Any!]!) { _entities(representations: $r) { ... on Product { upc weight cost } } }";
     let representations =
         json!({ "r": [{ "__typename": "Product", "upc": "upc-3", "weight": 11 }] });
-    let data = ask(&subgraph(Invention::default()), query, representations);
+    let data = send_query(&subgraph(Invention::default()), query, representations);
     assert_eq!(data["_entities"][0]["upc"], "upc-3");
     assert_eq!(data["_entities"][0]["weight"], 11);
     assert!(data["_entities"][0]["cost"].is_i64());
@@ -149,8 +152,11 @@ fn records_come_first_and_the_rest_is_made_up() {
         .invent(Invention::default())
         .build()
         .unwrap();
-    let data =
-        ask(&subgraph, "{ user(id: 1) { name age } other: user(id: 2) { name } }", json!({}));
+    let data = send_query(
+        &subgraph,
+        "{ user(id: 1) { name age } other: user(id: 2) { name } }",
+        json!({}),
+    );
     assert_eq!(data["user"]["name"], "Zed");
     assert!(data["user"]["age"].is_i64());
     assert_eq!(data["other"], Value::Null);
@@ -171,7 +177,7 @@ fn every_subgraph_of_the_benchmark_and_the_demo_can_be_mocked() {
             let built = built.unwrap_or_else(|error| {
                 panic!("{} of {}: {error}\n{}", subgraph.name, path.display(), subgraph.sdl)
             });
-            ask(&built, "{ _service { sdl } }", json!({}));
+            send_query(&built, "{ _service { sdl } }", json!({}));
             mocked += 1;
         }
     }

@@ -1,23 +1,26 @@
-//! The load generator against real sockets: the floor, mocks with faults, servers that misbehave.
+//! The load generator against real sockets: the floor, mocks with faults, misbehaving servers.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test that cannot begin has failed
+#![allow(clippy::unwrap_used)] // a failed setup fails the test
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use load::floor::Floor;
-use load::query::{Check, Load, Operation, QueryError, Settings, Step, Target, find_max, run};
+use load::query::{
+    Check, Load, MeasuredOperation, QueryError, QuerySettings, QueryTarget, SearchStep, find_max,
+    run,
+};
 use load::rate::{Arrivals, Rate};
 use load::report::{Run, Runs};
 
 const BODY: &str = r#"{"data":{"a":1}}"#;
 
-fn settings(address: SocketAddr) -> Settings {
-    Settings {
+fn settings(address: SocketAddr) -> QuerySettings {
+    QuerySettings {
         name: "test".to_owned(),
-        target: Target::parse(&format!("http://{address}/graphql")).unwrap(),
-        operation: Operation { text: "{ a }".to_owned(), ..Operation::default() },
+        target: QueryTarget::parse(&format!("http://{address}/graphql")).unwrap(),
+        operation: MeasuredOperation { text: "{ a }".to_owned(), ..MeasuredOperation::default() },
         connections: 4,
         warmup: Duration::from_millis(50),
         duration: Duration::from_millis(300),
@@ -29,11 +32,11 @@ fn settings(address: SocketAddr) -> Settings {
     }
 }
 
-fn measured(settings: &Settings) -> Run {
+fn run_once(settings: &QuerySettings) -> Run {
     run(settings, |_| {}).unwrap()
 }
 
-/// A floor with this body; it ends with the test's process.
+/// Starts a floor with this body; it ends with the test's process.
 fn floor(body: &'static str) -> SocketAddr {
     let floor = Floor::bind("127.0.0.1:0".parse().unwrap(), body.as_bytes()).unwrap();
     let address = floor.address().unwrap();
@@ -41,9 +44,9 @@ fn floor(body: &'static str) -> SocketAddr {
     address
 }
 
-/// A server that answers the request with this number, counted over all connections, as `answer` says: the bytes to
-/// write, and whether the connection goes on.
-fn server(mut answer: impl FnMut(u64) -> (Vec<u8>, bool) + Send + 'static) -> SocketAddr {
+/// Starts a server whose responses `respond` returns by the request's number, counted over all connections: the bytes
+/// to write, and whether the connection stays open.
+fn server(mut response: impl FnMut(u64) -> (Vec<u8>, bool) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -51,7 +54,7 @@ fn server(mut answer: impl FnMut(u64) -> (Vec<u8>, bool) + Send + 'static) -> So
         for stream in listener.incoming() {
             let mut stream: TcpStream = stream.unwrap();
             while read_request(&mut stream) {
-                let (bytes, goes_on) = answer(number);
+                let (bytes, goes_on) = response(number);
                 number += 1;
                 if stream.write_all(&bytes).is_err() || !goes_on {
                     break;
@@ -86,8 +89,8 @@ fn http(status: &str, body: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_closed_loop_keeps_every_connection_busy_and_counts_right_answers() {
-    let run = measured(&settings(floor(BODY)));
+fn a_closed_loop_keeps_every_connection_busy_and_counts_correct_responses() {
+    let run = run_once(&settings(floor(BODY)));
     assert_eq!(run.failed, 0, "{:?}", run.failures);
     assert!(run.requests > 4, "{}", run.requests);
     assert_eq!(run.answer_bytes, BODY.len());
@@ -96,11 +99,11 @@ fn a_closed_loop_keeps_every_connection_busy_and_counts_right_answers() {
 }
 
 #[test]
-fn an_open_loop_starts_as_many_requests_as_the_rate_says() {
+fn an_open_loop_starts_the_scheduled_number_of_requests() {
     for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
         let load = Load::Open { rate: Rate::constant(200.0), arrivals };
         let duration = Duration::from_secs(1);
-        let run = measured(&Settings { load, duration, ..settings(floor(BODY)) });
+        let run = run_once(&QuerySettings { load, duration, ..settings(floor(BODY)) });
         assert_eq!(run.failed, 0, "{:?}", run.failures);
         let expected = if arrivals == Arrivals::Constant { 195..=201 } else { 140..=260 };
         assert!(expected.contains(&run.requests), "{}", run.requests);
@@ -108,8 +111,8 @@ fn an_open_loop_starts_as_many_requests_as_the_rate_says() {
 }
 
 #[test]
-fn a_request_that_waited_for_a_connection_counts_from_when_it_was_to_start() {
-    // The server stalls once, so all that was due meanwhile comes late on the only connection.
+fn a_request_that_waited_for_a_connection_counts_from_its_scheduled_start() {
+    // The server stalls once, so that all requests due meanwhile are late on the only connection.
     let stall = Duration::from_millis(300);
     let address = server(move |number| {
         if number == 20 {
@@ -117,27 +120,27 @@ fn a_request_that_waited_for_a_connection_counts_from_when_it_was_to_start() {
         }
         (http("200 OK", BODY), true)
     });
-    let run = measured(&Settings {
+    let run = run_once(&QuerySettings {
         connections: 1,
         duration: Duration::from_secs(1),
         load: Load::Open { rate: Rate::constant(100.0), arrivals: Arrivals::Constant },
         ..settings(address)
     });
-    // A closed loop would have seen one slow answer of a hundred; here a good part of them waited.
+    // A closed loop would have seen one slow response of a hundred; here a large part of them waited.
     assert!(run.latency.p90_us > 50_000.0, "{:?}", run.latency);
     assert!(run.latency.max_us >= 290_000.0, "{:?}", run.latency);
     assert!(run.requests >= 98, "{}", run.requests);
 }
 
 #[test]
-fn what_is_never_sent_is_a_failure() {
+fn an_unsent_request_is_a_failure() {
     let address = server(|number| {
         if number > 2 {
             std::thread::sleep(Duration::from_millis(120));
         }
         (http("200 OK", BODY), true)
     });
-    let run = measured(&Settings {
+    let run = run_once(&QuerySettings {
         connections: 1,
         load: Load::Open { rate: Rate::constant(1000.0), arrivals: Arrivals::Constant },
         ..settings(address)
@@ -151,13 +154,13 @@ fn each_kind_of_failure_is_counted_by_its_name() {
     let errors = r#"{"errors":[{"message":"x"}]}"#;
     for (bad, goes_on, check, what) in [
         (http("503 Service Unavailable", "busy"), true, Check::Graphql, "status 503"),
-        (http("200 OK", errors), true, Check::Graphql, "answers with errors"),
+        (http("200 OK", errors), true, Check::Graphql, "responses with errors"),
         (http("200 OK", "oops"), true, Check::Graphql, "not a GraphQL response"),
         (
             http("200 OK", r#"{"data":{"a":2}}"#),
             true,
             Check::Bytes,
-            "differs from the first answer",
+            "differs from the first response",
         ),
         (
             b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhal".to_vec(),
@@ -165,16 +168,16 @@ fn each_kind_of_failure_is_counted_by_its_name() {
             Check::Graphql,
             "connection closed",
         ),
-        (b"SSH-2.0-x\r\n\r\n".to_vec(), false, Check::Graphql, "not an HTTP answer"),
+        (b"SSH-2.0-x\r\n\r\n".to_vec(), false, Check::Graphql, "not an HTTP response"),
     ] {
-        // The first answer is right, or there would be no run.
+        // The first response is correct; otherwise there would be no run.
         let address = server(move |number| match number {
             0 => (http("200 OK", BODY), false),
             number if number % 3 == 1 => (bad.clone(), goes_on),
             _ => (http("200 OK", BODY), true),
         });
         let duration = Duration::from_secs(1);
-        let run = measured(&Settings { connections: 1, check, duration, ..settings(address) });
+        let run = run_once(&QuerySettings { connections: 1, check, duration, ..settings(address) });
         let kinds: Vec<&str> = run.failures.iter().map(|failure| failure.what.as_str()).collect();
         assert_eq!(kinds, [what]);
         assert!(run.requests > run.failed, "{what}: {} of {}", run.failed, run.requests);
@@ -183,18 +186,18 @@ fn each_kind_of_failure_is_counted_by_its_name() {
 }
 
 #[test]
-fn a_request_without_answer_is_given_up() {
+fn a_request_without_a_response_is_abandoned() {
     let address = server(|number| {
-        let answer = if number == 0 { http("200 OK", BODY) } else { Vec::new() };
-        (answer, number > 0)
+        let response = if number == 0 { http("200 OK", BODY) } else { Vec::new() };
+        (response, number > 0)
     });
     let timeout = Duration::from_millis(100);
-    let run = measured(&Settings { connections: 1, timeout, ..settings(address) });
+    let run = run_once(&QuerySettings { connections: 1, timeout, ..settings(address) });
     assert!(run.failures.iter().any(|failure| failure.what == "timeout"), "{:?}", run.failures);
 }
 
 #[test]
-fn a_server_that_closes_after_each_answer_is_asked_again() {
+fn a_server_that_closes_after_each_response_is_reconnected() {
     let address = server(|_| {
         let close = format!(
             "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{BODY}",
@@ -202,36 +205,36 @@ fn a_server_that_closes_after_each_answer_is_asked_again() {
         );
         (close.into_bytes(), false)
     });
-    let run = measured(&Settings { connections: 1, ..settings(address) });
+    let run = run_once(&QuerySettings { connections: 1, ..settings(address) });
     assert_eq!(run.failed, 0, "{:?}", run.failures);
     assert!(run.requests > 1, "{}", run.requests);
 }
 
 #[test]
-fn a_run_begins_only_with_a_right_answer() {
+fn a_run_begins_only_with_a_correct_response() {
     let wrong = server(|_| (http("200 OK", r#"{"errors":[{"message":"no such field"}]}"#), true));
     let error = run(&settings(wrong), |_| {}).unwrap_err();
     assert!(error.to_string().contains("no such field"), "{error}");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert!(matches!(run(&settings(nobody), |_| {}), Err(QueryError::Unreachable { .. })));
-    let none = Settings { connections: 0, ..settings(nobody) };
+    let none = QuerySettings { connections: 0, ..settings(nobody) };
     assert!(matches!(run(&none, |_| {}), Err(QueryError::Settings(_))));
-    let gone = Settings { pid: Some(u32::MAX), ..settings(nobody) };
+    let gone = QuerySettings { pid: Some(u32::MAX), ..settings(nobody) };
     assert!(matches!(run(&gone, |_| {}), Err(QueryError::Process { .. })));
 }
 
 #[test]
 fn the_highest_rate_that_holds_is_found() {
-    // One connection and 10 ms an answer: nobody can have more than a hundred a second.
+    // One connection and 10 ms per response: at most a hundred responses a second.
     let address = server(|_| {
         std::thread::sleep(Duration::from_millis(10));
         (http("200 OK", BODY), true)
     });
-    let settings = Settings { connections: 1, ..settings(address) };
+    let settings = QuerySettings { connections: 1, ..settings(address) };
     let condition = "p50<10s".parse().unwrap();
     let mut tried = Vec::new();
     let found = find_max(&settings, &condition, |step| {
-        if let Step::Tried(run, held) = step {
+        if let SearchStep::Tried(run, held) = step {
             tried.push((run.rate.unwrap().from, held));
         }
     });
@@ -244,11 +247,11 @@ fn the_highest_rate_that_holds_is_found() {
 }
 
 #[test]
-fn a_report_is_the_same_after_json_and_back() {
-    let run = measured(&Settings { pid: Some(std::process::id()), ..settings(floor(BODY)) });
+fn a_report_survives_json_and_back() {
+    let run = run_once(&QuerySettings { pid: Some(std::process::id()), ..settings(floor(BODY)) });
     assert!(run.server.as_ref().is_some_and(|server| server.resident_end_mib > 0.0));
     let text = serde_json::to_string(&[&run]).unwrap();
-    let Runs::Query(read) = Runs::read(&text).unwrap() else { panic!("of another kind") };
+    let Runs::Query(read) = Runs::read(&text).unwrap() else { panic!("a report of another kind") };
     assert_eq!(read.len(), 1);
     assert_eq!((read[0].requests, &read[0].histogram), (run.requests, &run.histogram));
     assert!(load::report::html("t", &read).contains("test"));

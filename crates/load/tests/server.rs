@@ -1,6 +1,6 @@
-//! What a served subgraph does on the wire, and what its faults look like from there.
+//! The behaviour of a served subgraph on the wire, including its faults.
 
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // a missing response fails the test
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use load::subgraph::{Fault, Server, Subgraph};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-const ASK: &str = r#"{"query":"{ flight { id gate } }"}"#;
-const ANSWER: &str = r#"{"data":{"flight":{"id":"1","gate":"A1"}}}"#;
+const REQUEST: &str = r#"{"query":"{ flight { id gate } }"}"#;
+const RESPONSE: &str = r#"{"data":{"flight":{"id":"1","gate":"A1"}}}"#;
 
 fn subgraph() -> Subgraph {
     Subgraph::builder(
@@ -62,8 +62,8 @@ impl Client {
     }
 }
 
-async fn ask(server: &Server) -> hyper::Result<Received> {
-    Client::connect(server).await.post("/graphql", ASK).await
+async fn send_query(server: &Server) -> hyper::Result<Received> {
+    Client::connect(server).await.post("/graphql", REQUEST).await
 }
 
 fn ok(body: &str) -> Received {
@@ -79,7 +79,7 @@ async fn a_connection_is_kept_for_many_requests_which_are_counted_and_recorded()
     let server = Server::start(subgraph()).await.unwrap();
     let mut client = Client::connect(&server).await;
     for _ in 0..3 {
-        assert_eq!(client.post("/", ASK).await.unwrap(), ok(ANSWER));
+        assert_eq!(client.post("/", REQUEST).await.unwrap(), ok(RESPONSE));
     }
     assert_eq!(server.connections_accepted(), 1);
     assert_eq!(server.controls().request_count(), 3);
@@ -104,20 +104,20 @@ async fn several_subgraphs_share_a_listener_by_path() {
         .await
         .unwrap();
     let mut client = Client::connect(&server).await;
-    assert_eq!(client.post("/flights", ASK).await.unwrap(), ok(ANSWER));
+    assert_eq!(client.post("/flights", REQUEST).await.unwrap(), ok(RESPONSE));
     assert_eq!(
         client.post("/other", r#"{"query":"{a}"}"#).await.unwrap().body,
         r#"{"data":{"a":7}}"#
     );
-    assert_eq!(client.post("/", ASK).await.unwrap().status, StatusCode::NOT_FOUND);
+    assert_eq!(client.post("/", REQUEST).await.unwrap().status, StatusCode::NOT_FOUND);
     assert_eq!(server.controls_at("/other").unwrap().request_count(), 1);
     assert_eq!(server.url("/other"), format!("http://{}/other", server.address()));
-    // Nothing is kept where nobody asked for it.
+    // Nothing is recorded unless requested.
     assert!(server.controls_at("/flights").unwrap().take_requests().is_empty());
 }
 
 #[tokio::test]
-async fn the_answer_has_the_media_type_and_status_that_graphql_over_http_asks_for() {
+async fn the_response_has_the_media_type_and_status_of_graphql_over_http() {
     let server = Server::start(subgraph()).await.unwrap();
     let mut client = Client::connect(&server).await;
     let request = |method: Method, accept: &str, body: &str| {
@@ -129,22 +129,22 @@ async fn the_answer_has_the_media_type_and_status_that_graphql_over_http_asks_fo
             .unwrap()
     };
     let accept = "application/graphql-response+json, application/json;q=0.9";
-    let received = client.send(request(Method::POST, accept, ASK)).await.unwrap();
+    let received = client.send(request(Method::POST, accept, REQUEST)).await.unwrap();
     assert_eq!(received.content_type, "application/graphql-response+json");
     let received = client.send(request(Method::POST, "*/*", "nonsense")).await.unwrap();
     assert_eq!(received.status, StatusCode::BAD_REQUEST);
-    let received = client.send(request(Method::PUT, "*/*", ASK)).await.unwrap();
+    let received = client.send(request(Method::PUT, "*/*", REQUEST)).await.unwrap();
     assert_eq!(received.status, StatusCode::METHOD_NOT_ALLOWED);
 }
 
 #[tokio::test]
-async fn every_fault_is_met_and_ends_when_it_is_cleared() {
+async fn every_fault_applies_until_it_is_cleared() {
     let server = Server::start(subgraph()).await.unwrap();
     let controls = server.controls();
     let nulled = r#"{"data":{"flight":{"id":"1","gate":null}}}"#;
     let failed =
         r#"{"data":{"flight":null},"errors":[{"message":"no gate","path":["flight","gate"]}]}"#;
-    let html = Fault::Answer {
+    let html = Fault::Response {
         status: 503,
         content_type: "text/html".to_owned(),
         body: Bytes::from_static(b"<h1>later</h1>"),
@@ -152,8 +152,8 @@ async fn every_fault_is_met_and_ends_when_it_is_cleared() {
     for (fault, status, content_type, body) in [
         (Fault::InternalServerError, 500, "text/plain", "something went wrong"),
         (html, 503, "text/html", "<h1>later</h1>"),
-        (Fault::TruncatedJson, 200, "application/json", &ANSWER[..ANSWER.len() / 2]),
-        (Fault::Slow(Duration::from_millis(1)), 200, "application/json", ANSWER),
+        (Fault::TruncatedJson, 200, "application/json", &RESPONSE[..RESPONSE.len() / 2]),
+        (Fault::Slow(Duration::from_millis(1)), 200, "application/json", RESPONSE),
         (Fault::null_field("Flight", "gate"), 200, "application/json", nulled),
         (Fault::field_error("Flight", "gate", "no gate"), 200, "application/json", failed),
         (
@@ -164,7 +164,7 @@ async fn every_fault_is_met_and_ends_when_it_is_cleared() {
         ),
     ] {
         controls.set_fault(fault.clone());
-        let received = ask(&server).await.unwrap();
+        let received = send_query(&server).await.unwrap();
         let expected = Received {
             status: StatusCode::from_u16(status).unwrap(),
             content_type: content_type.to_owned(),
@@ -173,37 +173,38 @@ async fn every_fault_is_met_and_ends_when_it_is_cleared() {
         assert_eq!(received, expected, "{fault:?}");
     }
     controls.set_fault(Fault::Html);
-    assert!(ask(&server).await.unwrap().body.starts_with("<!doctype html>"));
+    assert!(send_query(&server).await.unwrap().body.starts_with("<!doctype html>"));
     controls.set_fault(Fault::null_field("Flight", "gaet"));
-    assert_eq!(ask(&server).await.unwrap().status, StatusCode::BAD_REQUEST);
+    assert_eq!(send_query(&server).await.unwrap().status, StatusCode::BAD_REQUEST);
     controls.clear_fault();
-    assert_eq!(ask(&server).await.unwrap(), ok(ANSWER));
+    assert_eq!(send_query(&server).await.unwrap(), ok(RESPONSE));
 }
 
 #[tokio::test]
-async fn a_subgraph_that_is_down_closes_connections_and_comes_back() {
+async fn a_subgraph_that_is_down_closes_connections_and_recovers() {
     let server = Server::start(subgraph()).await.unwrap();
     let mut kept = Client::connect(&server).await;
-    kept.post("/", ASK).await.unwrap();
+    kept.post("/", REQUEST).await.unwrap();
     server.controls().set_fault(Fault::Down);
-    assert!(kept.post("/", ASK).await.is_err(), "a kept connection is closed");
+    assert!(kept.post("/", REQUEST).await.is_err(), "a kept connection is closed");
     let stream = TcpStream::connect(server.address()).await.unwrap();
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
             .await
             .unwrap();
     tokio::spawn(connection);
-    let request = Request::post("/").body(Full::new(Bytes::from_static(ASK.as_bytes()))).unwrap();
+    let request =
+        Request::post("/").body(Full::new(Bytes::from_static(REQUEST.as_bytes()))).unwrap();
     assert!(sender.send_request(request).await.is_err(), "a new connection is closed");
     server.controls().clear_fault();
-    assert_eq!(ask(&server).await.unwrap(), ok(ANSWER));
+    assert_eq!(send_query(&server).await.unwrap(), ok(RESPONSE));
 }
 
 #[tokio::test]
-async fn a_cut_off_answer_ends_before_its_announced_length() {
+async fn a_cut_off_response_ends_before_its_announced_length() {
     let server = Server::start(subgraph()).await.unwrap();
     server.controls().set_fault(Fault::CutOff);
-    assert!(ask(&server).await.unwrap_err().is_incomplete_message());
+    assert!(send_query(&server).await.unwrap_err().is_incomplete_message());
 }
 
 #[tokio::test]
@@ -212,7 +213,7 @@ async fn a_fault_can_be_limited_to_the_next_requests() {
     server.controls().fail_next(2, Fault::InternalServerError);
     let mut statuses = Vec::new();
     for _ in 0..3 {
-        statuses.push(ask(&server).await.unwrap().status.as_u16());
+        statuses.push(send_query(&server).await.unwrap().status.as_u16());
     }
     assert_eq!(statuses, [500, 500, 200]);
 }
@@ -222,20 +223,20 @@ async fn held_requests_are_answered_when_the_hold_ends() {
     let server = Server::start(subgraph()).await.unwrap();
     server.controls().fail_next(1, Fault::Hold);
     let mut client = Client::connect(&server).await;
-    let held = tokio::spawn(async move { client.post("/", ASK).await.unwrap() });
+    let held = tokio::spawn(async move { client.post("/", REQUEST).await.unwrap() });
     server.controls().requests_reached(1).await;
-    assert_eq!(ask(&server).await.unwrap(), ok(ANSWER), "the next one passes");
+    assert_eq!(send_query(&server).await.unwrap(), ok(RESPONSE), "the next one passes");
     assert!(!held.is_finished());
     server.controls().clear_fault();
-    assert_eq!(held.await.unwrap(), ok(ANSWER));
+    assert_eq!(held.await.unwrap(), ok(RESPONSE));
 }
 
 #[tokio::test]
-async fn a_delay_holds_every_answer_for_that_long() {
+async fn a_delay_applies_to_every_response() {
     let delay = Duration::from_millis(20);
     let server = Server::builder().subgraph("", subgraph()).delay(delay).start().await.unwrap();
     let before = Instant::now();
-    assert_eq!(ask(&server).await.unwrap(), ok(ANSWER));
+    assert_eq!(send_query(&server).await.unwrap(), ok(RESPONSE));
     assert!(before.elapsed() >= delay);
 }
 
@@ -244,11 +245,11 @@ async fn dropping_the_server_frees_its_port_and_closes_its_connections() {
     let server = Server::start(subgraph()).await.unwrap();
     let address = server.address();
     let mut client = Client::connect(&server).await;
-    client.post("/", ASK).await.unwrap();
+    client.post("/", REQUEST).await.unwrap();
     drop(server);
-    assert!(client.post("/", ASK).await.is_err());
-    // Only the listener's end frees the port, so binding it again proves that it ended.
+    assert!(client.post("/", REQUEST).await.is_err());
+    // Only the end of the listener frees the port, so binding it again proves that it ended.
     let rebound = Server::builder().listen(address).subgraph("", subgraph()).start().await.unwrap();
-    let answer: Value = serde_json::from_str(&ask(&rebound).await.unwrap().body).unwrap();
-    assert_eq!(answer["data"]["flight"]["gate"], "A1");
+    let response: Value = serde_json::from_str(&send_query(&rebound).await.unwrap().body).unwrap();
+    assert_eq!(response["data"]["flight"]["gate"], "A1");
 }

@@ -1,6 +1,6 @@
-//! The load generator for subscriptions against real sockets: the floor, and a server that misbehaves as it is told.
+//! The load generator for subscriptions against real sockets: the floor, and a server with configurable misbehaviour.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test that cannot begin has failed
+#![allow(clippy::unwrap_used)] // a failed setup fails the test
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,16 +11,17 @@ use load::floor::broadcast::BroadcastFloor;
 use load::report::Runs;
 use load::report::subscriptions::SubscriptionRun;
 use load::subscriptions::{
-    Events, Scenario, Settings, Subscription, SubscriptionsError, Target, run,
+    Events, Scenario, Subscription, SubscriptionRunError, SubscriptionSettings, SubscriptionTarget,
+    run,
 };
 
 const EVENT: &str = r#"{"__typename":"Tick","id":"$T","key":"k$K","number":$N}"#;
 
-fn settings(address: SocketAddr) -> Settings {
+fn settings(address: SocketAddr) -> SubscriptionSettings {
     let destination = format!("http://{address}/").parse().unwrap();
-    Settings {
+    SubscriptionSettings {
         name: "test".to_owned(),
-        target: Target::parse(&format!("ws://{address}/graphql")).unwrap(),
+        target: SubscriptionTarget::parse(&format!("ws://{address}/graphql")).unwrap(),
         subscription: Subscription {
             query: "subscription { tick(key: \"k$K\") { id } }".to_owned(),
             ..Subscription::default()
@@ -42,7 +43,7 @@ fn settings(address: SocketAddr) -> Settings {
     }
 }
 
-/// A floor on a thread that ends with the test.
+/// Starts a floor on a thread that ends with the test.
 fn floor() -> SocketAddr {
     let message = r#"{"id":"1","type":"next","payload":{"data":{"tick":{"id":"$T"}}}}"#;
     let floor = BroadcastFloor::bind("127.0.0.1:0".parse().unwrap(), message, None).unwrap();
@@ -51,28 +52,28 @@ fn floor() -> SocketAddr {
     address
 }
 
-/// What a server sends a client instead of an event: which client, which event, and the message that would
-/// be right.
-type Mischief = fn(usize, usize, String) -> Vec<String>;
+/// Returns the messages that a server sends to a client for an event, given the client, the event, and the correct
+/// message.
+type Misbehaviour = fn(usize, usize, String) -> Vec<String>;
 
-/// Speaks graphql-transport-ws to each client on a thread of its own.
-fn server(mischief: Mischief) -> SocketAddr {
+/// Starts a server that speaks graphql-transport-ws to each client on a thread of its own.
+fn server(misbehaviour: Misbehaviour) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let clients: Arc<Mutex<Vec<(String, TcpStream)>>> = Arc::default();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let clients = Arc::clone(&clients);
-            std::thread::spawn(move || serve(stream, mischief, &clients));
+            std::thread::spawn(move || serve(stream, misbehaviour, &clients));
         }
     });
     address
 }
 
-/// Ends with its client, by whatever error tells it so.
+/// Serves one client and ends with it, by whatever error its end causes.
 fn serve(
     stream: TcpStream,
-    mischief: Mischief,
+    misbehaviour: Misbehaviour,
     clients: &Mutex<Vec<(String, TcpStream)>>,
 ) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
@@ -98,8 +99,8 @@ fn serve(
         );
         for (index, (key, client)) in clients.lock().unwrap().iter_mut().enumerate() {
             if event["key"] == **key {
-                for text in mischief(index, number, message.clone()) {
-                    // A client that has gone.
+                for text in misbehaviour(index, number, message.clone()) {
+                    // The client may have disconnected.
                     let _ = client.write_all(&frame(&text));
                 }
             }
@@ -144,13 +145,13 @@ fn frame(text: &str) -> Vec<u8> {
     bytes
 }
 
-fn measured(settings: &Settings) -> SubscriptionRun {
+fn run_once(settings: &SubscriptionSettings) -> SubscriptionRun {
     run(settings, |_| {}).unwrap()
 }
 
 #[test]
-fn everybody_gets_every_event_of_the_floor() {
-    let run = measured(&settings(floor()));
+fn every_client_receives_every_event_of_the_floor() {
+    let run = run_once(&settings(floor()));
     assert!(run.is_sound(), "{run:?}");
     assert_eq!((run.subscribed, run.expected, run.received, run.deliveries), (20, 200, 200, 200));
     assert_eq!((run.lost, run.missing), (0, 0));
@@ -161,42 +162,45 @@ fn everybody_gets_every_event_of_the_floor() {
     assert!(message.starts_with(before) && message.ends_with(after), "{message}");
     assert_eq!(run.message_bytes, message.len() as f64);
 
-    // A floor is told by example what to say.
+    // A floor takes its message from an example.
     let floor = BroadcastFloor::bind("127.0.0.1:0".parse().unwrap(), message, None).unwrap();
     let address = floor.address().unwrap();
     std::thread::spawn(move || floor.serve());
-    let again = measured(&settings(address));
+    let again = run_once(&settings(address));
     assert!(again.is_sound() && again.message_bytes == run.message_bytes, "{again:?}");
     let server = run.server.as_ref().unwrap();
     assert!(server.threads_idle > 0 && server.descriptors_idle > 0);
 
     let text = serde_json::to_string(&[&run]).unwrap();
-    let Runs::Subscriptions(read) = Runs::read(&text).unwrap() else { panic!("of another kind") };
+    let Runs::Subscriptions(read) = Runs::read(&text).unwrap() else {
+        panic!("a report of another kind")
+    };
     assert_eq!((read[0].received, &read[0].histogram), (run.received, &run.histogram));
 }
 
 #[test]
-fn clients_with_keys_of_their_own_get_the_events_of_their_keys() {
+fn clients_with_keys_receive_the_events_of_their_keys() {
     let address = server(|_, _, message| vec![message]);
-    let settings = Settings { scenario: Scenario::Filters, event_count: 30, ..settings(address) };
+    let settings =
+        SubscriptionSettings { scenario: Scenario::Filters, event_count: 30, ..settings(address) };
     let subscription = Subscription { keys: 20, ..settings.subscription.clone() };
-    let run = measured(&Settings { subscription, ..settings });
+    let run = run_once(&SubscriptionSettings { subscription, ..settings });
     assert!(run.is_sound(), "{run:?}");
-    // Keys 0 to 9 are met twice, the others once; 20 events of the warm-up came before.
+    // Keys 0 to 9 are used twice, the others once; 20 events of the warm-up came before.
     assert_eq!((run.expected, run.received), (30, 30));
 }
 
 #[test]
-fn what_a_server_loses_is_seen() {
-    // The warm-up is event 0, the measured ones are 1 to 10, the epilogue follows.
-    let silent: Mischief = |client, number, message| match (client, number) {
+fn losses_of_a_server_are_detected() {
+    // The warm-up is event 0, the measured events are 1 to 10, the additional events follow.
+    let silent: Misbehaviour = |client, number, message| match (client, number) {
         (3, 4 | 5) => Vec::new(),
         _ => vec![message],
     };
-    let run = measured(&settings(server(silent)));
+    let run = run_once(&settings(server(silent)));
     assert_eq!((run.missing, run.lost, run.is_sound()), (2, 0, false), "{run:?}");
 
-    let told: Mischief = |client, number, message| match (client, number) {
+    let told: Misbehaviour = |client, number, message| match (client, number) {
         (3, 9 | 10) => Vec::new(),
         (3, 11) => {
             let lost = r#"}},"extensions":{"lost":2}}}"#;
@@ -204,96 +208,101 @@ fn what_a_server_loses_is_seen() {
         }
         _ => vec![message],
     };
-    let run = measured(&settings(server(told)));
+    let run = run_once(&settings(server(told)));
     assert_eq!((run.missing, run.lost, run.is_sound()), (0, 2, true), "{run:?}");
 
-    let twice: Mischief = |client, number, message| match (client, number) {
+    let twice: Misbehaviour = |client, number, message| match (client, number) {
         (3, 4) => vec![message.clone(), message],
         _ => vec![message],
     };
-    let run = measured(&settings(server(twice)));
+    let run = run_once(&settings(server(twice)));
     assert_eq!((run.surplus, run.disordered, run.is_sound()), (1, 1, false), "{run:?}");
 
-    let failing: Mischief = |client, number, message| match (client, number) {
+    let failing: Misbehaviour = |client, number, message| match (client, number) {
         (3, 4) => vec![message.replace(r#""data":"#, r#""errors":[{"message":"oops"}],"data":"#)],
         _ => vec![message],
     };
-    let run = measured(&settings(server(failing)));
+    let run = run_once(&settings(server(failing)));
     assert_eq!((run.errors, run.missing, run.is_sound()), (1, 0, false), "{run:?}");
     assert!(run.example.is_some_and(|example| example.contains("oops")));
 
-    let ending: Mischief = |client, number, message| match (client, number) {
+    let ending: Misbehaviour = |client, number, message| match (client, number) {
         (3, 4) => vec![r#"{"id":"1","type":"complete"}"#.to_owned()],
         _ => vec![message],
     };
-    let run = measured(&settings(server(ending)));
+    let run = run_once(&settings(server(ending)));
     assert_eq!(run.ends.len(), 1, "{run:?}");
     assert_eq!(run.ends[0].what, "completed by the server");
     assert!(run.missing >= 7 && !run.is_sound());
 }
 
 #[test]
-fn those_that_never_read_are_told_apart_from_the_others() {
-    // Five results are nothing that a kernel could not hold for a client.
+fn clients_that_never_read_are_counted_separately() {
+    // The kernel can hold five results for a client that does not read.
     let address = server(|_, _, message| vec![message]);
-    let mut settings = Settings {
+    let mut settings = SubscriptionSettings {
         scenario: Scenario::SlowConsumers,
         clients: 10,
         event_count: 5,
         ..settings(address)
     };
-    let run = measured(&settings);
+    let run = run_once(&settings);
     let slow = run.slow.as_ref().unwrap();
     assert_eq!((slow.clients, slow.met_policy, run.expected), (1, 0, 45), "{run:?}");
-    assert_eq!(slow.fates[0].what, "still connected, got everything late");
+    assert_eq!(slow.fates[0].what, "still connected, received everything late");
 
-    // The floor closes whoever is full.
-    // 6 MB for each, of which the kernel holds 4 for one that does not read.
+    // The floor closes sockets that are full. Each client gets 6 MB, of which the kernel holds 4 for one that does not
+    // read.
     let big = "x".repeat(60_000);
     let message =
         format!(r#"{{"id":"1","type":"next","payload":{{"data":{{"id":"$T","x":"{big}"}}}}}}"#);
     let floor = BroadcastFloor::bind("127.0.0.1:0".parse().unwrap(), &message, None).unwrap();
     let address = floor.address().unwrap();
     std::thread::spawn(move || floor.serve());
-    settings.target = Target::parse(&format!("ws://{address}/")).unwrap();
+    settings.target = SubscriptionTarget::parse(&format!("ws://{address}/")).unwrap();
     settings.events.as_mut().unwrap().destination = format!("http://{address}/").parse().unwrap();
     settings.event_count = 100;
     settings.rate = 50.0;
-    let run = measured(&settings);
+    let run = run_once(&settings);
     let slow = run.slow.as_ref().unwrap();
-    // What becomes of the others is a matter of how busy the machine is.
+    // The outcome of the other clients depends on how busy the machine is.
     assert_eq!((slow.clients, slow.met_policy), (1, 1), "{run:?}");
 }
 
 #[test]
-fn clients_come_back_after_their_connections_have_vanished() {
+fn clients_reconnect_after_their_connections_were_dropped() {
     let settings = settings(floor());
-    let run = measured(&Settings { scenario: Scenario::ReconnectStorm, ..settings.clone() });
+    let run =
+        run_once(&SubscriptionSettings { scenario: Scenario::ReconnectStorm, ..settings.clone() });
     assert!(run.is_sound(), "{run:?}");
     assert_eq!(run.rejoined.map(|it| it.subscribed), Some(20));
     assert_eq!((run.expected, run.received), (200, 200));
-    let run = measured(&Settings { scenario: Scenario::ConnectStorm, ..settings.clone() });
+    let run =
+        run_once(&SubscriptionSettings { scenario: Scenario::ConnectStorm, ..settings.clone() });
     assert!(run.is_sound() && run.joining.p99_us > 0.0, "{run:?}");
-    let run = measured(&Settings { scenario: Scenario::Idle, events: None, ..settings });
+    let run =
+        run_once(&SubscriptionSettings { scenario: Scenario::Idle, events: None, ..settings });
     assert!(run.is_sound() && run.server.is_some_and(|it| it.idle_cores.is_some()));
 }
 
 #[test]
-fn a_churn_counts_those_that_went_in_good_order() {
+fn a_churn_counts_regular_disconnections() {
     let settings = settings(floor());
-    let run = measured(&Settings { scenario: Scenario::Churn, events: None, ..settings });
+    let run =
+        run_once(&SubscriptionSettings { scenario: Scenario::Churn, events: None, ..settings });
     let churn = run.churn.as_ref().unwrap();
     assert!(churn.cycles >= 50, "{churn:?}");
     assert_eq!((churn.unfinished, run.ends.len()), (0, 0), "{run:?}");
 }
 
 #[test]
-fn clients_that_subscribe_again_stay_connected_and_get_the_events_of_their_keys() {
+fn resubscribing_clients_stay_connected_and_receive_the_events_of_their_keys() {
     let settings = settings(floor());
-    let settings = Settings { scenario: Scenario::Resubscribe, churn_rate: 100.0, ..settings };
-    let run = measured(&settings);
+    let settings =
+        SubscriptionSettings { scenario: Scenario::Resubscribe, churn_rate: 100.0, ..settings };
+    let run = run_once(&settings);
     let again = run.resubscribed.as_ref().unwrap();
-    // One is due at the beginning already.
+    // One cycle is due at the very beginning.
     assert!((50..=51).contains(&(again.cycles + again.skipped)), "{again:?}");
     assert_eq!((again.unfinished, run.ends.len()), (0, 0), "{run:?}");
     assert!(again.latency.p50_us > 0.0 && again.seconds >= 0.5, "{again:?}");
@@ -301,8 +310,9 @@ fn clients_that_subscribe_again_stay_connected_and_get_the_events_of_their_keys(
 }
 
 #[test]
-fn a_closed_loop_counts_what_everybody_got() {
-    let run = measured(&Settings { scenario: Scenario::Throughput, ..settings(floor()) });
+fn a_closed_loop_counts_events_received_by_all_clients() {
+    let run =
+        run_once(&SubscriptionSettings { scenario: Scenario::Throughput, ..settings(floor()) });
     let throughput = run.throughput.as_ref().unwrap();
     assert!(run.is_sound() && run.events > 0, "{run:?}");
     assert_eq!((run.expected, run.received), (20 * run.events, 20 * run.events));
@@ -315,21 +325,24 @@ fn a_closed_loop_counts_what_everybody_got() {
 
 #[test]
 fn a_closed_loop_ends_when_something_is_lost() {
-    // Event 0 warms up; of the first flood, everybody gets everything, until nobody gets anything.
-    let losing: Mischief = |client, number, message| match (client, number) {
+    // Event 0 is the warm-up; in the first flood one client stops receiving, so that no event is complete any more.
+    let losing: Misbehaviour = |client, number, message| match (client, number) {
         (3, 30..) => Vec::new(),
         _ => vec![message],
     };
-    let run = measured(&Settings { scenario: Scenario::Throughput, ..settings(server(losing)) });
+    let run = run_once(&SubscriptionSettings {
+        scenario: Scenario::Throughput,
+        ..settings(server(losing))
+    });
     assert!(!run.is_sound() && run.missing > 0, "{run:?}");
-    // The window of the second flood and the epilogue, and nothing more: nobody ran away.
+    // Only the window of the second flood and the additional events were published: the publisher did not run ahead.
     assert!(run.events <= 16, "{run:?}");
 }
 
 #[test]
-fn a_result_of_another_client_is_seen() {
-    // One round of keys warms up.
-    let crossed: Mischief = |_, number, message| {
+fn a_result_of_another_client_is_detected() {
+    // One round of keys is the warm-up.
+    let crossed: Misbehaviour = |_, number, message| {
         let key = if number == 23 { 4 } else { number % 20 };
         vec![message.replace(r#""data""#, &format!(r#""for":"k{key}","data""#))]
     };
@@ -339,50 +352,56 @@ fn a_result_of_another_client_is_seen() {
         expects: Some(r#""for":"k$K""#.to_owned()),
         ..settings(address).subscription
     };
-    let settings = Settings {
+    let settings = SubscriptionSettings {
         scenario: Scenario::Filters,
         event_count: 20,
         subscription,
         ..settings(address)
     };
-    let run = measured(&settings);
+    let run = run_once(&settings);
     assert_eq!((run.missing, run.surplus), (0, 0), "{run:?}");
     assert_eq!((run.foreign, run.is_sound()), (1, false), "{run:?}");
     assert!(run.example.is_some_and(|example| example.contains(r#""for":"k4""#)));
 }
 
 #[test]
-fn a_run_that_would_measure_nothing_says_why() {
+fn a_run_that_would_measure_nothing_fails_with_a_reason() {
     let address = floor();
-    let wrong = |change: &dyn Fn(&mut Settings)| {
+    let wrong = |change: &dyn Fn(&mut SubscriptionSettings)| {
         let mut settings = settings(address);
         change(&mut settings);
         run(&settings, |_| {}).unwrap_err().to_string()
     };
     for (change, expected) in [
-        (&(|it: &mut Settings| it.clients = 0) as &dyn Fn(&mut Settings), "clients are possible"),
+        (
+            &(|it: &mut SubscriptionSettings| it.clients = 0) as &dyn Fn(&mut SubscriptionSettings),
+            "number of clients",
+        ),
         (&|it| it.events = None, "--publish"),
         (&|it| it.subscription.keys = 21, "more keys than clients"),
-        (&|it| it.window = 0, "can be on their way"),
+        (&|it| it.window = 0, "events in flight"),
         (
             &|it| (it.scenario, it.subscription.keys) = (Scenario::Throughput, 2),
-            "there are no keys",
+            "keys are not possible",
         ),
         (&|it| it.events.as_mut().unwrap().text = "{}".to_owned(), "$T"),
-        (&|it| it.pid = Some(u32::MAX), "cannot watch process"),
+        (&|it| it.pid = Some(u32::MAX), "cannot observe process"),
         (
             &|it| it.events.as_mut().unwrap().destination = "http://127.0.0.1:1/".parse().unwrap(),
             "cannot publish",
         ),
-        (&|it| it.target = Target::parse("ws://127.0.0.1:1/").unwrap(), "cannot connect"),
+        (
+            &|it| it.target = SubscriptionTarget::parse("ws://127.0.0.1:1/").unwrap(),
+            "cannot connect",
+        ),
     ] {
         let error = wrong(change);
         assert!(error.contains(expected), "{error}");
     }
     let deaf = settings(server(|_, _, _| Vec::new()));
-    let error = run(&Settings { clients: 2, ..deaf }, |_| {}).unwrap_err();
+    let error = run(&SubscriptionSettings { clients: 2, ..deaf }, |_| {}).unwrap_err();
     assert!(
-        matches!(&error, SubscriptionsError::Settings(text) if text.contains("same topic")),
+        matches!(&error, SubscriptionRunError::Settings(text) if text.contains("same topic")),
         "{error}"
     );
 }

@@ -1,26 +1,27 @@
-//! Where CPU time goes: the stacks of running threads, some hundred times a second.
+//! CPU profiles: samples the stacks of running threads about a hundred times a second.
 //!
-//! The signal, its timer and the walk of the stack are the crate `pprof`'s; only threads that run are seen, each as
-//! often as it runs.
+//! The crate `pprof` provides the signal, its timer and the stack walk. Only running threads are sampled, in
+//! proportion to the CPU time they use.
 
 use std::time::Duration;
 
 use pprof::ProfilerGuardBuilder;
 
 use crate::ProfileError;
-use crate::encoding::{Encoding, Function, ValueType};
-use crate::names::function;
+use crate::encoding::{Function, ProfileEncoder, ValueType};
+use crate::names::name_function;
 
-/// Samples a second of CPU time. Not a round number, so that nothing periodic hides between them.
+/// Samples per second of CPU time. Not a round number, so that periodic work does not fall between samples.
 const FREQUENCY: i32 = 99;
 
-/// Walking the stack there can wait for a lock that the interrupted code holds.
+/// The libraries in which no stack is walked: the walk could wait for a lock that the interrupted code holds.
 const BLOCKLIST: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
-/// Samples the process until `wait` returns, which may sleep for as long as it likes.
+/// Samples the process until `wait` returns, and returns the profile. `wait` may block for any time.
 ///
 /// # Errors
-/// [`ProfileError::Busy`] while another profile is taken, and where signals or timers are not to be had.
+/// [`ProfileError::Busy`] while another profile is taken, or an error of the system if signals or timers are
+/// unavailable.
 pub fn cpu(wait: impl FnOnce()) -> Result<Vec<u8>, ProfileError> {
     let guard = ProfilerGuardBuilder::default()
         .frequency(FREQUENCY)
@@ -39,9 +40,9 @@ pub fn cpu(wait: impl FnOnce()) -> Result<Vec<u8>, ProfileError> {
 
     let nanos = Duration::from_secs(1).as_nanos() as u64 / FREQUENCY as u64;
     let cpu = ValueType("cpu", "nanoseconds");
-    let mut encoding =
-        Encoding::new(&[ValueType("samples", "count"), ValueType("cpu", "nanoseconds")]);
-    encoding.taken(report.timing.start_time, report.timing.duration, &cpu, nanos);
+    let mut encoder =
+        ProfileEncoder::new(&[ValueType("samples", "count"), ValueType("cpu", "nanoseconds")]);
+    encoder.set_period(report.timing.start_time, report.timing.duration, &cpu, nanos);
     for (stack, count) in &report.data {
         let count = u64::try_from(*count).unwrap_or(0);
         let locations: Vec<Vec<Function>> = stack
@@ -49,13 +50,13 @@ pub fn cpu(wait: impl FnOnce()) -> Result<Vec<u8>, ProfileError> {
             .iter()
             .map(|inlined| {
                 let named = |symbol: &pprof::Symbol| {
-                    function(symbol.name(), symbol.filename().into_owned(), symbol.lineno())
+                    name_function(symbol.name(), symbol.filename().into_owned(), symbol.lineno())
                 };
                 inlined.iter().map(named).collect()
             })
             .collect();
         let label = Some(("thread", stack.thread_name.as_str()));
-        encoding.sample(locations.iter().map(Vec::as_slice), &[count, count * nanos], label);
+        encoder.add_sample(locations.iter().map(Vec::as_slice), &[count, count * nanos], label);
     }
-    Ok(encoding.finish())
+    Ok(encoder.finish())
 }

@@ -1,14 +1,14 @@
-//! The part of pprof's `profile.proto` that our profiles need, written by hand: a profile has samples, a sample a stack
-//! of locations, a location the functions that were inlined there.
+//! Encodes profiles in the subset of pprof's `profile.proto` that they need: a profile has samples, a sample has a
+//! stack of locations, a location has the functions that were inlined there.
 //!
 //! Field numbers are those of <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A profile that is being written.
-pub(crate) struct Encoding {
-    /// The messages so far, in no order; protobuf does not ask for one.
+/// A profile under construction.
+pub(crate) struct ProfileEncoder {
+    /// The encoded messages so far, in any order, which protobuf allows.
     out: Vec<u8>,
     strings: HashMap<Box<str>, u64>,
     string_table: Vec<Box<str>>,
@@ -16,7 +16,7 @@ pub(crate) struct Encoding {
     locations: HashMap<Vec<(u64, u64)>, u64>,
 }
 
-/// What a number means: its name and unit.
+/// The meaning of a number: its name and unit.
 pub(crate) struct ValueType<'a>(pub(crate) &'a str, pub(crate) &'a str);
 
 /// One function of a stack.
@@ -27,27 +27,27 @@ pub(crate) struct Function {
     pub(crate) line: u32,
 }
 
-impl Encoding {
-    /// A profile whose samples have a number for each of these types.
+impl ProfileEncoder {
+    /// Creates a profile whose samples have one number for each of these types.
     pub(crate) fn new(sample_types: &[ValueType<'_>]) -> Self {
-        let mut encoding = Self {
+        let mut encoder = Self {
             out: Vec::new(),
             strings: HashMap::new(),
             string_table: Vec::new(),
             functions: HashMap::new(),
             locations: HashMap::new(),
         };
-        // The first string is the empty one.
-        encoding.string("");
+        // The format requires that the first string is empty.
+        encoder.string("");
         for sample_type in sample_types {
-            let message = encoding.value_type(sample_type);
-            bytes(&mut encoding.out, 1, &message);
+            let message = encoder.value_type(sample_type);
+            put_bytes(&mut encoder.out, 1, &message);
         }
-        encoding
+        encoder
     }
 
-    /// When and for how long it was taken, and what one sample stands for.
-    pub(crate) fn taken(
+    /// Adds when and for how long the profile was taken, and the meaning of one sample.
+    pub(crate) fn set_period(
         &mut self,
         at: SystemTime,
         duration: Duration,
@@ -56,16 +56,16 @@ impl Encoding {
     ) {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        number(&mut self.out, 9, nanos(at));
-        number(&mut self.out, 10, nanos(duration));
+        put_number(&mut self.out, 9, nanos(at));
+        put_number(&mut self.out, 10, nanos(duration));
         let message = self.value_type(period_type);
-        bytes(&mut self.out, 11, &message);
-        number(&mut self.out, 12, period);
+        put_bytes(&mut self.out, 11, &message);
+        put_number(&mut self.out, 12, period);
     }
 
-    /// Adds a stack, innermost location first, with a number for each type. A location is the functions inlined there,
-    /// innermost first.
-    pub(crate) fn sample<'a>(
+    /// Adds a stack, innermost location first, with a number for each type. A location consists of the functions
+    /// inlined there, innermost first.
+    pub(crate) fn add_sample<'a>(
         &mut self,
         stack: impl IntoIterator<Item = &'a [Function]>,
         values: &[u64],
@@ -75,33 +75,33 @@ impl Encoding {
         let mut ids = Vec::new();
         for location in stack {
             let id = self.location(location);
-            varint(&mut ids, id);
+            put_varint(&mut ids, id);
         }
-        bytes(&mut message, 1, &ids);
+        put_bytes(&mut message, 1, &ids);
         let mut packed = Vec::new();
-        values.iter().for_each(|value| varint(&mut packed, *value));
-        bytes(&mut message, 2, &packed);
+        values.iter().for_each(|value| put_varint(&mut packed, *value));
+        put_bytes(&mut message, 2, &packed);
         if let Some((key, value)) = label {
             let mut label = Vec::new();
-            number(&mut label, 1, self.string(key));
-            number(&mut label, 2, self.string(value));
-            bytes(&mut message, 3, &label);
+            put_number(&mut label, 1, self.string(key));
+            put_number(&mut label, 2, self.string(value));
+            put_bytes(&mut message, 3, &label);
         }
-        bytes(&mut self.out, 2, &message);
+        put_bytes(&mut self.out, 2, &message);
     }
 
-    /// The finished profile.
+    /// Returns the encoded profile.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         for text in &self.string_table {
-            bytes(&mut self.out, 6, text.as_bytes());
+            put_bytes(&mut self.out, 6, text.as_bytes());
         }
         self.out
     }
 
     fn value_type(&mut self, ValueType(name, unit): &ValueType<'_>) -> Vec<u8> {
         let mut message = Vec::new();
-        number(&mut message, 1, self.string(name));
-        number(&mut message, 2, self.string(unit));
+        put_number(&mut message, 1, self.string(name));
+        put_number(&mut message, 2, self.string(unit));
         message
     }
 
@@ -115,14 +115,14 @@ impl Encoding {
         }
         let id = self.locations.len() as u64 + 1;
         let mut message = Vec::new();
-        number(&mut message, 1, id);
+        put_number(&mut message, 1, id);
         for (function, line) in &lines {
             let mut nested = Vec::new();
-            number(&mut nested, 1, *function);
-            number(&mut nested, 2, *line);
-            bytes(&mut message, 4, &nested);
+            put_number(&mut nested, 1, *function);
+            put_number(&mut nested, 2, *line);
+            put_bytes(&mut message, 4, &nested);
         }
-        bytes(&mut self.out, 4, &message);
+        put_bytes(&mut self.out, 4, &message);
         self.locations.insert(lines, id);
         id
     }
@@ -134,11 +134,11 @@ impl Encoding {
         }
         let id = self.functions.len() as u64 + 1;
         let mut message = Vec::new();
-        number(&mut message, 1, id);
-        number(&mut message, 2, key.0);
-        number(&mut message, 3, key.0);
-        number(&mut message, 4, key.1);
-        bytes(&mut self.out, 5, &message);
+        put_number(&mut message, 1, id);
+        put_number(&mut message, 2, key.0);
+        put_number(&mut message, 3, key.0);
+        put_number(&mut message, 4, key.1);
+        put_bytes(&mut self.out, 5, &message);
         self.functions.insert(key, id);
         id
     }
@@ -154,20 +154,20 @@ impl Encoding {
     }
 }
 
-/// A field of wire type 0.
-fn number(out: &mut Vec<u8>, field: u64, value: u64) {
-    varint(out, field << 3);
-    varint(out, value);
+/// Appends a field of wire type 0 (varint).
+fn put_number(out: &mut Vec<u8>, field: u64, value: u64) {
+    put_varint(out, field << 3);
+    put_varint(out, value);
 }
 
-/// A field of wire type 2.
-fn bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
-    varint(out, field << 3 | 2);
-    varint(out, value.len() as u64);
+/// Appends a field of wire type 2 (length-delimited).
+fn put_bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
+    put_varint(out, field << 3 | 2);
+    put_varint(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
-fn varint(out: &mut Vec<u8>, mut value: u64) {
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -179,7 +179,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 mod tests {
     use super::*;
 
-    /// The fields of a message: number, and either its value or its bytes.
+    /// Decodes the fields of a message: number, and either the value or the bytes.
     fn fields(mut message: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
         fn take(message: &mut &[u8]) -> u64 {
             let mut value = 0;
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_can_be_read_back_by_its_numbers() {
-        let mut encoding = Encoding::new(&[ValueType("cpu", "nanoseconds")]);
+    fn an_encoded_stack_can_be_decoded() {
+        let mut encoder = ProfileEncoder::new(&[ValueType("cpu", "nanoseconds")]);
         let (inner, outer) =
             ([function("inlined", 7), function("inner", 300)], [function("outer", 1)]);
-        encoding.sample([&inner[..], &outer[..]], &[1_000_000], Some(("thread", "core")));
-        encoding.sample([&outer[..]], &[5], None);
-        let profile = fields(&encoding.finish());
+        encoder.add_sample([&inner[..], &outer[..]], &[1_000_000], Some(("thread", "core")));
+        encoder.add_sample([&outer[..]], &[5], None);
+        let profile = fields(&encoder.finish());
         let of = |number: u64| profile.iter().filter(move |field| field.0 == number);
         let strings: Vec<String> =
             of(6).map(|field| String::from_utf8(field.2.clone()).unwrap()).collect();

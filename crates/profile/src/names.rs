@@ -1,20 +1,20 @@
-//! Functions as people know them. Debug information with lines alone has a function's own name, `new` or `poll`, and
-//! the file; the module is read off the file.
+//! Function names as developers know them. Debug information with lines only has a function's own name, `new` or
+//! `poll`, and the file; the module is derived from the file.
 
 use crate::encoding::Function;
 
-/// A function of that name in that file, named with its module.
-pub(crate) fn function(name: String, file: String, line: u32) -> Function {
+/// Creates a function with its module, which is derived from the file.
+pub(crate) fn name_function(name: String, file: String, line: u32) -> Function {
     let module = if name.contains("::") { None } else { module_of(&file) };
     let name = module.map(|module| format!("{module}::{name}")).unwrap_or(name);
     Function { name, file, line }
 }
 
-/// The module of a source file: `tokio::runtime::task::core` for `…/tokio-1.54.1/src/runtime/task/core.rs`. `None` if
-/// the file is not Rust, or is not below a `src` folder of a package.
+/// Returns the module of a source file: `tokio::runtime::task::core` for `…/tokio-1.54.1/src/runtime/task/core.rs`.
+/// `None` if the file is not Rust, or is not below a `src` folder of a package.
 fn module_of(file: &str) -> Option<String> {
     let (folder, within) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
-    // Where Cargo keeps crates is a folder `src` too.
+    // Cargo's folder of registry crates is called `src` too.
     let package = folder.rsplit('/').next().filter(|_| !within.starts_with("index."))?;
     let version = package.match_indices('-').map(|(at, _)| at);
     let mut version =
@@ -27,36 +27,37 @@ fn module_of(file: &str) -> Option<String> {
     Some(module.collect::<Vec<_>>().join("::"))
 }
 
-/// Is it part of taking memory, and not of what the memory is for: jemalloc, and what of the standard library grows and
-/// boxes?
-fn is_of_allocator(function: &Function) -> bool {
-    let Function { name, file, line: _ } = function;
-    is_entry(function)
+/// True if the function is part of allocating and not of the purpose of the memory: jemalloc, and the functions of the
+/// standard library that grow and box.
+fn is_allocation(name_function: &Function) -> bool {
+    let Function { name, file, line: _ } = name_function;
+    is_allocator_entry(name_function)
         || ["jemalloc", "/library/alloc/src/"].iter().any(|it| file.contains(it))
         || ["__rust_", "alloc::"].iter().any(|it| name.contains(it))
 }
 
-/// Is it one of jemalloc's functions that others call? Those within have any name.
-fn is_entry(function: &Function) -> bool {
-    function.name.starts_with("_rjem_")
+/// True for the functions of jemalloc that other code calls. Its internal functions may have any name.
+fn is_allocator_entry(name_function: &Function) -> bool {
+    name_function.name.starts_with("_rjem_")
 }
 
-/// A stack without the innermost frames that are the allocator's, which are the same wherever memory is taken.
-/// Locations are the functions inlined there, innermost first, and so is the stack.
-pub(crate) fn without_allocator<'a>(
+/// Returns a stack without its innermost frames that belong to the allocator, which are the same for all allocations.
+/// The stack and the functions inlined at each location are ordered innermost first.
+pub(crate) fn skip_allocator_frames<'a>(
     stack: impl Iterator<Item = &'a [Function]>,
 ) -> Vec<&'a [Function]> {
     let stack: Vec<&[Function]> = stack.collect();
-    let entry = stack.iter().rposition(|location| location.iter().any(is_entry)).unwrap_or(0);
+    let entry =
+        stack.iter().rposition(|location| location.iter().any(is_allocator_entry)).unwrap_or(0);
     for (at, location) in stack.iter().enumerate().skip(entry) {
-        let within = location.iter().rposition(is_entry).map_or(0, |last| last + 1);
-        let outer = location[within..].iter().skip_while(|it| is_of_allocator(it)).count();
+        let within = location.iter().rposition(is_allocator_entry).map_or(0, |last| last + 1);
+        let outer = location[within..].iter().skip_while(|it| is_allocation(it)).count();
         if outer > 0 {
             let first = &location[location.len() - outer..];
             return std::iter::once(first).chain(stack[at + 1..].iter().copied()).collect();
         }
     }
-    // One that is the allocator's all the way has nobody else to name.
+    // A stack that consists of the allocator's frames only is kept as it is.
     stack
 }
 
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_is_read_off_its_file() {
+    fn a_module_is_derived_from_its_file() {
         let registry = "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
         for (file, module) in [
             (
@@ -78,14 +79,14 @@ mod tests {
             ("/build/starling/crates/starling/src/main.rs", "starling"),
         ] {
             assert_eq!(
-                function("new".to_owned(), file.to_owned(), 7).name,
+                name_function("new".to_owned(), file.to_owned(), 7).name,
                 format!("{module}::new")
             );
         }
     }
 
     #[test]
-    fn what_has_no_module_keeps_its_name() {
+    fn a_function_without_a_module_keeps_its_name() {
         for (name, file) in [
             ("prof_backtrace_impl", "/build/tikv-jemalloc-sys/src/prof_sys.c"),
             (
@@ -95,13 +96,13 @@ mod tests {
             ("new", ""),
             ("a::b", "/build/starling/crates/hub/src/shard/mod.rs"),
         ] {
-            assert_eq!(function(name.to_owned(), file.to_owned(), 7).name, name);
+            assert_eq!(name_function(name.to_owned(), file.to_owned(), 7).name, name);
         }
     }
 
     #[test]
-    fn memory_is_of_whoever_asked_for_it() {
-        let at = |name: &str, file: &str| function(name.to_owned(), file.to_owned(), 1);
+    fn memory_is_attributed_to_the_caller_of_the_allocator() {
+        let at = |name: &str, file: &str| name_function(name.to_owned(), file.to_owned(), 1);
         // Without debug information jemalloc's own functions have no file.
         let prof = [at("prof_backtrace_impl", ""), at("_rjem_mallocx", "")];
         let joining = [
@@ -113,9 +114,12 @@ mod tests {
         let caller = [at("wake", "/rustc/59807616e1/library/alloc/src/task.rs")];
         let stack = || [&prof[..], &joining, &caller].into_iter();
         let names = |stack: Vec<&[Function]>| -> Vec<String> {
-            stack.into_iter().flatten().map(|function| function.name.clone()).collect()
+            stack.into_iter().flatten().map(|name_function| name_function.name.clone()).collect()
         };
-        assert_eq!(names(without_allocator(stack())), ["hub::shard::join", "alloc::task::wake"]);
-        assert_eq!(without_allocator(stack().take(1)), [&prof[..]]);
+        assert_eq!(
+            names(skip_allocator_frames(stack())),
+            ["hub::shard::join", "alloc::task::wake"]
+        );
+        assert_eq!(skip_allocator_frames(stack().take(1)), [&prof[..]]);
     }
 }

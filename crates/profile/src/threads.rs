@@ -3,20 +3,20 @@
 /// One thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thread {
-    /// Its id in the system.
+    /// The thread id in the system.
     pub id: u32,
-    /// Its name, cut off by the system at 15 bytes.
+    /// The name, truncated by the system to 15 bytes.
     pub name: String,
-    /// Running, sleeping or another state, as `proc_pid_stat(5)` abbreviates it.
+    /// Running, sleeping or another state, abbreviated as in `proc_pid_stat(5)`.
     pub state: char,
-    /// CPU time it has used, in seconds.
+    /// The CPU time that it has used, in seconds.
     pub cpu_seconds: f64,
 }
 
-/// Clock ticks of `/proc/*/stat` a second: fixed at 100 in what Linux tells programs (`USER_HZ`).
+/// The clock ticks per second in `/proc/*/stat`: Linux always reports 100 to programs (`USER_HZ`).
 pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
-/// All threads, in the order of their ids; none where the system has no `/proc`.
+/// Lists all threads in the order of their ids; none if the system has no `/proc`.
 pub fn threads() -> Vec<Thread> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let mut threads: Vec<Thread> = tasks
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_read_whatever_its_name() {
+    fn a_thread_with_any_name_is_read() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 100 0 0";
         let expected = Thread { id: 7, name: "a) b (c)".to_owned(), state: 'S', cpu_seconds: 2.0 };
         assert_eq!(parse(stat), Some(expected));
@@ -61,7 +61,7 @@ mod tests {
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let builder = std::thread::Builder::new().name("seen".to_owned());
         let thread = builder.spawn(move || receive.recv().is_err()).unwrap();
-        // A thread gives itself its name once it runs.
+        // A thread sets its name only when it runs.
         while !threads().iter().any(|thread| thread.name == "seen") {
             std::thread::yield_now();
         }

@@ -1,32 +1,32 @@
-//! What this process uses, from `/proc/self/stat`.
+//! CPU, memory, threads and descriptors of this process, from `/proc/self`.
 
 use crate::threads::TICKS_PER_SECOND;
 
-/// CPU, memory and threads of this process.
+/// The use of CPU, memory and threads by this process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// CPU time of all threads, those that ended included, in seconds; the system counts in steps of 10 ms.
+    /// CPU time of all threads, including ended ones, in seconds; the system counts in steps of 10 ms.
     pub cpu_seconds: f64,
-    /// Memory that is resident, in bytes.
+    /// Resident memory, in bytes.
     pub resident_bytes: u64,
-    /// Memory that is reserved, in bytes.
+    /// Reserved memory, in bytes.
     pub virtual_bytes: u64,
-    /// Threads that are alive.
+    /// The number of threads.
     pub threads: u64,
-    /// When the process started, in seconds since 1970, if the time of the system's start is known.
+    /// The start time of the process, in seconds since 1970, if the time of the system's start is known.
     pub start_seconds: Option<f64>,
 }
 
-/// File descriptors of this process.
+/// The number of file descriptors of this process, and their limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// How many are open.
+    /// The number of open descriptors.
     pub open: u64,
-    /// How many may be open; the largest number if there is no limit.
+    /// The maximum number of open descriptors; `u64::MAX` if there is no limit.
     pub limit: u64,
 }
 
-/// What this process uses now; `None` where the system has no `/proc`.
+/// Returns the current use of resources; `None` if the system has no `/proc`.
 #[cfg(target_os = "linux")]
 pub fn usage() -> Option<Usage> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
@@ -34,35 +34,35 @@ pub fn usage() -> Option<Usage> {
     parse(&stat, rustix::param::page_size() as u64, boot.as_deref().and_then(boot_seconds))
 }
 
-/// The file descriptors of this process; `None` where the system has no `/proc`.
+/// Returns the number of file descriptors of this process; `None` if the system has no `/proc`.
 #[cfg(target_os = "linux")]
 pub fn descriptors() -> Option<Descriptors> {
-    // The folder is open itself while it is read.
+    // The folder itself is open while it is read.
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     Some(Descriptors { open, limit: limit.unwrap_or(u64::MAX) })
 }
 
-/// The file descriptors of this process; `None` where the system has no `/proc`.
+/// Returns the number of file descriptors of this process; `None` if the system has no `/proc`.
 #[cfg(not(target_os = "linux"))]
 pub fn descriptors() -> Option<Descriptors> {
     None
 }
 
-/// When the system started, in seconds since 1970, from the text of `/proc/stat`.
+/// Returns the start time of the system, in seconds since 1970, from the text of `/proc/stat`.
 fn boot_seconds(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// What this process uses now; `None` where the system has no `/proc`.
+/// Returns the current use of resources; `None` if the system has no `/proc`.
 #[cfg(not(target_os = "linux"))]
 pub fn usage() -> Option<Usage> {
     None
 }
 
 fn parse(stat: &str, page_bytes: u64, boot_seconds: Option<f64>) -> Option<Usage> {
-    // The name in parentheses may contain anything, parentheses and spaces included (proc_pid_stat(5)). What follows
-    // it begins with field 3, the state.
+    // The name in parentheses may contain any character, including parentheses and spaces (proc_pid_stat(5)). The text
+    // after it begins with field 3, the state.
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_program_cannot_shift_the_figures() {
+    fn the_name_of_a_program_does_not_shift_the_fields() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 100 9999 3 0 0";
         let expected = Usage {
             cpu_seconds: 2.0,
@@ -98,7 +98,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_process_sees_itself() {
+    fn usage_of_this_process_is_plausible() {
         let usage = usage().unwrap();
         assert!(usage.threads >= 1 && usage.resident_bytes > 100_000, "{usage:?}");
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! Profiles of a process that does something, with the allocator that the router has.
+//! Profiles of a busy process, with the router's allocator.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test that gets no profile has failed
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Busy for so much CPU time that a sampler cannot miss it.
+/// Computes until `until`, so that a sampler cannot miss it.
 #[inline(never)]
 fn a_function_that_is_busy(until: Instant) -> u64 {
     let mut sum: u64 = 1;
@@ -40,7 +40,7 @@ fn a_function_that_holds() -> Vec<Vec<u8>> {
     (0..64).map(|size| vec![1; 1024 * 1024 + size]).collect()
 }
 
-/// The profiler is decided when a process starts, so this runs itself again with it.
+/// The profiler must be on when a process starts, so the test runs itself in a child process with it.
 #[test]
 fn a_heap_profile_names_the_function_that_holds() {
     const CHILD: &str = "STARLING_TEST_HEAP_CHILD";

@@ -1,3 +1,3 @@
-//! What the command line of the router is made of, beside what other crates hold.
+//! The library part of the command line: the demo, which tests use too.
 
 pub mod demo;

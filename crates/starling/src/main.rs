@@ -1,5 +1,5 @@
-//! The command line of Starling: `demo serve plan check bench mock config-schema`. Each command lives in
-//! [`commands`]; what they do lives in the crates they call.
+//! The command line of Starling: `demo serve plan check bench mock config-schema`. Each command is a module of
+//! [`commands`] and calls the crates that do its work.
 
 mod commands;
 mod usage;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// See benches/README.md for what it costs and saves against others.
+/// See benches/README.md for its cost and benefit compared with other allocators.
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: profile::Allocator = profile::Allocator;
@@ -30,23 +30,23 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Runs a complete example on this machine: subgraphs, live events and the router.
-    Demo(commands::demo::Arguments),
+    Demo(commands::demo::DemoArguments),
     /// Serves a supergraph.
-    Serve(commands::serve::Arguments),
+    Serve(commands::serve::ServeArguments),
     /// Prints the subgraph requests of an operation, in their order, without sending them.
-    Plan(commands::plan::Arguments),
+    Plan(commands::plan::PlanArguments),
     /// Checks a configuration and its supergraph without serving. Exits with status 1 on errors.
-    Check(commands::check::Arguments),
+    Check(commands::check::CheckArguments),
     /// Measures a GraphQL server: load, latency, CPU and memory.
-    Bench(commands::bench::Arguments),
+    Bench(commands::bench::BenchArguments),
     /// Serves made-up data for every subgraph of a supergraph.
-    Mock(commands::mock::Arguments),
+    Mock(commands::mock::MockArguments),
     /// Prints the JSON Schema of the configuration file, for editors.
     ConfigSchema,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| usage::with_advice(error).exit());
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| usage::add_advice(error).exit());
     let code = match arguments.command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),

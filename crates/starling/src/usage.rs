@@ -9,16 +9,16 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use server::config::parse_address;
 use server::diagnostic::Diagnostic;
 
-/// Extensions of configuration files. JSON is YAML, so it belongs here as well.
+/// The extensions of configuration files. JSON is a subset of YAML.
 const CONFIGURATION_EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Extensions of GraphQL files.
 const GRAPHQL_EXTENSIONS: [&str; 4] = ["graphql", "graphqls", "gql", "sdl"];
 
-/// Reads an address to listen on. The error says what to write instead.
+/// Parses an address to listen on. The error contains correct examples.
 ///
 /// # Errors
-/// The text is no `IP:PORT`.
+/// The text is not of the form `IP:PORT`.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     parse_address(text).map_err(|error| {
         format!(
@@ -27,11 +27,11 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Adds a tip to an error of the command line where a common mistake is recognised.
-pub(crate) fn with_advice(mut error: clap::Error) -> clap::Error {
+/// Adds a tip to an error of the command line if it recognises a common mistake.
+pub(crate) fn add_advice(mut error: clap::Error) -> clap::Error {
     let advice = match error.kind() {
         ErrorKind::UnknownArgument => match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::String(word)) => option_of_file(Path::new(word))
+            Some(ContextValue::String(word)) => find_file_option(Path::new(word))
                 .map(|option| format!("files are given by an option, such as '{option} {word}'")),
             _ => None,
         },
@@ -56,8 +56,8 @@ pub(crate) fn with_advice(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The option that takes a file like this one, by its extension.
-fn option_of_file(file: &Path) -> Option<&'static str> {
+/// Returns the option for a file, by its extension.
+fn find_file_option(file: &Path) -> Option<&'static str> {
     if has_extension(file, &CONFIGURATION_EXTENSIONS) {
         Some("--config")
     } else if has_extension(file, &GRAPHQL_EXTENSIONS) {
@@ -72,7 +72,7 @@ fn has_extension(file: &Path, extensions: &[&str]) -> bool {
     extensions.iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-/// Refuses files that were given under each other's option: their syntax errors would be puzzling.
+/// Rejects files that were given under each other's option: their syntax errors would be puzzling.
 ///
 /// # Errors
 /// The configuration has the extension of a GraphQL file, or the supergraph that of a YAML file.
@@ -90,7 +90,7 @@ pub(crate) fn check_file_kinds(
     if let Some(file) = config.filter(|file| has_extension(file, &GRAPHQL_EXTENSIONS)) {
         return Err(exchanged(file, "GraphQL", "--config takes YAML", "--supergraph"));
     }
-    // JSON is left to the reader of supergraphs: other routers have their graph in it.
+    // JSON is left to the reader of supergraphs, because other routers store their graph in it.
     if let Some(file) = supergraph.filter(|file| has_extension(file, &["yaml", "yml"])) {
         return Err(exchanged(file, "YAML", "--supergraph takes GraphQL", "--config"));
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_is_none_is_answered_with_one_that_is() {
+    fn a_malformed_address_is_refused_with_a_correct_example() {
         assert_eq!(parse_listen("localhost:7").map_err(drop), Ok(([127, 0, 0, 1], 7).into()));
         for text in ["", "4000", "localhost", "example.com:80", "http://127.0.0.1:4000"] {
             let error = parse_listen(text).expect_err(text);
@@ -124,7 +124,7 @@ mod tests {
         let wrong = |help: &str| Err(help.to_owned());
         assert_eq!(check(Some("a/s.GraphQL"), None), wrong("write --supergraph a/s.GraphQL"));
         assert_eq!(check(None, Some("s.yml")), wrong("write --config s.yml"));
-        // Names that say nothing, and JSON, which both readers look into.
+        // Names without a known extension, and JSON, which both readers accept.
         for (config, supergraph) in [
             (Some("starling.yaml"), Some("supergraph.graphql")),
             (Some("starling.json"), Some("router.json")),

@@ -1,6 +1,6 @@
 //! The demo's parts fit together: supergraph, subgraphs, data and the operations it shows.
 
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // a missing response fails the test
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn supergraph() -> Valid<Schema> {
         .unwrap_or_else(|error| panic!("{}", error.errors))
 }
 
-/// The SDL of a subgraph as a schema, without the Federation directives that it does not define.
+/// Parses the SDL of a subgraph as a schema, without the Federation directives that it does not define.
 fn subgraph_schema(sdl: &str) -> Schema {
     Schema::builder().adopt_orphan_extensions().parse(sdl, "subgraph.graphql").build().unwrap()
 }
@@ -36,11 +36,11 @@ fn all() -> Vec<(&'static str, String)> {
     ]
 }
 
-fn ask(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
+fn query_subgraph(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
     let body = json!({ "query": query, "variables": variables }).to_string();
-    let answer: Value = serde_json::from_slice(&subgraph.answer(body.as_bytes()).body).unwrap();
-    assert_eq!(answer.get("errors"), None);
-    answer["data"].clone()
+    let response: Value = serde_json::from_slice(&subgraph.answer(body.as_bytes()).body).unwrap();
+    assert_eq!(response.get("errors"), None);
+    response["data"].clone()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn the_supergraph_is_valid_and_so_are_the_operations_that_the_demo_shows() {
     }
 }
 
-/// `Type.field: Type! @ GRAPH` for every field that the supergraph says a subgraph resolves.
+/// Returns `Type.field: Type! @ GRAPH` for every field that a subgraph resolves according to the supergraph.
 fn fields_by_supergraph() -> BTreeSet<String> {
     let schema = supergraph();
     let graphs_of = |directives: Vec<&apollo_compiler::ast::Directive>| -> Vec<String> {
@@ -78,7 +78,7 @@ fn fields_by_supergraph() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_supergraph_says_exactly_what_the_subgraphs_have() {
+fn the_supergraph_has_exactly_the_fields_of_the_subgraphs() {
     let mut fields = BTreeSet::new();
     for (graph, sdl) in all() {
         for (type_name, definition) in &subgraph_schema(&sdl).types {
@@ -129,12 +129,12 @@ fn the_event_fields_name_the_provider_and_the_topics_of_the_traffic() {
 
 #[test]
 fn every_flight_has_airports_an_airline_of_its_fleet_and_weather() {
-    let airports = ask(
+    let airports = query_subgraph(
         &subgraphs::airports(),
         "{ airports { code name city country position { latitude longitude } } }",
         json!({}),
     );
-    let airlines = ask(
+    let airlines = query_subgraph(
         &subgraphs::airlines(),
         "{ airlines { code name callsign fleet { aircraft seats count } } }",
         json!({}),
@@ -146,7 +146,7 @@ fn every_flight_has_airports_an_airline_of_its_fleet_and_weather() {
         .iter()
         .map(|airport| json!({ "__typename": "Airport", "code": airport["code"] }))
         .collect();
-    let weather = ask(
+    let weather = query_subgraph(
         &subgraphs::weather(),
         "query($r: [_Any!]!) { _entities(representations: $r) { ... on Airport { weather { summary temperature wind { speed direction } } } } }",
         json!({ "r": representations }),
@@ -169,15 +169,15 @@ fn every_flight_has_airports_an_airline_of_its_fleet_and_weather() {
 }
 
 #[test]
-fn the_flights_subgraph_answers_where_the_flights_are_now() {
+fn the_flights_subgraph_returns_the_current_positions() {
     let board = Board::default();
     let flights = subgraphs::flights(&board);
     let query = "{ flight(id: \"ST101\") { id status altitude progress delayMinutes origin { code } } nobody: flight(id: \"XX\") { id } }";
-    let before = ask(&flights, query, json!({}));
+    let before = query_subgraph(&flights, query, json!({}));
     assert_eq!(before["nobody"], Value::Null);
     assert_eq!(before["flight"]["origin"], json!({ "code": "AMS" }));
     let event: Value = serde_json::from_str(&board.lock().tick()[0].payload).unwrap();
-    let after = ask(&flights, query, json!({}));
+    let after = query_subgraph(&flights, query, json!({}));
     assert_ne!(before, after);
     for field in ["id", "status", "altitude", "progress", "delayMinutes"] {
         assert_eq!(after["flight"][field], event[field], "{field}");
@@ -185,18 +185,18 @@ fn the_flights_subgraph_answers_where_the_flights_are_now() {
 }
 
 #[test]
-fn departures_can_be_asked_by_airport_and_number() {
+fn departures_can_be_filtered_by_airport_and_limited() {
     let flights = subgraphs::flights(&Board::default());
-    let told = ask(
+    let actual = query_subgraph(
         &flights,
         "query($r: [_Any!]!) { all: departures { id } departures(from: \"AMS\", first: 2) { id }
            _entities(representations: $r) { ... on Airport { departures { id } } ... on Airline { flights { id } } } }",
         json!({ "r": [{ "__typename": "Airport", "code": "DUB" }, { "__typename": "Airline", "code": "PF" }] }),
     );
-    assert_eq!(told["all"].as_array().unwrap().len(), 20);
-    assert_eq!(told["departures"], json!([{ "id": "ST101" }, { "id": "ST128" }]));
+    assert_eq!(actual["all"].as_array().unwrap().len(), 20);
+    assert_eq!(actual["departures"], json!([{ "id": "ST101" }, { "id": "ST128" }]));
     assert_eq!(
-        told["_entities"],
+        actual["_entities"],
         json!([{ "departures": [{ "id": "HR250" }] }, { "flights": [{ "id": "PF611" }, { "id": "PF617" }, { "id": "PF623" }] }])
     );
 }

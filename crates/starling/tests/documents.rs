@@ -1,4 +1,5 @@
-//! The documents of the repository: links lead somewhere, and samples that are also files are equal to them.
+//! The documents of the repository: links lead to files and headings, and samples that are also files are equal to
+//! them.
 
 #![allow(clippy::unwrap_used)] // a document that cannot be read fails the test
 
@@ -20,7 +21,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Paths of all documents, relative to the root.
+/// Returns the paths of all documents, relative to the root.
 fn documents() -> BTreeSet<PathBuf> {
     let mut documents: BTreeSet<_> = DOCUMENTS.iter().map(PathBuf::from).collect();
     let mut folders = vec![PathBuf::from("docs")];
@@ -37,7 +38,7 @@ fn documents() -> BTreeSet<PathBuf> {
     documents
 }
 
-/// The text of a document without fenced blocks, by line number.
+/// Returns the lines of a document outside fenced blocks, with their numbers.
 fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut is_fenced = false;
     let lines = text.lines().enumerate().filter(|(_, line)| {
@@ -48,8 +49,8 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     lines.map(|(index, line)| (index + 1, line)).collect()
 }
 
-/// Targets of all links outside code, with their lines: the text in parentheses directly after a bracket. A code span
-/// may continue on the next line of its paragraph.
+/// Returns the targets of all links outside code, with their lines: the text in parentheses directly after a bracket.
+/// A code span may continue on the next line of its paragraph.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     let mut is_code = false;
@@ -69,7 +70,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     links
 }
 
-/// The anchors of a document's headings, made as GitHub makes them.
+/// Returns the anchors of a document's headings, formed as GitHub forms them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let headings = prose(text).into_iter().filter_map(|(_, line)| {
@@ -91,8 +92,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// `docs/../benches/README.md` becomes `benches/README.md`.
-fn normalized(path: &Path) -> PathBuf {
+/// Resolves `..` and `.`: `docs/../benches/README.md` becomes `benches/README.md`.
+fn normalize(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
         match component {
@@ -104,7 +105,7 @@ fn normalized(path: &Path) -> PathBuf {
     normal
 }
 
-/// The file and the anchor that a link of `document` leads to; none for addresses of the web.
+/// Returns the file and the anchor to which a link of `document` leads; `None` for web addresses.
 fn destination(document: &Path, target: &str) -> Option<(PathBuf, Option<String>)> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -115,7 +116,7 @@ fn destination(document: &Path, target: &str) -> Option<(PathBuf, Option<String>
     };
     let file = match file {
         "" => document.to_owned(),
-        file => normalized(&document.parent().unwrap_or(Path::new("")).join(file)),
+        file => normalize(&document.parent().unwrap_or(Path::new("")).join(file)),
     };
     Some((file, anchor))
 }
@@ -158,7 +159,7 @@ fn a_reader_of_the_readme_finds_every_page() {
     assert!(missing.is_empty(), "the README does not link to {missing:?}");
 }
 
-/// Fenced blocks with a comment `<!-- test: … file=NAME … -->` before them, as (NAME, text).
+/// Returns the fenced blocks with a comment `<!-- test: … file=NAME … -->` before them, as (NAME, text).
 fn named_blocks(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut blocks = Vec::new();
@@ -190,7 +191,7 @@ fn samples_that_are_also_files_of_the_repository_are_equal_to_them() {
         if page == "docs/quick-start.md" {
             let files = fs::read_dir(root().join(folder)).unwrap();
             let files = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-            // Written by npm and by composition: the page names them and does not print them.
+            // Files that npm and the composition write: the page names them without printing them.
             let files =
                 files.filter(|name| !matches!(&**name, "package.json" | "supergraph.graphql"));
             let files =
@@ -204,7 +205,7 @@ fn samples_that_are_also_files_of_the_repository_are_equal_to_them() {
     }
 }
 
-/// The probes that a page shows are part of a larger file.
+/// The probes on the page are an excerpt of a larger file.
 #[test]
 fn the_probes_on_the_page_are_those_of_the_deployment() {
     let page = fs::read_to_string(root().join("docs/production.md")).unwrap();
@@ -215,7 +216,7 @@ fn the_probes_on_the_page_are_those_of_the_deployment() {
 }
 
 #[test]
-fn links_in_code_are_none_and_anchors_are_those_of_github() {
+fn links_in_code_are_ignored_and_anchors_are_those_of_github() {
     let text = "see [a](b.md#c) and `[f](g)`\nand `a span\n[h](i)` [d](e)\n\n[`j`](k)\n";
     let expected = [(1, "b.md#c"), (3, "e"), (5, "k")].map(|(line, link)| (line, link.to_owned()));
     assert_eq!(links(text), expected);

@@ -1,5 +1,5 @@
-// The graph of the suites: flights and airports in two subgraphs that graphql-js serves (a foreign
-// implementation, on purpose), and events about flights in a third that has no server.
+// The graph of the suites: flights and airports in two subgraphs that graphql-js serves (deliberately an independent
+// implementation), and events about flights in a third subgraph without a server.
 import { once } from "node:events";
 import http from "node:http";
 import { buildSchema, graphql } from "graphql";
@@ -17,7 +17,7 @@ const FLIGHTS = new Map([
   ["3", { number: "ST 303", from: "OSL", to: "HAM" }],
 ]);
 
-/** What a subscriber of `SUBSCRIPTION` gets for an event of flight `id` at `altitude`. */
+/** The result that a subscriber of `SUBSCRIPTION` receives for an event of flight `id` at `altitude`. */
 export function expectedFlight(id, altitude) {
   const { number, to } = FLIGHTS.get(id);
   return { id, altitude, number, to: { code: to, city: AIRPORTS.get(to).city } };
@@ -124,7 +124,7 @@ export const memorySupergraph = (subscriptions) =>
       `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${topic}", providerId: "memory/default"})`,
   });
 
-/** The same with flights that are followed from their current state on. */
+/** The same with flights that start with their current state. */
 export const followedSupergraph = () =>
   memorySupergraph(
     ["ENTITY", "{field: \"flight\"}"].map((initial, at) =>
@@ -132,7 +132,7 @@ export const followedSupergraph = () =>
     ).join("\n  "),
   );
 
-/** The supergraph with its events at the NATS provider `default`, in the EDFS spelling. */
+/** The supergraph with its events at the NATS provider `default`, with the EDFS directives. */
 export const natsSupergraph = () =>
   supergraph({
     subscribe: (subject) =>
@@ -141,7 +141,7 @@ export const natsSupergraph = () =>
       `@join__directive(graphs: [EVENTS], name: "edfs__natsPublish", args: {subject: "${subject}", providerId: "default"})`,
   });
 
-/** The same, read from the JetStream stream `FLIGHTS`. */
+/** The same with events from the JetStream stream `FLIGHTS`. */
 export const jetStreamSupergraph = () =>
   supergraph({
     subscribe: (subject) =>
@@ -150,7 +150,7 @@ export const jetStreamSupergraph = () =>
       `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${subject}", providerId: "nats/default"})`,
   });
 
-/** The same, where `flightsReplayed` brings what the stream holds when it is opened, and ends. */
+/** The same, where `flightsReplayed` delivers the events that the stream holds when it is opened, and then ends. */
 export const boundedSupergraph = () =>
   supergraph({
     subscribe: (subject) =>
@@ -160,7 +160,7 @@ export const boundedSupergraph = () =>
     subscriptions: `flightsReplayed: Flight @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["flights.moved"], providerId: "nats/default", stream: {name: "FLIGHTS"}, start: ALL, until: NOW})`,
   });
 
-/** The same in streams of the Redis provider `default`. */
+/** The same with events in streams of the Redis provider `default`. */
 export const redisStreamsSupergraph = () =>
   supergraph({
     subscribe: (key) =>
@@ -179,8 +179,8 @@ export const redisSupergraph = () =>
   });
 
 /**
- * The same at the Kafka provider `default`; beside it `moveFlight`, which publishes what `flightMoved` brings, and
- * `delayAnnounced`, which brings what `announceDelay` publishes.
+ * The same at the Kafka provider `default`, with two more fields: `moveFlight` publishes the events of `flightMoved`,
+ * and `delayAnnounced` receives the events of `announceDelay`.
  */
 export const kafkaSupergraph = () => {
   const subscribe = (topic) =>

@@ -4,8 +4,8 @@ import { memorySupergraph, startSubgraphs } from "./board.mjs";
 import { startServe } from "./router.mjs";
 
 /**
- * Starts the subgraphs and a router before the tests and ends them afterwards. `config` is further configuration of the
- * router, which is the returned object's `router` from the first test on.
+ * Starts the subgraphs and a router before the tests and ends them afterwards. `config` is additional configuration of
+ * the router, which is available as `router` of the returned object from the first test on.
  */
 export function serveBoard(config = {}) {
   const board = { router: undefined };

@@ -1,5 +1,5 @@
-// Programs that a suite starts must not outlive it, however it ends: its own `stop`, a failed hook
-// (then nobody calls `stop`), or the test runner's SIGTERM after the time is up.
+// Programs started by a suite must not outlive it, whether it ends by its own `stop`, by a failed hook (then `stop` is
+// not called) or by the test runner's SIGTERM after the timeout.
 import { rmSync } from "node:fs";
 import process from "node:process";
 

@@ -1,4 +1,5 @@
-// Definitions that every supergraph of join specification 0.4 begins with, beside its schema and its `join__Graph`.
+// Definitions of join specification 0.4 at the beginning of every supergraph, without the schema definition and
+// `join__Graph`.
 
 export const JOIN_DEFINITIONS = `directive @join__directive(graphs: [join__Graph!], name: String!, args: join__DirectiveArguments) repeatable on SCHEMA | OBJECT | INTERFACE | FIELD_DEFINITION
 directive @join__enumValue(graph: join__Graph!) repeatable on ENUM_VALUE

@@ -11,18 +11,18 @@ import { kafkaJars } from "./programs.mjs";
 import { freePort } from "./router.mjs";
 import { eventually, within } from "./waiting.mjs";
 
-/** A start, or a command of the broker's tools: some three seconds on an idle machine. */
+/** Timeout for starting the broker or running one of its tools, about three seconds on an idle machine. */
 const JAVA_MS = 120_000;
 
 const JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
 
-/** Starts a broker on a free port. It keeps what it has stored while it is stopped. */
+/** Starts a broker on a free port. Its stored data is kept while it is stopped. */
 export async function startKafka() {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-kafka-"));
   const [port, controller] = [await freePort(), await freePort()];
   const address = `127.0.0.1:${port}`;
   const settings = path.join(folder, "server.properties");
-  // As in crates/events/tests/kafka/broker.rs: what a broker of 192 MB needs to live.
+  // As in crates/events/tests/kafka/broker.rs: settings for a broker with 192 MB of memory.
   await writeFile(settings, `
 process.roles=broker,controller
 node.id=1
@@ -57,13 +57,13 @@ file.delete.delay.ms=100
   const broker = {
     address,
 
-    /** Kills it. What it has confirmed is in its files. */
+    /** Kills the broker. Everything that it has confirmed is in its files. */
     async stop() {
       child.kill("SIGKILL");
       await within(ended, "the broker to end");
     },
 
-    /** Starts where it has been before. */
+    /** Starts the broker again on the same port. */
     async start() {
       child = spawn("java", java(192, ["kafka.Kafka", settings]), { cwd: folder, stdio: "ignore" });
       ended = once(child, "exit");
@@ -83,12 +83,12 @@ file.delete.delay.ms=100
       }, "the broker to listen", JAVA_MS);
     },
 
-    /** `kafka-topics` with further words. */
+    /** Runs `kafka-topics` with these arguments. */
     async topics(...words) {
       await run(64, ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", address, ...words]);
     },
 
-    /** How many events each partition of a topic has had. */
+    /** Number of events published to each partition of a topic. */
     async ends(topic) {
       const { stdout } = await run(64, [
         "org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", address, "--topic", topic,

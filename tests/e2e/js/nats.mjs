@@ -9,12 +9,12 @@ import { natsServer } from "./programs.mjs";
 import { eventually, within } from "./waiting.mjs";
 
 /**
- * Starts a server on `port`, or on one that is free; with `stores`, one that has JetStream; with `store`, the folder of
- * an earlier one, it has what was stored there.
+ * Starts a server on `port` or on a free port. With `stores` it has JetStream; with `store`, the folder of an earlier
+ * server, it has that server's stored data.
  */
 export async function startNats(port = -1, { stores = false, store } = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-nats-"));
-  // The files beside the one in which it says where it listens are none of `.ports`.
+  // Only the `.ports` file contains the address of the server.
   store ??= path.join(folder, "store");
   const words = stores ? ["-js", "-sd", store] : [];
   const child = spawn(
@@ -25,7 +25,7 @@ export async function startNats(port = -1, { stores = false, store } = {}) {
   const ended = once(child, "exit");
   ended.catch(() => {});
   adopt(child, folder);
-  // The server itself says where it listens, in a file.
+  // The server writes its address to a file.
   const url = await eventually(async () => {
     if (child.exitCode !== null) {
       throw Object.assign(new Error(`nats-server ended with ${child.exitCode}`), { fatal: true });

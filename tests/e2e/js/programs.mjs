@@ -1,5 +1,5 @@
-// The foreign programs that suites talk to. The rule, also for the Rust side (../src/programs.rs):
-// the path in the environment variable, then PATH; not there: skipped, and under CI=true a failure.
+// External programs that suites use. The rule, also for the Rust side (../src/programs.rs): the path in the
+// environment variable, then PATH. If the program is missing, its tests are skipped, and under CI=true they fail.
 import { existsSync } from "node:fs";
 import path from "node:path";
 import process from "node:process";
@@ -10,8 +10,8 @@ export const chromium = () =>
   locate("STARLING_TEST_CHROMIUM", ["chromium", "chromium-browser", "google-chrome"]);
 
 /**
- * The folder of a Kafka broker's jars: `STARLING_TEST_KAFKA`, else where `cargo xtask test` puts them, beside the
- * router's folder.
+ * The folder of a Kafka broker's jars: `STARLING_TEST_KAFKA`, otherwise the folder beside the router's binary in which
+ * `cargo xtask test` installs them.
  */
 export function kafkaJars() {
   const given = process.env.STARLING_TEST_KAFKA;

@@ -11,8 +11,8 @@ import { freePort } from "./router.mjs";
 import { within } from "./waiting.mjs";
 
 /**
- * Starts a server on `port`, or on one that is free. With `folder`, that of an earlier server, it has what was stored
- * there; with `stores` alone, it stores from now on.
+ * Starts a server on `port` or on a free port. With `folder`, that of an earlier server, it has that server's stored
+ * data; with `stores` alone it starts to store data.
  */
 export async function startRedis(port, { stores = false, folder } = {}) {
   port ??= await freePort();
@@ -29,7 +29,7 @@ export async function startRedis(port, { stores = false, folder } = {}) {
   const ended = once(child, "exit");
   ended.catch(() => {});
   adopt(child, folder);
-  // It says on its standard output when it listens; the rest is read so that the pipe does not fill.
+  // The server reports on its standard output when it listens; the rest is read so that the pipe does not fill.
   await within(new Promise((resolve, reject) => {
     child.once("exit", (code) => reject(new Error(`redis-server ended with ${code}`)));
     createInterface({ input: child.stdout }).on("line", (line) => {

@@ -1,4 +1,4 @@
-// Starts the router as a program of its own, as a user does, and ends it.
+// Starts the router in its own process, as a user does, and ends it.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
@@ -10,16 +10,16 @@ import process from "node:process";
 import { adopt } from "./children.mjs";
 import { eventually, within } from "./waiting.mjs";
 
-/** How much of what the router says is kept for the message of a failed test. */
-const SAID_CHARACTERS_MAX = 20_000;
+/** How much output of the router is kept for the message of a failed test. */
+const OUTPUT_CHARACTERS_MAX = 20_000;
 
 /** `starling demo`. */
 export const startDemo = () => start(["demo"]);
 
 /**
- * `starling serve` with a supergraph (SDL text) and further configuration (an object; JSON is
- * YAML). `extra` are more command-line words. `ports: {graphql, admin}` are those of an earlier router
- * whose place it takes.
+ * Starts `starling serve` with a supergraph (SDL text) and additional configuration (an object; JSON is valid YAML).
+ * `extra` are additional command-line arguments. `ports: {graphql, admin}` are those of an earlier router that this
+ * one replaces.
  */
 export async function startServe({ supergraph, config = {}, extra = [], ports }) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-e2e-"));
@@ -51,18 +51,18 @@ async function start(words, folder = null, ports = null) {
   const child = spawn(binary, [...words, "--listen", address, "--admin-listen", admin], {
     stdio: ["ignore", "pipe", "pipe"],
   });
-  let said = "";
+  let output = "";
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding("utf8");
     stream.on("data", (text) => {
-      said = (said + text).slice(-SAID_CHARACTERS_MAX);
+      output = (output + text).slice(-OUTPUT_CHARACTERS_MAX);
     });
   }
   const ended = once(child, "exit");
   ended.catch(() => {});
   adopt(child, folder);
 
-  /** Asks it to end (as Ctrl-C does); answers with its exit code. */
+  /** Requests a clean shutdown, as Ctrl-C does; returns the exit code. */
   async function stop() {
     if (router.isRunning()) {
       child.kill("SIGINT");
@@ -70,7 +70,7 @@ async function start(words, folder = null, ports = null) {
         await within(ended, "the router's end after SIGINT", 15_000);
       } catch (error) {
         child.kill("SIGKILL");
-        throw new Error(`${error.message}\n${said}`);
+        throw new Error(`${error.message}\n${output}`);
       }
     }
     return child.exitCode;
@@ -91,12 +91,12 @@ async function start(words, folder = null, ports = null) {
     admin: `http://${admin}`,
     pid: child.pid,
     folder,
-    said: () => said,
-    /** Whether it runs: a router that crashed does not. */
+    output: () => output,
+    /** Whether the router still runs; a crashed router does not. */
     isRunning: () => child.exitCode === null && child.signalCode === null,
     stop,
 
-    /** POST of a GraphQL request; answers with status and body. */
+    /** Sends a GraphQL request by POST; returns status and body. */
     async query(request) {
       const answer = await fetch(router.graphql, {
         method: "POST",
@@ -109,7 +109,7 @@ async function start(words, folder = null, ports = null) {
       return { status: answer.status, body: await answer.json() };
     },
 
-    /** A test event through the admin listener. */
+    /** Publishes a test event through the admin listener. */
     async publish(provider, topic, payload) {
       const target = new URL("/admin/publish", router.admin);
       target.search = new URLSearchParams({ provider, topic });
@@ -133,7 +133,7 @@ async function start(words, folder = null, ports = null) {
     }, "the router to be ready");
   } catch (error) {
     child.kill("SIGKILL");
-    throw new Error(`${error.message}\n${said}`);
+    throw new Error(`${error.message}\n${output}`);
   }
   return router;
 }

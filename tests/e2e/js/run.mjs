@@ -1,9 +1,8 @@
-// Runs the suites with node's own test runner, one file after the other (a browser and a router on
-// two cores are enough at a time): `node run.mjs REPORT TIMEOUT_MS [FILTER]`, the time being that
-// of one file. Prints node's report; writes `{passed, failed, skipped: ["name: reason"]}` to REPORT.
-//
-// A filter that is part of a suite's file name takes the whole suite, otherwise the tests (or
-// groups of tests) whose name contains it.
+// Runs the suites with the test runner of Node.js, one file after the other (a browser and a router at a time are
+// enough for two cores): `node run.mjs REPORT TIMEOUT_MS [FILTER]`, where the timeout applies to one file. Prints the
+// report of Node.js and writes `{passed, failed, skipped: ["name: reason"]}` to REPORT.
+// A filter that is part of a suite's file name selects the whole suite, otherwise the tests or groups whose name
+// contains it.
 import { readdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import process from "node:process";
@@ -11,7 +10,7 @@ import { Readable } from "node:stream";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
 
-/** Node.js 20 reports a test that the filter left out as skipped for this reason; newer ones do not. */
+/** Node.js 20 reports a filtered test as skipped with this reason; newer versions do not. */
 const LEFT_OUT = "test name does not match pattern";
 
 const [reportFile, timeout, filter] = process.argv.slice(2);
@@ -35,24 +34,24 @@ await new Promise((resolve, reject) => {
 await writeFile(reportFile, JSON.stringify(report));
 process.exitCode = report.failed > 0 ? 1 : 0;
 
-/** Passes events on and adds up tests: groups are not tests, nor is what the filter left out. */
+/** Forwards events and counts tests, without groups and filtered tests. */
 async function* counted(source) {
   for await (const event of source) {
     const { type, data } = event;
     if (type === "test:pass" || type === "test:fail") {
       const isGroup = data.details?.type === "suite";
       if (type === "test:fail" && data.todo === undefined) {
-        // A group that failed because its tests did has been counted with them.
+        // The failed tests of a group have been counted already.
         if (data.details?.error?.failureType !== "subtestsFailed") report.failed += 1;
       } else if (data.skip === LEFT_OUT) {
-        // Neither passed nor skipped. The reporter wants the event all the same.
+        // Neither passed nor skipped. The reporter still needs the event.
       } else if (data.skip !== undefined || data.todo !== undefined) {
         report.skipped.push(`${data.name}: ${data.skip ?? data.todo}`);
       } else if (!isGroup) {
         report.passed += 1;
       }
     }
-    // The runner's own sums count what was filtered away as skipped.
+    // The runner's own totals count filtered tests as skipped.
     if (byName && type === "test:diagnostic" && data.nesting === 0) continue;
     yield event;
   }

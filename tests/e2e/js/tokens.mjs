@@ -1,14 +1,14 @@
-// An issuer of tokens: keys, tokens signed with them, and the key set by HTTP, as identity providers serve it.
+// An issuer of tokens: keys, tokens signed with them, and the key set over HTTP, as identity providers serve it.
 import { createHmac, generateKeyPairSync, sign } from "node:crypto";
 import { once } from "node:events";
 import http from "node:http";
 
 const part = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
 
-/** Seconds since 1970, so many from now. */
+/** Seconds since 1970, this many from now. */
 export const inSeconds = (seconds) => Math.floor(Date.now() / 1000) + seconds;
 
-/** A token with any head, signed by `signature(head and claims)`. */
+/** A token with this head, signed by `signature(head and claims)`. */
 export function token(head, claims, signature) {
   const signed = `${part({ typ: "JWT", ...head })}.${part(claims)}`;
   return `${signed}.${signature(signed)}`;
@@ -42,13 +42,13 @@ export async function startIssuer() {
   return {
     configuration: { issuer: name, audiences: ["starling"], jwks: { url } },
     addKey,
-    /** Takes all keys back: the set is empty from now on. */
+    /** Revokes all keys: the set is empty from now on. */
     removeKeys: () => keys.clear(),
     fetches: () => fetches,
     setDown: (down) => {
       isDown = down;
     },
-    /** A good token that says `claims`. */
+    /** A valid token with `claims`. */
     issue: (claims = {}, kid = "first") =>
       token({ alg: "RS256", kid }, claimed(claims), (text) =>
         sign("sha256", Buffer.from(text), keys.get(kid).privateKey).toString("base64url")),
@@ -60,7 +60,7 @@ export async function startIssuer() {
       return token({ alg: "HS256", kid: "first" }, claimed(claims), (text) =>
         createHmac("sha256", secret).update(text).digest("base64url"));
     },
-    /** Names a key that nobody has. */
+    /** Names an unknown key. */
     ofUnknownKey: (kid) => token({ alg: "RS256", kid }, claimed({}), () => part("no signature")),
     async stop() {
       server.close();

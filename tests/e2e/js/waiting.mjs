@@ -1,17 +1,17 @@
-// Waiting for things that happen elsewhere, always with a deadline.
+// Waiting for conditions in other processes, always with a timeout.
 import { setTimeout as pause } from "node:timers/promises";
 
-/** Until a router, a broker or a page has done what a test waits for, on a busy machine. */
-export const PATIENCE_MS = 30_000;
+/** Time until a router, a broker or a page has reached the condition of a test, on a busy machine. */
+export const WAIT_TIMEOUT_MS = 30_000;
 
-/** How often a condition that nobody announces is looked at. */
+/** How often a condition without a notification is checked. */
 const POLL_MS = 20;
 
-/** Settles as `promise` does, or fails after `ms` naming `what`. */
-export async function within(promise, what, ms = PATIENCE_MS) {
+/** Settles as `promise` does, or fails after `ms` with a message that contains `condition`. */
+export async function within(promise, condition, ms = WAIT_TIMEOUT_MS) {
   const timer = new AbortController();
   const late = pause(ms, undefined, { signal: timer.signal }).then(
-    () => Promise.reject(new Error(`waited ${ms} ms for ${what}`)),
+    () => Promise.reject(new Error(`waited ${ms} ms for ${condition}`)),
     () => new Promise(() => {}),
   );
   try {
@@ -21,31 +21,31 @@ export async function within(promise, what, ms = PATIENCE_MS) {
   }
 }
 
-/** The first truthy answer of `look`, asked again and again. A `look` that throws is asked again. */
-export async function eventually(look, what, ms = PATIENCE_MS) {
+/** The first truthy result of `probe`, which is called repeatedly. An exception counts as no result. */
+export async function eventually(probe, condition, ms = WAIT_TIMEOUT_MS) {
   const deadline = Date.now() + ms;
   let problem = "";
   for (;;) {
     try {
-      const answer = await look();
-      if (answer) return answer;
+      const value = await probe();
+      if (value) return value;
     } catch (error) {
       if (error.fatal) throw error;
       problem = `: ${error.message}`;
     }
-    if (Date.now() >= deadline) throw new Error(`waited ${ms} ms for ${what}${problem}`);
+    if (Date.now() >= deadline) throw new Error(`waited ${ms} ms for ${condition}${problem}`);
     await pause(POLL_MS);
   }
 }
 
 /**
- * Does `act(n)` for n = 0, 1, 2, … until `done` settles, and answers with its value. For events
- * that nobody keeps for a subscriber who comes later: no protocol says when a subscription has
- * reached the broker, so a test publishes until one has arrived.
+ * Calls `act(n)` for n = 0, 1, 2, … until `done` settles, and returns its value. For events that are not stored for
+ * later subscribers: no protocol reports when a subscription has reached the broker, so a test publishes until an
+ * event has arrived.
  */
-export async function repeatUntil(done, act, what) {
+export async function repeatUntil(done, act, condition) {
   let over = false;
-  const finished = within(done, what).finally(() => {
+  const finished = within(done, condition).finally(() => {
     over = true;
   });
   finished.catch(() => {});

@@ -1,33 +1,33 @@
-//! A program that a test started, and its end.
+//! A child process of a test: its output and its end.
 
-use crate::waiting::{PATIENCE, POLL_INTERVAL};
+use crate::waiting::{POLL_INTERVAL, WAIT_TIMEOUT};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::Instant;
 
-/// How much of what a program says is kept for messages.
-const SAID_BYTES_MAX: usize = 1024 * 1024;
+/// The maximum number of bytes kept of a program's output.
+const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a program has said on one channel, filled from a thread.
-type Said = Arc<Mutex<Vec<u8>>>;
+/// The output of a program on one channel, collected by a thread.
+type SharedOutput = Arc<Mutex<Vec<u8>>>;
 
-/// A running program; killed when dropped.
-pub(crate) struct Running {
+/// A running program, killed on drop.
+pub(crate) struct ChildProcess {
     child: Child,
-    out: Said,
-    err: Said,
+    out: SharedOutput,
+    err: SharedOutput,
     readers: Vec<JoinHandle<()>>,
 }
 
-impl Running {
-    /// Starts `command` and keeps what it says.
+impl ChildProcess {
+    /// Starts `command` and collects its output.
     pub(crate) fn start(command: &mut Command) -> Self {
         Self::start_with_stderr(command, Stdio::piped())
     }
 
-    /// Starts `command` with its standard error there. What it says there is kept only if that is a pipe made for it.
+    /// Starts `command` with the given standard error. Its content is collected only if it is a new pipe.
     pub(crate) fn start_with_stderr(command: &mut Command, stderr: Stdio) -> Self {
         let mut child = command
             .stdin(Stdio::null())
@@ -35,28 +35,28 @@ impl Running {
             .stderr(stderr)
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-        let (out, err) = (Said::default(), Said::default());
+        let (out, err) = (SharedOutput::default(), SharedOutput::default());
         let mut readers = Vec::new();
         if let Some(output) = child.stdout.take() {
-            readers.push(keep(output, Arc::clone(&out)));
+            readers.push(collect_output(output, Arc::clone(&out)));
         }
         if let Some(output) = child.stderr.take() {
-            readers.push(keep(output, Arc::clone(&err)));
+            readers.push(collect_output(output, Arc::clone(&err)));
         }
         Self { child, out, err, readers }
     }
 
-    /// The latest of what the program has said, on both channels.
-    pub(crate) fn said(&self) -> String {
-        let (out, err) = self.said_apart();
+    /// Returns the latest output on both channels.
+    pub(crate) fn output(&self) -> String {
+        let (out, err) = self.separate_output();
         out + &err
     }
 
-    /// The latest of what the program has said on standard output, and on standard error.
-    pub(crate) fn said_apart(&self) -> (String, String) {
-        let text = |said: &Said| {
-            let said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            String::from_utf8_lossy(&said).into_owned()
+    /// Returns the latest output on standard output and on standard error.
+    pub(crate) fn separate_output(&self) -> (String, String) {
+        let text = |output: &SharedOutput| {
+            let output = output.lock().unwrap_or_else(PoisonError::into_inner);
+            String::from_utf8_lossy(&output).into_owned()
         };
         (text(&self.out), text(&self.err))
     }
@@ -65,69 +65,77 @@ impl Running {
         self.child.id()
     }
 
-    /// The first answer of `look`.
+    /// Polls `probe` until it returns a value.
     ///
     /// # Panics
-    /// With what the program said, if it ends first or [`PATIENCE`] does.
-    pub(crate) fn wait_for<T>(&mut self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+    /// The program ends first, or no value appears within [`WAIT_TIMEOUT`]; the message contains the output.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        condition: &str,
+        mut probe: impl FnMut() -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
-            if let Some(answer) = look() {
-                return answer;
+            if let Some(value) = probe() {
+                return value;
             }
             if let Ok(Some(status)) = self.child.try_wait() {
-                panic!("the program ended ({status}) before {what}:\n{}", self.said());
+                panic!("the program ended ({status}) before {condition}:\n{}", self.output());
             }
-            assert!(Instant::now() < deadline, "waited for {what} in vain:\n{}", self.said());
+            assert!(
+                Instant::now() < deadline,
+                "timed out waiting for {condition}:\n{}",
+                self.output()
+            );
             sleep(POLL_INTERVAL);
         }
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_exited(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The exit code, once the program has ended by itself; `None` after a signal.
+    /// Waits until the program ends by itself and returns its exit code; `None` after a signal.
     ///
     /// # Panics
-    /// If it has not ended within [`PATIENCE`].
-    pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+    /// It has not ended within [`WAIT_TIMEOUT`].
+    pub(crate) fn wait_for_exit(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
-                // Its last words are still on their way.
+                // The last output may not have been read yet.
                 for reader in self.readers.drain(..) {
                     let _ = reader.join();
                 }
                 return status.code();
             }
-            assert!(Instant::now() < deadline, "the program does not end:\n{}", self.said());
+            assert!(Instant::now() < deadline, "the program does not end:\n{}", self.output());
             sleep(POLL_INTERVAL);
         }
     }
 
     pub(crate) fn kill(&mut self) {
-        // Both fail only for a program that has ended already.
+        // Both calls fail only if the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-/// Reads `output` to its end on a thread of its own, so that the program never waits for a reader.
-fn keep(mut output: impl Read + Send + 'static, said: Said) -> JoinHandle<()> {
+/// Reads `output` to its end on a thread of its own, so that the program never blocks on a full pipe.
+fn collect_output(mut pipe: impl Read + Send + 'static, output: SharedOutput) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
-        while let Ok(length @ 1..) = output.read(&mut buffer) {
-            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            said.extend_from_slice(&buffer[..length]);
-            let excess = said.len().saturating_sub(SAID_BYTES_MAX);
-            said.drain(..excess);
+        while let Ok(length @ 1..) = pipe.read(&mut buffer) {
+            let mut collected = output.lock().unwrap_or_else(PoisonError::into_inner);
+            collected.extend_from_slice(&buffer[..length]);
+            let excess = collected.len().saturating_sub(OUTPUT_BYTES_MAX);
+            collected.drain(..excess);
         }
     })
 }

@@ -1,17 +1,17 @@
-//! One HTTP/1.1 exchange on a connection of its own, byte for byte as a test wants it.
+//! One HTTP/1.1 exchange on a connection of its own, with exactly the bytes of the test.
 //!
-//! Not a client to build on: it exists so that tests can send what a proper client refuses to send.
+//! It is not a general client: tests use it to send requests that a proper client refuses to send.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than any answer that a test waits for.
+/// The read timeout, longer than any response that a test waits for.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What came back.
+/// An HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     /// The status code.
     pub status: u16,
     /// Header lines in order, names in lower case.
@@ -20,29 +20,29 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-impl Answer {
-    /// The first header called `name` (lower case).
+impl HttpResponse {
+    /// Returns the first header with this name (lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as text; what is not UTF-8 is replaced.
+    /// Returns the body as text; invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// Sends a request with `Connection: close` and `Content-Length`, and reads the whole answer.
+/// Sends a request with `Connection: close` and `Content-Length`, and reads the whole response.
 ///
 /// # Errors
-/// If there is no connection, no answer in time, or one that is not HTTP/1.1.
+/// There is no connection, no response in time, or the response is not HTTP/1.1.
 pub fn request(
     address: SocketAddr,
     method: &str,
     target: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> io::Result<Answer> {
+) -> io::Result<HttpResponse> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut head = format!("{method} {target} HTTP/1.1\r\nhost: {address}\r\n");
@@ -51,7 +51,7 @@ pub fn request(
     }
     head.extend(["connection: close\r\ncontent-length: ", &body.len().to_string(), "\r\n\r\n"]);
     socket.write_all(head.as_bytes())?;
-    // A server may answer and close before it has read everything (413).
+    // A server may respond and close before it has read everything (413).
     let _ = socket.write_all(body);
     let mut bytes = Vec::new();
     let read = socket.read_to_end(&mut bytes);
@@ -66,18 +66,18 @@ pub fn request(
     }
 }
 
-/// Sends `bytes` on a connection of its own and reads until the server closes it: each answer in order.
+/// Sends `bytes` on a connection of its own and reads until the server closes it. Returns the responses in order.
 ///
 /// # Errors
-/// If there is no connection, no end in time, or an answer that is not HTTP/1.1.
-pub fn exchange(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<Answer>> {
+/// There is no connection, no end in time, or a response is not HTTP/1.1.
+pub fn exchange(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<HttpResponse>> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(READ_TIMEOUT))?;
-    // A server may answer and close before it has read everything.
+    // A server may respond and close before it has read everything.
     let _ = socket.write_all(bytes);
     let mut received = Vec::new();
     let read = socket.read_to_end(&mut received);
-    let (mut rest, mut answers) = (&received[..], Vec::new());
+    let (mut rest, mut responses) = (&received[..], Vec::new());
     while !rest.is_empty() {
         let Some((answer, length)) = parse_first(rest) else {
             return Err(read.err().unwrap_or_else(|| {
@@ -85,17 +85,17 @@ pub fn exchange(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<Answer>> {
                 io::Error::new(io::ErrorKind::InvalidData, format!("not an HTTP answer: {text:?}"))
             }));
         };
-        answers.push(answer);
+        responses.push(answer);
         rest = &rest[length..];
     }
-    match (answers.is_empty(), read) {
+    match (responses.is_empty(), read) {
         (true, Err(error)) => Err(error),
-        _ => Ok(answers),
+        _ => Ok(responses),
     }
 }
 
-/// The first of several answers, and how many bytes it took. Without a length it ends with the bytes.
-fn parse_first(bytes: &[u8]) -> Option<(Answer, usize)> {
+/// Parses the first of several responses and returns its length. Without a length it extends to the end.
+fn parse_first(bytes: &[u8]) -> Option<(HttpResponse, usize)> {
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let announced = std::str::from_utf8(&bytes[..head]).ok()?.split("\r\n").find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -108,7 +108,7 @@ fn parse_first(bytes: &[u8]) -> Option<(Answer, usize)> {
     Some((parse(&bytes[..length])?, length))
 }
 
-fn parse(bytes: &[u8]) -> Option<Answer> {
+fn parse(bytes: &[u8]) -> Option<HttpResponse> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
     let mut lines = head.split("\r\n");
@@ -121,11 +121,11 @@ fn parse(bytes: &[u8]) -> Option<Answer> {
     let chunked = headers
         .iter()
         .any(|(name, value)| name == "transfer-encoding" && value.eq_ignore_ascii_case("chunked"));
-    let body = if chunked { unchunked(rest)? } else { rest.to_vec() };
-    Some(Answer { status, headers, body })
+    let body = if chunked { decode_chunks(rest)? } else { rest.to_vec() };
+    Some(HttpResponse { status, headers, body })
 }
 
-fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
+fn decode_chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let end = rest.windows(2).position(|window| window == b"\r\n")?;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_behind_each_other_are_told_apart_by_their_lengths() {
+    fn pipelined_responses_are_separated_by_their_lengths() {
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 400 Bad\r\n\r\nend";
         let (first, length) = parse_first(bytes).unwrap();
         assert_eq!((first.status, first.text().as_str()), (200, "ok"));

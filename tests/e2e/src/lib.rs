@@ -1,8 +1,8 @@
-//! What tests over real sockets share: the router as a program, brokers as programs, and the rule
-//! for programs that are not there.
+//! The shared parts of tests over real sockets: the router and brokers as child processes, and the rule for programs
+//! that are not installed.
 //!
-//! Nothing here knows GraphQL, and nothing depends on our other crates, so that any of them can use
-//! it in its tests. The suites with foreign clients are in `js/`.
+//! The crate knows nothing of GraphQL and depends on no other crate of the workspace, so that all of them can use it
+//! in their tests. The suites with third-party clients are in `js/`.
 
 mod children;
 mod http;
@@ -12,5 +12,5 @@ pub mod redis;
 pub mod router;
 pub mod waiting;
 
-pub use http::{Answer, exchange, request};
+pub use http::{HttpResponse, exchange, request};
 pub use waiting::eventually;

@@ -1,15 +1,15 @@
-//! A real `nats-server` for a test.
+//! A real `nats-server` for tests.
 
-use crate::children::Running;
+use crate::children::ChildProcess;
 use crate::programs;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A server on 127.0.0.1, killed when dropped.
+/// A server on 127.0.0.1, killed on drop.
 pub struct NatsServer {
-    running: Running,
+    running: ChildProcess,
     port: u16,
-    // Holds the file in which the server says where it listens; removed with the server.
+    // The folder with the file in which the server writes its port; removed with the server.
     _folder: TempDir,
 }
 
@@ -22,11 +22,11 @@ impl NatsServer {
         Self::start_on(-1)
     }
 
-    /// Starts a server on the port that an earlier one had, as a broker that comes back.
+    /// Starts a server on the port of an earlier one, like a broker that recovers.
     ///
     /// # Panics
-    /// As [`NatsServer::start`].
-    pub fn start_again_on(port: u16) -> Option<Self> {
+    /// See [`NatsServer::start`].
+    pub fn restart_on(port: u16) -> Option<Self> {
         Self::start_on(i32::from(port))
     }
 
@@ -34,14 +34,14 @@ impl NatsServer {
         Self::start_with(port, &[])
     }
 
-    /// Starts a server on `port` (-1: a free one) with these further arguments.
+    /// Starts a server on `port` (-1 for a free one) with extra arguments.
     ///
     /// # Panics
-    /// As [`NatsServer::start`].
+    /// See [`NatsServer::start`].
     pub fn start_with(port: i32, arguments: &[&str]) -> Option<Self> {
         let program = programs::nats_server()?;
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
-        let mut running = Running::start(
+        let mut running = ChildProcess::start(
             Command::new(program)
                 .args(["-a", "127.0.0.1", "-p", &port.to_string(), "--ports_file_dir"])
                 .arg(folder.path())
@@ -54,32 +54,32 @@ impl NatsServer {
         Some(Self { running, port, _folder: folder })
     }
 
-    /// Where it listens, as in `nats://127.0.0.1:4222`.
+    /// Returns the server's URL, such as `nats://127.0.0.1:4222`.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// The port of [`NatsServer::url`].
+    /// Returns the port of [`NatsServer::url`].
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.running.id()
     }
 
-    /// Kills the server, as a broker that is lost, and answers with its port.
+    /// Kills the server, like a broker that fails, and returns its port.
     pub fn kill(mut self) -> u16 {
         self.running.kill();
         self.port
     }
 }
 
-/// The port in `{"nats":["nats://127.0.0.1:4222"],…}`, the file that the server writes.
+/// Returns the port in `{"nats":["nats://127.0.0.1:4222"],…}`, the file that the server writes.
 fn port_in(ports: &str) -> Option<u16> {
     let (_, after) = ports.split_once("nats://127.0.0.1:")?;
-    // Without the quote after it the file is only half written.
+    // Without the closing quote the file is incomplete.
     after.split_once('"')?.0.parse().ok()
 }
 
@@ -106,7 +106,7 @@ mod tests {
         let Some(server) = NatsServer::start() else { return };
         assert_eq!(&greeting(server.port()), b"INFO ");
         let port = server.kill();
-        let Some(again) = NatsServer::start_again_on(port) else { return };
+        let Some(again) = NatsServer::restart_on(port) else { return };
         assert_eq!(again.port(), port);
         assert_eq!(&greeting(port), b"INFO ");
     }

@@ -1,20 +1,19 @@
-//! The foreign programs that tests talk to, and what happens where they are not installed.
+//! The third-party programs that tests use, and the rule for missing ones.
 //!
-//! One rule, also for the JavaScript side (`js/programs.mjs`): the path in the environment variable,
-//! which `cargo xtask test` sets; then `PATH`; not there: the test skips itself with
-//! [`skip`], and under `CI=true` fails instead.
+//! The rule, also for the suites in JavaScript (`js/programs.mjs`): the path in the environment variable, which `cargo
+//! xtask test` sets; then `PATH`; otherwise the test skips itself with [`skip`], or fails with `CI=true`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Where Debian puts servers; a user's `PATH` often lacks it.
+/// The folders of servers on Debian, which a user's `PATH` often lacks.
 const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// `nats-server`, or `None` after having said that the test is skipped.
+/// Returns the path of `nats-server`, or `None` after it has reported the test as skipped.
 ///
 /// # Panics
-/// If it is not installed and `CI=true`.
+/// It is not installed and `CI=true`.
 ///
 /// ```no_run
 /// # fn main() {
@@ -29,10 +28,10 @@ pub fn nats_server() -> Option<PathBuf> {
     found
 }
 
-/// `redis-server`, or `None` after having said that the test is skipped.
+/// Returns the path of `redis-server`, or `None` after it has reported the test as skipped.
 ///
 /// # Panics
-/// If it is not installed and `CI=true`.
+/// It is not installed and `CI=true`.
 pub fn redis_server() -> Option<PathBuf> {
     let found = locate("STARLING_TEST_REDIS_SERVER", "redis-server");
     if found.is_none() {
@@ -41,18 +40,18 @@ pub fn redis_server() -> Option<PathBuf> {
     found
 }
 
-/// Says that the running test is skipped, and why; the test then returns. The line goes to standard
-/// error, past the capture of the test runner, and to xtask, which counts it.
+/// Reports the running test as skipped, with the reason; the test must then return. The line goes to standard error,
+/// past the capture of the test runner, and to xtask, which counts it.
 ///
 /// # Panics
-/// Under `CI=true`, where nothing may be skipped.
+/// `CI=true`: no test may be skipped.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
     assert!(!strict, "CI=true, and {test} cannot run: {reason}");
     let line = format!("skipped: {test}: {reason}\n");
-    // A line that cannot be written is a line less in a report.
+    // If the line cannot be written, the report only lacks it.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(file) = std::env::var_os("STARLING_TEST_SKIPS") {
         let file = OpenOptions::new().create(true).append(true).open(file);

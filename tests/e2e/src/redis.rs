@@ -1,33 +1,33 @@
-//! A real `redis-server` for a test.
+//! A real `redis-server` for tests.
 
-use crate::children::Running;
+use crate::children::ChildProcess;
 use crate::programs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// How often a start is repeated with another port, when one was taken since we looked.
+/// The maximum number of starts, each with another port, if another process takes the free port first.
 const STARTS_MAX: usize = 5;
 
-/// A server on 127.0.0.1, killed when dropped.
+/// A server on 127.0.0.1, killed on drop.
 pub struct RedisServer {
-    running: Running,
+    running: ChildProcess,
     port: u16,
     _folder: TempDir,
 }
 
 impl RedisServer {
-    /// Starts a server on a free port with these further arguments; `None` if it is not installed
+    /// Starts a server on a free port with extra arguments; `None` if it is not installed
     /// ([`programs::redis_server`]).
     ///
     /// # Panics
-    /// If the server does not start, and under `CI=true` if it is not installed.
+    /// The server does not start, or with `CI=true` it is not installed.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         for _ in 0..STARTS_MAX {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr());
             let port = port.unwrap_or_else(|error| panic!("no port: {error}")).port();
-            let mut server = Self::begin(port, arguments)?;
+            let mut server = Self::spawn_on(port, arguments)?;
             if server.is_ready() {
                 return Some(server);
             }
@@ -35,20 +35,20 @@ impl RedisServer {
         panic!("no port stayed free for a moment, {STARTS_MAX} times");
     }
 
-    /// Starts a server on the port that an earlier one had.
+    /// Starts a server on the port of an earlier one.
     ///
     /// # Panics
-    /// As [`RedisServer::start`].
-    pub fn start_again_on(port: u16, arguments: &[&str]) -> Option<Self> {
-        let mut server = Self::begin(port, arguments)?;
-        assert!(server.is_ready(), "redis-server did not start:\n{}", server.running.said());
+    /// See [`RedisServer::start`].
+    pub fn restart_on(port: u16, arguments: &[&str]) -> Option<Self> {
+        let mut server = Self::spawn_on(port, arguments)?;
+        assert!(server.is_ready(), "redis-server did not start:\n{}", server.running.output());
         Some(server)
     }
 
-    fn begin(port: u16, arguments: &[&str]) -> Option<Self> {
+    fn spawn_on(port: u16, arguments: &[&str]) -> Option<Self> {
         let program = programs::redis_server()?;
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
-        let running = Running::start(
+        let running = ChildProcess::start(
             Command::new(program)
                 .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--dir"])
                 .arg(folder.path())
@@ -57,11 +57,11 @@ impl RedisServer {
         Some(Self { running, port, _folder: folder })
     }
 
-    /// It answers a PING, if only to say that nobody has signed in; false: it has ended.
+    /// True once the server responds to PING, even with an authentication error; false if it has ended.
     fn is_ready(&mut self) -> bool {
         let port = self.port;
         crate::eventually("redis-server to listen or to end", || {
-            if self.running.has_ended() {
+            if self.running.has_exited() {
                 return Some(false);
             }
             let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
@@ -72,22 +72,22 @@ impl RedisServer {
         })
     }
 
-    /// Where it listens, as in `redis://127.0.0.1:6379`.
+    /// Returns the server's URL, such as `redis://127.0.0.1:6379`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The port of [`RedisServer::url`].
+    /// Returns the port of [`RedisServer::url`].
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.running.id()
     }
 
-    /// Kills the server, as a broker that is lost, and answers with its port.
+    /// Kills the server, like a broker that fails, and returns its port.
     pub fn kill(mut self) -> u16 {
         self.running.kill();
         self.port

@@ -1,7 +1,7 @@
-//! The router as a user runs it: a program with a command line.
+//! The router as users run it: a program with a command line.
 
-use crate::children::Running;
-use crate::http::{Answer, request};
+use crate::children::ChildProcess;
+use crate::http::{HttpResponse, request};
 use crate::waiting::eventually;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,39 +9,38 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// How often a start is repeated with other ports, when one was taken in the moment between our look
-/// and the program's.
+/// The maximum number of starts, each with other ports, if another process takes a free port before the router does.
 const STARTS_MAX: usize = 5;
 
-/// A running router; killed when dropped.
+/// A running router, killed on drop.
 pub struct Router {
-    running: Running,
+    running: ChildProcess,
     address: SocketAddr,
     admin: SocketAddr,
 }
 
 impl Router {
-    /// `starling demo`, ready.
+    /// Starts `starling demo` and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not get ready, with what it said.
+    /// It does not become ready; the message contains the output.
     pub fn demo() -> Self {
         Self::start(["demo"])
     }
 
-    /// The router with these words on its command line (`serve --config FILE`, say), ready. Ports
-    /// are added.
+    /// Starts the router with these arguments (for example `serve --config FILE`) and waits until it is ready. The
+    /// ports are added.
     ///
     /// # Panics
-    /// If it does not get ready, with what it said.
+    /// It does not become ready; the message contains the output.
     pub fn start(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         Self::start_by(words, || Command::new(binary()), Stdio::piped)
     }
 
-    /// As [`Router::start`], with a limit of open files.
+    /// Like [`Router::start`], with a limit of open files.
     ///
     /// # Panics
-    /// As [`Router::start`].
+    /// See [`Router::start`].
     pub fn start_with_descriptors(
         descriptors: u32,
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -49,10 +48,10 @@ impl Router {
         Self::start_by(words, || with_descriptors(descriptors), Stdio::piped)
     }
 
-    /// As [`Self::start`], with standard error where `stderr` says.
+    /// Like [`Self::start`], with the given standard error.
     ///
     /// # Panics
-    /// As [`Self::start`].
+    /// See [`Self::start`].
     pub fn start_with_stderr(
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
         stderr: impl Fn() -> Stdio,
@@ -71,49 +70,49 @@ impl Router {
             let mut command = command();
             command.args(&words);
             command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
-            let mut running = Running::start_with_stderr(&mut command, stderr());
+            let mut running = ChildProcess::start_with_stderr(&mut command, stderr());
             let is_ready = eventually("the router to be ready or to end", || {
                 let answer = request(admin, "GET", "/health/ready", &[], b"");
                 match answer {
                     Ok(answer) if answer.status == 200 => Some(true),
-                    _ => running.has_ended().then_some(false),
+                    _ => running.has_exited().then_some(false),
                 }
             });
             if is_ready {
                 return Self { running, address, admin };
             }
-            running.wait_for_end();
-            let said = running.said();
-            assert!(said.contains("cannot listen on"), "the router did not start:\n{said}");
+            running.wait_for_exit();
+            let output = running.output();
+            assert!(output.contains("cannot listen on"), "the router did not start:\n{output}");
         }
         panic!("no port stayed free for a moment, {STARTS_MAX} times");
     }
 
-    /// Where clients go.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where health, metrics and test events are.
+    /// Returns the address for health, metrics and test events.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.running.id()
     }
 
-    /// What it has printed so far.
-    pub fn said(&self) -> String {
-        self.running.said()
+    /// Returns the output so far.
+    pub fn output(&self) -> String {
+        self.running.output()
     }
 
-    /// One GraphQL request by POST, its body as given.
+    /// Sends one GraphQL request by POST, with the given body.
     ///
     /// # Errors
-    /// As [`request`].
-    pub fn post(&self, body: &str) -> io::Result<Answer> {
+    /// See [`request`].
+    pub fn post(&self, body: &str) -> io::Result<HttpResponse> {
         let headers = [
             ("content-type", "application/json"),
             ("accept", "application/graphql-response+json, application/json"),
@@ -121,46 +120,46 @@ impl Router {
         request(self.address, "POST", "/graphql", &headers, body.as_bytes())
     }
 
-    /// The value of a metric as `/metrics` shows it, name and labels as there
-    /// (`starling_graph_loads_total{result="loaded"}`); `None` if it is not there.
+    /// Returns the value of a metric in `/metrics`, by its name and labels as printed there
+    /// (`starling_graph_loads_total{result="loaded"}`); `None` if it is missing.
     ///
     /// # Panics
-    /// If the admin listener does not answer.
+    /// The admin listener does not respond.
     pub fn metric(&self, name: &str) -> Option<u64> {
         let answer = request(self.admin, "GET", "/metrics", &[], b"")
-            .unwrap_or_else(|error| panic!("no metrics: {error}\n{}", self.said()));
+            .unwrap_or_else(|error| panic!("no metrics: {error}\n{}", self.output()));
         let text = answer.text();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         line.parse().ok()
     }
 
-    /// Has the program ended?
-    pub fn has_ended(&mut self) -> bool {
-        self.running.has_ended()
+    /// True if the program has ended.
+    pub fn has_exited(&mut self) -> bool {
+        self.running.has_exited()
     }
 
-    /// Waits for the end of a router that was told to end: exit code, and all that it said.
+    /// Waits for the end of a router that was asked to end; returns its exit code and output.
     ///
     /// # Panics
-    /// If it does not end.
-    pub fn wait_for_end(mut self) -> (Option<i32>, String) {
-        let code = self.running.wait_for_end();
-        (code, self.running.said())
+    /// It does not end.
+    pub fn wait_for_exit(mut self) -> (Option<i32>, String) {
+        let code = self.running.wait_for_exit();
+        (code, self.running.output())
     }
 
-    /// Asks it to end, as Ctrl-C does, and answers with its exit code.
+    /// Asks the router to end, as Ctrl-C does, and returns its exit code.
     ///
     /// # Panics
-    /// If it does not end.
+    /// It does not end.
     pub fn interrupt(mut self) -> Option<i32> {
         self.signal("INT");
-        self.running.wait_for_end()
+        self.running.wait_for_exit()
     }
 
-    /// Sends a signal by its name without `SIG`: `HUP` makes it reload.
+    /// Sends a signal by its name without `SIG`, for example `HUP` for a reload.
     ///
     /// # Panics
-    /// If there is no program `kill`, or no router any more.
+    /// There is no program `kill`, or the router has ended.
     pub fn signal(&self, name: &str) {
         let status =
             Command::new("kill").args(["-s", name, &self.running.id().to_string()]).status();
@@ -168,16 +167,16 @@ impl Router {
     }
 }
 
-/// Runs the router with these words to its end, for commands that answer and exit (`check`,
-/// `plan`): exit code, standard output, standard error.
+/// Runs the router's program with these arguments to its end, for commands such as `check` and `plan`. Returns exit
+/// code, standard output and standard error.
 ///
 /// # Panics
-/// If it cannot be started, or does not end.
+/// It cannot be started, or does not end.
 pub fn run(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> (Option<i32>, String, String) {
     finish(Command::new(binary()).args(words))
 }
 
-/// As [`run`], with a limit of open files.
+/// Like [`run`], with a limit of open files.
 pub fn run_with_descriptors(
     descriptors: u32,
     words: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -185,7 +184,7 @@ pub fn run_with_descriptors(
     finish(with_descriptors(descriptors).args(words))
 }
 
-/// The router's program with a limit of open files, without words.
+/// Returns a command of the router's program with a limit of open files, without arguments.
 fn with_descriptors(descriptors: u32) -> Command {
     let mut shell = Command::new("sh");
     let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
@@ -194,43 +193,43 @@ fn with_descriptors(descriptors: u32) -> Command {
 }
 
 fn finish(command: &mut Command) -> (Option<i32>, String, String) {
-    let mut running = Running::start(command);
-    let code = running.wait_for_end();
-    let (out, err) = running.said_apart();
+    let mut running = ChildProcess::start(command);
+    let code = running.wait_for_exit();
+    let (out, err) = running.separate_output();
     (code, out, err)
 }
 
-/// Another long-running command of the router's program (`mock`, say); killed when dropped.
+/// Another long-running command of the router's program (for example `mock`), killed on drop.
 pub struct Program {
-    running: Running,
+    running: ChildProcess,
 }
 
 impl Program {
-    /// Starts the program with these words; it is ready once it has said `ready`.
+    /// Starts the program with these arguments; it is ready once its output contains `ready`.
     ///
     /// # Panics
-    /// If it does not get ready, with what it said.
+    /// It does not become ready; the message contains the output.
     pub fn start(words: impl IntoIterator<Item = impl AsRef<OsStr>>, ready: &str) -> Self {
-        let mut running = Running::start(Command::new(binary()).args(words));
+        let mut running = ChildProcess::start(Command::new(binary()).args(words));
         eventually("the program to be ready or to end", || {
-            (running.said().contains(ready) || running.has_ended()).then_some(())
+            (running.output().contains(ready) || running.has_exited()).then_some(())
         });
-        assert!(!running.has_ended(), "the program ended:\n{}", running.said());
+        assert!(!running.has_exited(), "the program ended:\n{}", running.output());
         Self { running }
     }
 
-    /// What it has printed so far.
-    pub fn said(&self) -> String {
-        self.running.said()
+    /// Returns the output so far.
+    pub fn output(&self) -> String {
+        self.running.output()
     }
 
-    /// What it has printed to standard output so far.
-    pub fn said_out(&self) -> String {
-        self.running.said_apart().0
+    /// Returns the standard output so far.
+    pub fn stdout(&self) -> String {
+        self.running.separate_output().0
     }
 }
 
-/// The router's program: `STARLING_BIN`, or the one in the target folder of this test.
+/// Returns the path of the router's program: `STARLING_BIN`, or the one in the target folder of this test.
 fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("STARLING_BIN") {
         return PathBuf::from(path);
@@ -243,7 +242,7 @@ fn binary() -> PathBuf {
     })
 }
 
-/// A port of 127.0.0.1 that was free a moment ago.
+/// Returns an address of 127.0.0.1 whose port was free a moment ago.
 fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())

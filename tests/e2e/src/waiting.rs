@@ -1,25 +1,25 @@
-//! Waiting for what nobody announces.
+//! Waiting for conditions that are not signalled.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Until a started program is ready or a told one has ended, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The time that a program may take to become ready or to end, on a busy machine.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a condition that nobody announces is looked at.
+/// The interval between two checks of a condition.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The first answer of `look`, which is asked again and again.
+/// Polls `probe` until it returns a value.
 ///
 /// # Panics
-/// With `what` was waited for, if there is none for half a minute.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+/// There is none after half a minute; the message contains `condition`.
+pub fn eventually<T>(condition: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
-        if let Some(answer) = look() {
-            return answer;
+        if let Some(value) = probe() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "waited for {what} in vain");
+        assert!(Instant::now() < deadline, "timed out waiting for {condition}");
         sleep(POLL_INTERVAL);
     }
 }

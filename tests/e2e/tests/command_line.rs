@@ -1,13 +1,13 @@
-//! The commands that answer and exit, and how the long-running ones start and end.
+//! The commands that print a result and exit, and the start and end of the long-running commands.
 
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // A test without its expected value has failed.
 
 use e2e::router::{Router, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// One subgraph, one field: what a person would write to try a thing.
+/// One subgraph with one field, as a user would write it for a first try.
 const SUPERGRAPH: &str = r#"schema
   @link(url: "https://specs.apollo.dev/link/v1.0")
   @link(url: "https://specs.apollo.dev/join/v0.3", for: EXECUTION)
@@ -45,7 +45,7 @@ type Bird @join__type(graph: BIRDS, key: "id") {
 }
 "#;
 
-/// A folder with files, and the path of each.
+/// Creates a folder with files and returns the path of each.
 fn folder<const N: usize>(files: [(&str, &str); N]) -> (TempDir, [PathBuf; N]) {
     let folder = tempfile::tempdir().unwrap();
     let paths = files.map(|(name, text)| {
@@ -61,7 +61,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn the_demo_answers_and_ends_cleanly_on_ctrl_c() {
+fn the_demo_serves_and_exits_cleanly_on_ctrl_c() {
     let router = Router::demo();
     let answer = router.post(r#"{"query": "{ __typename }"}"#).unwrap();
     assert_eq!(
@@ -69,13 +69,13 @@ fn the_demo_answers_and_ends_cleanly_on_ctrl_c() {
         (200, r#"{"data":{"__typename":"Query"}}"#)
     );
     let address = router.address();
-    assert!(router.said().contains(&format!("http://{address}/")), "{}", router.said());
+    assert!(router.output().contains(&format!("http://{address}/")), "{}", router.output());
     assert_eq!(router.interrupt(), Some(0));
     assert!(std::net::TcpStream::connect(address).is_err(), "nobody listens any more");
 }
 
 #[test]
-fn serve_needs_no_configuration_beside_a_supergraph() {
+fn serve_needs_only_a_supergraph() {
     let (_folder, [supergraph]) = folder([("supergraph.graphql", SUPERGRAPH)]);
     let router = Router::start(["serve", "--supergraph", text(&supergraph)]);
     // The subgraph does not run: its field is null, and the client gets the code and a fixed message.
@@ -90,7 +90,7 @@ fn serve_needs_no_configuration_beside_a_supergraph() {
 }
 
 #[test]
-fn an_invalid_configuration_is_refused_with_its_place_and_a_suggestion() {
+fn an_invalid_configuration_is_refused_with_its_position_and_a_suggestion() {
     let (_folder, [config, _supergraph]) = folder([
         ("starling.yaml", "supergraph:\n  file: supergraph.graphql\nlimts:\n  depth: 3\n"),
         ("supergraph.graphql", SUPERGRAPH),
@@ -105,7 +105,7 @@ fn an_invalid_configuration_is_refused_with_its_place_and_a_suggestion() {
 }
 
 #[test]
-fn an_invalid_supergraph_is_refused_at_the_start_with_its_place() {
+fn an_invalid_supergraph_is_refused_at_the_start_with_its_position() {
     let broken = SUPERGRAPH.replace("name: String!", "name: Sting!");
     let line = 1 + broken.lines().position(|line| line.contains("Sting")).unwrap();
     let (_folder, [supergraph]) = folder([("supergraph.graphql", &broken)]);
@@ -119,7 +119,7 @@ fn an_invalid_supergraph_is_refused_at_the_start_with_its_place() {
 }
 
 #[test]
-fn check_has_nothing_against_what_is_right() {
+fn check_accepts_a_valid_configuration() {
     let (_folder, [config, _supergraph]) = folder([
         ("starling.yaml", "supergraph:\n  file: supergraph.graphql\n"),
         ("supergraph.graphql", SUPERGRAPH),
@@ -129,7 +129,7 @@ fn check_has_nothing_against_what_is_right() {
 }
 
 #[test]
-fn plan_prints_which_subgraph_is_asked_for_what() {
+fn plan_prints_the_query_of_each_subgraph() {
     let (_folder, [supergraph, operation]) = folder([
         ("supergraph.graphql", SUPERGRAPH),
         ("operation.graphql", "query Bird($id: ID!) { bird(id: $id) { name } }"),
@@ -145,7 +145,7 @@ fn plan_prints_which_subgraph_is_asked_for_what() {
 }
 
 #[test]
-fn plan_says_what_is_wrong_with_an_operation() {
+fn plan_reports_the_errors_of_an_operation() {
     let (_folder, [supergraph, operation]) = folder([
         ("supergraph.graphql", SUPERGRAPH),
         ("operation.graphql", "{ bird(id: 1) { wings } }"),

@@ -1,6 +1,6 @@
-//! The main job on real input: the federation benchmark's graph, its four subgraphs, its operation.
+//! Query execution on real input: the supergraph, the four subgraphs and the operation of the federation benchmark.
 
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // A test without its expected value has failed.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! `starling mock`, `serve` and `bench` together, as docs/load-testing.md tells it.
+//! `starling mock`, `serve` and `bench` together, as described in docs/load-testing.md.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // A test without its expected value has failed.
 
 use e2e::router::{Program, Router, run, run_with_descriptors};
 use e2e::waiting::eventually;
@@ -21,9 +21,9 @@ fn a_graph_is_mocked_served_and_measured_without_its_subgraphs() {
         ["mock", "--supergraph", &supergraph, "--listen", "127.0.0.1:0"],
         "serving 4 mock subgraphs",
     );
-    // It comes by another pipe than the words above.
+    // The configuration is written to another pipe than the line above.
     let config = eventually("the configuration for the router", || {
-        let config = mock.said_out();
+        let config = mock.stdout();
         (config.matches("{url: ").count() == 4 && config.ends_with('\n')).then_some(config)
     });
     fs::write(file("mock.yaml"), config).unwrap();
@@ -39,17 +39,17 @@ fn a_graph_is_mocked_served_and_measured_without_its_subgraphs() {
     assert!(user["reviews"][0]["product"]["shippingEstimate"].is_number(), "{user}");
 
     let url = format!("http://{}/graphql", router.address());
-    let measured = |extra: &[&str]| {
+    let measure = |extra: &[&str]| {
         let mut words = vec!["bench", "query", "--url", &url, "--operation", &operation, "--quiet"];
         words.extend(["--warmup", "0s", "--duration", "300ms", "--connections", "8"]);
         words.extend(extra);
         run(words)
     };
     let (closed, open) = (file("closed.json"), file("open.json"));
-    let (code, table, err) = measured(&["--check", "bytes", "--json", &closed, "--name", "closed"]);
+    let (code, table, err) = measure(&["--check", "bytes", "--json", &closed, "--name", "closed"]);
     assert_eq!(code, Some(0), "{table}{err}");
-    assert!(table.contains("answers, 1/s"), "{table}");
-    let (code, table, err) = measured(&["--rate", "20", "--json", &open, "--name", "open"]);
+    assert!(table.contains("responses, 1/s"), "{table}");
+    let (code, table, err) = measure(&["--rate", "20", "--json", &open, "--name", "open"]);
     assert_eq!(code, Some(0), "{table}{err}");
     let runs: Value = serde_json::from_str(&fs::read_to_string(&open).unwrap()).unwrap();
     assert_eq!(runs[0]["failed"], 0);
@@ -63,7 +63,7 @@ fn a_graph_is_mocked_served_and_measured_without_its_subgraphs() {
 }
 
 #[test]
-fn a_server_that_answers_wrongly_is_not_measured() {
+fn a_server_with_invalid_responses_is_not_measured() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -74,7 +74,7 @@ fn a_server_that_answers_wrongly_is_not_measured() {
     let operation = file("operation.graphql", "{ a }");
     let floor =
         Program::start(["bench", "floor", "--listen", "127.0.0.1:0", "--file", &answer], "http://");
-    let url = floor.said_out();
+    let url = floor.stdout();
     let (code, out, err) =
         run(["bench", "query", "--url", url.trim(), "--operation", &operation, "--quiet"]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
@@ -82,7 +82,7 @@ fn a_server_that_answers_wrongly_is_not_measured() {
 }
 
 #[test]
-fn subscriptions_are_held_and_measured_beside_the_floor() {
+fn subscriptions_are_measured_together_with_the_floor() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     // The graph of the benchmark, with the provider that needs no broker.
@@ -99,7 +99,7 @@ fn subscriptions_are_held_and_measured_beside_the_floor() {
         "serving 1 mock subgraphs",
     );
     let config = eventually("the configuration for the router", || {
-        let config = mock.said_out();
+        let config = mock.stdout();
         (config.contains("{url: ") && config.ends_with('\n')).then_some(config)
     });
     fs::write(file("mock.yaml"), config).unwrap();
@@ -112,7 +112,7 @@ fn subscriptions_are_held_and_measured_beside_the_floor() {
     ]);
 
     let (url, pid) = (format!("ws://{}/graphql", router.address()), router.id().to_string());
-    let measured = |query: &str, topic: &str, extra: &[&str]| {
+    let measure = |query: &str, topic: &str, extra: &[&str]| {
         let publish = format!("memory://{}/{topic}", router.admin());
         let mut words = vec!["bench", "subscriptions", "--url", &url, "--pid", &pid, "--quiet"];
         words.extend(["--query", query, "--publish", &publish, "--clients", "30"]);
@@ -122,11 +122,8 @@ fn subscriptions_are_held_and_measured_beside_the_floor() {
     };
     let (json, page) = (file("both.json"), file("both.html"));
     let joined = "subscription { tick { id name } }";
-    let (code, table, err) = measured(
-        joined,
-        "tick",
-        &["--floor", "--name", "router", "--json", &json, "--html", &page],
-    );
+    let (code, table, err) =
+        measure(joined, "tick", &["--floor", "--name", "router", "--json", &json, "--html", &page]);
     assert_eq!(code, Some(0), "{table}{err}");
     assert!(table.contains("router: times the floor: "), "{table}");
     let runs: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
@@ -143,19 +140,19 @@ fn subscriptions_are_held_and_measured_beside_the_floor() {
     assert_eq!((code, again), (Some(0), table), "{err}");
 
     let keyed = "subscription { tickOf(key: \"$K\") { id } }";
-    let (code, table, err) = measured(keyed, "tick.$K", &["--scenario", "filters"]);
+    let (code, table, err) = measure(keyed, "tick.$K", &["--scenario", "filters"]);
     assert_eq!(code, Some(0), "{table}{err}");
-    let (code, table, err) = measured(keyed, "tick.$K", &["--scenario", "mass-disconnect"]);
+    let (code, table, err) = measure(keyed, "tick.$K", &["--scenario", "mass-disconnect"]);
     assert_eq!(code, Some(0), "{table}{err}");
-    assert!(table.contains("all forgotten within"), "{table}");
+    assert!(table.contains("all released within"), "{table}");
 
-    let (code, table, err) = measured(joined, "tock", &[]);
+    let (code, table, err) = measure(joined, "tock", &[]);
     assert_eq!((code, table.as_str()), (Some(1), ""));
-    assert!(err.contains("30 of 30 subscribed clients got none of the first events"), "{err}");
+    assert!(err.contains("30 of 30 subscribed clients received none of the first events"), "{err}");
 }
 
-/// A router of the benchmark's graph whose events come from the provider of this name, with further configuration. The
-/// folder has to outlive it.
+/// Starts a router of the benchmark's graph with events from this provider and additional configuration. The folder
+/// must outlive the router.
 fn event_router(folder: &std::path::Path, provider: &str, config: &str) -> Router {
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/events/supergraph.graphql");
@@ -171,12 +168,12 @@ fn event_router(folder: &std::path::Path, provider: &str, config: &str) -> Route
     ])
 }
 
-/// Runs `starling bench subscriptions` and answers with its one run, which has to be sound.
-fn sound_run(router: &Router, folder: &std::path::Path, words: &[&str]) -> Value {
+/// Runs `starling bench subscriptions`, which must succeed, and returns its only run.
+fn successful_run(router: &Router, folder: &std::path::Path, words: &[&str]) -> Value {
     let json = folder.join("run.json").to_str().unwrap().to_owned();
     let (url, pid) = (format!("ws://{}/graphql", router.address()), router.id().to_string());
     let mut all = vec!["bench", "subscriptions", "--url", &url, "--pid", &pid, "--quiet"];
-    // Longer than the busiest machine stands still.
+    // Longer than any pause on a busy machine.
     all.extend(["--json", &json, "--quiet-time", "15s"]);
     all.extend(words);
     let (code, table, err) = run(all);
@@ -188,14 +185,14 @@ fn sound_run(router: &Router, folder: &std::path::Path, words: &[&str]) -> Value
 const EVENT: &str = r#"{"__typename":"Event","id":"$T","key":"$K","note":"$P"}"#;
 
 #[test]
-fn events_are_published_as_fast_as_everybody_gets_them_and_none_is_lost() {
+fn events_are_published_as_fast_as_all_clients_receive_them_and_none_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let router = event_router(folder.path(), "memory/default", "");
     let publish = format!("memory://{}/bench", router.admin());
     let words = ["--scenario", "throughput", "--duration", "500ms", "--clients", "7"];
     let more = ["--query", "subscription { event { id note } }", "--event", EVENT];
     let last = ["--padding", "3000", "--window", "20", "--publish", &publish];
-    let run = sound_run(&router, folder.path(), &[&words[..], &more, &last].concat());
+    let run = successful_run(&router, folder.path(), &[&words[..], &more, &last].concat());
     let events = run["events"].as_u64().unwrap();
     assert!(events > 0, "{run}");
     assert_eq!((&run["received"], &run["expected"]), (&(7 * events).into(), &(7 * events).into()));
@@ -203,7 +200,7 @@ fn events_are_published_as_fast_as_everybody_gets_them_and_none_is_lost() {
         (&run["lost"], &run["missing"], &run["disordered"]),
         (&0.into(), &0.into(), &0.into())
     );
-    // What the hub counts since the start: the warm-up too.
+    // The hub counts events since the start, including the warm-up.
     assert!(router.metric("starling_hub_events_total").unwrap() > events, "{run}");
     assert_eq!(run["throughput"]["window"], 20);
     let bytes = EVENT.replace("$T", "1790000000000001").replace("$K", "0").replace("$P", "").len();
@@ -211,7 +208,7 @@ fn events_are_published_as_fast_as_everybody_gets_them_and_none_is_lost() {
 }
 
 #[test]
-fn subscriptions_are_measured_over_tls_by_those_who_trust_the_server() {
+fn subscriptions_are_measured_over_tls_by_clients_that_trust_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let certificates = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/net/tests/certificates");
@@ -227,32 +224,32 @@ fn subscriptions_are_measured_over_tls_by_those_who_trust_the_server() {
         ["serve", "--config", &file("starling.yaml"), "--supergraph", &file("graph.graphql")],
         "(TLS)",
     );
-    let said = router.said();
-    let port_behind = |what: &str| {
-        let rest = said.split_once(what).unwrap().1.trim_start_matches("127.0.0.1:");
+    let output = router.output();
+    let port_after = |operation: &str| {
+        let rest = output.split_once(operation).unwrap().1.trim_start_matches("127.0.0.1:");
         rest.split(|it: char| !it.is_ascii_digit()).next().unwrap().to_owned()
     };
-    let (tls, admin) = (port_behind("\"address\":\""), port_behind("\"admin\":\""));
-    let measured = |authority: &str| {
+    let (tls, admin) = (port_after("\"address\":\""), port_after("\"admin\":\""));
+    let measure = |authority: &str| {
         let (url, publish) =
             (format!("wss://localhost:{tls}/graphql"), format!("memory://127.0.0.1:{admin}/bench"));
         let ca = format!("{certificates}/{authority}");
         let mut words = vec!["bench", "subscriptions", "--url", &url, "--ca", &ca, "--quiet"];
         words.extend(["--query", "subscription { event { id note } }", "--event", EVENT]);
-        // More than a record of TLS.
+        // More than one TLS record.
         words.extend(["--padding", "20000", "--clients", "5", "--events", "10", "--rate", "20"]);
         words.extend(["--publish", &publish, "--quiet-time", "15s"]);
         run(words)
     };
-    let (code, table, err) = measured("ca.pem");
+    let (code, table, err) = measure("ca.pem");
     assert_eq!(code, Some(0), "{table}{err}");
-    let (code, table, err) = measured("other.pem");
+    let (code, table, err) = measure("other.pem");
     assert_eq!((code, table.as_str()), (Some(1), ""));
     assert!(err.contains("TLS failed"), "{err}");
 }
 
 #[test]
-fn clients_that_unsubscribe_and_subscribe_again_get_the_events_of_their_topics() {
+fn clients_that_unsubscribe_and_subscribe_again_receive_the_events_of_their_topics() {
     let folder = tempfile::tempdir().unwrap();
     let Some(nats) = e2e::nats::NatsServer::start() else { return };
     let config =
@@ -261,21 +258,23 @@ fn clients_that_unsubscribe_and_subscribe_again_get_the_events_of_their_topics()
     let publish = format!("{}/bench.$K", nats.url());
     let words = ["--scenario", "resubscribe", "--churn", "100", "--duration", "1s"];
     let more = ["--clients", "200", "--keys", "200", "--events", "200", "--rate", "500"];
-    let what = ["--query", "subscription { eventOf(key: \"$K\") { id key } }", "--event", EVENT];
+    let operation =
+        ["--query", "subscription { eventOf(key: \"$K\") { id key } }", "--event", EVENT];
     let last = ["--expect", "\"key\":\"$K\"", "--publish", &publish];
-    let run = sound_run(&router, folder.path(), &[&words[..], &more, &what, &last].concat());
+    let run =
+        successful_run(&router, folder.path(), &[&words[..], &more, &operation, &last].concat());
     let again = &run["resubscribed"];
     let cycles = again["cycles"].as_u64().unwrap();
-    // One is due at the beginning already.
+    // One cycle is already due at the beginning.
     assert!((100..=101).contains(&cycles), "{again}");
     assert_eq!((&run["expected"], &run["received"]), (&200.into(), &200.into()));
-    eventually("everybody to be gone", || {
+    eventually("all clients to leave", || {
         (router.metric("starling_hub_triggers") == Some(0)).then_some(())
     });
 }
 
 #[test]
-fn subscribers_without_sockets_are_all_served() {
+fn simulated_subscribers_receive_all_events() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("run.json").to_str().unwrap().to_owned();
     let (code, table, err) =
@@ -283,14 +282,14 @@ fn subscribers_without_sockets_are_all_served() {
     assert_eq!(code, Some(0), "{table}{err}");
     let runs: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!((&runs[0]["subscribed"], &runs[0]["received"]), (&2000.into(), &6000.into()));
-    // The frame of a result: its head, the operation's id, the payload.
+    // The frame of a result: its header, the id of the operation and the payload.
     let message =
         r#"{"id":"1","type":"next","payload":{"data":{"tick":{"id":"0000000000000000"}}}}"#;
     assert_eq!(runs[0]["message_bytes"].as_f64(), Some((message.len() + 2) as f64));
 }
 
 #[test]
-fn subscribers_without_sockets_need_no_descriptors() {
+fn simulated_subscribers_need_no_descriptors() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("run.json").to_str().unwrap().to_owned();
     let words = ["bench", "subscriptions", "--simulate", "2000", "--events", "1", "--json", &json];

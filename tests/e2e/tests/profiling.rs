@@ -1,7 +1,7 @@
-//! Profiles through the admin listener, as docs/profiling.md tells it.
+//! Profiles through the admin listener, as described in docs/profiling.md.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // A test without its expected value has failed.
 
 use e2e::request;
 use e2e::router::Router;
@@ -21,7 +21,7 @@ fn text(router: &Router, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn profiles_are_taken_where_the_configuration_allows_them() {
+fn profiles_are_taken_if_the_configuration_allows_them() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("starling.yaml");
     fs::write(&config, "admin: {profiling: true}\n").unwrap();
@@ -46,7 +46,7 @@ fn profiles_are_taken_where_the_configuration_allows_them() {
 }
 
 #[test]
-fn profiling_is_off_unless_someone_turns_it_on() {
+fn profiling_is_off_by_default() {
     let router = Router::start(["serve", "--supergraph", SUPERGRAPH]);
     for path in ["profile", "heap", "tasks"] {
         let (status, body) = text(&router, &format!("/debug/pprof/{path}"));

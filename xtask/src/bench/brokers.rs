@@ -1,7 +1,7 @@
-//! The brokers that events come from: a server of each kind, beside the load generator, and what the router has to know
-//! of it. Where the server can be asked, also who is connected to it.
+//! The brokers that events come from: starts a server of each kind on the load generator's core and writes the
+//! router's configuration for it. Also reads the broker's open connections, for brokers that report them.
 
-use super::machine::{Serving, free_address};
+use super::server_process::{ServerProcess, free_address};
 use super::{Bench, kafka};
 use crate::{Failure, programs};
 use serde_json::Value;
@@ -9,16 +9,16 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a broker may take to answer a question.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The deadline for a broker's response to a monitoring request.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the load generator calls itself at brokers.
+/// The connection name that the load generator gives itself at brokers.
 const GENERATOR: &str = "bench";
 
-/// What we call ourselves there.
+/// The connection name of this process at brokers.
 const WATCHER: &str = "watcher";
 
-/// Where events come from.
+/// The kind of broker that events come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provider {
     Memory,
@@ -30,7 +30,7 @@ pub(super) enum Provider {
 impl Provider {
     pub(super) const ALL: [Self; 4] = [Self::Memory, Self::Nats, Self::Redis, Self::Kafka];
 
-    /// Its name on the command line, which is also the kind in the router's configuration.
+    /// Returns the name on the command line, which is also the key of this kind in the router's configuration.
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -40,7 +40,7 @@ impl Provider {
         }
     }
 
-    /// Its name for people.
+    /// Returns the name for reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -50,27 +50,27 @@ impl Provider {
         }
     }
 
-    /// By its name on the command line.
+    /// Finds the provider with this name on the command line.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         Self::ALL.into_iter().find(|it| it.key() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::key).join(", ");
-            format!("no provider is called `{text}`; there are: {names}")
+            format!("unknown provider `{text}`; the providers are {names}")
         })
     }
 }
 
-/// A connection to a broker.
+/// One connection of the router to a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
-    /// Subjects or channels; nothing where the broker does not tell.
+pub(super) struct BrokerConnection {
+    /// The number of subjects or channels subscribed on it. `None` if the broker does not report it.
     pub(super) subscriptions: Option<u64>,
 }
 
-/// A broker that runs, or the router's own memory.
+/// A running broker, or the router's own memory provider.
 pub(super) struct Broker {
     pub(super) provider: Provider,
-    server: Option<Serving>,
-    /// Where NATS answers questions.
+    server: Option<ServerProcess>,
+    /// The address of the HTTP monitoring endpoint of NATS.
     monitor: Option<SocketAddr>,
 }
 
@@ -81,14 +81,14 @@ impl Broker {
             Provider::Memory => (None, None),
             Provider::Nats => {
                 let monitor = free_address()?;
-                let server = nats(bench, &["--http_port", &monitor.port().to_string()])?;
+                let server = start_nats(bench, &["--http_port", &monitor.port().to_string()])?;
                 (Some(server), Some(monitor))
             }
             Provider::Redis => {
                 let program = programs::find("redis-server")?;
                 let server = bench.start_beside("redis-server", &program, |address| {
                     let port = address.port().to_string();
-                    // Nothing is kept.
+                    // Redis stores nothing on disk.
                     ["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]
                         .map(str::to_owned)
                         .into()
@@ -104,11 +104,11 @@ impl Broker {
         self.server.as_ref().map(|server| server.address.to_string()).unwrap_or_default()
     }
 
-    /// What the router's configuration has to say of it.
+    /// Returns the section of the router's configuration that names this broker.
     pub(super) fn config(&self) -> String {
         let address = self.address();
         match self.provider {
-            // Always there.
+            // The memory provider needs no configuration.
             Provider::Memory => String::new(),
             Provider::Nats => {
                 format!(
@@ -128,13 +128,17 @@ impl Broker {
         }
     }
 
-    /// What `providerId` calls it.
+    /// Returns the value of `providerId` for this broker.
     pub(super) fn id(&self) -> String {
         format!("{}/default", self.provider.key())
     }
 
-    /// Where the load generator publishes, for a router.
-    pub(super) fn destination(&self, router: &Serving, topic: &str) -> Result<String, Failure> {
+    /// Returns the URL to which the load generator publishes the events of `topic`.
+    pub(super) fn destination(
+        &self,
+        router: &ServerProcess,
+        topic: &str,
+    ) -> Result<String, Failure> {
         let address = match self.provider {
             Provider::Memory => router.admin.ok_or("the router has no admin listener")?.to_string(),
             _ => self.address(),
@@ -142,24 +146,28 @@ impl Broker {
         Ok(format!("{}://{address}/{topic}", self.provider.key()))
     }
 
-    /// The connections of a router, if there are any.
-    pub(super) fn connections(&self, router: &Serving) -> Result<Option<Vec<Held>>, Failure> {
+    /// Lists the router's connections to this broker. `None` for the memory provider, which has none.
+    pub(super) fn connections(
+        &self,
+        router: &ServerProcess,
+    ) -> Result<Option<Vec<BrokerConnection>>, Failure> {
         match self.provider {
             Provider::Memory => Ok(None),
             Provider::Kafka => {
                 let port = self.server.as_ref().map_or(0, |server| server.address.port());
-                let count = connections_to(router.pid(), port);
-                Ok(Some(vec![Held { subscriptions: None }; count]))
+                let count = count_connections(router.pid(), port);
+                Ok(Some(vec![BrokerConnection { subscriptions: None }; count]))
             }
             Provider::Nats => {
-                let answer = self.monitored("/connz")?;
-                let list = answer["connections"].as_array().cloned().unwrap_or_default();
+                let response = self.fetch_monitoring("/connz")?;
+                let list = response["connections"].as_array().cloned().unwrap_or_default();
                 let others = list.iter().filter(|it| it["name"] != GENERATOR);
-                let held = others.map(|it| Held { subscriptions: it["subscriptions"].as_u64() });
+                let held = others
+                    .map(|it| BrokerConnection { subscriptions: it["subscriptions"].as_u64() });
                 Ok(Some(held.collect()))
             }
             Provider::Redis => {
-                let list = redis(
+                let list = send_redis_commands(
                     &self.address(),
                     &[&["CLIENT", "SETNAME", WATCHER], &["CLIENT", "LIST"]],
                 )?;
@@ -168,38 +176,41 @@ impl Broker {
         }
     }
 
-    /// How many subscriptions the broker has taken in and given up since it began, if it counts them.
+    /// Returns the number of subscriptions that the broker has added and removed since its start, if it counts them.
     pub(super) fn subscriptions(&self) -> Result<Option<(u64, u64)>, Failure> {
         if self.provider != Provider::Nats {
             return Ok(None);
         }
-        let answer = self.monitored("/subsz")?;
-        Ok(answer["num_inserts"].as_u64().zip(answer["num_removes"].as_u64()))
+        let response = self.fetch_monitoring("/subsz")?;
+        Ok(response["num_inserts"].as_u64().zip(response["num_removes"].as_u64()))
     }
 
-    fn monitored(&self, path: &str) -> Result<Value, Failure> {
-        let address = self.monitor.ok_or("this broker is not monitored")?;
-        let text =
-            asked(address, &format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n"), |_| false)?;
+    fn fetch_monitoring(&self, path: &str) -> Result<Value, Failure> {
+        let address = self.monitor.ok_or("this broker has no monitoring endpoint")?;
+        let text = exchange_text(
+            address,
+            &format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n"),
+            |_| false,
+        )?;
         let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         serde_json::from_str(body).map_err(|error| format!("NATS at {path}: {error}"))
     }
 }
 
-/// A NATS server, with further words.
-pub(super) fn nats(bench: &Bench, more: &[&str]) -> Result<Serving, Failure> {
+/// Starts a NATS server with extra arguments.
+pub(super) fn start_nats(bench: &Bench, arguments: &[&str]) -> Result<ServerProcess, Failure> {
     let program = programs::find("nats-server")?;
     bench.start_beside("nats-server", &program, |address| {
         let port = address.port().to_string();
         let words = ["--addr", "127.0.0.1", "--port", &port];
-        words.iter().chain(more).map(|word| (*word).to_owned()).collect()
+        words.iter().chain(arguments).map(|word| (*word).to_owned()).collect()
     })
 }
 
-/// How many connections a process has to a port of this machine, as the kernel knows them.
-fn connections_to(pid: u32, port: u16) -> usize {
+/// Counts the TCP connections of a process to a port of this machine, from the kernel's tables.
+fn count_connections(pid: u32, port: u16) -> usize {
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
-    let inodes = established_to(&table, port);
+    let inodes = established_inodes(&table, port);
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
     let targets = descriptors.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok());
     let sockets = targets.filter_map(|it| {
@@ -208,8 +219,8 @@ fn connections_to(pid: u32, port: u16) -> usize {
     sockets.filter(|inode| inodes.contains(inode)).count()
 }
 
-/// Inodes of established connections to a port, in a table of the kernel (proc_net_tcp).
-fn established_to(table: &str, port: u16) -> Vec<String> {
+/// Returns the inodes of established connections to a port, from the text of `/proc/PID/net/tcp`.
+fn established_inodes(table: &str, port: u16) -> Vec<String> {
     let remote_end = format!(":{port:04X}");
     let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.filter_map(|row| match row[..] {
@@ -221,55 +232,57 @@ fn established_to(table: &str, port: u16) -> Vec<String> {
     .collect()
 }
 
-/// Says something and reads until it is enough, or the other side closes.
-fn asked(
+/// Sends `text` and reads until `is_enough` is true of the response or the peer closes the connection.
+fn exchange_text(
     address: SocketAddr,
     text: &str,
     is_enough: impl Fn(&str) -> bool,
 ) -> Result<String, Failure> {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
+    let exchange = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, RESPONSE_TIMEOUT)?;
+        stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
         stream.write_all(text.as_bytes())?;
-        let (mut answer, mut buffer) = (Vec::new(), [0; 16 * 1024]);
+        let (mut response, mut buffer) = (Vec::new(), [0; 16 * 1024]);
         loop {
             let count = stream.read(&mut buffer)?;
-            answer.extend_from_slice(&buffer[..count]);
-            let text = String::from_utf8_lossy(&answer);
+            response.extend_from_slice(&buffer[..count]);
+            let text = String::from_utf8_lossy(&response);
             if count == 0 || is_enough(&text) {
                 return Ok(text.into_owned());
             }
         }
     };
-    ask().map_err(|error| format!("asking {address}: {error}"))
+    exchange().map_err(|error| format!("request to {address}: {error}"))
 }
 
-/// Sends commands to Redis and answers with all that it said, whose last answer is a text with a length.
-fn redis(address: &str, commands: &[&[&str]]) -> Result<String, Failure> {
-    let address = address.parse().map_err(|_| format!("`{address}` is no address"))?;
+/// Sends commands to Redis and returns its whole output. The last response must be a bulk string.
+fn send_redis_commands(address: &str, commands: &[&[&str]]) -> Result<String, Failure> {
+    let address = address.parse().map_err(|_| format!("`{address}` is not an address"))?;
     let mut text = String::new();
     for words in commands {
         text.push_str(&format!("*{}\r\n", words.len()));
         words.iter().for_each(|word| text.push_str(&format!("${}\r\n{word}\r\n", word.len())));
     }
-    asked(address, &text, |answer| {
-        let bulk =
-            answer.rsplit_once("\r\n$").map(|(_, bulk)| bulk).and_then(|it| it.split_once("\r\n"));
+    exchange_text(address, &text, |response| {
+        let bulk = response
+            .rsplit_once("\r\n$")
+            .map(|(_, bulk)| bulk)
+            .and_then(|it| it.split_once("\r\n"));
         bulk.is_some_and(|(length, rest)| {
             length.parse().is_ok_and(|length: usize| rest.len() >= length + 2)
         })
     })
 }
 
-/// The connections in an answer to `CLIENT LIST` that are neither ours nor the load generator's.
-fn redis_connections(list: &str) -> Vec<Held> {
+/// Lists the connections in a response to `CLIENT LIST`, except those of this process and the load generator.
+fn redis_connections(list: &str) -> Vec<BrokerConnection> {
     let lines = list.lines().filter(|line| line.contains(" addr="));
     let field = |line: &str, key: &str| {
         line.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_default().to_owned()
     };
     lines
         .filter(|line| ![GENERATOR, WATCHER].contains(&field(line, "name=").as_str()))
-        .map(|line| Held { subscriptions: field(line, "sub=").parse().ok() })
+        .map(|line| BrokerConnection { subscriptions: field(line, "sub=").parse().ok() })
         .collect()
 }
 
@@ -278,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_of_the_router_are_told_from_ours() {
+    fn connections_of_the_bench_are_not_counted_as_the_routers() {
         let list = "+OK\r\n$500\r\n\
             id=3 addr=127.0.0.1:1 laddr=127.0.0.1:2 fd=8 name= age=1 sub=10000 psub=0 ssub=0 cmd=subscribe\n\
             id=4 addr=127.0.0.1:1 laddr=127.0.0.1:2 fd=8 name=bench age=1 sub=0 psub=0 cmd=publish\n\
@@ -295,7 +308,7 @@ mod tests {
             1: 0100007F:C001 0100007F:1F90 01 00000000:00000000 00:00000000 00000000 0 0 12 1 0 20 4 0 10 -1\n\
             2: 0100007F:C002 0100007F:1F90 06 00000000:00000000 00:00000000 00000000 0 0 13 1 0 20 4 0 10 -1\n\
             3: 0100007F:1F90 0100007F:C001 01 00000000:00000000 00:00000000 00000000 0 0 14 1 0 20 4 0 10 -1\n";
-        assert_eq!(established_to(table, 8080), ["12"]);
+        assert_eq!(established_inodes(table, 8080), ["12"]);
     }
 
     #[test]
@@ -303,7 +316,7 @@ mod tests {
         assert_eq!(Provider::parse("redis"), Ok(Provider::Redis));
         assert!(
             Provider::parse("rabbit")
-                .is_err_and(|error| error.contains("memory, nats, redis, kafka"))
+                .is_err_and(|error| error.contains("memory, start_nats, redis, kafka"))
         );
     }
 }

@@ -1,52 +1,53 @@
-//! `cargo xtask bench events`: how many events a second go through one trigger, by provider, by the size of the event and
-//! by what is selected.
+//! `cargo xtask bench events`: the rate of events through one trigger, by provider, event size and number of selected
+//! fields.
 //!
-//! The load generator publishes as fast as the router takes: at most a window of events is on its way, so that no queue
-//! is ever full and every loss is a mistake. An event is through when one subscriber has it, or a hundred.
+//! The load generator publishes as fast as the router consumes: a bounded window of events is in flight, so that no
+//! queue is ever full and every loss is a defect. An event counts when all subscribers, one or a hundred, have
+//! received it.
 
 use super::Bench;
 use super::brokers::Broker;
-use super::machine::{Serving, with_urls, write};
-use super::statistics::Sample;
+use super::server_process::{ServerProcess, replace_subgraph_urls, write_file};
+use super::statistics::Samples;
 use super::subscriptions::{check, number};
 use crate::Failure;
 use serde_json::{Value, json};
 
-/// Seconds that one run is measured for, if nobody says otherwise.
+/// The default for `--seconds`: the measured seconds of one run.
 pub(super) const SECONDS_DEFAULT: u32 = 2;
 
-/// How often each point is measured, if nobody says otherwise.
+/// The default for `--pairs`: the number of measurements of each point.
 pub(super) const REPEATS_DEFAULT: u32 = 3;
 
-/// Bytes of an event.
+/// The event sizes to measure, in bytes.
 const SIZES: [usize; 5] = [100, 1_000, 4_000, 16_000, 64_000];
 
-/// Fields that are selected beside the event's id.
+/// The numbers of fields to select in addition to the event's id.
 const FIELDS: [usize; 3] = [1, 10, 50];
 
-/// Fields that the graph has of either kind.
+/// The number of fields of each kind in the graph.
 const FIELDS_MAX: usize = 50;
 
-/// To how many an event has to come.
+/// The numbers of subscribers to which each event is sent.
 const SUBSCRIBERS: [u32; 2] = [1, 100];
 
-/// Events on their way: as many as may wait in the hub for one group.
+/// The maximum number of events in flight: the capacity of the hub's queue for one group.
 const WINDOW_MAX: usize = 64;
 
-/// Bytes of events on their way: half of what may wait for one client (`subscriptions.queue_bytes`).
+/// The maximum bytes of events in flight: half of a client's queue (`subscriptions.queue_bytes`).
 const WINDOW_BYTES: usize = 512 * 1024;
 
-/// How long a broker may be silent until what is missing is taken for lost.
-const QUIET: &str = "10s";
+/// The silence after which missing events count as lost.
+const QUIET_TIME: &str = "10s";
 
-/// Digits of the time that each event carries.
-const STAMP: &str = "1790000000000001";
+/// A placeholder with the length of the timestamp that each event carries.
+const TIMESTAMP: &str = "1790000000000001";
 
-/// What is measured at once.
+/// One configuration to measure.
 struct Point {
-    /// For `--filter`.
+    /// The name that `--filter` matches.
     name: String,
-    /// As the report calls it, and how much of it.
+    /// The name of the varied quantity in the report, and its value.
     by: &'static str,
     at: usize,
     query: String,
@@ -55,20 +56,20 @@ struct Point {
 }
 
 impl Point {
-    /// All of them, in the order of the plots.
+    /// Returns all points, in the order of the plots.
     fn all() -> Vec<Self> {
-        let mut points: Vec<Self> = SIZES.into_iter().map(Self::of_size).collect();
-        points.push(Self::of_fields("payload-fields", "p", 0));
+        let mut points: Vec<Self> = SIZES.into_iter().map(Self::with_size).collect();
+        points.push(Self::with_fields("payload-fields", "p", 0));
         for (by, letter) in [("payload-fields", "p"), ("joined-fields", "j")] {
-            points.extend(FIELDS.map(|fields| Self::of_fields(by, letter, fields)));
+            points.extend(FIELDS.map(|fields| Self::with_fields(by, letter, fields)));
         }
         points
     }
 
-    /// An event of so many bytes, all of which subscribers get.
-    fn of_size(bytes: usize) -> Self {
+    /// Creates the point for an event of `bytes` bytes, whose whole content is selected.
+    fn with_size(bytes: usize) -> Self {
         let event = r#"{"__typename":"Event","id":"$T","note":"$P"}"#;
-        let fixed = event.replace("$T", STAMP).replace("$P", "").len();
+        let fixed = event.replace("$T", TIMESTAMP).replace("$P", "").len();
         Self {
             name: format!("payload-bytes-{bytes}"),
             by: "payload-bytes",
@@ -79,8 +80,9 @@ impl Point {
         }
     }
 
-    /// Always the same event, of which so many fields are selected, or to which so many are joined.
-    fn of_fields(by: &'static str, letter: &str, fields: usize) -> Self {
+    /// Creates the point for a fixed event of which `fields` fields are selected, or to which `fields` fields are
+    /// joined.
+    fn with_fields(by: &'static str, letter: &str, fields: usize) -> Self {
         let carried: String =
             (1..=FIELDS_MAX).map(|field| format!(r#","p{field}":"value {field}""#)).collect();
         let selected: String = (1..=fields).map(|field| format!(" {letter}{field}")).collect();
@@ -95,10 +97,10 @@ impl Point {
     }
 
     fn bytes(&self) -> usize {
-        self.event.replace("$T", STAMP).replace("$P", "").len() + self.padding
+        self.event.replace("$T", TIMESTAMP).replace("$P", "").len() + self.padding
     }
 
-    /// How many events may be on their way.
+    /// Returns the number of events that may be in flight.
     fn window(&self) -> usize {
         (WINDOW_BYTES / self.bytes()).clamp(1, WINDOW_MAX)
     }
@@ -110,7 +112,7 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     points.retain(|point| filter.is_none_or(|filter| point.name.contains(filter)));
     if points.is_empty() {
         let names: Vec<String> = Point::all().into_iter().map(|point| point.name).collect();
-        return Err(format!("no point has that in its name; there are: {}", names.join(", ")));
+        return Err(format!("no point has that in its name; the points are {}", names.join(", ")));
     }
     let supergraph = bench.file("benches/events/supergraph.graphql");
     let mock = bench.start_mock(&supergraph)?;
@@ -122,7 +124,7 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         let broker = Broker::start(bench, provider)?;
         for point in &points {
             for subscribers in SUBSCRIBERS {
-                runs.extend(measured(bench, &broker, point, subscribers, &mock)?);
+                runs.extend(measure_point(bench, &broker, point, subscribers, &mock)?);
             }
         }
     }
@@ -133,20 +135,20 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     bench.report(&name, &runs)
 }
 
-/// One point, as often as it is to be measured, each time with a fresh router.
-fn measured(
+/// Measures one point `bench.pairs` times, each time with a fresh router.
+fn measure_point(
     bench: &Bench,
     broker: &Broker,
     point: &Point,
     subscribers: u32,
-    mock: &Serving,
+    mock: &ServerProcess,
 ) -> Result<Vec<Value>, Failure> {
     let [mut rate, mut cpu, mut cores, mut generator, mut p50] =
-        [(); 5].map(|()| Sample::default());
+        [(); 5].map(|()| Samples::default());
     let mut runs = Vec::new();
     let provider = broker.provider;
     for _ in 0..bench.pairs {
-        let router = router(bench, broker, mock)?;
+        let router = start_router(bench, broker, mock)?;
         let name = format!("{} {}, {subscribers} subscribers", provider.name(), point.name);
         let mut words: Vec<String> = Vec::new();
         for (flag, value) in [
@@ -158,7 +160,7 @@ fn measured(
             ("--window", point.window().to_string()),
             ("--clients", subscribers.to_string()),
             ("--duration", format!("{}s", bench.seconds)),
-            ("--quiet-time", QUIET.to_owned()),
+            ("--quiet-time", QUIET_TIME.to_owned()),
             ("--publish", broker.destination(&router, "bench")?),
         ] {
             words.extend([flag.to_owned(), value]);
@@ -191,7 +193,7 @@ fn measured(
         provider.name(),
         point.name,
         point.bytes(),
-        rate.show(0),
+        rate.format_with_range(0),
         cpu.median(),
         cores.median(),
         generator.median(),
@@ -200,8 +202,12 @@ fn measured(
     Ok(runs)
 }
 
-/// A router whose events come from this broker, in front of a mocked subgraph.
-pub(super) fn router(bench: &Bench, broker: &Broker, mock: &Serving) -> Result<Serving, Failure> {
+/// Starts a router that takes its events from this broker, in front of a mocked subgraph.
+pub(super) fn start_router(
+    bench: &Bench,
+    broker: &Broker,
+    mock: &ServerProcess,
+) -> Result<ServerProcess, Failure> {
     let scratch = bench.reports.join("scratch").join("events");
     std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let path = bench.file("benches/events/supergraph.graphql");
@@ -209,9 +215,9 @@ pub(super) fn router(bench: &Bench, broker: &Broker, mock: &Serving) -> Result<S
         .map_err(|error| format!("{}: {error}", path.display()))?
         .replace("\"PROVIDER\"", &format!("\"{}\"", broker.id()));
     let (supergraph, config) = (scratch.join("supergraph.graphql"), scratch.join("starling.yaml"));
-    write(&supergraph, &with_urls(&text, &["fields"], mock.address))?;
-    // No client is asked whether it is there: idle is idle.
-    write(&config, &format!("{}websocket: {{ping_interval: 1h}}\n", broker.config()))?;
+    write_file(&supergraph, &replace_subgraph_urls(&text, &["fields"], mock.address))?;
+    // No pings: an idle connection must cause no work.
+    write_file(&config, &format!("{}websocket: {{ping_interval: 1h}}\n", broker.config()))?;
     bench.start_starling(&config, &supergraph)
 }
 
@@ -220,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_have_the_size_that_is_asked_for_and_windows_fit_into_queues() {
+    fn events_have_the_requested_size_and_windows_fit_into_queues() {
         for (point, (size, window)) in Point::all().iter().zip([
             (100, 64),
             (1_000, 64),
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn selections_differ_and_their_event_does_not() {
+    fn selections_differ_but_their_event_is_the_same() {
         let points = Point::all();
         let selections = &points[SIZES.len()..];
         assert_eq!(selections.len(), 7);

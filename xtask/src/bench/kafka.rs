@@ -1,11 +1,12 @@
-//! A Kafka broker for measurements: one node, from the jars that the tests have, in a folder of its own that is made anew.
+//! A Kafka broker for measurements: one node, run from the jars of the tests, in a folder that is recreated at each
+//! start.
 
 use super::Bench;
-use super::machine::{OTHER_CORE, Serving, free_address, pinned, write};
+use super::server_process::{OTHER_CORE, ServerProcess, free_address, pinned_command, write_file};
 use crate::{Failure, kafka, process};
 use std::path::Path;
 
-/// What a broker of one node needs. What was read is given up soon, since nobody reads it twice: an hour of measuring would
+/// The settings of a single-node broker. Segments are deleted soon after they were read: an hour of measurements would
 /// otherwise fill the disk.
 const SETTINGS: &str = "
 process.roles=broker,controller
@@ -27,17 +28,17 @@ log.retention.check.interval.ms=2000
 file.delete.delay.ms=100
 ";
 
-/// Enough for batches of events at full speed; the rest of the machine is the router's.
+/// A heap that suffices for batches of events at full speed and leaves the rest of the machine to the router.
 const HEAP: &str = "-Xmx512m";
 
-/// A cluster has to have a name.
+/// An arbitrary cluster id; the storage tool requires one.
 const CLUSTER: &str = "MkU3OEVBNTcwNTJENDM2Qg";
 
-/// Starts a broker beside the load generator.
-pub(super) fn start(bench: &Bench) -> Result<Serving, Failure> {
+/// Starts a broker on the load generator's core.
+pub(super) fn start(bench: &Bench) -> Result<ServerProcess, Failure> {
     let jars = kafka::prepare(&bench.tool)?;
     let folder = bench.reports.join("scratch/kafka");
-    // There may be none yet.
+    // The folder is missing on the first run.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let (address, controller) = (free_address()?, free_address()?);
@@ -48,18 +49,18 @@ pub(super) fn start(bench: &Bench) -> Result<Serving, Failure> {
          advertised.listeners=PLAIN://{address}\nlog.dirs={}\n",
         folder.join("data").display()
     );
-    write(&settings, &text)?;
-    let mut format = pinned(OTHER_CORE, "java");
-    format.args(java(&jars, "-Xmx96m")).args(["kafka.tools.StorageTool", "format"]);
+    write_file(&settings, &text)?;
+    let mut format = pinned_command(OTHER_CORE, "java");
+    format.args(java_arguments(&jars, "-Xmx96m")).args(["kafka.tools.StorageTool", "format"]);
     format.args(["--cluster-id", CLUSTER, "--config"]).arg(&settings);
-    process::read(&mut format)?;
-    let mut broker = pinned(OTHER_CORE, "java");
-    broker.args(java(&jars, HEAP)).arg("kafka.Kafka").arg(&settings).current_dir(&folder);
-    bench.started(broker, "kafka", address, String::new(), None)
+    process::read_output(&mut format)?;
+    let mut broker = pinned_command(OTHER_CORE, "java");
+    broker.args(java_arguments(&jars, HEAP)).arg("kafka.Kafka").arg(&settings).current_dir(&folder);
+    bench.start_server(broker, "kafka", address, String::new(), None)
 }
 
-/// Arguments of the virtual machine.
-fn java(jars: &Path, heap: &str) -> [String; 4] {
+/// Returns the arguments of the Java virtual machine.
+fn java_arguments(jars: &Path, heap: &str) -> [String; 4] {
     let jars = jars.join("*").display().to_string();
     [heap.to_owned(), "-XX:+UseSerialGC".to_owned(), "-cp".to_owned(), jars]
 }

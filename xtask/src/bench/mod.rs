@@ -1,21 +1,21 @@
-//! Measures the router against the floor, on this machine: `cargo xtask bench NAME`.
+//! Measures the router against the floor on this machine: `cargo xtask bench NAME`.
 //!
-//! The router has a core of its own; subgraphs, mocks and the load generator share another one. Everything that is
-//! compared runs in turn within one run, and a figure is the median of several such pairs, with the smallest and the
-//! largest beside it. Reports go to `bench/` in the target folder.
+//! The router has a core of its own; subgraphs, mocks and the load generator share another one. Compared servers run
+//! in turn within one run, and a figure is the median of several such pairs, with the smallest and the largest value
+//! beside it. Reports go to `bench/` in the target folder.
 //!
-//! - `bench router`: what an answer costs above the floor, alone and under load that can and cannot be shared.
-//! - `bench rate`: latency at 70 % of the most it can do.
-//! - `bench sizes`: cost and memory by the size of the answer.
-//! - `bench subscriptions`: what holding subscriptions and sending events costs.
-//! - `bench events`: events a second through one trigger, by provider, size and selection.
+//! - `bench router`: the cost of a response above the floor, alone and under load that can and cannot be shared.
+//! - `bench rate`: latency at 70 % of the maximum rate.
+//! - `bench sizes`: cost and memory by the size of the response.
+//! - `bench subscriptions`: the cost of open subscriptions and of sending events.
+//! - `bench events`: the rate of events through one trigger, by provider, size and selection.
 
 mod brokers;
 mod events;
 mod kafka;
-mod machine;
 mod rate;
 mod router;
+mod server_process;
 mod sizes;
 mod statistics;
 mod subscriptions;
@@ -24,64 +24,65 @@ use crate::{Failure, process};
 use brokers::Provider;
 use std::path::{Path, PathBuf};
 
-/// What a measurement needs to know.
+/// The programs, folders and options of a measurement.
 pub(crate) struct Bench {
     root: PathBuf,
     /// The release build of the router.
     starling: PathBuf,
-    /// What drives it: load generator, floor and mocks.
+    /// The program with load generator, floor and mocks.
     tool: PathBuf,
     /// The release build of the benchmark's subgraphs.
     subgraphs: PathBuf,
-    /// Where reports go.
+    /// The folder for reports.
     reports: PathBuf,
-    /// Measured seconds of one run.
+    /// The measured seconds of one run.
     seconds: u32,
     pairs: u32,
-    /// Clients of a measurement, where somebody wants others than it has by itself.
+    /// The number of clients, if set on the command line.
     clients: Option<u32>,
-    /// Where events come from, one after the other.
+    /// The providers of events, measured one after the other.
     providers: Vec<Provider>,
-    /// The folder in `benches/routers` of what is measured.
+    /// The folder in `benches/routers` of the measured router.
     router: String,
 }
 
-/// How to measure, as far as the command line says.
+/// The options of `cargo xtask bench`; `None` selects the default of the measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Measured seconds of one run.
+    /// The measured seconds of one run.
     pub(crate) seconds: Option<u32>,
-    /// How often everything is measured.
+    /// The number of repetitions of each measurement.
     pub(crate) pairs: Option<u32>,
-    /// Clients of a measurement.
+    /// The number of clients.
     pub(crate) clients: Option<u32>,
-    /// What is measured: names that contain it.
+    /// A part of the names of the measurements to run.
     pub(crate) filter: Option<String>,
-    /// The one provider whose events are measured.
+    /// The only provider to measure.
     pub(crate) provider: Option<String>,
-    /// The router, by its folder in `benches/routers`.
+    /// The folder in `benches/routers` of the router to measure.
     pub(crate) router: Option<String>,
 }
 
-/// What to run, by its name on the command line.
+/// The names of all benches.
 const NAMES: [&str; 5] = ["router", "rate", "sizes", "subscriptions", "events"];
 
-/// Measured seconds of one run, if nobody says otherwise.
+/// The default of the measured seconds of one run.
 const SECONDS_DEFAULT: u32 = 4;
 
-/// How often floor and router are measured in turn, if nobody says otherwise. An odd number has a middle.
+/// The default number of pairs of floor and router. It is odd so that there is a middle value.
 const PAIRS_DEFAULT: u32 = 5;
 
-/// Names a router to measure instead of building one, with the benchmark's subgraphs beside it: an older one, say.
+/// Names an existing router to measure instead of building one, for example an older one. The program of the
+/// benchmark's subgraphs must be in the same folder.
 const BINARY_VARIABLE: &str = "STARLING_BIN";
 
-/// Names another binary for load generator, floor and mocks, for a router that has none of them.
+/// Names another program for load generator, floor and mocks, for a router that does not contain them.
 const TOOL_VARIABLE: &str = "STARLING_BENCH_BIN";
 
-/// Builds what is needed and measures.
+/// Builds the programs and runs the bench `name`.
 pub(crate) fn run(root: &Path, name: &str, options: &Options) -> Result<(), Failure> {
     if !NAMES.contains(&name) {
-        return Err(format!("no bench is called `{name}`; there are: {}", NAMES.join(", ")));
+        return Err(format!("unknown bench `{name}`; the benches are {}", NAMES.join(", ")));
     }
     let (seconds, pairs) = match name {
         "subscriptions" => (subscriptions::SECONDS_DEFAULT, PAIRS_DEFAULT),
@@ -99,21 +100,21 @@ pub(crate) fn run(root: &Path, name: &str, options: &Options) -> Result<(), Fail
     }
 }
 
-/// `cargo xtask soak churn`: whether anything is left of clients that came and went.
+/// Runs `cargo xtask soak churn`, which checks that disconnected clients leave nothing behind.
 pub(crate) fn churn(root: &Path, seconds: u32) -> Result<(), Failure> {
     let bench = prepare(root, seconds, 1, &Options::default())?;
     subscriptions::churn(&bench)
 }
 
-/// `cargo xtask soak reloads`: whether subscribers notice that the graph is loaded anew.
+/// Runs `cargo xtask soak reloads`, which checks that reloads of the graph do not disturb subscribers.
 pub(crate) fn reloads(root: &Path, seconds: u32, subscribers: u32) -> Result<(), Failure> {
     let bench = prepare(root, seconds, 1, &Options::default())?;
     subscriptions::reloads(&bench, subscribers)
 }
 
-/// Builds what is needed. Seconds and pairs are those of whoever says nothing.
+/// Builds the programs. `seconds` and `pairs` are the defaults of the two options.
 fn prepare(root: &Path, seconds: u32, pairs: u32, options: &Options) -> Result<Bench, Failure> {
-    machine::has_two_cores()?;
+    server_process::check_cores()?;
     let providers = match &options.provider {
         Some(name) => vec![Provider::parse(name)?],
         None => Provider::ALL.into(),
@@ -140,8 +141,8 @@ fn prepare(root: &Path, seconds: u32, pairs: u32, options: &Options) -> Result<B
     })
 }
 
-/// The release builds of these packages' programs. One command for all, so that the features of dependencies agree and
-/// nothing is built twice.
+/// Makes release builds of the programs of these packages, with one command, so that the features of dependencies
+/// agree and nothing is built twice.
 fn build<const N: usize>(root: &Path, packages: [&str; N]) -> Result<[PathBuf; N], Failure> {
     let mut cargo = process::cargo();
     cargo.current_dir(root).args([
@@ -153,7 +154,7 @@ fn build<const N: usize>(root: &Path, packages: [&str; N]) -> Result<[PathBuf; N
         cargo.args(["--package", package]);
     }
     println!("building the release");
-    let text = process::read(&mut cargo)?;
+    let text = process::read_output(&mut cargo)?;
     let messages: Vec<serde_json::Value> =
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let mut programs = packages.map(|_| PathBuf::new());
@@ -168,7 +169,7 @@ fn build<const N: usize>(root: &Path, packages: [&str; N]) -> Result<[PathBuf; N
 }
 
 impl Bench {
-    /// A file of the repository.
+    /// Returns the path of a file of the repository.
     fn file(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }

@@ -1,22 +1,22 @@
-//! `cargo xtask bench rate`: latency at 70 % of the most that the router can do, with subgraphs that take 4 ms.
+//! `cargo xtask bench rate`: latency at 70 % of the router's maximum rate, with subgraphs that take 4 ms.
 
 use super::Bench;
-use super::machine::LoadRun;
+use super::server_process::LoadRun;
 use crate::Failure;
 
-/// What each subgraph request takes.
-const SUBGRAPH_MS: u32 = 4;
+/// The duration of each subgraph request, in milliseconds.
+const SUBGRAPH_DELAY_MS: u32 = 4;
 
-/// Connections: enough that none is waited for at 70 %.
+/// The number of connections, high enough that no request waits for one at 70 %.
 const CONNECTIONS: u32 = 100;
 
-/// The share of the most at which latency is looked at.
-const SHARE: f64 = 0.7;
+/// The share of the maximum rate at which latency is measured.
+const RATE_SHARE: f64 = 0.7;
 
-/// Finds the most, then measures at a share of it, with equal gaps and with those of independent clients.
+/// Finds the maximum rate, then measures at a share of it, with equal gaps and with Poisson arrivals.
 pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
     let operation = bench.file("fixtures/federation-benchmark/operation.graphql");
-    let subgraphs = bench.start_subgraphs(SUBGRAPH_MS)?;
+    let subgraphs = bench.start_subgraphs(SUBGRAPH_DELAY_MS)?;
     let router = bench.start_benchmark_router(&subgraphs)?;
     let load = |name: &str, extra: &[&str]| {
         let unique = ["--unique-header", "authorization"];
@@ -24,18 +24,18 @@ pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
         let connections = CONNECTIONS;
         bench.load(&router, &LoadRun { name, operation: &operation, connections, extra })
     };
-    // Nothing is shared, or the most would be that of one request.
-    let most = load("closed loop", &[])?;
-    let rate = most["answers_per_second"].as_f64().unwrap_or(0.0) * SHARE;
+    // Unique headers prevent sharing; otherwise the maximum would be that of one shared request.
+    let maximum = load("closed loop", &[])?;
+    let rate = maximum["answers_per_second"].as_f64().unwrap_or(0.0) * RATE_SHARE;
     if rate < 1.0 {
-        return Err(format!("the router answered nothing: {}", most["example"]));
+        return Err(format!("the router sent no response: {}", maximum["example"]));
     }
     let rate = format!("{rate:.1}");
     let constant = load("70 %, constant", &["--rate", &rate])?;
     let poisson = load("70 %, Poisson", &["--rate", &rate, "--arrivals", "poisson"])?;
-    let runs = [most, constant, poisson];
+    let runs = [maximum, constant, poisson];
     println!(
-        "\n| load | answers/s | p50, ms | p99, ms | p99 / p50 | failed |\n|---|---|---|---|---|---|"
+        "\n| load | responses/s | p50, ms | p99, ms | p99 / p50 | failed |\n|---|---|---|---|---|---|"
     );
     for run in &runs {
         let number = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);

@@ -1,16 +1,16 @@
-//! `cargo xtask bench router`: what an answer of the federation benchmark costs above the floor.
+//! `cargo xtask bench router`: the cost of a response of the federation benchmark above the floor.
 
 use super::Bench;
-use super::machine::{LoadRun, Serving};
-use super::statistics::Sample;
+use super::server_process::{LoadRun, ServerProcess};
+use super::statistics::Samples;
 use crate::Failure;
 use serde_json::Value;
 
-/// How clients ask.
+/// The behaviour of the clients.
 struct Scenario {
     name: &'static str,
     connections: u32,
-    /// Every request has an `authorization` header of its own, which the subgraphs receive.
+    /// True if every request has a unique `authorization` header, which is forwarded to the subgraphs.
     unique: bool,
 }
 
@@ -20,14 +20,14 @@ const SCENARIOS: [Scenario; 3] = [
     Scenario { name: "50 that share nothing", connections: 50, unique: true },
 ];
 
-/// What was measured of one server in one scenario.
+/// The measurements of one server in one scenario.
 #[derive(Default)]
-struct Measured {
-    cpu_us: Sample,
-    per_second: Sample,
-    p50_ms: Sample,
-    p99_ms: Sample,
-    resident_mib: Sample,
+struct ScenarioSamples {
+    cpu_us: Samples,
+    per_second: Samples,
+    p50_ms: Samples,
+    p99_ms: Samples,
+    resident_mib: Samples,
 }
 
 /// Measures floor and router in turn, in every scenario whose name contains `filter`.
@@ -42,14 +42,14 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         if filter.is_some_and(|filter| !scenario.name.contains(filter)) {
             continue;
         }
-        // A router of its own for each scenario: its memory is that of the scenario alone.
+        // A fresh router for each scenario, so that its memory is that of the scenario alone.
         let router = bench.start_benchmark_router(&subgraphs)?;
         let extra: Vec<String> = match scenario.unique {
             true => ["--unique-header", "authorization"].map(str::to_owned).into(),
             false => Vec::new(),
         };
-        let mut measure = |server: &Serving, who: &str, measured: &mut Measured| {
-            let name = format!("{who}, {}", scenario.name);
+        let mut measure = |server: &ServerProcess, side: &str, samples: &mut ScenarioSamples| {
+            let name = format!("{side}, {}", scenario.name);
             let run = bench.load(
                 server,
                 &LoadRun {
@@ -59,26 +59,27 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
                     extra: extra.clone(),
                 },
             )?;
-            println!("{name}: {:.1} µs", measured.add(&run)?);
+            println!("{name}: {:.1} µs", samples.add(&run)?);
             runs.push(run);
             Ok::<(), Failure>(())
         };
-        let (mut of_floor, mut of_router) = (Measured::default(), Measured::default());
+        let (mut floor_samples, mut router_samples) =
+            (ScenarioSamples::default(), ScenarioSamples::default());
         for _ in 0..bench.pairs {
-            measure(&floor, "floor", &mut of_floor)?;
-            measure(&router, &bench.router, &mut of_router)?;
+            measure(&floor, "floor", &mut floor_samples)?;
+            measure(&router, &bench.router, &mut router_samples)?;
         }
-        rows.push((scenario.name, of_floor, of_router));
+        rows.push((scenario.name, floor_samples, router_samples));
     }
     if rows.is_empty() {
         return Err(format!("no scenario has `{}` in its name", filter.unwrap_or_default()));
     }
-    print(bench, &rows);
+    print_table(bench, &rows);
     bench.report(&format!("router-{}", bench.router), &runs)
 }
 
-impl Measured {
-    /// Adds a run; answers with the CPU time of one of its answers, in microseconds.
+impl ScenarioSamples {
+    /// Adds a run and returns the CPU time of one response, in microseconds.
     fn add(&mut self, run: &Value) -> Result<f64, Failure> {
         let failed = run["failed"].as_u64().unwrap_or(u64::MAX);
         if failed > 0 {
@@ -95,21 +96,21 @@ impl Measured {
     }
 }
 
-fn print(bench: &Bench, rows: &[(&str, Measured, Measured)]) {
+fn print_table(bench: &Bench, rows: &[(&str, ScenarioSamples, ScenarioSamples)]) {
     println!(
-        "\nMedian (smallest–largest) of {} pairs, {} s each; CPU of the server per answer.\n",
+        "\nMedian (smallest–largest) of {} pairs, {} s each; CPU of the server per response.\n",
         bench.pairs, bench.seconds
     );
     println!(
-        "| clients | floor, µs | {}, µs | above the floor | answers/s | p50, ms | p99, ms | memory, MiB |",
+        "| clients | floor, µs | {}, µs | above the floor | responses/s | p50, ms | p99, ms | memory, MiB |",
         bench.router
     );
     println!("|---|---|---|---|---|---|---|---|");
     for (name, floor, router) in rows {
         println!(
             "| {name} | {} | {} | floor + {:.0} µs | {:.0} | {:.2} | {:.2} | {:.1} |",
-            floor.cpu_us.show(1),
-            router.cpu_us.show(1),
+            floor.cpu_us.format_with_range(1),
+            router.cpu_us.format_with_range(1),
             router.cpu_us.median() - floor.cpu_us.median(),
             router.per_second.median(),
             router.p50_ms.median(),

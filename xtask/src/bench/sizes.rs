@@ -1,15 +1,15 @@
-//! `cargo xtask bench sizes`: what an answer costs by its size, and the memory it takes.
+//! `cargo xtask bench sizes`: the CPU time and memory of a response by its size.
 
 use super::Bench;
-use super::machine::{LoadRun, write};
+use super::server_process::{LoadRun, write_file};
 use crate::Failure;
 use serde_json::json;
 
-/// Items of an answer; each has some 200 bytes in it, half of them from a second subgraph by its key. The last answer
-/// has 8 MiB.
+/// The numbers of items in a response. Each item has about 200 bytes, half of them from a second subgraph by its key.
+/// The largest response has 8 MiB.
 const ITEMS: [u32; 8] = [5, 40, 160, 640, 2_500, 10_000, 20_000, 36_000];
 
-/// Measures one connection at each size, each with a router of its own.
+/// Measures one connection at each size, each with a fresh router.
 pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
     let folder = bench.file("benches/items");
     let (supergraph, operation) =
@@ -18,13 +18,13 @@ pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
     let mock = bench.start_mock(&supergraph)?;
     let mut runs = Vec::new();
     println!(
-        "\n| answer | CPU per answer | per kB | p50 | memory before | most memory |\n|---|---|---|---|---|---|"
+        "\n| response | CPU per response | per kB | p50 | memory before | peak memory |\n|---|---|---|---|---|---|"
     );
     for items in ITEMS {
         let router =
             bench.start_router(&supergraph, &["items", "prices"], mock.address, &operation)?;
         let (before, _) = router.resident_mib();
-        write(&variables, &json!({ "first": items }).to_string())?;
+        write_file(&variables, &json!({ "first": items }).to_string())?;
         let run = bench.load(
             &router,
             &LoadRun {

@@ -1,5 +1,5 @@
-// GraphiQL on the router that served this page. The server writes its configuration into the page
-// (see `PageConfig` in crates/ide/src/lib.rs); nothing is fetched from any other origin.
+// GraphiQL for the router that served this page. The server writes its configuration into the page (see `PageConfig`
+// in crates/ide/src/lib.rs); nothing is fetched from any other origin.
 import { createGraphiQLFetcher } from "@graphiql/toolkit";
 import { GraphiQL } from "graphiql";
 import { getOperationAST, parse } from "graphql";
@@ -13,8 +13,8 @@ const url = new URL(config.endpoint, window.location.href);
 const socketUrl = new URL(url);
 socketUrl.protocol = url.protocol === "https:" ? "wss:" : "ws:";
 
-// What the headers editor holds also goes out as the payload of `connection_init`, because a
-// browser cannot set headers on a WebSocket.
+// The content of the headers editor is also sent as the payload of `connection_init`, because a browser cannot set
+// headers on a WebSocket.
 let headers = {};
 const socket = createClient({
   url: socketUrl.href,
@@ -24,8 +24,8 @@ const socket = createClient({
 });
 const send = createGraphiQLFetcher({ url: url.href, wsClient: socket });
 
-// GraphiQL prints what a fetch rejects with: for a lost connection that is a bare browser event
-// (`{"isTrusted": true}`) or a stack of this bundle. Results of the server pass unchanged.
+// GraphiQL prints the value that a fetch rejects with. For a lost connection that is a bare browser event
+// (`{"isTrusted": true}`) or a stack of this bundle, so it is replaced. Results of the server pass unchanged.
 function explain(error) {
   if (error instanceof CloseEvent) {
     const reason = error.reason === "" ? "no reason was given" : error.reason;
@@ -38,12 +38,12 @@ function explain(error) {
   throw error;
 }
 
-/** The result of a fetch, or the results of a subscription, with explained errors. */
+/** Returns the result of a fetch, or the results of a subscription, with explained errors. */
 async function explained(sent) {
   const value = await Promise.resolve(sent).catch(explain);
   if (typeof value?.[Symbol.asyncIterator] !== "function") return value;
   const results = value[Symbol.asyncIterator]();
-  // No generator: its `return` would wait for the next event before the subscription is stopped.
+  // Not a generator: its `return` would wait for the next event before the subscription is stopped.
   return {
     next: () => results.next().catch(explain),
     return: async () => (await results.return?.()) ?? { value: undefined, done: true },
@@ -53,15 +53,15 @@ async function explained(sent) {
   };
 }
 
-// GraphiQL learns the operations of a document a moment after it changes. Whoever runs a tab right
-// after opening it would send the name of the operation before, and a subscription by POST.
+// GraphiQL learns the operations of a document a moment after a change. A tab run right after opening would otherwise
+// be sent with the name of the previous operation, and a subscription by POST.
 function fetcher(params, options) {
   headers = options?.headers ?? {};
   let documentAST;
   try {
     documentAST = parse(params.query);
   } catch {
-    // The server says what is wrong with it.
+    // The server reports the syntax error.
     return explained(send(params, options));
   }
   const operation =
@@ -70,8 +70,8 @@ function fetcher(params, options) {
   return explained(send({ ...params, operationName }, { ...options, documentAST }));
 }
 
-// Tabs are remembered for each set of initial tabs: two routers that take turns on one port (the
-// demo, then your own graph) do not see each other's.
+// Tabs are stored separately for each set of initial tabs, so that two routers that take turns on one port (the demo,
+// then the user's graph) do not share them.
 function storageFor(name) {
   const prefix = `starling:${name}:`;
   return {

@@ -1,7 +1,7 @@
-//! `starling mock`: subgraphs that nobody has to write, from their schemas alone.
+//! `starling mock`: subgraphs made from their schemas alone.
 //!
-//! [`subgraphs`] takes a supergraph apart; what they answer is made up by [`crate::subgraph`] (its `invention`), how
-//! fast and how reliably they answer is its `weather`.
+//! [`subgraphs`] extracts the schemas from a supergraph. [`crate::subgraph`] makes up their data (`invention`) and
+//! simulates latency and failures (`weather`).
 
 mod supergraph;
 

@@ -1,8 +1,9 @@
-//! A supergraph taken apart: the schema of each of its subgraphs, as the directives of the join specification say
-//! (versions 0.1 to 0.5).
+//! Splits a supergraph into the schema of each of its subgraphs, by the directives of the join specification (versions
+//! 0.1 to 0.5).
 //!
-//! What comes out is not the text that the subgraph's authors wrote, but answers the same fetches: its types, fields,
-//! keys and what it knows from representations only. Descriptions and access rules are left out.
+//! The result is not the text of the subgraph's authors, but it responds to the same fetches: it has the subgraph's
+//! types, fields and keys, and the fields that it knows from representations only. Descriptions and access rules are
+//! left out.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -15,22 +16,22 @@ use apollo_compiler::{Name, Node};
 /// One subgraph of a supergraph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubgraphSchema {
-    /// Its name.
+    /// The name of the subgraph.
     pub name: String,
-    /// Where the supergraph says it is; empty for one without a server.
+    /// The URL in the supergraph; empty for a subgraph without a server.
     pub url: String,
-    /// Its schema.
+    /// The schema of the subgraph.
     pub sdl: String,
 }
 
-/// Names that belong to the specifications, not to the graph.
-const MACHINERY: [&str; 7] =
+/// The prefixes of names that belong to the specifications and not to the graph.
+const SPECIFICATION_PREFIXES: [&str; 7] =
     ["join__", "link__", "core__", "federation__", "connect__", "context__", "__"];
 
-/// Takes a supergraph apart.
+/// Splits a supergraph into its subgraphs.
 ///
 /// # Errors
-/// A sentence, or the parser's messages, where the text is not a supergraph.
+/// The text is not a supergraph: a message, or the messages of the parser.
 pub fn subgraphs(supergraph: &str) -> Result<Vec<SubgraphSchema>, String> {
     let schema = Schema::builder()
         .adopt_orphan_extensions()
@@ -39,7 +40,7 @@ pub fn subgraphs(supergraph: &str) -> Result<Vec<SubgraphSchema>, String> {
         .build()
         .map_err(|error| error.errors.to_string())?;
     let graphs = schema.get_enum("join__Graph").ok_or(
-        "this is not a supergraph: it has no enum `join__Graph` (for the schema of one subgraph there is --schema)",
+        "this is not a supergraph: it has no enum `join__Graph` (use --schema for the schema of one subgraph)",
     )?;
     let mut subgraphs = Vec::new();
     for (id, value) in &graphs.values {
@@ -48,28 +49,28 @@ pub fn subgraphs(supergraph: &str) -> Result<Vec<SubgraphSchema>, String> {
             directive.specified_argument_by_name(name)?.as_str().map(str::to_owned)
         };
         let name = text("name").unwrap_or_else(|| id.to_lowercase());
-        let sdl = Extract { schema: &schema, graph: id }.sdl();
+        let sdl = SubgraphExtraction { schema: &schema, graph: id }.sdl();
         subgraphs.push(SubgraphSchema { name, url: text("url").unwrap_or_default(), sdl });
     }
     Ok(subgraphs)
 }
 
-/// One subgraph being written.
-struct Extract<'a> {
+/// The extraction of one subgraph.
+struct SubgraphExtraction<'a> {
     schema: &'a Schema,
     graph: &'a Name,
 }
 
-/// What makes a type an entity of this subgraph.
+/// The relation of a type to the extracted subgraph.
 #[derive(Default)]
-struct Membership<'a> {
+struct TypeMembership<'a> {
     keys: Vec<(&'a str, bool)>,
     interface_object: bool,
     /// Join 0.1: fields without directives belong to this subgraph only.
     owner: Option<&'a Name>,
 }
 
-impl<'a> Extract<'a> {
+impl<'a> SubgraphExtraction<'a> {
     fn sdl(&self) -> String {
         let mut sdl = String::new();
         let definition = &self.schema.schema_definition;
@@ -83,7 +84,9 @@ impl<'a> Extract<'a> {
         .collect();
         let mut present = HashSet::new();
         for (name, definition) in &self.schema.types {
-            if definition.is_built_in() || MACHINERY.iter().any(|prefix| name.starts_with(prefix)) {
+            if definition.is_built_in()
+                || SPECIFICATION_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            {
                 continue;
             }
             let Some(membership) = self.membership(definition) else { continue };
@@ -93,7 +96,7 @@ impl<'a> Extract<'a> {
                 sdl.push_str(&text);
             }
         }
-        // Only where they are not those that a schema has without saying so.
+        // A `schema` definition is only written if a root type does not have its default name.
         let renamed = roots.iter().any(|(operation, name)| !name.eq_ignore_ascii_case(operation));
         let mut roots = roots.iter().filter(|(_, name)| present.contains(name)).peekable();
         if renamed && roots.peek().is_some() {
@@ -106,15 +109,15 @@ impl<'a> Extract<'a> {
         sdl
     }
 
-    /// What this subgraph has to do with a type; nothing where it does not know it.
-    fn membership(&self, definition: &'a ExtendedType) -> Option<Membership<'a>> {
+    /// Returns the relation of this subgraph to a type; `None` if it does not know the type.
+    fn membership(&self, definition: &'a ExtendedType) -> Option<TypeMembership<'a>> {
         let directives = definition.directives();
-        let mut membership = Membership::default();
+        let mut membership = TypeMembership::default();
         let mut named = false;
         let mut ours = false;
         for directive in directives.get_all("join__type") {
             named = true;
-            if !self.is_ours(directive) {
+            if !self.is_of_subgraph(directive) {
                 continue;
             }
             ours = true;
@@ -129,12 +132,13 @@ impl<'a> Extract<'a> {
         membership.owner = directives
             .get("join__owner")
             .and_then(|owner| owner.specified_argument_by_name("graph")?.as_enum());
-        // Join 0.1 says nothing about types that are no entities: whoever has a field of that type has the type.
+        // Join 0.1 has no directives on types that are not entities: a subgraph with a field of that type has the
+        // type.
         (ours || !named).then_some(membership)
     }
 
-    /// Whether this subgraph has the type.
-    fn knows(&self, name: &Name) -> bool {
+    /// True if this subgraph has the type.
+    fn has_type(&self, name: &Name) -> bool {
         self.schema.types.get(name).is_some_and(|definition| self.membership(definition).is_some())
     }
 
@@ -142,11 +146,11 @@ impl<'a> Extract<'a> {
         &self,
         name: &Name,
         definition: &ExtendedType,
-        membership: &Membership<'_>,
+        membership: &TypeMembership<'_>,
     ) -> String {
         let mut keys = String::new();
         for (key, resolvable) in &membership.keys {
-            let _ = write!(keys, " @key(fields: {}", quoted(key));
+            let _ = write!(keys, " @key(fields: {}", quote(key));
             keys.push_str(if *resolvable { ")" } else { ", resolvable: false)" });
         }
         match definition {
@@ -181,7 +185,8 @@ impl<'a> Extract<'a> {
                     .filter(|member| {
                         named.is_empty()
                             || named.iter().any(|directive| {
-                                self.is_ours(directive) && text(directive, "member") == Some(member)
+                                self.is_of_subgraph(directive)
+                                    && text(directive, "member") == Some(member)
                             })
                     })
                     .collect();
@@ -196,7 +201,8 @@ impl<'a> Extract<'a> {
                     .values()
                     .filter(|value| {
                         let mut named = value.directives.get_all("join__enumValue").peekable();
-                        named.peek().is_none() || named.any(|directive| self.is_ours(directive))
+                        named.peek().is_none()
+                            || named.any(|directive| self.is_of_subgraph(directive))
                     })
                     .map(|value| value.value.to_string())
                     .collect();
@@ -208,7 +214,8 @@ impl<'a> Extract<'a> {
                     .values()
                     .filter(|field| {
                         let mut named = field.directives.get_all("join__field").peekable();
-                        named.peek().is_none() || named.any(|directive| self.is_ours(directive))
+                        named.peek().is_none()
+                            || named.any(|directive| self.is_of_subgraph(directive))
                     })
                     .map(|field| input_value(field))
                     .collect();
@@ -225,11 +232,11 @@ impl<'a> Extract<'a> {
         let mut named = directives.get_all("join__implements").peekable();
         let interfaces: Vec<&str> = match named.peek() {
             Some(_) => named
-                .filter(|directive| self.is_ours(directive))
+                .filter(|directive| self.is_of_subgraph(directive))
                 .filter_map(|directive| text(directive, "interface"))
                 .collect(),
             None => {
-                declared.into_iter().filter(|name| self.knows(name)).map(Name::as_str).collect()
+                declared.into_iter().filter(|name| self.has_type(name)).map(Name::as_str).collect()
             }
         };
         if interfaces.is_empty() {
@@ -239,11 +246,11 @@ impl<'a> Extract<'a> {
         }
     }
 
-    /// The fields that this subgraph has, or gets in representations.
+    /// Returns the fields that this subgraph resolves or receives in representations.
     fn fields<'f>(
         &self,
         fields: impl Iterator<Item = &'f Component<FieldDefinition>>,
-        membership: &Membership<'_>,
+        membership: &TypeMembership<'_>,
     ) -> Vec<String> {
         let in_key = |name: &Name| {
             membership.keys.iter().any(|(key, _)| {
@@ -256,7 +263,7 @@ impl<'a> Extract<'a> {
             .filter_map(|field| {
                 let mut directives = field.directives.get_all("join__field").peekable();
                 let unmarked = directives.peek().is_none();
-                let ours = directives.find(|directive| self.is_ours(directive));
+                let ours = directives.find(|directive| self.is_of_subgraph(directive));
                 let (external, ty) = match ours {
                     Some(ours) => {
                         let external = ours.specified_argument_by_name("external");
@@ -271,15 +278,16 @@ impl<'a> Extract<'a> {
                     {
                         (false, field.ty.to_string())
                     }
-                    // Join 0.1 does not repeat the key's fields for those who only refer to the entity.
+                    // Join 0.1 does not repeat the key's fields for subgraphs that only refer to the entity.
                     None if in_key(&field.name) => (true, field.ty.to_string()),
                     None => return None,
                 };
-                // An external field is not asked for here, so an argument of a type that is not here is no loss.
+                // An external field is not selected here, so an argument with a type that is missing here may be
+                // dropped.
                 let arguments: Vec<String> = field
                     .arguments
                     .iter()
-                    .filter(|argument| self.knows(argument.ty.inner_named_type()))
+                    .filter(|argument| self.has_type(argument.ty.inner_named_type()))
                     .map(|argument| input_value(argument))
                     .collect();
                 let arguments = match arguments.is_empty() {
@@ -292,7 +300,7 @@ impl<'a> Extract<'a> {
             .collect()
     }
 
-    fn is_ours(&self, directive: &Directive) -> bool {
+    fn is_of_subgraph(&self, directive: &Directive) -> bool {
         let graph = directive.specified_argument_by_name("graph");
         graph.and_then(|graph| graph.as_enum()) == Some(self.graph)
     }
@@ -302,7 +310,7 @@ fn text<'a>(directive: &'a Directive, argument: &str) -> Option<&'a str> {
     directive.specified_argument_by_name(argument)?.as_str()
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     serde_json::Value::from(text.split_whitespace().collect::<Vec<_>>().join(" ")).to_string()
 }
 
@@ -314,7 +322,7 @@ fn input_value(value: &InputValueDefinition) -> String {
     format!("{}: {}{default}", value.name, value.ty)
 }
 
-/// A definition with its members, or nothing where it has none.
+/// Formats a definition with its members; empty if there are none.
 fn block(head: &str, members: &[String]) -> String {
     if members.is_empty() {
         return String::new();
@@ -381,7 +389,7 @@ type Product @key(fields: \"upc\") {
     }
 
     #[test]
-    fn what_is_not_a_supergraph_is_told_so() {
+    fn a_text_that_is_not_a_supergraph_is_refused() {
         assert!(subgraphs("type Query { a: Int }").unwrap_err().contains("join__Graph"));
         assert!(subgraphs("type {").is_err());
     }

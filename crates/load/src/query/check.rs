@@ -1,65 +1,65 @@
-//! Whether an answer is right.
+//! Checks whether responses are correct.
 //!
-//! The first answer to each kind of request is read in full. Those after it are compared with it as they arrive, which
-//! costs a memory comparison; only where one differs is it kept and looked into.
+//! The first response to each kind of request is parsed in full. Later ones are compared with it as they arrive, at
+//! the cost of a memory comparison; only a response that differs is kept and parsed.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::response::Completed;
+use super::response::CompletedResponse;
 
-/// An answer longer than this is not kept for a look into it.
-const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The maximum length of a response that is kept for parsing.
+const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// What a kept answer may leave behind in memory for the next one.
+/// The capacity that a kept response may leave allocated for the next one.
 const SCRATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// What makes an answer right.
+/// The condition for a correct response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Check {
-    /// Status 200; the body is not looked at.
+    /// Status 200; the body is not checked.
     Status,
     /// Status 200 and a GraphQL response without `errors`.
     #[default]
     Graphql,
-    /// As `Graphql`, and as long as the first answer.
+    /// As `Graphql`, and the length of the first response.
     Length,
-    /// As `Graphql`, and the same bytes as the first answer.
+    /// As `Graphql`, and the bytes of the first response.
     Bytes,
 }
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Outcome {
-    Right,
+pub(super) enum RequestOutcome {
+    Correct,
     /// A status other than 200.
     Status(u16),
     /// A GraphQL response with `errors`.
     Errors,
     /// Not a GraphQL response.
     NotGraphql,
-    /// Other bytes, or another length, than the first answer.
+    /// Other bytes, or another length, than the first response.
     Different,
-    /// Not an HTTP answer.
+    /// Not an HTTP response.
     Malformed,
-    /// The connection ended before the answer did.
+    /// The connection ended before the response did.
     Closed,
-    /// No answer in time.
+    /// No response in time.
     Timeout,
-    /// No connection.
+    /// No connection could be opened.
     Connect,
 }
 
-impl Outcome {
-    /// What a report calls it.
+impl RequestOutcome {
+    /// Returns the name in reports.
     pub(super) fn label(self) -> String {
         match self {
-            Self::Right => "right".to_owned(),
+            Self::Correct => "correct".to_owned(),
             Self::Status(status) => format!("status {status}"),
-            Self::Errors => "answers with errors".to_owned(),
+            Self::Errors => "responses with errors".to_owned(),
             Self::NotGraphql => "not a GraphQL response".to_owned(),
-            Self::Different => "differs from the first answer".to_owned(),
-            Self::Malformed => "not an HTTP answer".to_owned(),
+            Self::Different => "differs from the first response".to_owned(),
+            Self::Malformed => "not an HTTP response".to_owned(),
             Self::Closed => "connection closed".to_owned(),
             Self::Timeout => "timeout".to_owned(),
             Self::Connect => "cannot connect".to_owned(),
@@ -67,19 +67,19 @@ impl Outcome {
     }
 }
 
-/// The body of one answer, as far as it has arrived.
+/// The part of the body of one response that has arrived.
 #[derive(Debug, Default)]
-pub(super) struct Body {
+pub(super) struct ResponseBody {
     length: usize,
     differs: bool,
-    /// The whole body so far, where it differs from the first answer.
-    kept: Vec<u8>,
+    /// The whole body so far, if it differs from the first response.
+    differing_bytes: Vec<u8>,
 }
 
-impl Body {
-    /// Takes the next bytes.
+impl ResponseBody {
+    /// Adds the next bytes.
     // hot path: a comparison, at the speed of memory.
-    pub(super) fn take(&mut self, check: Check, first: &[u8], bytes: &[u8]) {
+    pub(super) fn add(&mut self, check: Check, first: &[u8], bytes: &[u8]) {
         let before = self.length;
         self.length += bytes.len();
         if check == Check::Status {
@@ -90,70 +90,75 @@ impl Body {
                 return;
             }
             self.differs = true;
-            self.kept.extend_from_slice(&first[..before]);
+            self.differing_bytes.extend_from_slice(&first[..before]);
         }
-        if self.kept.len() + bytes.len() <= ANSWER_BYTES_MAX {
-            self.kept.extend_from_slice(bytes);
+        if self.differing_bytes.len() + bytes.len() <= KEPT_BYTES_MAX {
+            self.differing_bytes.extend_from_slice(bytes);
         }
     }
 
-    /// The body's length.
+    /// Returns the length of the body.
     pub(super) fn len(&self) -> usize {
         self.length
     }
 
-    /// What arrived of a body that is not the first answer.
-    pub(super) fn kept(&self) -> &[u8] {
-        &self.kept
+    /// Returns the body if it differs from the first response.
+    pub(super) fn differing_bytes(&self) -> &[u8] {
+        &self.differing_bytes
     }
 
-    /// What the complete answer is.
-    pub(super) fn judge(&self, check: Check, first: &[u8], answer: &Completed) -> Outcome {
-        if answer.status != 200 {
-            return Outcome::Status(answer.status);
+    /// Classifies the complete response.
+    pub(super) fn classify(
+        &self,
+        check: Check,
+        first: &[u8],
+        response: &CompletedResponse,
+    ) -> RequestOutcome {
+        if response.status != 200 {
+            return RequestOutcome::Status(response.status);
         }
         if check == Check::Status || (!self.differs && self.length == first.len()) {
-            return Outcome::Right;
+            return RequestOutcome::Correct;
         }
-        let found = if self.differs { &self.kept[..] } else { &first[..self.length] };
-        if answer.encoded || found.len() != self.length {
-            return Outcome::NotGraphql;
+        let found = if self.differs { &self.differing_bytes[..] } else { &first[..self.length] };
+        if response.encoded || found.len() != self.length {
+            return RequestOutcome::NotGraphql;
         }
-        match look_into(found) {
-            Outcome::Right => {}
+        match classify_body(found) {
+            RequestOutcome::Correct => {}
             wrong => return wrong,
         }
         match check {
-            Check::Bytes => Outcome::Different,
-            Check::Length if self.length != first.len() => Outcome::Different,
-            _ => Outcome::Right,
+            Check::Bytes => RequestOutcome::Different,
+            Check::Length if self.length != first.len() => RequestOutcome::Different,
+            _ => RequestOutcome::Correct,
         }
     }
 
-    /// Ready for the next answer.
+    /// Resets for the next response.
     pub(super) fn clear(&mut self) {
         self.length = 0;
         self.differs = false;
-        self.kept.clear();
-        self.kept.shrink_to(SCRATCH_BYTES_MAX);
+        self.differing_bytes.clear();
+        self.differing_bytes.shrink_to(SCRATCH_BYTES_MAX);
     }
 }
 
 #[derive(Deserialize)]
-struct Response {
+struct ParsedResponse {
     #[serde(default)]
     errors: Option<IgnoredAny>,
     #[serde(default)]
     data: Option<IgnoredAny>,
 }
 
-/// Whether a body is a GraphQL response without errors.
-pub(super) fn look_into(body: &[u8]) -> Outcome {
-    match serde_json::from_slice::<Response>(body) {
-        Err(_) => Outcome::NotGraphql,
-        Ok(Response { errors: Some(_), .. }) => Outcome::Errors,
-        Ok(Response { data: None, .. }) => Outcome::NotGraphql,
-        Ok(_) => Outcome::Right,
+/// Classifies a body: correct if it is a GraphQL response without errors.
+pub(super) fn classify_body(body: &[u8]) -> RequestOutcome {
+    match serde_json::from_slice::<ParsedResponse>(body) {
+        Err(_) => RequestOutcome::NotGraphql,
+        Ok(ParsedResponse { errors: Some(_), .. }) => RequestOutcome::Errors,
+        Ok(ParsedResponse { data: None, .. }) => RequestOutcome::NotGraphql,
+        Ok(_) => RequestOutcome::Correct,
     }
 }
 
@@ -162,34 +167,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_judged_by_what_was_asked_for() {
+    fn a_response_is_classified_by_the_requested_check() {
         let first = r#"{"data":{"a":1}}"#;
         let same_length = r#"{"data":{"a":2}}"#;
         let longer = r#"{"data":{"a":10}}"#;
         let errors = r#"{"data":{"a":1},"errors":[{"message":"x"}]}"#;
         let innocent = r#"{"data":{"a":"\"errors\":[1]"}}"#;
         let short = r#"{"data":{"a""#;
-        use Outcome::*;
+        use RequestOutcome::*;
         for (body, expected) in [
-            (first, [Right, Right, Right, Right]),
-            (same_length, [Right, Right, Right, Different]),
-            (longer, [Right, Right, Different, Different]),
-            (errors, [Right, Errors, Errors, Errors]),
-            (innocent, [Right, Right, Different, Different]),
-            (short, [Right, NotGraphql, NotGraphql, NotGraphql]),
-            ("<html>", [Right, NotGraphql, NotGraphql, NotGraphql]),
-            ("{}", [Right, NotGraphql, NotGraphql, NotGraphql]),
-            ("", [Right, NotGraphql, NotGraphql, NotGraphql]),
+            (first, [Correct, Correct, Correct, Correct]),
+            (same_length, [Correct, Correct, Correct, Different]),
+            (longer, [Correct, Correct, Different, Different]),
+            (errors, [Correct, Errors, Errors, Errors]),
+            (innocent, [Correct, Correct, Different, Different]),
+            (short, [Correct, NotGraphql, NotGraphql, NotGraphql]),
+            ("<html>", [Correct, NotGraphql, NotGraphql, NotGraphql]),
+            ("{}", [Correct, NotGraphql, NotGraphql, NotGraphql]),
+            ("", [Correct, NotGraphql, NotGraphql, NotGraphql]),
         ] {
             let checks = [Check::Status, Check::Graphql, Check::Length, Check::Bytes];
             for (check, expected) in checks.into_iter().zip(expected) {
                 for size in [1, 4, 1000] {
-                    let mut answer = Body::default();
+                    let mut response = ResponseBody::default();
                     for piece in body.as_bytes().chunks(size) {
-                        answer.take(check, first.as_bytes(), piece);
+                        response.add(check, first.as_bytes(), piece);
                     }
-                    let completed = Completed { status: 200, keep_alive: true, encoded: false };
-                    let found = answer.judge(check, first.as_bytes(), &completed);
+                    let completed =
+                        CompletedResponse { status: 200, keep_alive: true, encoded: false };
+                    let found = response.classify(check, first.as_bytes(), &completed);
                     assert_eq!(found, expected, "{body} by {size} with {check:?}");
                 }
             }
@@ -197,9 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn another_status_is_wrong_whatever_the_body_says() {
-        let completed = Completed { status: 500, keep_alive: true, encoded: false };
-        let outcome = Body::default().judge(Check::Status, b"", &completed);
-        assert_eq!(outcome, Outcome::Status(500));
+    fn another_status_is_wrong_regardless_of_the_body() {
+        let completed = CompletedResponse { status: 500, keep_alive: true, encoded: false };
+        let outcome = ResponseBody::default().classify(Check::Status, b"", &completed);
+        assert_eq!(outcome, RequestOutcome::Status(500));
     }
 }

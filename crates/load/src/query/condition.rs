@@ -1,42 +1,45 @@
-//! What must hold of a run: `p50<200ms`, `p99<2s and errors<0.1%`.
+//! A condition on a run: `p50<200ms`, `p99<2s and errors<0.1%`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::report::Run;
-use crate::units::{parse_duration, parse_share, show_duration};
+use crate::units::{format_duration, parse_duration, parse_share};
 
-/// A condition on a run, all parts of which must hold.
+/// A condition on a run; all parts must hold.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Condition(Vec<Part>);
+pub struct RunCondition(Vec<ConditionPart>);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Part {
-    /// This share of the answers takes less than so many seconds; 1 stands for all of them.
+enum ConditionPart {
+    /// This share of the responses takes less than `seconds`; a share of 1 means all responses.
     Quantile { share: f64, seconds: f64 },
-    /// The mean is less than so many seconds.
+    /// The mean is less than `seconds`.
     Mean { seconds: f64 },
-    /// The share of failures is less than this.
+    /// The share of failures is less than `share`.
     Failures { share: f64 },
 }
 
-impl Condition {
-    /// Whether the run meets it. Without a word about errors, a single failure is one too many.
+impl RunCondition {
+    /// True if the run meets the condition. Without a part about errors, a single failure violates it.
     pub fn holds(&self, run: &Run) -> bool {
-        let tolerates = self.0.iter().any(|part| matches!(part, Part::Failures { .. }));
-        (tolerates || run.failed == 0)
+        let has_failure_limit =
+            self.0.iter().any(|part| matches!(part, ConditionPart::Failures { .. }));
+        (has_failure_limit || run.failed == 0)
             && run.requests > run.failed
             && self.0.iter().all(|part| match *part {
-                Part::Quantile { share, seconds } => run.quantile_us(share) < seconds * 1e6,
-                Part::Mean { seconds } => run.latency.mean_us < seconds * 1e6,
-                Part::Failures { share } => {
+                ConditionPart::Quantile { share, seconds } => {
+                    run.quantile_us(share) < seconds * 1e6
+                }
+                ConditionPart::Mean { seconds } => run.latency.mean_us < seconds * 1e6,
+                ConditionPart::Failures { share } => {
                     (run.failed as f64) < share * (run.requests as f64).max(1.0)
                 }
             })
     }
 }
 
-impl FromStr for Condition {
+impl FromStr for RunCondition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -44,7 +47,7 @@ impl FromStr for Condition {
     }
 }
 
-fn part(text: &str) -> Result<Part, String> {
+fn part(text: &str) -> Result<ConditionPart, String> {
     let wrong = || {
         format!(
             "`{text}` is not a condition: write p50<200ms, p99.9<1s, mean<5ms, max<2s or errors<1%"
@@ -54,34 +57,36 @@ fn part(text: &str) -> Result<Part, String> {
     let (what, limit) = (what.trim(), limit.trim().trim_start_matches('='));
     let seconds = || parse_duration(limit).map(|duration| duration.as_secs_f64());
     match what {
-        "errors" | "failures" => Ok(Part::Failures { share: parse_share(limit)? }),
-        "mean" => Ok(Part::Mean { seconds: seconds()? }),
-        "max" => Ok(Part::Quantile { share: 1.0, seconds: seconds()? }),
+        "errors" | "failures" => Ok(ConditionPart::Failures { share: parse_share(limit)? }),
+        "mean" => Ok(ConditionPart::Mean { seconds: seconds()? }),
+        "max" => Ok(ConditionPart::Quantile { share: 1.0, seconds: seconds()? }),
         _ => {
             let percent = what.strip_prefix('p').and_then(|number| number.parse::<f64>().ok());
             let percent = percent.filter(|percent| *percent > 0.0 && *percent < 100.0);
             let share = percent.ok_or_else(wrong)? / 100.0;
-            Ok(Part::Quantile { share, seconds: seconds()? })
+            Ok(ConditionPart::Quantile { share, seconds: seconds()? })
         }
     }
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for RunCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, part) in self.0.iter().enumerate() {
             if index > 0 {
                 f.write_str(" and ")?;
             }
             match *part {
-                Part::Quantile { share, seconds } if share >= 1.0 => {
-                    write!(f, "max < {}", show_duration(seconds))?;
+                ConditionPart::Quantile { share, seconds } if share >= 1.0 => {
+                    write!(f, "max < {}", format_duration(seconds))?;
                 }
-                Part::Quantile { share, seconds } => {
+                ConditionPart::Quantile { share, seconds } => {
                     let percent = (share * 1e5).round() / 1e3;
-                    write!(f, "p{percent} < {}", show_duration(seconds))?;
+                    write!(f, "p{percent} < {}", format_duration(seconds))?;
                 }
-                Part::Mean { seconds } => write!(f, "mean < {}", show_duration(seconds))?,
-                Part::Failures { share } => write!(f, "errors < {}%", share * 100.0)?,
+                ConditionPart::Mean { seconds } => {
+                    write!(f, "mean < {}", format_duration(seconds))?
+                }
+                ConditionPart::Failures { share } => write!(f, "errors < {}%", share * 100.0)?,
             }
         }
         Ok(())
@@ -92,7 +97,7 @@ impl fmt::Display for Condition {
 mod tests {
     use super::*;
     use crate::histogram::Histogram;
-    use crate::report::Latency;
+    use crate::report::LatencySummary;
 
     #[test]
     fn conditions_are_read_and_shown() {
@@ -107,23 +112,23 @@ mod tests {
             ("median<1s", None),
             ("", None),
         ] {
-            let read = text.parse::<Condition>().ok().map(|condition| condition.to_string());
+            let read = text.parse::<RunCondition>().ok().map(|condition| condition.to_string());
             assert_eq!(read.as_deref(), expected, "{text}");
         }
     }
 
     #[test]
-    fn a_failure_breaks_a_condition_that_does_not_tolerate_it() {
+    fn a_failure_violates_a_condition_that_does_not_tolerate_it() {
         let mut histogram = Histogram::default();
         (0..99).for_each(|_| histogram.record(1_000_000));
         let mut run = Run {
             requests: 100,
             failed: 1,
-            latency: Latency::of(&histogram),
+            latency: LatencySummary::from_histogram(&histogram),
             histogram: histogram.buckets(),
             ..Run::default()
         };
-        let holds = |text: &str, run: &Run| text.parse::<Condition>().unwrap().holds(run);
+        let holds = |text: &str, run: &Run| text.parse::<RunCondition>().unwrap().holds(run);
         assert!(!holds("p50<2ms", &run));
         assert!(holds("p50<2ms and errors<2%", &run));
         assert!(!holds("p50<2ms and errors<1%", &run));
@@ -131,6 +136,6 @@ mod tests {
         assert!(holds("p50<2ms", &run));
         assert!(!holds("p50<1ms", &run));
         run.requests = 0;
-        assert!(!holds("p50<2ms", &run), "a run without answers shows nothing");
+        assert!(!holds("p50<2ms", &run), "a run without responses meets no condition");
     }
 }

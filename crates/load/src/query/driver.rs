@@ -1,8 +1,8 @@
 //! The loop that sends and receives: one thread, one epoll, any number of connections.
 //!
-//! Closed loop: each connection sends as soon as its answer is there. Open loop: requests start when the schedule says
-//! so; where no connection is free they wait, and their latency counts from when they were to start, so that a slow
-//! server cannot hide behind a client that asks it less (coordinated omission).
+//! Closed loop: each connection sends its next request as soon as its response is complete. Open loop: requests start
+//! as scheduled. If no connection is free they wait, and their latency counts from the scheduled start, so that a slow
+//! server cannot hide behind a client that sends fewer requests (coordinated omission).
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -13,72 +13,72 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::check::{Body, Check, Outcome};
-use super::recorder::{Event, Recorder};
-use super::request::Request;
-use super::response::{Malformed, ResponseReader};
+use super::check::{Check, RequestOutcome, ResponseBody};
+use super::recorder::{QueryRecorder, RequestEnd};
+use super::request::RequestTemplate;
+use super::response::{MalformedResponse, ResponseReader};
 use crate::rate::Schedule;
-use crate::report::Interval;
+use crate::report::QueryInterval;
 
-/// What is read from a socket at a time: the answers that matter fit, and it stays in a core's cache.
+/// The number of bytes read from a socket at a time: typical responses fit, and it stays in a core's cache.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Events taken from the kernel at a time.
+/// The number of events taken from the kernel at a time.
 const EVENTS: usize = 256;
 
-/// Pause before a connection that could not be made is tried again.
+/// The pause before a failed connection is retried.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often timeouts, pauses and intervals are looked at.
+/// The interval between two checks of timeouts, pauses and intervals.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What one run needs beside its schedule.
-pub(super) struct Plan<'a> {
+/// The parameters of a run, except for its schedule.
+pub(super) struct RunPlan<'a> {
     pub(super) address: std::net::SocketAddr,
-    pub(super) requests: &'a [Request],
-    /// The first answer to each of them.
+    pub(super) requests: &'a [RequestTemplate],
+    /// The first response to each request.
     pub(super) first: &'a [Vec<u8>],
     pub(super) connections: usize,
     pub(super) check: Check,
     pub(super) timeout: Duration,
-    /// The measured time, from the beginning of the warm-up.
+    /// The measured time, counted from the beginning of the warm-up.
     pub(super) begin: Duration,
     pub(super) end: Duration,
     /// The number of the first request, for unique values.
     pub(super) first_number: u64,
 }
 
-struct Connection {
+struct QueryConnection {
     stream: Option<TcpStream>,
-    state: State,
-    /// When the request on it was to start, and when it was sent.
+    state: ConnectionState,
+    /// The scheduled start and the actual start of the current request.
     intended: Duration,
     sent: Duration,
     kind: usize,
     output: Vec<u8>,
     written: usize,
     reader: ResponseReader,
-    body: Body,
-    /// The poller also waits for room to write.
+    body: ResponseBody,
+    /// True if the poller also reports when the socket is writable.
     wants_write: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// No connection until then.
+enum ConnectionState {
+    /// Without a connection until this time.
     Pausing(Duration),
     Connecting,
     Idle,
-    /// A request is on its way, or its answer.
+    /// A request or its response is in flight.
     Busy,
 }
 
-/// Everything of a running loop.
-pub(super) struct Driver<'a> {
-    plan: Plan<'a>,
+/// The state of a running loop.
+pub(super) struct QueryDriver<'a> {
+    plan: RunPlan<'a>,
     poller: OwnedFd,
-    connections: Vec<Connection>,
-    /// Connections that can take a request; the one that has waited longest goes first.
+    connections: Vec<QueryConnection>,
+    /// The connections that can take a request; the one that has waited longest is first.
     idle: VecDeque<usize>,
     busy: usize,
     started: Instant,
@@ -87,20 +87,20 @@ pub(super) struct Driver<'a> {
     number: u64,
 }
 
-impl<'a> Driver<'a> {
+impl<'a> QueryDriver<'a> {
     /// Prepares a run; nothing is sent before [`Self::run`].
-    pub(super) fn new(plan: Plan<'a>, schedule: Option<Schedule>) -> io::Result<Self> {
+    pub(super) fn new(plan: RunPlan<'a>, schedule: Option<Schedule>) -> io::Result<Self> {
         let connections = (0..plan.connections)
-            .map(|_| Connection {
+            .map(|_| QueryConnection {
                 stream: None,
-                state: State::Pausing(Duration::ZERO),
+                state: ConnectionState::Pausing(Duration::ZERO),
                 intended: Duration::ZERO,
                 sent: Duration::ZERO,
                 kind: 0,
                 output: Vec::new(),
                 written: 0,
                 reader: ResponseReader::default(),
-                body: Body::default(),
+                body: ResponseBody::default(),
                 wants_write: false,
             })
             .collect();
@@ -117,11 +117,11 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Runs to the end, and then until all answers are there or have timed out. Returns the next request's number.
+    /// Runs to the end, then until all responses are complete or timed out. Returns the number of the next request.
     pub(super) fn run(
         mut self,
-        recorder: &mut Recorder,
-        mut progress: impl FnMut(&Interval),
+        recorder: &mut QueryRecorder,
+        mut progress: impl FnMut(&QueryInterval),
     ) -> io::Result<u64> {
         self.started = Instant::now();
         if let Some(schedule) = &mut self.schedule {
@@ -138,7 +138,7 @@ impl<'a> Driver<'a> {
                     progress(&interval);
                 }
                 next_tick = now + TICK;
-                // Exactly then the server's CPU time is read.
+                // The server's CPU time must be read exactly at these times.
                 for boundary in [self.plan.begin, self.plan.end] {
                     if boundary > now {
                         next_tick = next_tick.min(boundary);
@@ -151,7 +151,7 @@ impl<'a> Driver<'a> {
                 break;
             }
             if !over {
-                self.start_due(now, recorder);
+                self.start_due_requests(now, recorder);
             }
             let until = match &self.schedule {
                 Some(_) if !over && !self.idle.is_empty() => next_tick.min(self.due),
@@ -173,8 +173,8 @@ impl<'a> Driver<'a> {
         Ok(self.number)
     }
 
-    /// Open loop: sends what is to start by now, as far as there are connections for it.
-    fn start_due(&mut self, now: Duration, recorder: &mut Recorder) {
+    /// Open loop: sends the due requests, as far as connections are free.
+    fn start_due_requests(&mut self, now: Duration, recorder: &mut QueryRecorder) {
         while self.schedule.is_some() && self.due <= now && self.due < self.plan.end {
             let Some(index) = self.idle.pop_front() else { return };
             let intended = self.due;
@@ -185,7 +185,13 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn send(&mut self, index: usize, intended: Duration, now: Duration, recorder: &mut Recorder) {
+    fn send(
+        &mut self,
+        index: usize,
+        intended: Duration,
+        now: Duration,
+        recorder: &mut QueryRecorder,
+    ) {
         let kinds = self.plan.requests.len() as u64;
         let connection = &mut self.connections[index];
         connection.kind = (self.number % kinds) as usize;
@@ -195,14 +201,14 @@ impl<'a> Driver<'a> {
         connection.intended = intended;
         connection.sent = now;
         connection.body.clear();
-        connection.state = State::Busy;
+        connection.state = ConnectionState::Busy;
         self.busy += 1;
         if !self.write(index) {
-            self.fail(index, Outcome::Closed, recorder);
+            self.fail(index, RequestOutcome::Closed, recorder);
         }
     }
 
-    /// Writes what the socket takes; false where the connection is broken.
+    /// Writes as much as the socket accepts; false if the connection is broken.
     fn write(&mut self, index: usize) -> bool {
         let connection = &mut self.connections[index];
         let Some(stream) = &mut connection.stream else { return false };
@@ -218,7 +224,7 @@ impl<'a> Driver<'a> {
         self.listen(index, wants_write)
     }
 
-    /// Tells the poller what the connection waits for, where that has changed.
+    /// Updates the events that the poller reports, if they changed; false if the connection is broken.
     fn listen(&mut self, index: usize, wants_write: bool) -> bool {
         let connection = &mut self.connections[index];
         if connection.wants_write == wants_write {
@@ -232,28 +238,28 @@ impl<'a> Driver<'a> {
         epoll::modify(&self.poller, stream, data, flags).is_ok()
     }
 
-    // hot path: for each answer one read, one write and its share of a wait.
+    // hot path: one read, one write and a share of a wait for each response.
     fn handle(
         &mut self,
         index: usize,
         flags: epoll::EventFlags,
         buffer: &mut [u8],
-        recorder: &mut Recorder,
+        recorder: &mut QueryRecorder,
     ) {
         let connection = &mut self.connections[index];
-        if connection.state == State::Connecting {
+        if connection.state == ConnectionState::Connecting {
             let error = connection.stream.as_ref().map(TcpStream::take_error);
             if !matches!(error, Some(Ok(None))) {
-                self.fail(index, Outcome::Connect, recorder);
+                self.fail(index, RequestOutcome::Connect, recorder);
             } else if flags.contains(epoll::EventFlags::OUT) {
-                connection.state = State::Idle;
+                connection.state = ConnectionState::Idle;
                 self.listen(index, false);
-                self.ready(index, recorder);
+                self.on_idle(index, recorder);
             }
             return;
         }
         if flags.contains(epoll::EventFlags::OUT) && !self.write(index) {
-            return self.fail(index, Outcome::Closed, recorder);
+            return self.fail(index, RequestOutcome::Closed, recorder);
         }
         let readable = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
         if flags.intersects(readable) {
@@ -261,7 +267,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn read(&mut self, index: usize, buffer: &mut [u8], recorder: &mut Recorder) {
+    fn read(&mut self, index: usize, buffer: &mut [u8], recorder: &mut QueryRecorder) {
         let connection = &mut self.connections[index];
         let Some(stream) = &mut connection.stream else { return };
         let count = match stream.read(buffer) {
@@ -273,40 +279,40 @@ impl<'a> Driver<'a> {
             }
             Err(_) => 0,
         };
-        if connection.state == State::Idle {
-            // Nothing was asked: the server closes a connection that it thinks nobody needs.
+        if connection.state == ConnectionState::Idle {
+            // No request is in flight: the server closes an idle connection.
             return self.disconnect(index, RECONNECT_PAUSE);
         }
         let (check, first) = (self.plan.check, &self.plan.first[connection.kind][..]);
         let completed = if count == 0 {
             match connection.reader.closed() {
                 Some(completed) => completed,
-                None => return self.fail(index, Outcome::Closed, recorder),
+                None => return self.fail(index, RequestOutcome::Closed, recorder),
             }
         } else {
             let mut input = &buffer[..count];
             let body = &mut connection.body;
-            match connection.reader.read(&mut input, |bytes| body.take(check, first, bytes)) {
+            match connection.reader.read(&mut input, |bytes| body.add(check, first, bytes)) {
                 Ok(Some(completed)) if input.is_empty() => completed,
                 Ok(None) => return,
-                // Bytes after the answer to the only request on its way.
-                Ok(Some(_)) | Err(Malformed(_)) => {
-                    return self.fail(index, Outcome::Malformed, recorder);
+                // There are bytes after the response to the only request in flight.
+                Ok(Some(_)) | Err(MalformedResponse(_)) => {
+                    return self.fail(index, RequestOutcome::Malformed, recorder);
                 }
             }
         };
         let ended = self.started.elapsed();
-        let outcome = connection.body.judge(check, first, &completed);
-        let event = Event {
+        let outcome = connection.body.classify(check, first, &completed);
+        let event = RequestEnd {
             intended: connection.intended,
             ended,
             outcome,
             body_bytes: connection.body.len(),
         };
-        recorder.record(&event, connection.body.kept());
+        recorder.record(&event, connection.body.differing_bytes());
         self.busy -= 1;
-        connection.state = State::Idle;
-        // A server that answers before it has read the whole request cannot go on with the next one.
+        connection.state = ConnectionState::Idle;
+        // A server that responds before it has read the whole request cannot read the next one.
         if !completed.keep_alive || connection.written < connection.output.len() {
             self.disconnect(index, Duration::ZERO);
             if ended < self.plan.end {
@@ -314,18 +320,18 @@ impl<'a> Driver<'a> {
             }
             return;
         }
-        self.ready(index, recorder);
+        self.on_idle(index, recorder);
     }
 
-    /// A connection can take a request: the next one, if it is time for it.
-    fn ready(&mut self, index: usize, recorder: &mut Recorder) {
+    /// Sends the next request on a connection that has become free, if one is due.
+    fn on_idle(&mut self, index: usize, recorder: &mut QueryRecorder) {
         let now = self.started.elapsed();
         if now >= self.plan.end {
             return;
         }
         match &mut self.schedule {
             None => self.send(index, now, now, recorder),
-            // Those that have waited longer for a request go first, so only where there are none.
+            // Connections that have waited longer go first, so this one sends only if there are none.
             Some(schedule)
                 if self.idle.is_empty() && self.due <= now && self.due < self.plan.end =>
             {
@@ -337,65 +343,67 @@ impl<'a> Driver<'a> {
     }
 
     /// Ends the request on a connection, if there is one, and the connection.
-    fn fail(&mut self, index: usize, outcome: Outcome, recorder: &mut Recorder) {
+    fn fail(&mut self, index: usize, outcome: RequestOutcome, recorder: &mut QueryRecorder) {
         let ended = self.started.elapsed();
         let connection = &mut self.connections[index];
         let failed = match connection.state {
-            State::Busy => {
+            ConnectionState::Busy => {
                 self.busy -= 1;
                 Some(connection.intended)
             }
-            // In the open loop the requests that nobody sends are counted as such.
-            State::Connecting if self.schedule.is_none() => Some(ended),
+            // In the open loop, requests that are never sent are counted as such.
+            ConnectionState::Connecting if self.schedule.is_none() => Some(ended),
             _ => None,
         };
         if let Some(intended) = failed {
             let body_bytes = connection.body.len();
-            recorder
-                .record(&Event { intended, ended, outcome, body_bytes }, connection.body.kept());
+            recorder.record(
+                &RequestEnd { intended, ended, outcome, body_bytes },
+                connection.body.differing_bytes(),
+            );
         }
         self.disconnect(index, RECONNECT_PAUSE);
     }
 
     fn disconnect(&mut self, index: usize, pause: Duration) {
         let connection = &mut self.connections[index];
-        // Closing takes it out of the poller too.
+        // Closing the socket also removes it from the poller.
         connection.stream = None;
         connection.reader = ResponseReader::default();
         connection.wants_write = false;
-        connection.state = State::Pausing(self.started.elapsed() + pause);
+        connection.state = ConnectionState::Pausing(self.started.elapsed() + pause);
         self.idle.retain(|idle| *idle != index);
     }
 
-    fn tick(&mut self, now: Duration, recorder: &mut Recorder) {
+    fn tick(&mut self, now: Duration, recorder: &mut QueryRecorder) {
         for index in 0..self.connections.len() {
             match self.connections[index].state {
-                State::Pausing(until) if until <= now && now < self.plan.end => {
+                ConnectionState::Pausing(until) if until <= now && now < self.plan.end => {
                     self.reconnect(index, now, recorder);
                 }
-                State::Busy
+                ConnectionState::Busy
                     if now.saturating_sub(self.connections[index].sent) > self.plan.timeout =>
                 {
-                    self.fail(index, Outcome::Timeout, recorder);
+                    self.fail(index, RequestOutcome::Timeout, recorder);
                 }
-                State::Connecting
+                ConnectionState::Connecting
                     if now.saturating_sub(self.connections[index].sent) > self.plan.timeout =>
                 {
-                    self.fail(index, Outcome::Connect, recorder);
+                    self.fail(index, RequestOutcome::Connect, recorder);
                 }
                 _ => {}
             }
         }
     }
 
-    fn reconnect(&mut self, index: usize, now: Duration, recorder: &mut Recorder) {
+    fn reconnect(&mut self, index: usize, now: Duration, recorder: &mut QueryRecorder) {
         if self.connect(index, now).is_err() {
-            self.connections[index].state = State::Connecting;
-            self.fail(index, Outcome::Connect, recorder);
+            self.connections[index].state = ConnectionState::Connecting;
+            self.fail(index, RequestOutcome::Connect, recorder);
         }
     }
 
-    /// Begins to connect; the poller says when it is done.
+    /// Begins to connect; the poller reports the completion.
     fn connect(&mut self, index: usize, now: Duration) -> io::Result<()> {
         let address = self.plan.address;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -412,14 +420,14 @@ impl<'a> Driver<'a> {
         epoll::add(&self.poller, &socket, data, flags)?;
         let connection = &mut self.connections[index];
         connection.stream = Some(socket.into());
-        connection.state = State::Connecting;
+        connection.state = ConnectionState::Connecting;
         connection.sent = now;
         connection.wants_write = true;
         Ok(())
     }
 
-    /// Waits for events, at most until then. The wait is exact to microseconds, which epoll's own, in whole
-    /// milliseconds, is not.
+    /// Waits for events, at most until `until`. The wait is exact to microseconds, unlike epoll's own timeout in whole
+    /// milliseconds.
     fn wait(&mut self, events: &mut Vec<epoll::Event>, until: Duration) -> io::Result<()> {
         let now = self.started.elapsed();
         let left = until.saturating_sub(now);

@@ -1,15 +1,15 @@
-//! `starling bench query`: sends one operation over and over, checks every answer, and says how fast they were.
+//! `starling bench query`: sends one operation repeatedly, checks every response, and reports rate and latency.
 //!
 //! ```text
-//! Settings ──run──► driver (epoll, one thread) ──► recorder ──► report::Run
+//! QuerySettings ──run──► driver (epoll, one thread) ──► recorder ──► report::Run
 //! ```
 //!
-//! - `request`: what is sent. `response`: what comes back. `check`: whether that is right.
+//! - `request`: the requests. `response`: the parser of responses. `check`: whether a response is correct.
 //! - `driver`: the loop. `recorder`: the counts.
-//! - `condition`, `search`: the highest rate that holds a condition.
+//! - `condition`, `search`: the highest rate that meets a condition.
 //!
-//! It is to be light, so that it can share a machine with what it measures: no allocation and no task for a request,
-//! one read and one write for each. Linux only: it stands on epoll and `/proc`.
+//! The generator is light, so that it can share a machine with the measured server: no allocation and no task for a
+//! request, one read and one write for each. It runs on Linux only, because it uses epoll and `/proc`.
 
 mod check;
 mod condition;
@@ -25,119 +25,123 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 pub use check::Check;
-pub use condition::Condition;
-pub use request::{Operation, Target};
-pub use search::{Found, Step, find_max};
+pub use condition::RunCondition;
+pub use request::{MeasuredOperation, QueryTarget};
+pub use search::{SearchResult, SearchStep, find_max};
 
-use check::{Outcome, look_into};
-use driver::{Driver, Plan};
-use recorder::Recorder;
-use request::Request;
+use check::{RequestOutcome, classify_body};
+use driver::{QueryDriver, RunPlan};
+use recorder::QueryRecorder;
+use request::RequestTemplate;
 use response::ResponseReader;
 
 use crate::process::Process;
 use crate::rate::{Arrivals, Rate, Schedule};
-use crate::report::{Failure, Generator, Interval, Run};
+use crate::report::{FailureCount, QueryGeneratorUsage, QueryInterval, Run};
 
-/// Connections of one run; each is a socket of the client and one of the server.
+/// The maximum number of connections of one run; each needs a socket of the client and one of the server.
 pub const CONNECTIONS_MAX: usize = 20_000;
 
-/// Tries for a right first answer: a mock that fails some requests on purpose can be measured too.
+/// The number of attempts to get a correct first response, so that a mock that fails some requests can be measured
+/// too.
 const FIRST_TRIES: usize = 5;
 
-/// How many bytes of a wrong first answer are shown.
+/// The maximum number of bytes shown of a wrong first response.
 const SHOWN_BYTES_MAX: usize = 500;
 
-/// Sleeps end within a microsecond of when they should, where the kernel's default is 50.
+/// The timer slack: sleeps end within a microsecond of their time; the kernel's default is 50.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// Why a run did not take place.
+/// The reason for which a run did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// The settings make no sense.
+    /// The settings are invalid.
     #[error("{0}")]
     Settings(String),
-    /// The server cannot be reached at all.
+    /// The server cannot be reached.
     #[error("cannot reach {url}: {error}")]
     Unreachable {
-        /// The URL as it was given.
+        /// The URL as given.
         url: String,
-        /// Why not.
+        /// The error of the connection.
         error: io::Error,
     },
-    /// The first answer is not one that is worth measuring.
-    #[error("the first answer of {url} is wrong: {what}")]
-    WrongAnswer {
-        /// The URL as it was given.
+    /// The first response is wrong, so that a run would measure nothing.
+    #[error("the first response of {url} is wrong: {what}")]
+    WrongFirstResponse {
+        /// The URL as given.
         url: String,
-        /// What is wrong with it, and its beginning.
+        /// The problem, and the beginning of the response.
         what: String,
     },
     /// There is no such process.
-    #[error("cannot watch process {pid}: {error}")]
+    #[error("cannot observe process {pid}: {error}")]
     Process {
-        /// Its id as it was given.
+        /// The process id as given.
         pid: u32,
-        /// Why not.
+        /// The error of reading `/proc`.
         error: io::Error,
     },
-    /// The machine does not let us.
+    /// A system call failed.
     #[error("the load generator failed: {0}")]
     Io(#[from] io::Error),
 }
 
-/// How load comes.
+/// The pattern of load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
-    /// Each connection asks again as soon as it has its answer.
+    /// Each connection sends its next request as soon as its response is complete.
     Closed,
-    /// Requests start when it is their time.
+    /// Requests start as scheduled.
     Open {
-        /// How many a second.
+        /// The number of requests a second.
         rate: Rate,
-        /// How they are spread.
+        /// The distribution of the gaps.
         arrivals: Arrivals,
     },
 }
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// What the report calls the run.
+pub struct QuerySettings {
+    /// The name of the run in reports.
     pub name: String,
-    /// Where requests go.
-    pub target: Target,
-    /// What they ask.
-    pub operation: Operation,
-    /// Connections at a time, from 1 to [`CONNECTIONS_MAX`].
+    /// The destination of requests.
+    pub target: QueryTarget,
+    /// The operation to send.
+    pub operation: MeasuredOperation,
+    /// The number of concurrent connections, from 1 to [`CONNECTIONS_MAX`].
     pub connections: usize,
-    /// Before anything counts.
+    /// The time before the measured time.
     pub warmup: Duration,
     /// The measured time.
     pub duration: Duration,
-    /// How load comes.
+    /// The pattern of load.
     pub load: Load,
-    /// What a right answer is.
+    /// The condition for a correct response.
     pub check: Check,
-    /// When a request is given up.
+    /// The time after which a request is abandoned.
     pub timeout: Duration,
-    /// The server's process, to read what it uses.
+    /// The id of the server's process, to read its resource usage.
     pub pid: Option<u32>,
-    /// Decides the gaps of Poisson arrivals.
+    /// The seed of the gaps of Poisson arrivals.
     pub seed: u64,
 }
 
 /// Runs load and measures it. `progress` is called for every interval that has passed, a second or longer.
 ///
 /// # Errors
-/// [`QueryError`] where the run does not begin; what fails later is counted in its report.
-pub fn run(settings: &Settings, progress: impl FnMut(&Interval)) -> Result<Run, QueryError> {
+/// [`QueryError`] if the run cannot begin; later failures are counted in its report.
+pub fn run(
+    settings: &QuerySettings,
+    progress: impl FnMut(&QueryInterval),
+) -> Result<Run, QueryError> {
     if settings.connections == 0 || settings.connections > CONNECTIONS_MAX {
-        let message = format!("from 1 to {CONNECTIONS_MAX} connections are possible");
+        let message = format!("the number of connections must be from 1 to {CONNECTIONS_MAX}");
         return Err(QueryError::Settings(message));
     }
     if settings.duration.is_zero() {
-        return Err(QueryError::Settings("a run takes some time".to_owned()));
+        return Err(QueryError::Settings("the duration must be longer than zero".to_owned()));
     }
     if let Some(pid) = settings.pid {
         Process::Id(pid).usage().map_err(|error| QueryError::Process { pid, error })?;
@@ -146,20 +150,21 @@ pub fn run(settings: &Settings, progress: impl FnMut(&Interval)) -> Result<Run, 
     let mut number = 0;
     let mut first = Vec::with_capacity(requests.len());
     for request in &requests {
-        first.push(first_answer(settings, request, &mut number)?);
+        first.push(fetch_first_response(settings, request, &mut number)?);
     }
 
-    // The slack of other threads stays; a kernel without it is only less exact.
+    // The slack of other threads stays. A kernel without timer slack is only less exact.
     let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
-    let (schedule, by_start) = match settings.load {
+    let (schedule, counts_by_start) = match settings.load {
         Load::Closed => (None, false),
         Load::Open { rate, arrivals } => {
             (Some(Schedule::new(rate, arrivals, settings.warmup, settings.seed)), true)
         }
     };
-    let watched = settings.pid.map(Process::Id);
-    let mut recorder = Recorder::new(settings.warmup, settings.duration, by_start, watched);
-    let plan = Plan {
+    let observed_process = settings.pid.map(Process::Id);
+    let mut recorder =
+        QueryRecorder::new(settings.warmup, settings.duration, counts_by_start, observed_process);
+    let plan = RunPlan {
         address: settings.target.address(),
         requests: &requests,
         first: &first,
@@ -172,7 +177,8 @@ pub fn run(settings: &Settings, progress: impl FnMut(&Interval)) -> Result<Run, 
     };
     let before = Process::Own.usage()?;
     let started = Instant::now();
-    let ran = Driver::new(plan, schedule).and_then(|driver| driver.run(&mut recorder, progress));
+    let ran =
+        QueryDriver::new(plan, schedule).and_then(|driver| driver.run(&mut recorder, progress));
     let _ = rustix::thread::set_current_timer_slack(None);
     ran?;
     let elapsed = started.elapsed().as_secs_f64();
@@ -180,7 +186,12 @@ pub fn run(settings: &Settings, progress: impl FnMut(&Interval)) -> Result<Run, 
     Ok(report(settings, &recorder, &first, own / elapsed))
 }
 
-fn report(settings: &Settings, recorder: &Recorder, first: &[Vec<u8>], own_cores: f64) -> Run {
+fn report(
+    settings: &QuerySettings,
+    recorder: &QueryRecorder,
+    first: &[Vec<u8>],
+    own_cores: f64,
+) -> Run {
     let seconds = settings.duration.as_secs_f64();
     let (rate, arrivals) = match settings.load {
         Load::Closed => (None, None),
@@ -202,23 +213,23 @@ fn report(settings: &Settings, recorder: &Recorder, first: &[Vec<u8>], own_cores
         failures: recorder
             .failures
             .iter()
-            .map(|(outcome, count)| Failure { what: outcome.label(), count: *count })
+            .map(|(outcome, count)| FailureCount { what: outcome.label(), count: *count })
             .collect(),
         example: recorder.example.clone(),
         answers_per_second: recorder.completed_in_window as f64 / seconds,
         bytes_per_second: recorder.body_bytes as f64 / seconds,
         latency: recorder.summary(),
         server: settings.pid.and_then(|pid| recorder.server(pid)),
-        generator: Generator { cores: own_cores },
+        generator: QueryGeneratorUsage { cores: own_cores },
         intervals: recorder.intervals.clone(),
         histogram: recorder.latency.buckets(),
     }
 }
 
-/// Asks once, outside the loop, and returns the body that later answers are compared with.
-fn first_answer(
-    settings: &Settings,
-    request: &Request,
+/// Sends one request outside the loop and returns the body that later responses are compared with.
+fn fetch_first_response(
+    settings: &QuerySettings,
+    request: &RequestTemplate,
     number: &mut u64,
 ) -> Result<Vec<u8>, QueryError> {
     let url = || settings.target.url().to_owned();
@@ -227,8 +238,8 @@ fn first_answer(
         let mut text = Vec::new();
         request.write(*number, &mut text);
         *number += 1;
-        let (status, encoded, body) = match ask(settings, &text) {
-            Ok(answer) => answer,
+        let (status, encoded, body) = match exchange(settings, &text) {
+            Ok(response) => response,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 problem = error.to_string();
                 continue;
@@ -236,24 +247,26 @@ fn first_answer(
             Err(error) => return Err(QueryError::Unreachable { url: url(), error }),
         };
         let outcome = match status {
-            200 if settings.check == Check::Status => Outcome::Right,
+            200 if settings.check == Check::Status => RequestOutcome::Correct,
             200 if encoded => {
-                problem = "it has a content coding, so it cannot be checked (--check status does not look)".to_owned();
+                problem =
+                    "it has a content coding, so its body cannot be checked (use --check status)"
+                        .to_owned();
                 continue;
             }
-            200 => look_into(&body),
-            status => Outcome::Status(status),
+            200 => classify_body(&body),
+            status => RequestOutcome::Status(status),
         };
-        if outcome == Outcome::Right {
+        if outcome == RequestOutcome::Correct {
             return Ok(body);
         }
         let shown = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]);
         problem = format!("{}: {shown}", outcome.label());
     }
-    Err(QueryError::WrongAnswer { url: url(), what: problem })
+    Err(QueryError::WrongFirstResponse { url: url(), what: problem })
 }
 
-fn ask(settings: &Settings, request: &[u8]) -> io::Result<(u16, bool, Vec<u8>)> {
+fn exchange(settings: &QuerySettings, request: &[u8]) -> io::Result<(u16, bool, Vec<u8>)> {
     let mut stream = TcpStream::connect_timeout(&settings.target.address(), settings.timeout)?;
     stream.set_read_timeout(Some(settings.timeout))?;
     stream.set_write_timeout(Some(settings.timeout))?;

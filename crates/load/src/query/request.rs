@@ -1,4 +1,4 @@
-//! The requests to send, written once: only the place of the value that is to be unique changes from one to the next.
+//! The requests to send, formatted once: only the unique value differs between them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -6,55 +6,55 @@ use http::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use url::Url;
 
-/// Digits of a unique value: more requests than any run sends.
+/// The number of digits of a unique value: enough for more requests than any run sends.
 const UNIQUE_DIGITS: usize = 12;
 
-/// Kinds of requests in one run; each keeps its text and its first answer.
+/// The maximum number of kinds of requests in one run; each keeps its text and its first response.
 const REQUESTS_MAX: usize = 1000;
 
-/// Where requests go.
+/// The destination of requests.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct QueryTarget {
     url: Url,
     address: SocketAddr,
 }
 
-/// An operation with everything that is sent along.
+/// An operation with everything that is sent with it.
 #[derive(Debug, Clone, Default)]
-pub struct Operation {
-    /// GraphQL text.
+pub struct MeasuredOperation {
+    /// The GraphQL text.
     pub text: String,
-    /// Which operation of the text.
+    /// The name of the operation, if the text has several.
     pub name: Option<String>,
-    /// The variables of each request in turn; one without variables if there are none.
+    /// The variables of each request in turn. If it is empty, requests have no variables.
     pub variables: Vec<Map<String, Value>>,
-    /// Headers beside those that every request has.
+    /// Headers in addition to those that every request has.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// A header with another value in every request, so that a router may share nothing between them.
+    /// A header with a different value in every request, so that a router can share nothing between them.
     pub unique_header: Option<HeaderName>,
 }
 
 /// The text of one kind of request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct RequestTemplate {
     text: Box<[u8]>,
-    /// Where the unique value stands.
+    /// The offset of the unique value.
     unique: Option<usize>,
 }
 
-impl Target {
-    /// Reads a URL and looks its host up.
+impl QueryTarget {
+    /// Parses a URL and looks up its host.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the URL or its host.
+    /// A message about the URL or its host.
     pub fn parse(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|error| format!("`{text}` is not a URL: {error}"))?;
         if url.scheme() != "http" {
             return Err(format!(
-                "`{text}`: load is sent by plain HTTP/1.1; write http:// (TLS would measure two things at once)"
+                "`{text}`: load is sent over plain HTTP/1.1; write http:// (with TLS, two things would be measured at once)"
             ));
         }
-        let host = url.host_str().ok_or_else(|| format!("`{text}` names no host"))?;
+        let host = url.host_str().ok_or_else(|| format!("`{text}` has no host"))?;
         let port = url.port_or_known_default().unwrap_or(80);
         let address = (host.trim_start_matches('[').trim_end_matches(']'), port)
             .to_socket_addrs()
@@ -64,23 +64,23 @@ impl Target {
         Ok(Self { url, address })
     }
 
-    /// The URL as it was given.
+    /// Returns the URL as given.
     pub fn url(&self) -> &str {
         self.url.as_str()
     }
 
-    /// Where to connect.
+    /// Returns the address to connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-impl Operation {
-    /// Writes the requests of this operation, one for each set of variables.
+impl MeasuredOperation {
+    /// Formats the requests of this operation, one for each set of variables.
     ///
     /// # Errors
-    /// Where there are more than a thousand sets.
-    pub(super) fn requests(&self, target: &Target) -> Result<Vec<Request>, String> {
+    /// There are more than a thousand sets.
+    pub(super) fn requests(&self, target: &QueryTarget) -> Result<Vec<RequestTemplate>, String> {
         if self.variables.len() > REQUESTS_MAX {
             return Err(format!("more than {REQUESTS_MAX} sets of variables"));
         }
@@ -90,8 +90,12 @@ impl Operation {
         Ok(self.variables.iter().map(|variables| self.request(target, Some(variables))).collect())
     }
 
-    fn request(&self, target: &Target, variables: Option<&Map<String, Value>>) -> Request {
-        // By hand, so that the members come in this order whatever serde_json does with maps.
+    fn request(
+        &self,
+        target: &QueryTarget,
+        variables: Option<&Map<String, Value>>,
+    ) -> RequestTemplate {
+        // Formatted by hand, so that the members have this order regardless of serde_json's maps.
         let mut body = format!("{{\"query\":{}", Value::from(self.text.as_str()));
         if let Some(name) = &self.name {
             body.push_str(&format!(",\"operationName\":{}", Value::from(name.as_str())));
@@ -129,12 +133,12 @@ impl Operation {
         });
         head.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
         head.extend_from_slice(body.as_bytes());
-        Request { text: head.into(), unique }
+        RequestTemplate { text: head.into(), unique }
     }
 }
 
-impl Request {
-    /// Writes the request with this number into `into`, in place of what it holds.
+impl RequestTemplate {
+    /// Replaces the content of `into` by the request with this number.
     // hot path: one copy of the text for each request.
     pub(super) fn write(&self, number: u64, into: &mut Vec<u8>) {
         into.clear();
@@ -155,8 +159,8 @@ mod tests {
 
     #[test]
     fn a_request_is_written_with_its_headers_and_a_value_of_its_own() {
-        let target = Target::parse("http://127.0.0.1:4000/graphql?x=1").unwrap();
-        let operation = Operation {
+        let target = QueryTarget::parse("http://127.0.0.1:4000/graphql?x=1").unwrap();
+        let operation = MeasuredOperation {
             text: "query A($a: Int) { a(a: $a) }".to_owned(),
             name: Some("A".to_owned()),
             variables: vec![serde_json::from_str(r#"{"a":1}"#).unwrap()],
@@ -180,8 +184,8 @@ mod tests {
     #[test]
     fn only_plain_http_is_a_target() {
         for text in ["", "127.0.0.1:4000", "https://127.0.0.1/", "http://"] {
-            assert!(Target::parse(text).is_err(), "{text}");
+            assert!(QueryTarget::parse(text).is_err(), "{text}");
         }
-        assert_eq!(Target::parse("http://[::1]:9/").unwrap().address().to_string(), "[::1]:9");
+        assert_eq!(QueryTarget::parse("http://[::1]:9/").unwrap().address().to_string(), "[::1]:9");
     }
 }

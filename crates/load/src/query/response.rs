@@ -1,123 +1,125 @@
-//! Reads HTTP/1.1 answers as bytes arrive, without keeping them (RFC 9112, sections 4, 6 and 7).
+//! Reads HTTP/1.1 responses as bytes arrive, without keeping them (RFC 9112, sections 4, 6 and 7).
 
-/// A head longer than this is refused; servers send some hundred bytes.
+/// The maximum length of a head; servers send some hundred bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Fields of one head.
+/// The maximum number of fields of one head.
 const FIELDS_MAX: usize = 100;
 
-/// A line that says how long a chunk is, its extensions included; also a line of a trailer.
+/// The maximum length of the line before a chunk, including extensions, and of a line of a trailer.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// What is known once an answer is complete.
+/// The properties of a complete response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Completed {
+pub(crate) struct CompletedResponse {
     pub(crate) status: u16,
-    /// The connection can carry another request.
+    /// True if the connection can carry another request.
     pub(crate) keep_alive: bool,
-    /// The body has a content coding, so it is not JSON as it stands.
+    /// True if the body has a content coding, so that it is not JSON text.
     pub(crate) encoded: bool,
 }
 
-/// The answer cannot be understood; the connection is of no use any more.
+/// The response cannot be parsed; the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub(crate) struct MalformedResponse(pub(crate) &'static str);
 
-/// One answer after the other on one connection.
+/// Reads the responses on one connection, one after the other.
 #[derive(Debug)]
 pub(crate) struct ResponseReader {
-    state: State,
-    /// The part of a head or line that has arrived, where it did not arrive in one piece.
+    state: ReadState,
+    /// The part of a head or line that has arrived, if it did not arrive in one piece.
     partial: Vec<u8>,
-    answer: Completed,
+    response: CompletedResponse,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReadState {
     Head,
-    /// Bytes of the body that are still to come.
+    /// In a body with this number of bytes left.
     Body(u64),
     ChunkSize,
     Chunk(u64),
-    /// The line end after a chunk.
+    /// Before the line end after a chunk.
     ChunkEnd,
     Trailer,
-    /// Until the connection is closed.
+    /// In a body that ends with the connection.
     Rest,
 }
 
-/// How the body of an answer ends.
+/// The end of the body of a response.
 enum Framing {
     Length(u64),
     Chunked,
     Close,
 }
 
-const NOTHING: Completed = Completed { status: 0, keep_alive: true, encoded: false };
+const NOTHING: CompletedResponse =
+    CompletedResponse { status: 0, keep_alive: true, encoded: false };
 
 impl Default for ResponseReader {
     fn default() -> Self {
-        Self { state: State::Head, partial: Vec::new(), answer: NOTHING }
+        Self { state: ReadState::Head, partial: Vec::new(), response: NOTHING }
     }
 }
 
 impl ResponseReader {
-    /// Whether nothing of an answer has arrived.
+    /// True if no byte of a response has arrived.
     #[cfg(test)]
     fn is_idle(&self) -> bool {
-        self.state == State::Head && self.partial.is_empty()
+        self.state == ReadState::Head && self.partial.is_empty()
     }
 
-    /// Takes bytes off the front of `input` and hands the body's to `body`. Ends with the answer, where it is complete,
-    /// or with an empty input.
-    // hot path: a head in one piece is parsed where it lies; the body is handed on as it is.
+    /// Consumes the front of `input` and passes the bytes of the body to `body`. Returns when a response is complete, or
+    /// with an empty input.
+    // hot path: a head in one piece is parsed in place; the body is passed on as it is.
     pub(crate) fn read(
         &mut self,
         input: &mut &[u8],
         mut body: impl FnMut(&[u8]),
-    ) -> Result<Option<Completed>, Malformed> {
+    ) -> Result<Option<CompletedResponse>, MalformedResponse> {
         while !input.is_empty() {
             match self.state {
-                State::Head => {
+                ReadState::Head => {
                     let Some(framing) = self.head(input)? else { continue };
                     self.state = match framing {
                         Framing::Length(0) => return Ok(Some(self.complete())),
-                        Framing::Length(length) => State::Body(length),
-                        Framing::Chunked => State::ChunkSize,
-                        Framing::Close => State::Rest,
+                        Framing::Length(length) => ReadState::Body(length),
+                        Framing::Chunked => ReadState::ChunkSize,
+                        Framing::Close => ReadState::Rest,
                     };
                 }
-                State::Body(left) => {
+                ReadState::Body(left) => {
                     let taken = take(input, left);
                     body(taken);
                     let left = left - taken.len() as u64;
                     if left == 0 {
                         return Ok(Some(self.complete()));
                     }
-                    self.state = State::Body(left);
+                    self.state = ReadState::Body(left);
                 }
-                State::Rest => body(std::mem::take(input)),
-                State::ChunkSize => {
+                ReadState::Rest => body(std::mem::take(input)),
+                ReadState::ChunkSize => {
                     let Some(size) = self.line(input, chunk_size)? else { continue };
                     self.state = match size? {
-                        0 => State::Trailer,
-                        size => State::Chunk(size),
+                        0 => ReadState::Trailer,
+                        size => ReadState::Chunk(size),
                     };
                 }
-                State::Chunk(left) => {
+                ReadState::Chunk(left) => {
                     let taken = take(input, left);
                     body(taken);
                     let left = left - taken.len() as u64;
-                    self.state = if left == 0 { State::ChunkEnd } else { State::Chunk(left) };
+                    self.state =
+                        if left == 0 { ReadState::ChunkEnd } else { ReadState::Chunk(left) };
                 }
-                State::ChunkEnd => {
+                ReadState::ChunkEnd => {
                     let Some(empty) = self.line(input, <[u8]>::is_empty)? else { continue };
                     if !empty {
-                        return Err(Malformed("a chunk is longer than it says"));
+                        return Err(MalformedResponse("a chunk is longer than its announced size"));
                     }
-                    self.state = State::ChunkSize;
+                    self.state = ReadState::ChunkSize;
                 }
-                State::Trailer => {
+                ReadState::Trailer => {
                     let Some(last) = self.line(input, <[u8]>::is_empty)? else { continue };
                     if last {
                         return Ok(Some(self.complete()));
@@ -128,22 +130,22 @@ impl ResponseReader {
         Ok(None)
     }
 
-    /// The connection was closed by the other side: whether that completes an answer.
-    pub(crate) fn closed(&mut self) -> Option<Completed> {
-        (self.state == State::Rest).then(|| self.complete())
+    /// Handles the end of the connection. Returns the response if that completes it.
+    pub(crate) fn closed(&mut self) -> Option<CompletedResponse> {
+        (self.state == ReadState::Rest).then(|| self.complete())
     }
 
-    fn complete(&mut self) -> Completed {
-        self.state = State::Head;
-        std::mem::replace(&mut self.answer, NOTHING)
+    fn complete(&mut self) -> CompletedResponse {
+        self.state = ReadState::Head;
+        std::mem::replace(&mut self.response, NOTHING)
     }
 
-    /// Reads a head, or as much of one as there is.
-    fn head(&mut self, input: &mut &[u8]) -> Result<Option<Framing>, Malformed> {
+    /// Reads a head, or the part of it that is available.
+    fn head(&mut self, input: &mut &[u8]) -> Result<Option<Framing>, MalformedResponse> {
         if self.partial.is_empty() {
-            let Some((length, status, framing)) = parse_head(input, &mut self.answer)? else {
+            let Some((length, status, framing)) = parse_head(input, &mut self.response)? else {
                 if input.len() > HEAD_BYTES_MAX {
-                    return Err(Malformed("the head is too long"));
+                    return Err(MalformedResponse("the head is too long"));
                 }
                 self.partial.extend_from_slice(std::mem::take(input));
                 return Ok(None);
@@ -154,14 +156,16 @@ impl ResponseReader {
         let before = self.partial.len();
         let room = (HEAD_BYTES_MAX + 1).saturating_sub(before).min(input.len());
         self.partial.extend_from_slice(&input[..room]);
-        match parse_head(&self.partial, &mut self.answer)? {
+        match parse_head(&self.partial, &mut self.response)? {
             Some((length, status, framing)) => {
-                // What was kept before did not complete the head, so its end is in the new bytes.
+                // The kept bytes did not complete the head, so its end is in the new bytes.
                 *input = &input[length - before..];
                 self.partial.clear();
                 Ok((status >= 200).then_some(framing))
             }
-            None if self.partial.len() > HEAD_BYTES_MAX => Err(Malformed("the head is too long")),
+            None if self.partial.len() > HEAD_BYTES_MAX => {
+                Err(MalformedResponse("the head is too long"))
+            }
             None => {
                 *input = &[];
                 Ok(None)
@@ -174,12 +178,12 @@ impl ResponseReader {
         &mut self,
         input: &mut &[u8],
         read: impl FnOnce(&[u8]) -> T,
-    ) -> Result<Option<T>, Malformed> {
+    ) -> Result<Option<T>, MalformedResponse> {
         let end = memchr::memchr(b'\n', input);
         let taken = &input[..end.map_or(input.len(), |end| end + 1)];
         *input = &input[taken.len()..];
         if self.partial.len() + taken.len() > LINE_BYTES_MAX {
-            return Err(Malformed("a line of the body's framing is too long"));
+            return Err(MalformedResponse("a line of the body's framing is too long"));
         }
         if end.is_some() && self.partial.is_empty() {
             return Ok(Some(read(taken.trim_ascii_end())));
@@ -194,33 +198,33 @@ impl ResponseReader {
     }
 }
 
-fn take<'a>(input: &mut &'a [u8], most: u64) -> &'a [u8] {
-    let length = usize::try_from(most).unwrap_or(usize::MAX).min(input.len());
+fn take<'a>(input: &mut &'a [u8], maximum: u64) -> &'a [u8] {
+    let length = usize::try_from(maximum).unwrap_or(usize::MAX).min(input.len());
     let (taken, rest) = input.split_at(length);
     *input = rest;
     taken
 }
 
-fn chunk_size(line: &[u8]) -> Result<u64, Malformed> {
+fn chunk_size(line: &[u8]) -> Result<u64, MalformedResponse> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let text = std::str::from_utf8(digits).unwrap_or_default();
-    // Sixteen digits fill a u64; a sign, which Rust would accept, is none of them.
+    // Sixteen digits fill a u64. A sign, which Rust would accept, is not a digit.
     if text.is_empty() || text.len() > 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(Malformed("a chunk does not say its size"));
+        return Err(MalformedResponse("a chunk has no valid size"));
     }
-    u64::from_str_radix(text, 16).map_err(|_| Malformed("a chunk does not say its size"))
+    u64::from_str_radix(text, 16).map_err(|_| MalformedResponse("a chunk has no valid size"))
 }
 
 fn parse_head(
     bytes: &[u8],
-    answer: &mut Completed,
-) -> Result<Option<(usize, u16, Framing)>, Malformed> {
+    properties: &mut CompletedResponse,
+) -> Result<Option<(usize, u16, Framing)>, MalformedResponse> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
     let length = match response.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(_) => return Err(Malformed("the answer is not HTTP/1.1")),
+        Err(_) => return Err(MalformedResponse("the response is not HTTP/1.1")),
     };
     let status = response.code.unwrap_or(0);
     let (mut close, mut keep) = (false, false);
@@ -235,7 +239,7 @@ fn parse_head(
                 Some(Ok(number)) if content_length.is_none_or(|other| other == number) => {
                     content_length = Some(number);
                 }
-                _ => return Err(Malformed("the content-length is not a number")),
+                _ => return Err(MalformedResponse("the content-length is not a number")),
             }
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             chunked = field.value.to_ascii_lowercase().trim_ascii().ends_with(b"chunked");
@@ -256,7 +260,7 @@ fn parse_head(
     };
     let http_1_0 = response.version == Some(0);
     let keep_alive = !close && (!http_1_0 || keep) && !matches!(framing, Framing::Close);
-    *answer = Completed { status, keep_alive, encoded };
+    *properties = CompletedResponse { status, keep_alive, encoded };
     Ok(Some((length, status, framing)))
 }
 
@@ -264,10 +268,10 @@ fn parse_head(
 mod tests {
     use super::*;
 
-    /// Reads `text` in pieces of `size` bytes; the answers and their bodies, or why not.
-    fn read(text: &str, size: usize) -> Result<Vec<(u16, bool, String)>, Malformed> {
+    /// Reads `text` in pieces of `size` bytes; returns the responses and their bodies, or the error.
+    fn read(text: &str, size: usize) -> Result<Vec<(u16, bool, String)>, MalformedResponse> {
         let mut reader = ResponseReader::default();
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         let mut body = Vec::new();
         for piece in text.as_bytes().chunks(size) {
             let mut piece = piece;
@@ -275,20 +279,20 @@ mod tests {
                 let done = reader.read(&mut piece, |bytes| body.extend_from_slice(bytes))?;
                 if let Some(done) = done {
                     let text = String::from_utf8(std::mem::take(&mut body)).unwrap();
-                    answers.push((done.status, done.keep_alive, text));
+                    responses.push((done.status, done.keep_alive, text));
                 }
             }
         }
         if let Some(done) = reader.closed() {
-            answers.push((done.status, done.keep_alive, String::from_utf8(body).unwrap()));
+            responses.push((done.status, done.keep_alive, String::from_utf8(body).unwrap()));
         } else if !reader.is_idle() {
-            return Err(Malformed("cut off"));
+            return Err(MalformedResponse("cut off"));
         }
-        Ok(answers)
+        Ok(responses)
     }
 
     #[test]
-    fn answers_are_the_same_however_they_arrive() {
+    fn responses_do_not_depend_on_how_they_arrive() {
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", vec![(200, true, "hi")]),
             (
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_answer_is_refused() {
+    fn malformed_responses_are_refused() {
         let long = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(HEAD_BYTES_MAX));
         for text in [
             "HTP/1.1 200 OK\r\n\r\n",
@@ -328,7 +332,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab",
             long.as_str(),
         ] {
-            // A head is parsed anew with each piece of it, so a long one does not come byte by byte here.
+            // A head is parsed anew with each piece of it, so a long one is not read byte by byte here.
             for size in [text.len().div_ceil(50), text.len()] {
                 assert!(read(text, size).is_err(), "{text:.60} by {size}");
             }

@@ -1,72 +1,73 @@
-//! Finds the highest rate at which a condition holds.
+//! Searches the highest rate at which a condition holds.
 //!
-//! A closed loop over the same connections says what the server can do at most; from there the rate is halved in
-//! until the answer is as exact as a run of some seconds can be.
+//! A closed loop over the same connections measures the server's maximum. From there the rate is bisected until the
+//! result is as exact as runs of some seconds can be.
 
-use super::{Condition, Load, QueryError, Settings, run};
+use super::{Load, QueryError, QuerySettings, RunCondition, run};
 use crate::rate::Rate;
-use crate::report::{Interval, Run};
+use crate::report::{QueryInterval, Run};
 
-/// The search ends when the rates that hold and do not hold are as close as this.
+/// The relative distance between the rates that hold and do not hold at which the search ends.
 const PRECISION: f64 = 0.03;
 
-/// Runs of one search: from a factor of 1000 down to the precision it takes 15.
+/// The maximum number of runs of one search: from a factor of 1000 down to the precision it takes 15.
 const TRIALS_MAX: usize = 20;
 
-/// Rates below this are not looked at: a run of some seconds would have no answers.
+/// The lowest rate to try: below it a run of some seconds would have no responses.
 const RATE_MIN: f64 = 1.0;
 
-/// A rate must be kept up to this share to count as held: answers per second of what was asked for.
-const KEPT_UP: f64 = 0.98;
+/// The share of the requested rate that responses must reach for the rate to count as held.
+const RATE_HELD_SHARE: f64 = 0.98;
 
-/// What a search says while it goes on.
-pub enum Step<'a> {
-    /// A trial begins with this rate; nothing for the closed loop at the beginning.
+/// An event during a search.
+pub enum SearchStep<'a> {
+    /// A trial begins with this rate; `None` is the closed loop at the beginning.
     Trying(Option<f64>),
-    /// Some time of a trial has passed.
-    Interval(&'a Interval),
-    /// A trial has ended; whether the condition held.
+    /// An interval of a trial has passed.
+    QueryInterval(&'a QueryInterval),
+    /// A trial has ended; the second value is true if the condition held.
     Tried(&'a Run, bool),
 }
 
-/// What a search found.
-pub struct Found {
+/// The result of a search.
+pub struct SearchResult {
     /// The run at the highest rate that held, if one did.
     pub best: Option<Run>,
     /// The first run above it, if one did not hold.
     pub above: Option<Run>,
-    /// Runs it took.
+    /// The number of runs.
     pub trials: usize,
 }
 
-/// Searches the highest constant rate at which `condition` holds; each trial is as long as `settings` say.
+/// Searches the highest constant rate at which `condition` holds; each trial has the duration of `settings`.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub fn find_max(
-    settings: &Settings,
-    condition: &Condition,
-    mut says: impl FnMut(Step<'_>),
-) -> Result<Found, QueryError> {
+    settings: &QuerySettings,
+    condition: &RunCondition,
+    mut on_step: impl FnMut(SearchStep<'_>),
+) -> Result<SearchResult, QueryError> {
     let arrivals = match &settings.load {
         Load::Open { arrivals, .. } => *arrivals,
         Load::Closed => Default::default(),
     };
-    says(Step::Trying(None));
-    let closed = Settings { load: Load::Closed, ..settings.clone() };
-    let most = run(&closed, |interval| says(Step::Interval(interval)))?.answers_per_second;
+    on_step(SearchStep::Trying(None));
+    let closed = QuerySettings { load: Load::Closed, ..settings.clone() };
+    let maximum =
+        run(&closed, |interval| on_step(SearchStep::QueryInterval(interval)))?.answers_per_second;
 
-    let mut found = Found { best: None, above: None, trials: 0 };
-    let (mut low, mut high) = (0.0, most * 1.2);
-    let mut rate = (most * 0.8).max(RATE_MIN);
+    let mut found = SearchResult { best: None, above: None, trials: 0 };
+    let (mut low, mut high) = (0.0, maximum * 1.2);
+    let mut rate = (maximum * 0.8).max(RATE_MIN);
     while found.trials < TRIALS_MAX && rate >= RATE_MIN {
-        says(Step::Trying(Some(rate)));
+        on_step(SearchStep::Trying(Some(rate)));
         let load = Load::Open { rate: Rate::constant(rate), arrivals };
-        let trial = Settings { load, ..settings.clone() };
-        let result = run(&trial, |interval| says(Step::Interval(interval)))?;
-        let held = keeps_up(&result, rate) && condition.holds(&result);
+        let trial = QuerySettings { load, ..settings.clone() };
+        let result = run(&trial, |interval| on_step(SearchStep::QueryInterval(interval)))?;
+        let held = holds_rate(&result, rate) && condition.holds(&result);
         found.trials += 1;
-        says(Step::Tried(&result, held));
+        on_step(SearchStep::Tried(&result, held));
         if held {
             low = rate;
             found.best = Some(result);
@@ -74,17 +75,18 @@ pub fn find_max(
             high = rate;
             found.above = Some(result);
         }
-        if high - low <= low * PRECISION || low >= most * 1.2 * (1.0 - PRECISION) {
+        if high - low <= low * PRECISION || low >= maximum * 1.2 * (1.0 - PRECISION) {
             break;
         }
-        // Nothing held yet: down by halves of the order of magnitude, not to the middle of nothing.
+        // As long as no rate held, the rate is divided by three, to reach the right order of magnitude faster than by
+        // bisection.
         rate = if low > 0.0 { (low + high) / 2.0 } else { high / 3.0 };
     }
     Ok(found)
 }
 
-/// Whether the answers came at this rate. One request more or less falls into either end of the measured time.
-fn keeps_up(run: &Run, rate: f64) -> bool {
-    let answers = run.answers_per_second * run.duration_seconds;
-    answers >= rate * run.duration_seconds * KEPT_UP - 2.0
+/// True if the responses reached this rate. One request more or less falls into either end of the measured time.
+fn holds_rate(run: &Run, rate: f64) -> bool {
+    let responses = run.answers_per_second * run.duration_seconds;
+    responses >= rate * run.duration_seconds * RATE_HELD_SHARE - 2.0
 }

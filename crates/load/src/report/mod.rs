@@ -1,7 +1,7 @@
-//! What a run of the load generator found: as JSON, as a table, as a page.
+//! The results of the load generators: as JSON, as a table, as a page.
 //!
-//! [`Run`] is the JSON form. Its members are added to, never changed, so that a report can be compared with an older
-//! one.
+//! [`Run`] is the JSON form of `bench query`. Members are only added, never changed, so that a report can be compared
+//! with an older one.
 
 mod page;
 mod plot;
@@ -21,136 +21,136 @@ pub use table::text;
 use crate::histogram::{Buckets, Histogram};
 use crate::rate::{Arrivals, Rate};
 
-/// One run. Times are in the unit that a name ends with.
+/// One run. Names end with the unit of the value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// What a report calls it.
+    /// The name in reports.
     pub name: String,
-    /// Where requests went.
+    /// The destination of requests.
     pub url: String,
-    /// Connections at a time.
+    /// The number of concurrent connections.
     pub connections: usize,
-    /// Time before anything counted.
+    /// The time before the measured time.
     pub warmup_seconds: f64,
     /// The measured time.
     pub duration_seconds: f64,
     /// Open loop: requests a second.
     pub rate: Option<Rate>,
-    /// Open loop: how they were spread.
+    /// Open loop: the distribution of the gaps.
     pub arrivals: Option<Arrivals>,
-    /// The header that had another value in every request.
+    /// The header that had a different value in every request.
     pub unique_header: Option<String>,
-    /// Length of the first answer's body.
+    /// The length of the first response's body.
     pub answer_bytes: usize,
-    /// Requests of the measured time.
+    /// The number of requests in the measured time.
     pub requests: u64,
-    /// Those without a right answer, for whatever reason.
+    /// The number of requests without a correct response, for any reason.
     pub failed: u64,
-    /// Open loop: those of them that were never sent, because no connection was free for them.
+    /// Open loop: the number of failed requests that were never sent, because no connection was free.
     pub unsent: u64,
     /// The other failures, by reason.
-    pub failures: Vec<Failure>,
-    /// The first wrong answer.
+    pub failures: Vec<FailureCount>,
+    /// The first wrong response.
     pub example: Option<String>,
-    /// Right answers a second.
+    /// Correct responses a second.
     pub answers_per_second: f64,
     /// Bytes of their bodies a second.
     pub bytes_per_second: f64,
-    /// Of right answers. In the open loop from when a request was to start; requests that were never sent count with
-    /// the time they waited.
-    pub latency: Latency,
-    /// What the server used, if its process was named.
-    pub server: Option<Server>,
-    /// What the load generator used.
-    pub generator: Generator,
+    /// The latency of correct responses. In the open loop it counts from the scheduled start; requests that were never
+    /// sent count with the time they waited.
+    pub latency: LatencySummary,
+    /// The resource usage of the server, if its process was given.
+    pub server: Option<QueryServerUsage>,
+    /// The resource usage of the load generator.
+    pub generator: QueryGeneratorUsage,
     /// The run over time.
-    pub intervals: Vec<Interval>,
-    /// All latencies: upper ends in microseconds, and counts.
+    pub intervals: Vec<QueryInterval>,
+    /// All latencies: upper ends of buckets in microseconds, and counts.
     pub histogram: Buckets,
 }
 
-/// Latencies in microseconds.
+/// A summary of latencies, in microseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Latency {
-    /// The shortest.
+pub struct LatencySummary {
+    /// The shortest latency.
     pub min_us: f64,
     /// The mean.
     pub mean_us: f64,
     /// The median.
     pub p50_us: f64,
-    /// Three quarters are not longer.
+    /// The 75th percentile.
     pub p75_us: f64,
-    /// Nine of ten are not longer.
+    /// The 90th percentile.
     pub p90_us: f64,
-    /// 95 % are not longer.
+    /// The 95th percentile.
     pub p95_us: f64,
-    /// 99 % are not longer.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// 99.9 % are not longer.
+    /// The 99.9th percentile.
     pub p999_us: f64,
-    /// The longest.
+    /// The longest latency.
     pub max_us: f64,
 }
 
-/// Requests that failed for one reason.
+/// The number of failures with one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct FailureCount {
     /// The reason.
     pub what: String,
-    /// How many.
+    /// The number of failures.
     pub count: u64,
 }
 
-/// What the server's process used in the measured time.
+/// The resource usage of the server's process in the measured time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Server {
-    /// Its id.
+pub struct QueryServerUsage {
+    /// The process id.
     pub pid: u32,
-    /// CPU time of all its threads for each right answer.
+    /// CPU time of all its threads for each correct response.
     pub cpu_us_per_request: Option<f64>,
-    /// Cores it kept busy.
+    /// The number of cores that it kept busy.
     pub cores: f64,
-    /// Resident memory when the measured time began.
+    /// Resident memory at the beginning of the measured time.
     pub resident_begin_mib: f64,
-    /// Resident memory when it ended.
+    /// Resident memory at the end of the measured time.
     pub resident_end_mib: f64,
-    /// The most that was seen in between.
+    /// The observed maximum in between.
     pub resident_max_mib: f64,
 }
 
-/// What the load generator used.
+/// The resource usage of the load generator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Generator {
-    /// Cores it kept busy. Near 1 it is the load generator that is measured.
+pub struct QueryGeneratorUsage {
+    /// The number of cores that it kept busy. Near 1, the load generator is the limit.
     pub cores: f64,
 }
 
-/// A second of a run, or some.
+/// The results of one interval of a run: a second or more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// Its end, from the beginning of the measured time.
+pub struct QueryInterval {
+    /// The end of the interval, counted from the beginning of the measured time.
     pub at_seconds: f64,
-    /// Right answers a second.
+    /// Correct responses a second.
     pub answers_per_second: f64,
     /// Failures a second.
     pub failures_per_second: f64,
     /// The median latency in microseconds.
     pub p50_us: f64,
-    /// 99 % were not longer.
+    /// The 99th percentile of the latency.
     pub p99_us: f64,
-    /// The longest.
+    /// The longest latency.
     pub max_us: f64,
-    /// Cores that the server kept busy.
+    /// The number of cores that the server kept busy.
     pub server_cores: Option<f64>,
-    /// The server's resident memory at its end.
+    /// The server's resident memory at the end of the interval.
     pub server_resident_mib: Option<f64>,
 }
 
-impl Latency {
-    /// The summary of a histogram.
-    pub fn of(histogram: &Histogram) -> Self {
+impl LatencySummary {
+    /// Summarises a histogram.
+    pub fn from_histogram(histogram: &Histogram) -> Self {
         let at = |share: f64| histogram.quantile(share) as f64 / 1e3;
         Self {
             min_us: histogram.min() as f64 / 1e3,
@@ -166,20 +166,20 @@ impl Latency {
     }
 }
 
-/// Runs of one kind: those of different kinds have nothing to compare.
+/// Runs of one kind; runs of different kinds cannot be compared.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Runs {
-    /// Of `bench query`.
+    /// Runs of `bench query`.
     Query(Vec<Run>),
-    /// Of `bench subscriptions`.
+    /// Runs of `bench subscriptions`.
     Subscriptions(Vec<SubscriptionRun>),
 }
 
 impl Runs {
-    /// Reads a report of either kind, or several in one list.
+    /// Parses a report of either kind, or a list of several.
     ///
     /// # Errors
-    /// What is wrong with the JSON.
+    /// The error of the JSON parser.
     pub fn read(text: &str) -> Result<Self, serde_json::Error> {
         let value: serde_json::Value = serde_json::from_str(text)?;
         let list = match value {
@@ -195,7 +195,7 @@ impl Runs {
         }
     }
 
-    /// As a table in plain text.
+    /// Formats the runs as a table in plain text.
     pub fn text(&self) -> String {
         match self {
             Self::Query(runs) => text(runs),
@@ -203,7 +203,7 @@ impl Runs {
         }
     }
 
-    /// As a page.
+    /// Formats the runs as an HTML page.
     pub fn html(&self, title: &str) -> String {
         match self {
             Self::Query(runs) => html(title, runs),
@@ -211,22 +211,26 @@ impl Runs {
         }
     }
 
-    /// Adds runs of the same kind.
+    /// Appends runs of the same kind.
     ///
     /// # Errors
-    /// Where they are of another.
+    /// The runs are of different kinds.
     pub fn append(&mut self, other: Self) -> Result<(), &'static str> {
         match (self, other) {
             (Self::Query(runs), Self::Query(more)) => runs.extend(more),
             (Self::Subscriptions(runs), Self::Subscriptions(more)) => runs.extend(more),
-            _ => return Err("runs of `bench query` and of `bench subscriptions` do not compare"),
+            _ => {
+                return Err(
+                    "runs of `bench query` and of `bench subscriptions` cannot be compared",
+                );
+            }
         }
         Ok(())
     }
 }
 
 impl Run {
-    /// The latency that this share of all did not exceed, in microseconds.
+    /// Returns the latency that `share` of all requests did not exceed, in microseconds.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let cumulative = self.histogram.cumulative();
         let reached = cumulative.iter().find(|(seen, _)| *seen >= share - 1e-12);

@@ -1,12 +1,12 @@
-//! Runs as one HTML page that needs nothing else: its style and its plots are in it, and no script.
+//! Formats runs as one self-contained HTML page: it includes its style and plots, and has no script.
 
 use std::fmt::Write as _;
 
 use super::plot::{Axes, COLOURS, Line, escape, svg};
-use super::{Interval, Run, table};
+use super::{QueryInterval, Run, table};
 use crate::histogram::Buckets;
 
-/// Colours that differ also for most people who see fewer of them (Okabe and Ito), on light and on dark ground.
+/// Colours that most people with colour blindness can distinguish (Okabe and Ito), on light and on dark ground.
 const PALETTE: [&str; COLOURS] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8f7700", "#56b4e9", "#666699", "#e69f00"];
 
@@ -27,7 +27,7 @@ li{overflow-wrap:anywhere}\
 .legend{display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:12px}.legend .swatch{width:26px;height:8px;margin-right:.35em}\
 .mark{stroke:none}";
 
-/// Shares of all answers that the latency plot names.
+/// The shares of all responses that the latency plot labels.
 const SHARES: [(f64, &str); 6] = [
     (0.0, "0"),
     (0.5, "50 %"),
@@ -37,10 +37,10 @@ const SHARES: [(f64, &str); 6] = [
     (0.9999, "99.99 %"),
 ];
 
-/// What a line shows of an interval.
-type Value = fn(&Interval) -> Option<f64>;
+/// The value of an interval that a line shows.
+type IntervalValue = fn(&QueryInterval) -> Option<f64>;
 
-/// The page.
+/// Formats the page.
 pub fn html(title: &str, runs: &[Run]) -> String {
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     let remarks: Vec<Vec<String>> = runs.iter().map(table::remarks).collect();
@@ -49,7 +49,7 @@ pub fn html(title: &str, runs: &[Run]) -> String {
     document(title, &names, &table::rows(runs), &remarks, &figures)
 }
 
-/// A page of a table, remarks on its columns, and figures.
+/// Formats a page with a table, remarks on its columns, and figures.
 pub(super) fn document(
     title: &str,
     names: &[&str],
@@ -85,7 +85,7 @@ pub(super) fn document(
     out
 }
 
-/// A page as far as its heading.
+/// Formats the beginning of a page, up to its heading.
 pub(super) fn head(title: &str) -> String {
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -102,8 +102,8 @@ pub(super) fn head(title: &str) -> String {
     out
 }
 
-/// Latency by the share of all that it did not exceed; a line for each run.
-pub(super) fn percentiles(of: &str, runs: &[(&str, &Buckets)]) -> String {
+/// Plots latency by the share of requests that did not exceed it, with a line for each run.
+pub(super) fn percentiles(items: &str, runs: &[(&str, &Buckets)]) -> String {
     let lines: Vec<Line> = runs
         .iter()
         .enumerate()
@@ -115,15 +115,15 @@ pub(super) fn percentiles(of: &str, runs: &[(&str, &Buckets)]) -> String {
                 .cumulative()
                 .into_iter()
                 .filter(|(share, _)| *share <= SHARES[SHARES.len() - 1].0)
-                .map(|(share, upper)| (tail(share), upper / 1e3))
+                .map(|(share, upper)| (axis_position(share), upper / 1e3))
                 .collect(),
         })
         .collect();
     let ticks: Vec<(f64, &str)> =
-        SHARES.iter().map(|(share, name)| (tail(*share), *name)).collect();
+        SHARES.iter().map(|(share, name)| (axis_position(*share), *name)).collect();
     let axes = Axes {
-        title: &format!("Latency by share of {of}"),
-        x: &format!("share of {of}"),
+        title: &format!("Latency by share of {items}"),
+        x: &format!("share of {items}"),
         y: "ms",
         x_ticks: &ticks,
         y_logarithmic: true,
@@ -134,12 +134,12 @@ pub(super) fn percentiles(of: &str, runs: &[(&str, &Buckets)]) -> String {
 
 fn plots(runs: &[Run], out: &mut String) {
     let histograms: Vec<_> = runs.iter().map(|run| (run.name.as_str(), &run.histogram)).collect();
-    out.push_str(&percentiles("answers", &histograms));
-    let over_time = |title: &str, y: &str, values: &[(bool, Value)]| {
+    out.push_str(&percentiles("responses", &histograms));
+    let over_time = |title: &str, y: &str, values: &[(bool, IntervalValue)]| {
         let mut lines = Vec::new();
         for (colour, run) in runs.iter().enumerate() {
             for (dashed, value) in values {
-                let at = |i: &Interval| value(i).map(|value| (i.at_seconds, value));
+                let at = |i: &QueryInterval| value(i).map(|value| (i.at_seconds, value));
                 let points = run.intervals.iter().filter_map(at).collect();
                 lines.push(Line { name: run.name.clone(), colour, dashed: *dashed, points });
             }
@@ -155,7 +155,7 @@ fn plots(runs: &[Run], out: &mut String) {
         &[(false, |i| Some(i.p50_us / 1e3)), (true, |i| Some(i.p99_us / 1e3))],
     ));
     out.push_str(&over_time(
-        "Right answers a second",
+        "Correct responses a second",
         "1/s",
         &[(false, |i| Some(i.answers_per_second))],
     ));
@@ -174,8 +174,8 @@ fn plots(runs: &[Run], out: &mut String) {
     ));
 }
 
-/// Where a share stands on an axis that gives every further nine the same room.
-fn tail(share: f64) -> f64 {
+/// Returns the position of a share on an axis that gives every further nine the same space.
+fn axis_position(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
@@ -185,7 +185,7 @@ mod tests {
     use crate::histogram::Histogram;
 
     #[test]
-    fn a_page_needs_nothing_else_and_shows_names_as_text() {
+    fn a_page_is_self_contained_and_escapes_names() {
         let mut histogram = Histogram::default();
         (1..1000).for_each(|value| histogram.record(value * 10_000));
         let run = Run {
@@ -193,7 +193,7 @@ mod tests {
             histogram: histogram.buckets(),
             failed: 1,
             example: Some("status 500: <b>".to_owned()),
-            intervals: vec![Interval {
+            intervals: vec![QueryInterval {
                 at_seconds: 1.0,
                 answers_per_second: 10.0,
                 failures_per_second: 1.0,

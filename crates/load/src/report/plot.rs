@@ -1,8 +1,8 @@
-//! Lines on axes, as SVG.
+//! Line plots as SVG.
 
 use std::fmt::Write as _;
 
-use crate::units::show_number;
+use crate::units::format_number;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 260.0;
@@ -11,38 +11,38 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 
-/// Points of one line; more would not be seen on this width.
+/// The maximum number of points of one line; more would not be visible at this width.
 const POINTS_MAX: usize = 640;
 
-/// Powers of ten on an axis that has room for names in between.
+/// The maximum number of powers of ten on an axis with labels in between.
 const FINE_POWERS_MAX: i32 = 4;
 
-/// Lines that can be told apart; further ones begin anew.
+/// The number of distinguishable colours; further lines start over.
 pub(super) const COLOURS: usize = 8;
 
-/// One line.
+/// One line of a plot.
 pub(super) struct Line {
     pub(super) name: String,
-    /// Place of its colour.
+    /// The index of its colour.
     pub(super) colour: usize,
     pub(super) dashed: bool,
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// What the axes say.
+/// The labels and scales of the axes.
 pub(super) struct Axes<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
     pub(super) y: &'a str,
-    /// Places on the x axis that are named; those of round numbers if there are none.
+    /// The labelled positions on the x axis; if empty, round numbers are labelled.
     pub(super) x_ticks: &'a [(f64, &'a str)],
-    /// Powers of ten at equal distances.
+    /// True if powers of ten are at equal distances.
     pub(super) y_logarithmic: bool,
-    /// Few points, which are marked, on lines that a legend names.
+    /// True if there are few points: they are marked, and a legend names the lines.
     pub(super) is_sparse: bool,
 }
 
-/// Draws the lines; nothing where there is nothing to draw.
+/// Draws the lines; returns an empty text if there is nothing to draw.
 pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
     let finite = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
         points
@@ -115,7 +115,7 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
         &round
     };
     for (x, name) in x_ticks {
-        // A name at the right end would stick out.
+        // A label at the right end would stick out.
         let anchor = if x_of(*x) > WIDTH - 2.0 * RIGHT { "end" } else { "middle" };
         let _ = write!(
             out,
@@ -150,7 +150,7 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
                 x_of(*x),
                 y_of(*y),
                 escape(&line.name),
-                show_number(*y)
+                format_number(*y)
             );
         }
     }
@@ -158,7 +158,7 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
     out
 }
 
-/// Names of the lines, each beside a piece of it.
+/// Formats the names of the lines, each beside a sample of the line.
 fn legend<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
     let mut out = "<div class=\"legend\">".to_owned();
     for line in lines {
@@ -174,7 +174,7 @@ fn legend<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
     out
 }
 
-/// At most as many points as can be seen, first and last among them.
+/// Reduces the points to the maximum that is visible, keeping the first and the last.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= POINTS_MAX {
         return points;
@@ -184,9 +184,9 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points.into_iter().step_by(step).chain(last).collect()
 }
 
-/// A round number, without the zeros that a measured one would have behind its point.
+/// Formats a round number, without the zeros that a measured value would have behind its point.
 fn show_tick(value: f64) -> String {
-    let shown = show_number(value);
+    let shown = format_number(value);
     match shown.split_once('.') {
         Some((whole, fraction)) if fraction.bytes().all(|digit| digit == b'0') && value >= 1.0 => {
             whole.to_owned()
@@ -195,7 +195,7 @@ fn show_tick(value: f64) -> String {
     }
 }
 
-/// Round numbers, four to eight of them, from `low` to just beyond `high`.
+/// Returns four to eight round numbers from `low` to just beyond `high`.
 fn round_steps(low: f64, high: f64) -> Vec<f64> {
     let span = if high > low { high - low } else { 1.0 };
     let rough = span / 5.0;
@@ -212,7 +212,8 @@ fn round_steps(low: f64, high: f64) -> Vec<f64> {
         .collect()
 }
 
-/// Powers of ten from below `low` to above `high`; if `finely` and they are not many, also what is two and five times one.
+/// Returns powers of ten from below `low` to above `high`. With `finely` and few powers, also their double and
+/// fivefold.
 fn round_powers(low: f64, high: f64, finely: bool) -> Vec<f64> {
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let last = last.max(first + 1);
@@ -221,13 +222,13 @@ fn round_powers(low: f64, high: f64, finely: bool) -> Vec<f64> {
     }
     let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|it| it * 10_f64.powi(power)));
     let all: Vec<f64> = all.collect();
-    // The last one that is not above, the first one that is not below, and at least one step.
+    // The last value that is not above `low`, the first one that is not below `high`, and at least one step.
     let begin = all.iter().rposition(|it| *it <= low).unwrap_or(0);
     let end = all.iter().position(|it| *it >= high).unwrap_or(all.len() - 1);
     all[begin..=end.max(begin + 1).min(all.len() - 1)].to_vec()
 }
 
-/// Text as it may stand in HTML and its attributes.
+/// Escapes text for HTML and its attributes.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -253,7 +254,7 @@ mod tests {
             };
             let svg =
                 svg(&axes, &[line(vec![(0.0, 0.0), (1.0, 3.0), (2.0, 700.0), (3.0, f64::NAN)])]);
-            // The legend before it has lines too.
+            // The legend before it contains polylines too.
             let plot = svg.rsplit("<svg").next().unwrap();
             let points = plot.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
             for point in points.split_whitespace() {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithmic_axes_have_round_ends_around_what_they_show() {
+    fn logarithmic_axes_have_round_ends_around_their_values() {
         for (low, high, finely, expected) in [
             (3.0, 700.0, false, &[1.0, 10.0, 100.0, 1000.0][..]),
             (30.0, 700.0, true, &[20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]),

@@ -1,17 +1,17 @@
-//! Remarks about runs of `bench subscriptions`: what went wrong, and how far the figures can be believed.
+//! Remarks about runs of `bench subscriptions`: problems, and limits of the validity of the figures.
 
-use super::Latency;
+use super::LatencySummary;
 use super::subscriptions::SubscriptionRun;
-use crate::units::show_count;
+use crate::units::format_count;
 
-/// Above this share of a core the load generator is likely to be the limit.
+/// The share of a core above which the load generator is likely to be the limit.
 const GENERATOR_CORES_WARN: f64 = 0.9;
 
 /// Returns the remarks about each run, compared with the floor if the first run is one.
 pub(super) fn remarks(runs: &[SubscriptionRun]) -> Vec<Vec<String>> {
     let floor = runs.first().filter(|run| run.name == "floor");
     let each = runs.iter().map(|run| {
-        let mut remarks = remarks_of(run);
+        let mut remarks = list_remarks(run);
         if let Some(floor) = floor.filter(|floor| !std::ptr::eq(*floor, run)) {
             remarks.extend(ratios(floor, run));
         }
@@ -20,29 +20,29 @@ pub(super) fn remarks(runs: &[SubscriptionRun]) -> Vec<Vec<String>> {
     each.collect()
 }
 
-pub(super) fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
+pub(super) fn list_remarks(run: &SubscriptionRun) -> Vec<String> {
     let mut remarks = Vec::new();
     for failure in &run.ends {
-        remarks.push(format!("{} × {}", show_count(failure.count), failure.what));
+        remarks.push(format!("{} × {}", format_count(failure.count), failure.what));
     }
     if let Some(slow) = &run.slow {
         for fate in &slow.fates {
             remarks.push(format!(
-                "of those that never read, {}: {}",
-                show_count(fate.count),
+                "of the clients that never read, {}: {}",
+                format_count(fate.count),
                 fate.what
             ));
         }
     }
     if let Some(example) = &run.example {
-        remarks.push(format!("the first thing that went wrong: {example}"));
+        remarks.push(format!("the first problem: {example}"));
     }
     if run.missing > 0 {
         let share = run.missing as f64 / run.expected.max(1) as f64 * 100.0;
-        remarks.push(format!("{share:.2} % of all results were lost without a word"));
+        remarks.push(format!("{share:.2} % of all results were lost without notice"));
     }
     if run.gaps > 0 {
-        remarks.push(format!("{} × told of a possible gap", show_count(run.gaps)));
+        remarks.push(format!("{} × notified of a possible gap", format_count(run.gaps)));
     }
     if run.vanished.as_ref().is_some_and(|it| it.seconds.is_none()) {
         remarks.push("the server had not closed all connections after a minute".to_owned());
@@ -60,14 +60,14 @@ pub(super) fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
         }
         if churn.skipped + churn.unfinished > 0 {
             remarks.push(format!(
-                "the server did not keep up: {} could not begin, {} came to no end",
-                show_count(churn.skipped),
-                show_count(churn.unfinished)
+                "the server did not keep up: {} could not start, {} did not finish",
+                format_count(churn.skipped),
+                format_count(churn.unfinished)
             ));
         }
     }
     if run.foreign > 0 {
-        remarks.push(format!("{} × a result of another client", show_count(run.foreign)));
+        remarks.push(format!("{} × a result of another client", format_count(run.foreign)));
     }
     if let Some(resubscribed) = &run.resubscribed {
         remarks.extend(
@@ -77,9 +77,9 @@ pub(super) fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
         );
         if resubscribed.skipped + resubscribed.unfinished > 0 {
             remarks.push(format!(
-                "the server did not keep up: {} could not begin, {} came to no end",
-                show_count(resubscribed.skipped),
-                show_count(resubscribed.unfinished)
+                "the server did not keep up: {} could not start, {} did not finish",
+                format_count(resubscribed.skipped),
+                format_count(resubscribed.unfinished)
             ));
         }
     }
@@ -89,13 +89,13 @@ pub(super) fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
     let is_full = run.generator.cores > GENERATOR_CORES_WARN;
     if is_heavier || is_full {
         remarks.push(
-            "the load generator had as much to do as the server: on an equal core, latencies are its own too".to_owned(),
+            "the load generator was as busy as the server: on an equal core, latencies include its own delays".to_owned(),
         );
     }
     remarks
 }
 
-/// Compares a run with the floor: 1 is as much as the least work there is.
+/// Compares a run with the floor: 1 is the cost of the least possible work.
 fn ratios(floor: &SubscriptionRun, run: &SubscriptionRun) -> Vec<String> {
     let cpu = |run: &SubscriptionRun| run.server.as_ref()?.cpu_us_per_delivery;
     let mut parts = Vec::new();
@@ -104,7 +104,8 @@ fn ratios(floor: &SubscriptionRun, run: &SubscriptionRun) -> Vec<String> {
     {
         parts.push(format!("CPU per result {:.2}", own / floor));
     }
-    for (name, value) in [("p50", (|it| it.p50_us) as fn(&Latency) -> f64), ("p99", |it| it.p99_us)]
+    for (name, value) in
+        [("p50", (|it| it.p50_us) as fn(&LatencySummary) -> f64), ("p99", |it| it.p99_us)]
     {
         let (floor, own) = (value(&floor.latency), value(&run.latency));
         if floor > 0.0 && own > 0.0 {

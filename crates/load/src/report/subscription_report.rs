@@ -3,23 +3,23 @@
 use super::page::{document, percentiles};
 use super::plot::{Axes, Line, svg};
 use super::subscription_remarks::remarks;
-use super::subscriptions::{Interval, Server, SubscriptionRun};
-use super::table::{Row, applying, side_by_side};
-use super::{Latency, points};
-use crate::units::{show_count, show_duration, show_number};
+use super::subscriptions::{SubscriptionInterval, SubscriptionRun, SubscriptionServerUsage};
+use super::table::{Row, drop_empty_rows, side_by_side};
+use super::{LatencySummary, points};
+use crate::units::{format_count, format_duration, format_number};
 
-/// Prints the runs side by side, with remarks below. If the first one is a floor, the others are compared with it.
+/// Formats the runs side by side, with remarks below. If the first run is a floor, the others are compared with it.
 pub fn text(runs: &[SubscriptionRun]) -> String {
-    if let Some(points) = points::of(runs) {
+    if let Some(points) = points::group_points(runs) {
         return points.text();
     }
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     side_by_side(&names, &rows(runs), &remarks(runs))
 }
 
-/// Prints the same as a page with plots.
+/// Formats the same as a page with plots.
 pub fn html(title: &str, runs: &[SubscriptionRun]) -> String {
-    if let Some(points) = points::of(runs) {
+    if let Some(points) = points::group_points(runs) {
         return points.html(title);
     }
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
@@ -27,42 +27,42 @@ pub fn html(title: &str, runs: &[SubscriptionRun]) -> String {
 }
 
 fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
-    let us = |value: f64| Some(show_duration(value / 1e6));
-    let seconds = |value: f64| Some(show_duration(value));
+    let us = |value: f64| Some(format_duration(value / 1e6));
+    let seconds = |value: f64| Some(format_duration(value));
     let mib = |value: f64| Some(format!("{value:.1} MiB"));
-    let count = |value: u64| Some(show_count(value));
+    let count = |value: u64| Some(format_count(value));
     let cores = |value: f64| Some(format!("{value:.2}"));
-    let some = |value: u64| (value > 0).then(|| show_count(value));
+    let some = |value: u64| (value > 0).then(|| format_count(value));
     let of = |value: &dyn Fn(&SubscriptionRun) -> Option<String>| {
         runs.iter().map(value).collect::<Vec<_>>()
     };
-    let server = |value: &dyn Fn(&Server) -> Option<String>| {
+    let server = |value: &dyn Fn(&SubscriptionServerUsage) -> Option<String>| {
         runs.iter().map(|run| value(run.server.as_ref()?)).collect::<Vec<_>>()
     };
-    let latency = |value: fn(&Latency) -> f64| {
+    let latency = |value: fn(&LatencySummary) -> f64| {
         of(&|run| us(value((run.deliveries > 0).then_some(&run.latency)?)))
     };
-    applying(vec![
+    drop_empty_rows(vec![
         ("scenario", of(&|run| Some(run.scenario.clone()))),
         ("clients", of(&|run| count(run.clients))),
-        ("subscribed", of(&|run| run.churn.is_none().then(|| show_count(run.subscribed)))),
+        ("subscribed", of(&|run| run.churn.is_none().then(|| format_count(run.subscribed)))),
         (
             "  all within",
             of(&|run| seconds((run.joining_seconds > 0.0).then_some(run.joining_seconds)?)),
         ),
         ("  each within, p50", of(&|run| us(run.joining.p50_us))),
         ("  each within, p99", of(&|run| us(run.joining.p99_us))),
-        ("keys", of(&|run| (run.keys > 1).then(|| show_count(run.keys)))),
+        ("keys", of(&|run| (run.keys > 1).then(|| format_count(run.keys)))),
         ("own header, bytes", of(&|run| some(run.header_bytes))),
-        ("came and went", of(&|run| count(run.churn.as_ref()?.cycles))),
+        ("connected and disconnected", of(&|run| count(run.churn.as_ref()?.cycles))),
         (
             "  1/s",
             of(&|run| {
-                run.churn.as_ref().map(|it| show_number(it.cycles as f64 / it.seconds.max(1e-9)))
+                run.churn.as_ref().map(|it| format_number(it.cycles as f64 / it.seconds.max(1e-9)))
             }),
         ),
         ("unsubscribed and subscribed", of(&|run| count(run.resubscribed.as_ref()?.cycles))),
-        ("  1/s", of(&|run| Some(show_number(run.resubscribed.as_ref()?.cycles_per_second)))),
+        ("  1/s", of(&|run| Some(format_number(run.resubscribed.as_ref()?.cycles_per_second)))),
         ("  each within, p50", of(&|run| us(run.resubscribed.as_ref()?.latency.p50_us))),
         ("  each within, p99", of(&|run| us(run.resubscribed.as_ref()?.latency.p99_us))),
         (
@@ -72,31 +72,34 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
         ("  server cores", of(&|run| cores(run.resubscribed.as_ref()?.server_cores?))),
         ("events", of(&|run| some(run.events))),
         ("  event, bytes", of(&|run| count(run.throughput.as_ref()?.payload_bytes))),
-        ("  on their way at most", of(&|run| count(run.throughput.as_ref()?.window))),
+        ("  in flight at most", of(&|run| count(run.throughput.as_ref()?.window))),
         (
-            "  through, 1/s",
-            of(&|run| Some(show_number(run.throughput.as_ref()?.events_per_second))),
+            "  complete, 1/s",
+            of(&|run| Some(format_number(run.throughput.as_ref()?.events_per_second))),
         ),
         ("  server CPU for each", of(&|run| us(run.throughput.as_ref()?.server_cpu_us_per_event?))),
         (
             "  published, 1/s",
             of(&|run| {
                 let has_pace = run.events > 0 && run.throughput.is_none();
-                has_pace.then(|| show_number(run.rate))
+                has_pace.then(|| format_number(run.rate))
             }),
         ),
         ("results, expected", of(&|run| some(run.expected))),
-        ("  received", of(&|run| (run.expected > 0).then(|| show_count(run.received)))),
-        ("  lost, and told", of(&|run| (run.expected > 0).then(|| show_count(run.lost)))),
-        ("  missing", of(&|run| (run.expected > 0).then(|| show_count(run.missing)))),
+        ("  received", of(&|run| (run.expected > 0).then(|| format_count(run.received)))),
+        ("  lost, announced", of(&|run| (run.expected > 0).then(|| format_count(run.lost)))),
+        ("  missing", of(&|run| (run.expected > 0).then(|| format_count(run.missing)))),
         ("  out of order", of(&|run| some(run.disordered))),
         ("  with errors", of(&|run| some(run.errors))),
         ("  of other clients", of(&|run| some(run.foreign))),
         (
             "results, 1/s",
-            of(&|run| (run.deliveries > 0).then(|| show_number(run.deliveries_per_second))),
+            of(&|run| (run.deliveries > 0).then(|| format_number(run.deliveries_per_second))),
         ),
-        ("message, bytes", of(&|run| (run.deliveries > 0).then(|| show_number(run.message_bytes)))),
+        (
+            "message, bytes",
+            of(&|run| (run.deliveries > 0).then(|| format_number(run.message_bytes))),
+        ),
         ("latency p50", latency(|it| it.p50_us)),
         ("  p90", latency(|it| it.p90_us)),
         ("  p99", latency(|it| it.p99_us)),
@@ -104,8 +107,8 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
         ("  max", latency(|it| it.max_us)),
         ("never read", of(&|run| count(run.slow.as_ref()?.clients))),
         ("  met their policy", of(&|run| count(run.slow.as_ref()?.met_policy))),
-        ("all came back within", of(&|run| seconds(run.rejoined.as_ref()?.seconds))),
-        ("all forgotten within", of(&|run| seconds(run.vanished.as_ref()?.seconds?))),
+        ("all reconnected within", of(&|run| seconds(run.rejoined.as_ref()?.seconds))),
+        ("all released within", of(&|run| seconds(run.vanished.as_ref()?.seconds?))),
         ("  server CPU for each", of(&|run| us(run.vanished.as_ref()?.cpu_us_per_connection?))),
         ("server CPU per result", server(&|it| us(it.cpu_us_per_delivery?))),
         ("server CPU per joining", server(&|it| us(it.cpu_us_per_joining?))),
@@ -115,7 +118,7 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
         ("  all subscribed", server(&|it| mib(it.resident_idle_mib))),
         ("  at the end", server(&|it| mib(it.resident_after_mib))),
         ("  at most", server(&|it| mib(it.resident_peak_mib))),
-        ("  a subscription, bytes", server(&|it| Some(show_number(it.bytes_per_subscription)))),
+        ("  a subscription, bytes", server(&|it| Some(format_number(it.bytes_per_subscription)))),
         (
             "server threads",
             server(&|it| {
@@ -140,16 +143,16 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
 }
 
 /// The value of an interval that a line shows.
-type Value = fn(&Interval) -> Option<f64>;
+type IntervalValue = fn(&SubscriptionInterval) -> Option<f64>;
 
 fn plots(runs: &[SubscriptionRun]) -> String {
     let histograms: Vec<_> = runs.iter().map(|run| (run.name.as_str(), &run.histogram)).collect();
     let mut out = percentiles("results", &histograms);
-    let mut over_time = |title: &str, y: &str, values: &[(bool, Value)]| {
+    let mut over_time = |title: &str, y: &str, values: &[(bool, IntervalValue)]| {
         let mut lines = Vec::new();
         for (colour, run) in runs.iter().enumerate() {
             for (dashed, value) in values {
-                let at = |it: &Interval| value(it).map(|value| (it.at_seconds, value));
+                let at = |it: &SubscriptionInterval| value(it).map(|value| (it.at_seconds, value));
                 let points = run.intervals.iter().filter_map(at).collect();
                 lines.push(Line { name: run.name.clone(), colour, dashed: *dashed, points });
             }
@@ -187,9 +190,15 @@ mod tests {
             expected: 100,
             received: 100,
             deliveries: 100,
-            latency: Latency { p50_us: 10.0, p99_us: p99, ..Latency::default() },
-            server: Some(Server { cpu_us_per_delivery: Some(cpu), ..Server::default() }),
-            intervals: vec![Interval { at_seconds: 1.0, ..Interval::default() }],
+            latency: LatencySummary { p50_us: 10.0, p99_us: p99, ..LatencySummary::default() },
+            server: Some(SubscriptionServerUsage {
+                cpu_us_per_delivery: Some(cpu),
+                ..SubscriptionServerUsage::default()
+            }),
+            intervals: vec![SubscriptionInterval {
+                at_seconds: 1.0,
+                ..SubscriptionInterval::default()
+            }],
             ..SubscriptionRun::default()
         }
     }
@@ -204,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_plot_for_everything_that_changes() {
+    fn a_page_has_a_plot_for_every_quantity_that_changes() {
         let page = html("t", &[run("a <b>", 1.0, 1.0)]);
         assert!(page.contains("a &lt;b&gt;") && !page.contains("<script"));
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());

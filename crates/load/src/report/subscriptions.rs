@@ -1,321 +1,321 @@
-//! Runs of `bench subscriptions`: [`SubscriptionRun`] is the JSON form; its members are added to, never changed.
+//! The JSON form of `bench subscriptions`: [`SubscriptionRun`]. Members are only added, never changed.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Failure, Latency};
+use super::{FailureCount, LatencySummary};
 use crate::histogram::Buckets;
 
-/// One run. Times are in the unit that a name ends with.
+/// One run. Names end with the unit of the value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SubscriptionRun {
-    /// What a report calls it.
+    /// The name in reports.
     pub name: String,
-    /// Whom clients connected to.
+    /// The URL that clients connected to.
     pub url: String,
-    /// What happened to them.
+    /// The scenario.
     pub scenario: String,
-    /// How many there were to be.
+    /// The requested number of clients.
     pub clients: u64,
-    /// Keys among them: each event is for the clients of one.
+    /// The number of keys: each event is for the clients of one key.
     pub keys: u64,
-    /// Bytes of the header that each had of its own.
+    /// The length of the unique header of each client.
     pub header_bytes: u64,
-    /// How many could subscribe.
+    /// The number of clients that could subscribe.
     pub subscribed: u64,
-    /// Until the last of them was.
+    /// The time until the last client was subscribed.
     pub joining_seconds: f64,
-    /// From the beginning of a connection until the server had read the subscription.
-    pub joining: Latency,
-    /// Events that were measured.
+    /// The time from the beginning of a connection until the server had read the subscription.
+    pub joining: LatencySummary,
+    /// The number of measured events.
     pub events: u64,
-    /// Events that were to be published a second.
+    /// The requested number of events a second.
     pub rate: f64,
-    /// Results that were to come: for each client the events of its key. Here and in the next five, events that were
-    /// published at the end to learn what was lost are included.
+    /// The number of expected results: for each client the events of its key. This and the next five members include
+    /// events that were published at the end to learn what was lost.
     pub expected: u64,
-    /// Results that came.
+    /// The number of received results.
     pub received: u64,
-    /// Results that did not come, and that the server said so of.
+    /// The number of results that were not received and that the server announced as lost.
     pub lost: u64,
-    /// Results that did not come, without a word.
+    /// The number of results that were not received and not announced as lost.
     pub missing: u64,
-    /// Results that came although nobody expected them.
+    /// The number of received results that were not expected.
     pub surplus: u64,
-    /// Results that came out of order, or twice.
+    /// The number of results received out of order, or twice.
     pub disordered: u64,
-    /// How often a server said that it may have missed events.
+    /// The number of announcements of a server that it may have missed events.
     pub gaps: u64,
-    /// Results with errors.
+    /// The number of results with errors.
     pub errors: u64,
-    /// Results that were meant for another client.
+    /// The number of results that were meant for another client.
     pub foreign: u64,
-    /// Results of the measured events.
+    /// The number of results of the measured events.
     pub deliveries: u64,
-    /// From the first event to the last result.
+    /// Results a second, from the first event to the last result.
     pub deliveries_per_second: f64,
-    /// Mean length of their messages.
+    /// The mean length of the messages of results.
     pub message_bytes: f64,
     /// The first message.
     pub message: Option<String>,
-    /// From publishing to receiving.
-    pub latency: Latency,
-    /// Connections that ended though nobody meant them to, by reason.
-    pub ends: Vec<Failure>,
-    /// The first thing that went wrong.
+    /// The time from publishing to receiving.
+    pub latency: LatencySummary,
+    /// The connections that ended unexpectedly, by reason.
+    pub ends: Vec<FailureCount>,
+    /// The first problem.
     pub example: Option<String>,
-    /// Scenario `slow-consumers`: what became of those that never read.
-    pub slow: Option<Slow>,
+    /// Scenario `slow-consumers`: the outcome for clients that never read.
+    pub slow: Option<SlowConsumerReport>,
     /// Scenario `mass-disconnect`.
-    pub vanished: Option<Vanished>,
+    pub vanished: Option<DisconnectReport>,
     /// Scenario `reconnect-storm`.
-    pub rejoined: Option<Rejoined>,
+    pub rejoined: Option<ReconnectReport>,
     /// Scenario `churn`.
-    pub churn: Option<Churn>,
+    pub churn: Option<ChurnReport>,
     /// Scenario `resubscribe`.
-    pub resubscribed: Option<Resubscribed>,
+    pub resubscribed: Option<ResubscribeReport>,
     /// Scenario `throughput`.
-    pub throughput: Option<Throughput>,
-    /// Where this run stands in plots of several, if it is a point there.
-    pub point: Option<Point>,
-    /// Scenario `idle`: for how long.
+    pub throughput: Option<ThroughputReport>,
+    /// The position of this run in plots of several runs, if it is a point of one.
+    pub point: Option<PlotPoint>,
+    /// Scenario `idle`: its duration.
     pub hold_seconds: Option<f64>,
-    /// What the server used, if its process was named.
-    pub server: Option<Server>,
-    /// What the load generator used.
-    pub generator: Generator,
+    /// The resource usage of the server, if its process was given.
+    pub server: Option<SubscriptionServerUsage>,
+    /// The resource usage of the load generator.
+    pub generator: SubscriptionGeneratorUsage,
     /// The run over time.
-    pub intervals: Vec<Interval>,
-    /// All latencies: upper ends in microseconds, and counts.
+    pub intervals: Vec<SubscriptionInterval>,
+    /// All latencies: upper ends of buckets in microseconds, and counts.
     pub histogram: Buckets,
 }
 
-/// What became of the clients that never read.
+/// The outcome for clients that never read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Slow {
-    /// How many they were.
+pub struct SlowConsumerReport {
+    /// The number of these clients.
     pub clients: u64,
-    /// How many were disconnected, or told what they lost.
+    /// The number of these clients that were disconnected, or received a notice of their losses.
     pub met_policy: u64,
-    /// What became of them.
-    pub fates: Vec<Failure>,
+    /// The outcomes, with their numbers.
+    pub fates: Vec<FailureCount>,
 }
 
-/// All connections were gone at once.
+/// The server's reaction when all connections are dropped at the same time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Vanished {
-    /// How many they were.
+pub struct DisconnectReport {
+    /// The number of connections.
     pub connections: u64,
-    /// Until the server had closed their descriptors; nothing where it had not after a minute, or nobody knows.
+    /// The time until the server had closed their descriptors; `None` if it took more than a minute, or is not known.
     pub seconds: Option<f64>,
-    /// What forgetting one of them cost the server.
+    /// The CPU time of the server for releasing one connection.
     pub cpu_us_per_connection: Option<f64>,
 }
 
-/// All clients came back at once.
+/// The reconnection of all clients at the same time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Rejoined {
-    /// How many could subscribe again.
+pub struct ReconnectReport {
+    /// The number of clients that could subscribe again.
     pub subscribed: u64,
-    /// Until the last of them was.
+    /// The time until the last of them was subscribed.
     pub seconds: f64,
 }
 
-/// Clients came and went.
+/// Clients that connect, subscribe, unsubscribe and disconnect.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Churn {
-    /// How many were to come a second.
+pub struct ChurnReport {
+    /// The requested number of clients a second.
     pub rate: f64,
-    /// For how long.
+    /// The duration.
     pub seconds: f64,
-    /// How many connected, subscribed, unsubscribed and disconnected in good order.
+    /// The number of clients that connected, subscribed, unsubscribed and disconnected regularly.
     pub cycles: u64,
-    /// How many could not begin, because all clients were busy.
+    /// The number of clients that could not start, because all clients were busy.
     pub skipped: u64,
-    /// How many had not come to their end.
+    /// The number of clients that had not finished at the end.
     pub unfinished: u64,
-    /// The server's descriptors before anybody came.
+    /// The server's open descriptors before the first client.
     pub descriptors_before: u64,
-    /// And after everybody had gone.
+    /// The server's open descriptors after the last client.
     pub descriptors_after: u64,
-    /// Its resident memory after the first minute, or the first third.
+    /// The server's resident memory after the first minute, or the first third.
     pub resident_warm_mib: f64,
-    /// Its resident memory at the end.
+    /// The server's resident memory at the end.
     pub resident_end_mib: f64,
-    /// Whether memory had not grown in between.
+    /// True if memory had not grown in between.
     pub is_memory_flat: Option<bool>,
-    /// Whether no descriptor was left open.
+    /// True if no descriptor was left open.
     pub are_descriptors_closed: Option<bool>,
     /// Memory over time.
     pub samples: Vec<MemorySample>,
 }
 
-/// Clients stayed connected, unsubscribed and subscribed again.
+/// Clients that stay connected, unsubscribe and subscribe again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Resubscribed {
-    /// How many were to do so a second.
+pub struct ResubscribeReport {
+    /// The requested number of cycles a second.
     pub rate: f64,
-    /// For how long.
+    /// The duration.
     pub seconds: f64,
-    /// How many unsubscribed and subscribed again.
+    /// The number of cycles: unsubscribed and subscribed again.
     pub cycles: u64,
-    /// The same for each second.
+    /// Cycles a second.
     pub cycles_per_second: f64,
-    /// How many could not begin, because all clients were on the way.
+    /// The number of cycles that could not start, because all clients were in transition.
     pub skipped: u64,
-    /// How many had not come to rest, those included whose connection ended.
+    /// The number of clients that were still in transition at the end, or whose connection ended.
     pub unfinished: u64,
-    /// From subscribing again until the server had read that.
-    pub latency: Latency,
-    /// CPU time of the server for unsubscribing and subscribing once.
+    /// The time from subscribing again until the server had read the message.
+    pub latency: LatencySummary,
+    /// CPU time of the server for one cycle.
     pub server_cpu_us_per_cycle: Option<f64>,
-    /// Cores that the server kept busy.
+    /// The number of cores that the server kept busy.
     pub server_cores: Option<f64>,
-    /// Its resident memory before.
+    /// The server's resident memory before the first cycle.
     pub resident_before_mib: f64,
-    /// After the first minute, or the first third.
+    /// The server's resident memory after the first minute, or the first third.
     pub resident_warm_mib: f64,
-    /// At the end.
+    /// The server's resident memory at the end.
     pub resident_end_mib: f64,
-    /// Whether memory had not grown in between.
+    /// True if memory had not grown in between.
     pub is_memory_flat: Option<bool>,
     /// Memory over time.
     pub samples: Vec<MemorySample>,
 }
 
-/// As many events as the server takes, in a closed loop.
+/// The maximum rate of events, measured in a closed loop.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Throughput {
-    /// Events that were on their way at most.
+pub struct ThroughputReport {
+    /// The maximum number of events in flight.
     pub window: u64,
-    /// Length of an event.
+    /// The length of an event.
     pub payload_bytes: u64,
-    /// From the first event to the last result.
+    /// The time from the first event to the last result.
     pub seconds: f64,
-    /// Events that every client got, for each second of that.
+    /// The number of events a second that every client received.
     pub events_per_second: f64,
-    /// CPU time of all threads of the server for each event, whatever the number of clients.
+    /// CPU time of all threads of the server for each event, for any number of clients.
     pub server_cpu_us_per_event: Option<f64>,
-    /// Cores that the server kept busy. Less than it may have: something else was the limit.
+    /// The number of cores that the server kept busy. If it is less than the server may use, something else was the
+    /// limit.
     pub server_cores: Option<f64>,
-    /// Cores that the load generator kept busy, publisher included.
+    /// The number of cores that the load generator kept busy, including the publisher.
     pub generator_cores: f64,
 }
 
-/// Where a run stands in plots that compare providers.
+/// The position of a run in plots that compare providers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    /// What differs along the plot.
-    pub by: By,
-    /// How much of it: bytes, or fields.
+pub struct PlotPoint {
+    /// The quantity along the x axis.
+    pub by: PlotAxis,
+    /// Its value: bytes, or fields.
     pub at: u64,
-    /// Where events came from; a line of its own.
+    /// The provider of events; each has a line of its own.
     pub provider: String,
 }
 
-/// What differs between the points of a plot.
+/// The quantity that differs between the points of a plot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum By {
-    /// Bytes of an event, all of which is selected.
+pub enum PlotAxis {
+    /// The bytes of an event that is selected completely.
     PayloadBytes,
-    /// Fields that are selected of an event, beside one.
+    /// The number of selected fields of an event, in addition to one.
     PayloadFields,
-    /// Fields that are joined from a subgraph, beside one of the event.
+    /// The number of fields joined from a subgraph, in addition to one field of the event.
     JoinedFields,
 }
 
-/// A look at the server.
+/// One observation of the server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemorySample {
-    /// When.
+    /// The time of the observation.
     pub at_seconds: f64,
-    /// Its resident memory.
+    /// Resident memory.
     pub resident_mib: f64,
-    /// Its open descriptors.
+    /// The number of open descriptors.
     pub descriptors: u64,
 }
 
-/// What the server's process used.
+/// The resource usage of the server's process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Server {
-    /// Its id.
+pub struct SubscriptionServerUsage {
+    /// The process id.
     pub pid: u32,
     /// CPU time of all its threads for each result of the measured events.
     pub cpu_us_per_delivery: Option<f64>,
-    /// Cores it kept busy from the first event to the last result.
+    /// The number of cores that it kept busy from the first event to the last result.
     pub busy_cores: Option<f64>,
-    /// Cores it kept busy while nothing happened.
+    /// The number of cores that it kept busy without events.
     pub idle_cores: Option<f64>,
     /// CPU time for each client that connected and subscribed.
     pub cpu_us_per_joining: Option<f64>,
-    /// Resident memory before anybody came.
+    /// Resident memory before the first client.
     pub resident_before_mib: f64,
-    /// When all were subscribed and nothing had been published.
+    /// Resident memory when all clients were subscribed and nothing had been published.
     pub resident_idle_mib: f64,
-    /// At the end.
+    /// Resident memory at the end.
     pub resident_after_mib: f64,
-    /// The most that was seen.
+    /// The observed maximum of resident memory.
     pub resident_peak_mib: f64,
-    /// Growth from before to idle, for each subscription.
+    /// The growth of memory from before to idle, for each subscription.
     pub bytes_per_subscription: f64,
-    /// Threads before anybody came.
+    /// Threads before the first client.
     pub threads_before: u64,
-    /// When all were subscribed.
+    /// Threads when all clients were subscribed.
     pub threads_idle: u64,
-    /// At the end.
+    /// Threads at the end.
     pub threads_after: u64,
-    /// Open descriptors before anybody came.
+    /// Open descriptors before the first client.
     pub descriptors_before: u64,
-    /// When all were subscribed.
+    /// Open descriptors when all clients were subscribed.
     pub descriptors_idle: u64,
-    /// At the end.
+    /// Open descriptors at the end.
     pub descriptors_after: u64,
 }
 
-/// What the load generator used.
+/// The resource usage of the load generator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Generator {
-    /// Cores it kept busy in all.
+pub struct SubscriptionGeneratorUsage {
+    /// The number of cores that it kept busy during the run.
     pub cores: f64,
-    /// CPU time for each result of the measured events. Where it is more than the server's, it is the load generator
-    /// that is measured.
+    /// CPU time for each result of the measured events. If it exceeds the server's, the load generator is the limit.
     pub cpu_us_per_delivery: Option<f64>,
 }
 
-/// A second of a run, or some.
+/// The results of one interval of a run: a second or more.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Interval {
-    /// Its end, from the beginning of the run.
+pub struct SubscriptionInterval {
+    /// The end of the interval, counted from the beginning of the run.
     pub at_seconds: f64,
-    /// How many were subscribed then.
+    /// The number of subscribed clients at that time.
     pub subscribed: u64,
     /// Results a second.
     pub deliveries_per_second: f64,
     /// The median latency in microseconds.
     pub p50_us: f64,
-    /// 99 % were not longer.
+    /// The 99th percentile of the latency.
     pub p99_us: f64,
-    /// The longest.
+    /// The longest latency.
     pub max_us: f64,
-    /// Cores that the server kept busy.
+    /// The number of cores that the server kept busy.
     pub server_cores: Option<f64>,
-    /// The server's resident memory at its end.
+    /// The server's resident memory at the end of the interval.
     pub server_resident_mib: Option<f64>,
 }
 
 impl SubscriptionRun {
-    /// Whether everybody got what they were to get, or was told of what they did not.
+    /// True if all clients received all their results, or a notice of the missing ones, and nothing else went wrong.
     pub fn is_sound(&self) -> bool {
         let all_joined = self.subscribed == self.clients || self.churn.is_some();
         let all_met = self.slow.as_ref().is_none_or(|slow| slow.met_policy == slow.clients);
@@ -330,7 +330,7 @@ impl SubscriptionRun {
             .resubscribed
             .as_ref()
             .is_none_or(|it| it.is_memory_flat != Some(false) && it.skipped + it.unfinished == 0);
-        // Nothing is lost where nobody is sent more than it takes.
+        // A closed loop never sends more than clients can take, so nothing may be lost.
         let all_through = self.throughput.is_none() || (self.events > 0 && self.lost == 0);
         let wrong = self.missing + self.surplus + self.disordered + self.errors + self.foreign;
         all_joined
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_missing_makes_a_run_unsound() {
+    fn any_missing_result_makes_a_run_unsound() {
         let sound = SubscriptionRun {
             clients: 10,
             subscribed: 10,
@@ -364,16 +364,22 @@ mod tests {
             |run| run.disordered = 1,
             |run| run.errors = 1,
             |run| run.subscribed = 9,
-            |run| run.ends.push(Failure { what: "x".to_owned(), count: 1 }),
-            |run| run.slow = Some(Slow { clients: 2, met_policy: 1, fates: Vec::new() }),
+            |run| run.ends.push(FailureCount { what: "x".to_owned(), count: 1 }),
             |run| {
-                run.churn = Some(Churn { is_memory_flat: Some(false), ..Churn::default() });
+                run.slow = Some(SlowConsumerReport { clients: 2, met_policy: 1, fates: Vec::new() })
+            },
+            |run| {
+                run.churn =
+                    Some(ChurnReport { is_memory_flat: Some(false), ..ChurnReport::default() });
             },
             |run| run.foreign = 1,
-            |run| run.resubscribed = Some(Resubscribed { skipped: 1, ..Resubscribed::default() }),
+            |run| {
+                run.resubscribed =
+                    Some(ResubscribeReport { skipped: 1, ..ResubscribeReport::default() })
+            },
             |run| {
                 (run.lost, run.received) = (1, 99);
-                run.throughput = Some(Throughput::default());
+                run.throughput = Some(ThroughputReport::default());
             },
         ];
         for (number, change) in changes.into_iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Executes one compiled operation over the records, writing the answer as it goes.
+//! Executes one compiled operation over the records and writes the response meanwhile.
 //!
-//! Values are completed as the specification says in section 6.4.3: a null where none may be is an error at that path,
-//! and the nearest nullable parent becomes null; what had been written of it is cut off the buffer again.
+//! Values are completed as in section 6.4.3 of the specification: a null at a non-null position is an error at that
+//! path, and the nearest nullable parent becomes null; its output so far is removed from the buffer again.
 
 use std::sync::atomic::Ordering;
 
@@ -9,68 +9,68 @@ use serde_json::{Map, Value, json};
 
 use super::FieldError;
 use super::input::Argument;
-use super::invention::{Identity, Inventor, Made, MadeKind, Wishes};
+use super::invention::{FieldRule, FieldRuleKind, Identity, Inventor, RequestedItems};
 use super::model::{FieldIndex, FieldModel, Model, Shape, TypeId};
-use super::operation::{Field, FieldKind, Operation, SelectionSet};
+use super::operation::{CompiledOperation, Field, FieldKind, SelectionSet};
 use super::resolvers::{Call, Resolvers};
-use super::source::{Base, Found, Origin, Source};
-use super::store::{Slot, Store, concrete_type, only_key_members, print_leaf};
+use super::source::{FieldSource, KnownObject, ObjectSource, RuntimeOrigin};
+use super::store::{Store, StoredValue, concrete_type, only_key_members, print_leaf};
 use crate::random::mix;
 
-/// Errors of one answer; more say nothing new.
+/// The maximum number of errors of one response; more would not be informative.
 const ERRORS_MAX: usize = 1000;
 
-/// Objects printed for one answer. Records that refer to each other let a short operation ask for any number; a
-/// hundred thousand entities with ten objects each fit.
+/// The maximum number of objects in one response. Records that refer to each other let a short operation select any
+/// number; a hundred thousand entities with ten objects each fit.
 const OBJECTS_MAX: u32 = 1_000_000;
 
-/// Bytes reserved for an answer because an earlier one of the same operation had them.
+/// The maximum capacity reserved for a response because of an earlier response to the same operation.
 const SIZE_HINT_MAX: usize = 1024 * 1024;
 
-/// Bytes of one answer, some times what routers accept.
-const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The maximum length of one response, several times what routers accept.
+const RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// A field that a test makes fail.
+/// A field that a test causes to fail.
 pub(super) struct FieldFault {
     pub(super) type_id: TypeId,
     pub(super) field: FieldIndex,
-    /// The error in its place, or a bare null even where none may be.
+    /// The message of an error in its place, or `None` for a bare null, even at a non-null position.
     pub(super) message: Option<String>,
 }
 
-/// A field being made up.
+/// The parameters of a made-up field.
 #[derive(Clone, Copy)]
-struct Invented<'a> {
+struct InventedField<'a> {
     inventor: &'a Inventor,
     /// The object that has the field.
     identity: Identity,
-    made: &'a Made,
-    wishes: &'a Wishes,
+    rule: &'a FieldRule,
+    requested: &'a RequestedItems,
 }
 
-/// A value was null where none may be: the parent has to become null.
-struct Nulled;
+/// A null at a non-null position: the parent must become null.
+struct NullPropagated;
 
-enum Segment<'a> {
+enum PathSegment<'a> {
     Key(&'a str),
     Index(usize),
 }
 
-/// One operation being executed.
+/// The execution of one operation.
 pub(super) struct Execution<'a> {
     model: &'a Model,
     store: &'a Store,
     resolvers: &'a Resolvers,
     inventor: Option<&'a Inventor>,
-    operation: &'a Operation,
+    operation: &'a CompiledOperation,
     variables: &'a [Option<Value>],
     fault: Option<&'a FieldFault>,
     buffer: Vec<u8>,
-    path: Vec<Segment<'a>>,
+    path: Vec<PathSegment<'a>>,
     errors: Vec<Value>,
     objects_left: u32,
-    /// One of the bounds above is reached: nothing more is printed, and nothing of it is answered.
-    exhausted: bool,
+    /// True if one of the bounds above is reached: the response is discarded.
+    is_exhausted: bool,
 }
 
 impl<'a> Execution<'a> {
@@ -79,7 +79,7 @@ impl<'a> Execution<'a> {
         store: &'a Store,
         resolvers: &'a Resolvers,
         inventor: Option<&'a Inventor>,
-        operation: &'a Operation,
+        operation: &'a CompiledOperation,
         variables: &'a [Option<Value>],
         fault: Option<&'a FieldFault>,
     ) -> Self {
@@ -96,31 +96,31 @@ impl<'a> Execution<'a> {
             path: Vec::new(),
             errors: Vec::new(),
             objects_left: OBJECTS_MAX,
-            exhausted: false,
+            is_exhausted: false,
         }
     }
 
-    /// Executes the operation and returns the GraphQL response, or a message where it would be too large.
+    /// Executes the operation and returns the GraphQL response, or an error message if it would be too large.
     pub(super) fn run(mut self) -> Result<Vec<u8>, String> {
         let operation = self.operation;
         self.buffer.extend_from_slice(b"{\"data\":");
         let start = self.buffer.len();
-        let base = Base {
+        let base = KnownObject {
             record: self.store.root(operation.root),
             identity: self.inventor.map(|inventor| inventor.root(operation.root)),
         };
-        let source = Source::Known(base);
-        if self.fields(&operation.fields, operation.root, source).is_err() {
-            if self.exhausted {
+        let source = ObjectSource::Known(base);
+        if self.print_fields(&operation.fields, operation.root, source).is_err() {
+            if self.is_exhausted {
                 return Err(format!(
-                    "the answer has more than {OBJECTS_MAX} objects or {ANSWER_BYTES_MAX} bytes"
+                    "the response has more than {OBJECTS_MAX} objects or {RESPONSE_BYTES_MAX} bytes"
                 ));
             }
-            self.null_from(start);
+            self.replace_by_null(start);
         }
         if !self.errors.is_empty() {
             self.buffer.extend_from_slice(b",\"errors\":");
-            // Writing a `Value` to a vector cannot fail: its keys are strings and the vector takes all bytes.
+            // Writing a `Value` to a vector cannot fail: its keys are strings and the vector accepts all bytes.
             let _ = serde_json::to_writer(&mut self.buffer, &self.errors);
         }
         self.buffer.push(b'}');
@@ -129,17 +129,17 @@ impl<'a> Execution<'a> {
     }
 
     /// Prints an object.
-    // hot path: some 10 ns a field beside copying its text; `cargo bench -p bench-subgraphs` shows it.
-    fn fields(
+    // hot path: about 10 ns a field in addition to copying its text; see `cargo bench -p bench-subgraphs`.
+    fn print_fields(
         &mut self,
         fields: &'a [Field],
         type_id: TypeId,
-        source: Source<'_>,
-    ) -> Result<(), Nulled> {
+        source: ObjectSource<'_>,
+    ) -> Result<(), NullPropagated> {
         self.objects_left = self.objects_left.saturating_sub(1);
-        if self.objects_left == 0 || self.buffer.len() > ANSWER_BYTES_MAX {
-            self.exhausted = true;
-            return Err(Nulled);
+        if self.objects_left == 0 || self.buffer.len() > RESPONSE_BYTES_MAX {
+            self.is_exhausted = true;
+            return Err(NullPropagated);
         }
         self.buffer.push(b'{');
         let mut first = true;
@@ -151,7 +151,7 @@ impl<'a> Execution<'a> {
                 self.buffer.push(b',');
             }
             self.buffer.extend_from_slice(field.head.as_bytes());
-            self.path.push(Segment::Key(&field.response_key));
+            self.path.push(PathSegment::Key(&field.response_key));
             let done = self.field(field, type_id, source);
             self.path.pop();
             done?;
@@ -174,8 +174,8 @@ impl<'a> Execution<'a> {
         &mut self,
         field: &'a Field,
         type_id: TypeId,
-        source: Source<'_>,
-    ) -> Result<(), Nulled> {
+        source: ObjectSource<'_>,
+    ) -> Result<(), NullPropagated> {
         let object = self.model.object(type_id);
         let (index, shape) = match &field.kind {
             FieldKind::Typename => {
@@ -194,11 +194,11 @@ impl<'a> Execution<'a> {
             && fault.field == index
         {
             let Some(message) = &fault.message else {
-                self.null_from(start);
+                self.replace_by_null(start);
                 return Ok(());
             };
             let failed = self.fail(&message.as_str().into());
-            return self.settle(Err(failed), shape, start);
+            return self.complete_or_null(Err(failed), shape, start);
         }
         let done = match &field.kind {
             FieldKind::Typename => Ok(()),
@@ -214,30 +214,34 @@ impl<'a> Execution<'a> {
                         Err(error) => Err(self.fail(&error)),
                     },
                     None => match source.get(index, model) {
-                        Found::Slot(slot) => self.complete_slot(slot, shape, selection),
-                        Found::Json(value) => self.complete_json(value, model, shape, selection),
-                        Found::Invented(identity) => {
+                        FieldSource::StoredValue(slot) => {
+                            self.complete_slot(slot, shape, selection)
+                        }
+                        FieldSource::Json(value) => {
+                            self.complete_json(value, model, shape, selection)
+                        }
+                        FieldSource::InventedField(identity) => {
                             self.invent(identity, type_id, index, shape, arguments, selection)
                         }
                     },
                 }
             }
         };
-        self.settle(done, shape, start)
+        self.complete_or_null(done, shape, start)
     }
 
-    /// Ends a field or list item: where it failed, it is null if it may be, or else its parent fails.
-    fn settle(
+    /// Completes a field or list item: if it failed, it becomes null if it is nullable, otherwise its parent fails.
+    fn complete_or_null(
         &mut self,
-        done: Result<(), Nulled>,
+        done: Result<(), NullPropagated>,
         shape: &Shape,
         start: usize,
-    ) -> Result<(), Nulled> {
+    ) -> Result<(), NullPropagated> {
         if done.is_err() {
-            if shape.non_null || self.exhausted {
-                return Err(Nulled);
+            if shape.non_null || self.is_exhausted {
+                return Err(NullPropagated);
             }
-            self.null_from(start);
+            self.replace_by_null(start);
         }
         Ok(())
     }
@@ -247,7 +251,7 @@ impl<'a> Execution<'a> {
         resolver: usize,
         arguments: &[Argument],
         type_id: TypeId,
-        source: Source<'_>,
+        source: ObjectSource<'_>,
     ) -> Result<Value, FieldError> {
         let mut resolved = Map::new();
         for argument in arguments {
@@ -264,32 +268,34 @@ impl<'a> Execution<'a> {
 
     fn complete_slot(
         &mut self,
-        slot: &Slot,
+        slot: &StoredValue,
         shape: &Shape,
         selection: Option<&'a SelectionSet>,
-    ) -> Result<(), Nulled> {
+    ) -> Result<(), NullPropagated> {
         match (slot, selection) {
-            (Slot::Text { start, end }, _) => {
+            (StoredValue::Text { start, end }, _) => {
                 let store = self.store;
                 self.buffer.extend_from_slice(store.text(*start, *end));
                 Ok(())
             }
-            (Slot::Record(id), Some(set)) => {
+            (StoredValue::Record(id), Some(set)) => {
                 let record = self.store.record(*id);
                 self.object(
                     set,
                     record.type_id,
-                    Source::Known(Base { record: Some(record), identity: None }),
+                    ObjectSource::Known(KnownObject { record: Some(record), identity: None }),
                 )
             }
-            (Slot::List(items), _) => {
-                // Linking made a list only where the shape has one.
+            (StoredValue::List(items), _) => {
+                // Linking created a list only where the shape has one.
                 let item_shape = shape.item.as_deref().unwrap_or(shape);
                 self.list(items, item_shape, |this, item| {
                     this.complete_slot(item, item_shape, selection)
                 })
             }
-            (Slot::Absent | Slot::Null | Slot::Record(_), _) => self.null(shape),
+            (StoredValue::Absent | StoredValue::Null | StoredValue::Record(_), _) => {
+                self.null(shape)
+            }
         }
     }
 
@@ -299,7 +305,7 @@ impl<'a> Execution<'a> {
         field: &FieldModel,
         shape: &Shape,
         selection: Option<&'a SelectionSet>,
-    ) -> Result<(), Nulled> {
+    ) -> Result<(), NullPropagated> {
         if value.is_null() {
             return self.null(shape);
         }
@@ -319,19 +325,20 @@ impl<'a> Execution<'a> {
             return Err(self.fail(&"the value is not an object".into()));
         };
         match concrete_type(self.model, &field.named, members) {
-            Ok(type_id) => self.resolved(set, type_id, members, shape),
+            Ok(type_id) => self.print_resolved(set, type_id, members, shape),
             Err(error) => Err(self.fail(&error)),
         }
     }
 
-    /// Prints an object that a resolver gave, over the record with the same key. A mere key of no record is null.
-    fn resolved(
+    /// Prints an object returned by a resolver, over the record with the same key. A bare key without a record is
+    /// null.
+    fn print_resolved(
         &mut self,
         set: &'a SelectionSet,
         type_id: TypeId,
         members: &Map<String, Value>,
         shape: &Shape,
-    ) -> Result<(), Nulled> {
+    ) -> Result<(), NullPropagated> {
         let base = self.base(type_id, members);
         if base.is_nothing()
             && self.store.has_records(type_id)
@@ -339,34 +346,38 @@ impl<'a> Execution<'a> {
         {
             return self.null(shape);
         }
-        self.object(set, type_id, Source::Json { base, members, origin: Origin::Resolver })
+        self.object(
+            set,
+            type_id,
+            ObjectSource::Json { base, members, origin: RuntimeOrigin::Resolver },
+        )
     }
 
     fn object(
         &mut self,
         set: &'a SelectionSet,
         type_id: TypeId,
-        source: Source<'_>,
-    ) -> Result<(), Nulled> {
+        source: ObjectSource<'_>,
+    ) -> Result<(), NullPropagated> {
         let fields = set.by_type.iter().find(|(of, _)| *of == type_id);
-        self.fields(fields.map_or(&[], |(_, fields)| fields), type_id, source)
+        self.print_fields(fields.map_or(&[], |(_, fields)| fields), type_id, source)
     }
 
     fn list<T>(
         &mut self,
         items: &[T],
         item_shape: &Shape,
-        mut complete: impl FnMut(&mut Self, &T) -> Result<(), Nulled>,
-    ) -> Result<(), Nulled> {
+        mut complete: impl FnMut(&mut Self, &T) -> Result<(), NullPropagated>,
+    ) -> Result<(), NullPropagated> {
         self.buffer.push(b'[');
         for (index, item) in items.iter().enumerate() {
             if index > 0 {
                 self.buffer.push(b',');
             }
             let start = self.buffer.len();
-            self.path.push(Segment::Index(index));
+            self.path.push(PathSegment::Index(index));
             let done = complete(self, item);
-            let done = self.settle(done, item_shape, start);
+            let done = self.complete_or_null(done, item_shape, start);
             self.path.pop();
             done?;
         }
@@ -374,13 +385,13 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// `_entities`: one answer for each representation, in their order.
+    /// Executes `_entities`: one result for each representation, in their order.
     fn entities(
         &mut self,
         representations: &'a Argument,
         shape: &Shape,
         set: &'a SelectionSet,
-    ) -> Result<(), Nulled> {
+    ) -> Result<(), NullPropagated> {
         let value = representations.value.borrow(self.variables);
         let Some(Value::Array(items)) = value.as_deref() else {
             return Err(self.fail(&"`representations` is not a list".into()));
@@ -396,7 +407,7 @@ impl<'a> Execution<'a> {
         representation: &Value,
         shape: &Shape,
         set: &'a SelectionSet,
-    ) -> Result<(), Nulled> {
+    ) -> Result<(), NullPropagated> {
         let Value::Object(members) = representation else {
             return Err(self.fail(&"a representation is not an object".into()));
         };
@@ -410,7 +421,7 @@ impl<'a> Execution<'a> {
         let object = self.model.object(type_id);
         if let Some(resolver) = object.entity_resolver {
             return match self.resolvers.entities[resolver](members) {
-                Ok(Value::Object(found)) => self.resolved(set, type_id, &found, shape),
+                Ok(Value::Object(found)) => self.print_resolved(set, type_id, &found, shape),
                 Ok(Value::Null) => self.null(shape),
                 Ok(_) => Err(self.fail(&"the entity is not an object".into())),
                 Err(error) => Err(self.fail(&error)),
@@ -424,20 +435,25 @@ impl<'a> Execution<'a> {
         if base.is_nothing() && self.store.has_records(type_id) {
             return self.null(shape);
         }
-        self.object(set, type_id, Source::Json { base, members, origin: Origin::Representation })
+        self.object(
+            set,
+            type_id,
+            ObjectSource::Json { base, members, origin: RuntimeOrigin::Representation },
+        )
     }
 
-    /// What is known of the object with this key.
-    fn base(&self, type_id: TypeId, members: &Map<String, Value>) -> Base<'a> {
+    /// Returns the known data of the object with this key.
+    fn base(&self, type_id: TypeId, members: &Map<String, Value>) -> KnownObject<'a> {
         let store: &'a Store = self.store;
         let record = store.find(self.model, type_id, members).map(|id| store.record(id));
         let known = record.is_some() || !store.has_records(type_id);
         let inventor = self.inventor.filter(|_| known);
-        let identity = inventor.map(|inventor| inventor.by_key(self.model, type_id, members));
-        Base { record, identity }
+        let identity =
+            inventor.map(|inventor| inventor.entity_by_key(self.model, type_id, members));
+        KnownObject { record, identity }
     }
 
-    /// Makes a field up.
+    /// Makes up the value of a field.
     fn invent(
         &mut self,
         identity: Identity,
@@ -446,21 +462,21 @@ impl<'a> Execution<'a> {
         shape: &Shape,
         arguments: &[Argument],
         selection: Option<&'a SelectionSet>,
-    ) -> Result<(), Nulled> {
-        // Objects are made up only where there is an inventor.
+    ) -> Result<(), NullPropagated> {
+        // Objects are made up only if there is an inventor.
         let Some(inventor) = self.inventor else { return self.null(shape) };
-        let made = inventor.field(type_id, index);
-        let mut wishes = Wishes::default();
+        let rule = inventor.field(type_id, index);
+        let mut requested = RequestedItems::default();
         if !arguments.is_empty() {
             let mut resolved = Map::new();
             for argument in arguments {
                 argument.resolve(self.variables, &mut resolved);
             }
-            wishes = Wishes::read(self.model, made, resolved);
+            requested = RequestedItems::read(self.model, rule, resolved);
         }
-        let seed = Inventor::seed(identity, made, &wishes);
-        self.invented(
-            &Invented { inventor, identity, made, wishes: &wishes },
+        let seed = Inventor::seed(identity, rule, &requested);
+        self.print_invented(
+            &InventedField { inventor, identity, rule, requested: &requested },
             shape,
             seed,
             0,
@@ -468,51 +484,54 @@ impl<'a> Execution<'a> {
         )
     }
 
-    fn invented(
+    fn print_invented(
         &mut self,
-        what: &Invented<'_>,
+        what: &InventedField<'_>,
         shape: &Shape,
         seed: u64,
         place: u64,
         selection: Option<&'a SelectionSet>,
-    ) -> Result<(), Nulled> {
-        let Invented { inventor, identity, made, wishes } = *what;
-        if !shape.non_null && inventor.is_null(made, seed) {
+    ) -> Result<(), NullPropagated> {
+        let InventedField { inventor, identity, rule, requested } = *what;
+        if !shape.non_null && inventor.is_null(rule, seed) {
             self.buffer.extend_from_slice(b"null");
             return Ok(());
         }
         if let Some(item_shape) = &shape.item {
-            let (length, offset) = inventor.list(seed, wishes);
-            let length = wishes.key_count().unwrap_or(length);
+            let (length, offset) = inventor.list(seed, requested);
+            let length = requested.key_count().unwrap_or(length);
             let places: Vec<u64> = (offset..offset.saturating_add(length)).collect();
             return self.list(&places, item_shape, |this, place| {
-                this.invented(what, item_shape, mix(seed, *place), *place, selection)
+                this.print_invented(what, item_shape, mix(seed, *place), *place, selection)
             });
         }
-        match (&made.kind, selection) {
-            (MadeKind::Leaf(leaf), _) => {
+        match (&rule.kind, selection) {
+            (FieldRuleKind::Leaf(leaf), _) => {
                 leaf.write(identity, seed, &mut self.buffer);
                 Ok(())
             }
-            (MadeKind::Object(types), Some(set)) if !types.is_empty() => {
+            (FieldRuleKind::Object(types), Some(set)) if !types.is_empty() => {
                 let chosen = types[(mix(seed, 3) % types.len() as u64) as usize];
-                match wishes.key(place) {
-                    Some(members) => self.resolved(set, chosen, &members, shape),
+                match requested.key(place) {
+                    Some(members) => self.print_resolved(set, chosen, &members, shape),
                     None => {
-                        let identity = inventor.object(self.model, made, chosen, seed, place);
+                        let identity = inventor.object(self.model, rule, chosen, seed, place);
                         self.object(
                             set,
                             chosen,
-                            Source::Known(Base { record: None, identity: Some(identity) }),
+                            ObjectSource::Known(KnownObject {
+                                record: None,
+                                identity: Some(identity),
+                            }),
                         )
                     }
                 }
             }
-            (MadeKind::Object(_), _) => self.null(shape),
+            (FieldRuleKind::Object(_), _) => self.null(shape),
         }
     }
 
-    fn null(&mut self, shape: &Shape) -> Result<(), Nulled> {
+    fn null(&mut self, shape: &Shape) -> Result<(), NullPropagated> {
         if shape.non_null {
             return Err(self.fail(&"null for a non-null field".into()));
         }
@@ -520,20 +539,20 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    fn null_from(&mut self, start: usize) {
+    fn replace_by_null(&mut self, start: usize) {
         self.buffer.truncate(start);
         self.buffer.extend_from_slice(b"null");
     }
 
-    /// Records an error at the present path.
-    fn fail(&mut self, error: &FieldError) -> Nulled {
+    /// Records an error at the current path.
+    fn fail(&mut self, error: &FieldError) -> NullPropagated {
         if self.errors.len() < ERRORS_MAX {
             let path: Vec<Value> = self
                 .path
                 .iter()
                 .map(|segment| match segment {
-                    Segment::Key(key) => Value::from(*key),
-                    Segment::Index(index) => Value::from(*index),
+                    PathSegment::Key(key) => Value::from(*key),
+                    PathSegment::Index(index) => Value::from(*index),
                 })
                 .collect();
             let mut entry = json!({ "message": error.message, "path": path });
@@ -542,6 +561,6 @@ impl<'a> Execution<'a> {
             }
             self.errors.push(entry);
         }
-        Nulled
+        NullPropagated
     }
 }

@@ -1,4 +1,4 @@
-//! What a test can make go wrong with a subgraph at run time, and what it can see of the requests.
+//! Faults that tests inject into a subgraph at run time, and the requests that tests can observe.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,37 +9,37 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::{Notify, watch};
 
-/// Requests kept by a recording subgraph; older ones are forgotten.
+/// The maximum number of requests kept by a recording subgraph; older ones are dropped.
 const RECORDED_MAX: usize = 10_000;
 
-/// What goes wrong.
+/// A fault of a subgraph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     Down,
-    /// This answer instead of the subgraph's.
-    Answer {
-        /// HTTP status.
+    /// This response replaces the subgraph's.
+    Response {
+        /// The HTTP status.
         status: u16,
-        /// `content-type` header.
+        /// The `content-type` header.
         content_type: String,
-        /// Body, sent as it is.
+        /// The body, sent unchanged.
         body: Bytes,
     },
     /// Status 500 with a plain text body.
     InternalServerError,
-    /// Status 200 with an HTML page, as a proxy in between would send.
+    /// Status 200 with an HTML page, as an intermediate proxy might send.
     Html,
-    /// A whole HTTP answer whose JSON ends in the middle.
+    /// A complete HTTP response whose JSON ends in the middle.
     TruncatedJson,
-    /// An HTTP answer that announces its length and ends in the middle.
+    /// An HTTP response that ends before its announced length.
     CutOff,
-    /// The right answer, with these headers beside its own: names and values.
+    /// The correct response, with these additional headers: names and values.
     Headers(Vec<(&'static str, &'static str)>),
-    /// The right answer, after this time.
+    /// The correct response, after this time.
     Slow(Duration),
-    /// No answer before this fault is replaced or cleared; then what holds by then. For tests that need to know that a
-    /// request is in flight.
+    /// No response until this fault is replaced or cleared; then the new state applies. For tests that must know that
+    /// a request is in flight.
     Hold,
     /// A GraphQL response with `data: null` and this error.
     GraphqlError {
@@ -48,18 +48,18 @@ pub enum Fault {
         /// The error's `extensions.code`.
         code: Option<String>,
     },
-    /// Null for a field of an object type, without an error, also where the schema allows none.
+    /// Null for a field of an object type, without an error, even at a non-null position.
     NullField {
         /// An object type of the subgraph.
         type_name: String,
-        /// A field of it.
+        /// A field of this type.
         field: String,
     },
-    /// An error in place of a field, with its path; nulls propagate as the specification says.
+    /// An error in place of a field, with its path; nulls propagate as specified.
     FieldError {
         /// An object type of the subgraph.
         type_name: String,
-        /// A field of it.
+        /// A field of this type.
         field: String,
         /// The error's message.
         message: String,
@@ -67,12 +67,12 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// [`Fault::NullField`] by names.
+    /// Creates [`Fault::NullField`].
     pub fn null_field(type_name: &str, field: &str) -> Self {
         Self::NullField { type_name: type_name.to_owned(), field: field.to_owned() }
     }
 
-    /// [`Fault::FieldError`] by names.
+    /// Creates [`Fault::FieldError`].
     pub fn field_error(type_name: &str, field: &str, message: &str) -> Self {
         Self::FieldError {
             type_name: type_name.to_owned(),
@@ -82,7 +82,7 @@ impl Fault {
     }
 }
 
-/// A request that a recording subgraph has received.
+/// A request received by a recording subgraph.
 #[derive(Debug, Clone)]
 pub struct RecordedRequest {
     /// All headers.
@@ -92,15 +92,15 @@ pub struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// The body as JSON, or null where it is none.
+    /// Parses the body as JSON; null if it is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// A test's hand on one served subgraph.
+/// The controls that a test has over one served subgraph.
 pub struct Controls {
-    active: watch::Sender<Active>,
+    active: watch::Sender<ActiveFault>,
     requests: AtomicU64,
     arrived: Notify,
     recording: AtomicBool,
@@ -108,18 +108,18 @@ pub struct Controls {
 }
 
 #[derive(Debug, Default)]
-struct Active {
+struct ActiveFault {
     fault: Option<Fault>,
-    /// Requests that it still applies to; all where nothing is said.
+    /// The number of requests that it still applies to; all if `None`.
     remaining: Option<u64>,
-    /// Grows with each change by the test, so that a held request knows when its hold has ended.
+    /// Incremented by each change of the test, so that a held request can detect that its hold has ended.
     generation: u64,
 }
 
 impl Controls {
     pub(super) fn new(recording: bool) -> Self {
         Self {
-            active: watch::Sender::new(Active::default()),
+            active: watch::Sender::new(ActiveFault::default()),
             requests: AtomicU64::new(0),
             arrived: Notify::new(),
             recording: AtomicBool::new(recording),
@@ -127,17 +127,17 @@ impl Controls {
         }
     }
 
-    /// From now on every request meets this fault.
+    /// Applies this fault to every request from now on.
     pub fn set_fault(&self, fault: Fault) {
         self.change(Some(fault), None);
     }
 
-    /// The next `requests` requests meet this fault, those after them none.
+    /// Applies this fault to the next `requests` requests, and none to later ones.
     pub fn fail_next(&self, requests: u64, fault: Fault) {
         self.change(Some(fault), Some(requests));
     }
 
-    /// All is well again; held requests are answered.
+    /// Removes the fault; held requests get their responses.
     pub fn clear_fault(&self) {
         self.change(None, None);
     }
@@ -145,11 +145,11 @@ impl Controls {
     fn change(&self, fault: Option<Fault>, remaining: Option<u64>) {
         self.active.send_modify(|active| {
             let generation = active.generation + 1;
-            *active = Active { fault, remaining, generation };
+            *active = ActiveFault { fault, remaining, generation };
         });
     }
 
-    /// Requests received since the start, whatever became of them.
+    /// Returns the number of requests received since the start, regardless of their outcome.
     pub fn request_count(&self) -> u64 {
         self.requests.load(Ordering::Acquire)
     }
@@ -167,18 +167,18 @@ impl Controls {
         }
     }
 
-    /// Begins or ends keeping the requests that arrive.
+    /// Starts or stops recording the requests that arrive.
     pub fn record_requests(&self, recording: bool) {
         self.recording.store(recording, Ordering::Release);
     }
 
-    /// The requests kept since the last call, oldest first.
+    /// Returns the requests recorded since the last call, oldest first.
     pub fn take_requests(&self) -> Vec<RecordedRequest> {
         self.recorded().drain(..).collect()
     }
 
-    /// Counts a request, and keeps it while recording.
-    pub(super) fn note(&self, headers: &HeaderMap, body: &Bytes) {
+    /// Counts a request, and records it if recording is on.
+    pub(super) fn record_request(&self, headers: &HeaderMap, body: &Bytes) {
         if self.recording.load(Ordering::Acquire) {
             let mut recorded = self.recorded();
             if recorded.len() == RECORDED_MAX {
@@ -190,27 +190,27 @@ impl Controls {
         self.arrived.notify_waiters();
     }
 
-    /// The fault that a request meets, counting it down; waits while requests are held.
-    pub(super) async fn meet(&self) -> Option<Fault> {
+    /// Returns the fault for a request and counts it down; waits while requests are held.
+    pub(super) async fn take_fault(&self) -> Option<Fault> {
         loop {
             self.active.borrow().fault.as_ref()?;
-            let mut met = (None, 0);
+            let mut taken = (None, 0);
             self.active.send_if_modified(|active| {
-                met = (active.take(), active.generation);
-                // Counting down wakes nobody: held requests wait for the test's next change.
+                taken = (active.take(), active.generation);
+                // Counting down wakes no held request: these wait for the test's next change.
                 false
             });
-            let (fault, generation) = met;
+            let (fault, generation) = taken;
             if fault != Some(Fault::Hold) {
                 return fault;
             }
             let mut changes = self.active.subscribe();
-            // The sender lives in `self`, so the channel cannot be closed.
+            // `self` owns the sender, so the channel cannot be closed.
             let _ = changes.wait_for(|active| active.generation != generation).await;
         }
     }
 
-    /// Whether connections are to be closed before they send a request. Does not count as meeting the fault.
+    /// True if connections must be closed before they send a request. The call is not counted as a request.
     pub(super) fn is_down(&self) -> bool {
         let active = self.active.borrow();
         active.fault == Some(Fault::Down) && active.remaining.is_none()
@@ -221,8 +221,8 @@ impl Controls {
     }
 }
 
-impl Active {
-    /// The fault that one more request meets.
+impl ActiveFault {
+    /// Returns the fault for one more request and counts it down.
     fn take(&mut self) -> Option<Fault> {
         match &mut self.remaining {
             None => self.fault.clone(),

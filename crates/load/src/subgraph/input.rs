@@ -1,4 +1,4 @@
-//! Variables and arguments: coercion to the types that the schema declares (specification sections 6.1.2 and 6.4.1).
+//! Variables and arguments: coercion to the types that the schema declares (specification, sections 6.1.2 and 6.4.1).
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 
 use super::model::Model;
 
-/// Nesting of one input value. Deeper values are refused instead of being walked.
+/// The maximum nesting of one input value. Deeper values are refused without being walked.
 const INPUT_DEPTH_MAX: usize = 64;
 
 /// A variable that an operation declares.
@@ -21,11 +21,11 @@ pub(super) struct Variable {
     pub(super) default: Option<Value>,
 }
 
-/// An argument of a field, as far as it is known before the variables are.
+/// An argument of a field, as far as it is known without the variables.
 pub(super) struct Argument {
     pub(super) name: Box<str>,
     pub(super) value: ArgumentValue,
-    /// The value where a variable has none.
+    /// The value to use if a variable has none.
     pub(super) default: Option<Value>,
 }
 
@@ -56,7 +56,8 @@ impl Variable {
     }
 }
 
-/// The values of an operation's variables, in the order of their declaration; `None` where there is none.
+/// Coerces the values of an operation's variables, in the order of their declaration; `None` if a variable has no
+/// value.
 pub(super) fn variables(
     model: &Model,
     declared: &[Variable],
@@ -78,7 +79,7 @@ pub(super) fn variables(
 }
 
 impl Argument {
-    /// Prepares the arguments of a field: those given, and the defaults of those that are not.
+    /// Prepares the arguments of a field: the given ones, and the defaults of the others.
     pub(super) fn prepare(
         schema: &Schema,
         definitions: &[Node<InputValueDefinition>],
@@ -104,7 +105,7 @@ impl Argument {
         Ok(arguments)
     }
 
-    /// Adds the argument's value, where it has one.
+    /// Adds the argument's value to `into`, if it has one.
     pub(super) fn resolve(&self, variables: &[Option<Value>], into: &mut Map<String, Value>) {
         if let Some(value) = self.value.resolve(variables).or_else(|| self.default.clone()) {
             into.insert(self.name.to_string(), value);
@@ -113,7 +114,7 @@ impl Argument {
 }
 
 impl ArgumentValue {
-    /// As [`Self::resolve`], without copying what is there already.
+    /// Returns the same as [`Self::resolve`], borrowed if possible.
     pub(super) fn borrow<'a>(&'a self, variables: &'a [Option<Value>]) -> Option<Cow<'a, Value>> {
         match self {
             Self::Constant(value) => Some(Cow::Borrowed(value)),
@@ -122,7 +123,7 @@ impl ArgumentValue {
         }
     }
 
-    /// The value, or nothing where it is a variable without value.
+    /// Returns the value, or `None` if it is a variable without value.
     pub(super) fn resolve(&self, variables: &[Option<Value>]) -> Option<Value> {
         match self {
             Self::Constant(value) => Some(value.clone()),
@@ -148,7 +149,7 @@ fn prepare(
     depth: usize,
 ) -> Result<ArgumentValue, String> {
     if depth > INPUT_DEPTH_MAX {
-        return Err(too_deep());
+        return Err(too_deep_error());
     }
     if !has_variable(value, depth)? {
         return Ok(ArgumentValue::Constant(coerce(schema, ty, constant(value)?, depth)?));
@@ -194,7 +195,7 @@ fn prepare(
 
 fn has_variable(value: &ast::Value, depth: usize) -> Result<bool, String> {
     if depth > INPUT_DEPTH_MAX {
-        return Err(too_deep());
+        return Err(too_deep_error());
     }
     match value {
         ast::Value::Variable(_) => Ok(true),
@@ -208,14 +209,14 @@ fn has_variable(value: &ast::Value, depth: usize) -> Result<bool, String> {
     }
 }
 
-/// A literal without variables as JSON.
+/// Converts a literal without variables to JSON.
 fn constant(value: &ast::Value) -> Result<Value, String> {
     constant_within(value, 0)
 }
 
 fn constant_within(value: &ast::Value, depth: usize) -> Result<Value, String> {
     if depth > INPUT_DEPTH_MAX {
-        return Err(too_deep());
+        return Err(too_deep_error());
     }
     Ok(match value {
         ast::Value::Null => Value::Null,
@@ -251,7 +252,7 @@ fn float(text: &str) -> Result<Value, String> {
 /// Coerces an input value to its declared type.
 fn coerce(schema: &Schema, ty: &Type, value: Value, depth: usize) -> Result<Value, String> {
     if depth > INPUT_DEPTH_MAX {
-        return Err(too_deep());
+        return Err(too_deep_error());
     }
     if value.is_null() {
         return if ty.is_non_null() {
@@ -275,7 +276,7 @@ fn coerce(schema: &Schema, ty: &Type, value: Value, depth: usize) -> Result<Valu
     match name.as_str() {
         "Int" => match value.as_i64() {
             Some(number) if i32::try_from(number).is_ok() => Ok(value),
-            // 3.0 is a whole number, whatever a client's JSON library makes of it.
+            // 3.0 is an integer, because some JSON libraries of clients write integers this way.
             _ => match value.as_f64() {
                 Some(number) if number.fract() == 0.0 && number.abs() <= f64::from(i32::MAX) => {
                     Ok(Value::Number((number as i64).into()))
@@ -319,7 +320,7 @@ fn coerce(schema: &Schema, ty: &Type, value: Value, depth: usize) -> Result<Valu
                     None => Ok(Value::Object(coerced)),
                 }
             }
-            // A custom scalar, `_Any` above all: any JSON value.
+            // A custom scalar, in particular `_Any`, accepts any JSON value.
             _ => Ok(value),
         },
     }
@@ -329,6 +330,6 @@ fn mismatch(value: &Value, ty: &Type) -> String {
     format!("{value} is not a value of type {ty}")
 }
 
-fn too_deep() -> String {
+fn too_deep_error() -> String {
     format!("an input value is nested more than {INPUT_DEPTH_MAX} levels deep")
 }

@@ -4,21 +4,21 @@
 //! SDL, records, resolvers ──SubgraphBuilder──► Subgraph ──Server──► http://127.0.0.1:port/
 //! ```
 //!
-//! - `model`: what a schema means to the executor: types, fields, keys, all numbered.
+//! - `model`: the schema in the form that the executor needs: types, fields, keys, all numbered.
 //! - `store`: records of those types, linked and printed once, at start.
-//! - `resolvers`: functions in place of records.
-//! - `source`: where the fields of an object come from.
-//! - `operation`: an operation text turned into numbers, once per text.
+//! - `resolvers`: functions that replace records.
+//! - `source`: the data of an object, from records, run-time values or invention.
+//! - `operation`: an operation text compiled to numbers, once per text.
 //! - `input`: variables and arguments.
-//! - `execution`: numbers plus records to bytes.
-//! - `invention`: data that is made up where there are no records.
-//! - `weather`: how fast and how reliably it answers.
-//! - `fault`: what a test can make go wrong, and what it can see.
+//! - `execution`: compiled operation and records to response bytes.
+//! - `invention`: data that is made up for missing records.
+//! - `weather`: simulated latency and failures.
+//! - `fault`: faults that tests inject, and requests that tests observe.
 //! - `server`: sockets.
 //!
-//! It executes queries and mutations as the GraphQL specification says (sections 6.2 to 6.4), with the two root fields
-//! of the Federation subgraph specification, `_entities` and `_service`. It does not serve subscriptions or
-//! introspection (`_service { sdl }` tells the schema), and it does not enforce who may ask for what.
+//! It executes queries and mutations as specified by GraphQL (sections 6.2 to 6.4), with the two root fields of the
+//! Federation subgraph specification, `_entities` and `_service`. It serves neither subscriptions nor introspection
+//! (`_service { sdl }` returns the schema), and it does not enforce authorization.
 
 mod execution;
 mod fault;
@@ -52,17 +52,18 @@ use operation::Document;
 use resolvers::{EntityResolver, FieldResolver, Resolvers};
 use store::Store;
 
-/// Operation texts kept in compiled form. A router sends a few dozen distinct texts; a thousand of them take some
-/// megabytes at most.
+/// The maximum number of compiled operation texts kept. A router sends a few dozen distinct texts; a thousand of them
+/// take some megabytes at most.
 const DOCUMENTS_MAX: usize = 1024;
 
-/// Longer texts are compiled anew each time, so that the cache stays within `DOCUMENTS_MAX` times this.
+/// The maximum length of a text in the cache, which bounds the cache to `DOCUMENTS_MAX` times this. Longer texts are
+/// compiled each time.
 const CACHED_TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a subgraph could not be built.
+/// The reason for which a subgraph could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum SubgraphError {
-    /// The SDL is not a schema, even when unknown directives are ignored.
+    /// The SDL is not a valid schema, even if unknown directives are ignored.
     #[error("the subgraph's schema is not valid:\n{0}")]
     Schema(String),
     /// A record or resolver names a type, field or member that the schema does not have.
@@ -70,7 +71,7 @@ pub enum SubgraphError {
     Data(String),
 }
 
-/// Why one field has no value: becomes a GraphQL error with the path of the field.
+/// The reason for which a field has no value; it becomes a GraphQL error with the path of the field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     /// The `message` of the GraphQL error.
@@ -80,7 +81,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// An error with a message and a code.
+    /// Creates an error with a message and a code.
     pub fn with_code(message: impl Into<String>, code: impl Into<String>) -> Self {
         Self { message: message.into(), code: Some(code.into()) }
     }
@@ -98,13 +99,13 @@ impl From<String> for FieldError {
     }
 }
 
-/// A subgraph's schema, data and resolvers, ready to answer requests. Cheap to clone.
+/// A subgraph's schema, data and resolvers, ready to execute requests. Cloning is cheap.
 #[derive(Clone)]
 pub struct Subgraph {
-    inner: Arc<Inner>,
+    inner: Arc<SubgraphParts>,
 }
 
-struct Inner {
+struct SubgraphParts {
     model: Model,
     store: Store,
     resolvers: Resolvers,
@@ -112,7 +113,7 @@ struct Inner {
     documents: Cache<Box<str>, Arc<Document>>,
 }
 
-/// Collects what a [`Subgraph`] knows; nothing is checked before [`SubgraphBuilder::build`].
+/// Collects the parts of a [`Subgraph`]; nothing is checked before [`SubgraphBuilder::build`].
 pub struct SubgraphBuilder {
     sdl: String,
     records: Vec<(String, Value)>,
@@ -122,8 +123,8 @@ pub struct SubgraphBuilder {
 }
 
 impl Subgraph {
-    /// Starts a subgraph with this schema. Federation directives (any version, with or without `@link`) and unknown
-    /// directives are tolerated; `_entities`, `_service` and their types are added.
+    /// Returns a builder for a subgraph with this schema. Federation directives (any version, with or without `@link`)
+    /// and unknown directives are tolerated; `_entities`, `_service` and their types are added.
     pub fn builder(sdl: impl Into<String>) -> SubgraphBuilder {
         SubgraphBuilder {
             sdl: sdl.into(),
@@ -134,25 +135,25 @@ impl Subgraph {
         }
     }
 
-    /// The schema as it was given, which is also what `_service { sdl }` answers.
+    /// Returns the schema as given, which is also the value of `_service { sdl }`.
     pub fn sdl(&self) -> &str {
         &self.inner.model.sdl
     }
 
-    /// Answers one GraphQL request, given as the JSON body of a POST.
-    pub fn answer(&self, body: &[u8]) -> Answer {
-        self.answer_with(body, None)
+    /// Executes one GraphQL request, given as the JSON body of a POST.
+    pub fn answer(&self, body: &[u8]) -> SubgraphResponse {
+        self.respond_with_fault(body, None)
     }
 
-    fn answer_with(&self, body: &[u8], fault: Option<&FieldFault>) -> Answer {
-        match self.try_answer(body, fault) {
-            Ok(bytes) => Answer { status: 200, body: bytes },
-            Err(message) => Answer { status: 400, body: errors_only(&message) },
+    fn respond_with_fault(&self, body: &[u8], fault: Option<&FieldFault>) -> SubgraphResponse {
+        match self.try_respond(body, fault) {
+            Ok(bytes) => SubgraphResponse { status: 200, body: bytes },
+            Err(message) => SubgraphResponse { status: 400, body: errors_only(&message) },
         }
     }
 
-    fn try_answer(&self, body: &[u8], fault: Option<&FieldFault>) -> Result<Vec<u8>, String> {
-        let request: Request<'_> = serde_json::from_slice(body)
+    fn try_respond(&self, body: &[u8], fault: Option<&FieldFault>) -> Result<Vec<u8>, String> {
+        let request: GraphqlRequest<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("the request body is not a GraphQL request: {error}"))?;
         let document = self.document(&request.query)?;
         let operation = document.operation(request.operation_name.as_deref())?;
@@ -161,12 +162,12 @@ impl Subgraph {
             &operation.variables,
             request.variables.unwrap_or_default(),
         )?;
-        let Inner { model, store, resolvers, inventor, .. } = &*self.inner;
+        let SubgraphParts { model, store, resolvers, inventor, .. } = &*self.inner;
         let inventor = inventor.as_ref();
         Execution::new(model, store, resolvers, inventor, operation, &variables, fault).run()
     }
 
-    /// The compiled form of an operation text: from the cache after its first sight.
+    /// Returns the compiled form of an operation text, from the cache if the text is known.
     fn document(&self, text: &str) -> Result<Arc<Document>, String> {
         if let Some(document) = self.inner.documents.get(text) {
             return Ok(document);
@@ -193,18 +194,19 @@ impl Subgraph {
 impl SubgraphBuilder {
     /// Adds records: JSON objects whose members are fields of the type.
     ///
-    /// A member of an object type may be given in full, or as its key alone (`{"id": "1"}`): where a record of that
-    /// type has the same key, what is not given is taken from there, so records may refer to each other in circles.
-    /// A member of an interface or union type says its `__typename`. The values of root fields are the members of a
-    /// single record of the root type (`"Query"`). A field without member is null.
+    /// A member of an object type may be given in full, or as its key alone (`{"id": "1"}`): if a record of that type
+    /// has the same key, members that are not given are taken from that record, so records may refer to each other in
+    /// circles. A member of an interface or union type must have a `__typename`. The values of root fields are the
+    /// members of a single record of the root type (`"Query"`). A field without a member is null.
     #[must_use]
     pub fn records(mut self, type_name: &str, records: impl IntoIterator<Item = Value>) -> Self {
         self.records.extend(records.into_iter().map(|record| (type_name.to_owned(), record)));
         self
     }
 
-    /// Computes a field at each request, instead of reading it from the record. The result is read as a member of a
-    /// record is: objects may be given as their key alone, which is null where no record of the type has that key.
+    /// Computes a field at each request, instead of reading it from the record. The result is interpreted like a
+    /// member of a record: objects may be given as their key alone, which is null if no record of the type has that
+    /// key.
     #[must_use]
     pub fn resolver(
         mut self,
@@ -216,11 +218,11 @@ impl SubgraphBuilder {
         self
     }
 
-    /// Decides what `_entities` answers for a representation of this type: an object (which may be its key alone),
-    /// null, or an error at that entity.
+    /// Resolves the entity of a representation of this type for `_entities`: an object (possibly its key alone), null,
+    /// or an error at that entity.
     ///
-    /// Without this, an entity is the record with the same key, and null where there is none; a type without any
-    /// records takes the representation itself.
+    /// By default, an entity is the record with the same key, or null if there is none; a type without any records
+    /// uses the representation itself.
     #[must_use]
     pub fn entity(
         mut self,
@@ -231,8 +233,8 @@ impl SubgraphBuilder {
         self
     }
 
-    /// Makes up whatever records and resolvers do not say: the same data for the same settings, and for an entity the
-    /// same in every subgraph. Types with records have no other entities than those.
+    /// Makes up all data that records and resolvers do not provide: the same data for the same settings, and the same
+    /// data of an entity in every subgraph. Types with records have no other entities than those.
     #[must_use]
     pub fn invent(mut self, invention: Invention) -> Self {
         self.invention = Some(invention);
@@ -242,28 +244,30 @@ impl SubgraphBuilder {
     /// Checks schema and data against each other and links the records.
     ///
     /// # Errors
-    /// [`SubgraphError`] where the schema is not valid or the data names what it does not have.
+    /// [`SubgraphError`] if the schema is not valid or does not have the types or fields of the data.
     pub fn build(self) -> Result<Subgraph, SubgraphError> {
         let mut model = Model::read(&self.sdl)?;
         let resolvers = Resolvers::attach(&mut model, self.fields, self.entities)?;
         let store = Store::link(&model, self.records)?;
         let inventor = self.invention.map(|invention| Inventor::new(&model, invention));
         let documents = Cache::new(DOCUMENTS_MAX);
-        Ok(Subgraph { inner: Arc::new(Inner { model, store, resolvers, inventor, documents }) })
+        Ok(Subgraph {
+            inner: Arc::new(SubgraphParts { model, store, resolvers, inventor, documents }),
+        })
     }
 }
 
-/// What a subgraph answers to one request.
+/// The response of a subgraph to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// 200 where the operation was executed, 400 where the request was refused.
+pub struct SubgraphResponse {
+    /// 200 if the operation was executed, 400 if the request was refused.
     pub status: u16,
     /// The GraphQL response as JSON text.
     pub body: Vec<u8>,
 }
 
 #[derive(Deserialize)]
-struct Request<'a> {
+struct GraphqlRequest<'a> {
     #[serde(borrow)]
     query: Cow<'a, str>,
     #[serde(borrow, default, rename = "operationName")]
@@ -272,7 +276,7 @@ struct Request<'a> {
     variables: Option<Map<String, Value>>,
 }
 
-/// A GraphQL response for a request that was not executed (specification section 7.1.2, request errors).
+/// Formats a GraphQL response for a request that was not executed (specification, section 7.1.2, request errors).
 fn errors_only(message: &str) -> Vec<u8> {
     serde_json::json!({ "errors": [{ "message": message }] }).to_string().into_bytes()
 }

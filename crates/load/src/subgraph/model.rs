@@ -1,7 +1,7 @@
-//! What a subgraph's schema means to the executor: object types, their fields and keys, numbered once.
+//! A subgraph's schema in the form that the executor needs: object types, their fields and keys, numbered once.
 //!
-//! Reading is lenient where a real subgraph library would add things itself: Federation directives need no
-//! definition, `extend type` needs no type, a schema of entities only needs no `Query`.
+//! Reading is lenient where a subgraph library would add definitions itself: Federation directives need no definition,
+//! `extend type` needs no type, and a schema with entities only needs no `Query`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -14,22 +14,22 @@ use serde_json::{Map, Value};
 
 use super::SubgraphError;
 
-/// Nesting of one `@key` field set; real keys have two levels at most.
+/// The maximum nesting of one `@key` field set; real keys have two levels at most.
 const KEY_DEPTH_MAX: usize = 16;
 
-/// Separates the values of a composite key in its text; cannot occur in JSON text unescaped.
+/// The separator between the values of a composite key in its text; it cannot occur unescaped in JSON text.
 const KEY_SEPARATOR: char = '\u{1f}';
 
-/// An object type of the schema, by its place in [`Model::objects`].
+/// The index of an object type in [`Model::objects`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TypeId(u16);
 
-/// A field of an object type, by its place in [`ObjectType::fields`].
+/// The index of a field in [`ObjectType::print_fields`].
 pub(super) type FieldIndex = u16;
 
-/// A schema in numbers, together with the validated schema that operations are checked against.
+/// A numbered schema, together with the validated schema that operations are checked against.
 pub(super) struct Model {
-    /// The SDL as it was given.
+    /// The SDL as given.
     pub(super) sdl: Box<str>,
     /// The schema that operations are validated against: directives removed, Federation's root fields added.
     pub(super) schema: Valid<Schema>,
@@ -38,33 +38,33 @@ pub(super) struct Model {
     possible: HashMap<Box<str>, Vec<TypeId>>,
 }
 
-/// One object type.
+/// An object type.
 pub(super) struct ObjectType {
     pub(super) name: Box<str>,
     pub(super) fields: Vec<FieldModel>,
     /// The resolvable keys, in the order of the SDL.
     pub(super) keys: Vec<KeyFields>,
-    /// Where `_entities` answers of this type come from, when a resolver decides.
+    /// The index of the resolver of `_entities` for this type, if there is one.
     pub(super) entity_resolver: Option<usize>,
     field_index: HashMap<Box<str>, FieldIndex>,
 }
 
-/// One field of an object type.
+/// A field of an object type.
 pub(super) struct FieldModel {
     pub(super) name: Box<str>,
     pub(super) shape: Shape,
     /// The innermost named type.
     pub(super) named: Box<str>,
-    /// Whether the innermost type is an object, interface or union.
+    /// True if the innermost type is an object, interface or union.
     pub(super) composite: bool,
-    /// Whether the innermost type is `ID`, which is printed as a string whatever it was given as.
+    /// True if the innermost type is `ID`, which is always printed as a string.
     pub(super) id: bool,
-    /// Whether a representation may carry it: `@external`, or part of a key.
+    /// True if a representation may contain it: it is `@external`, or part of a key.
     pub(super) from_representation: bool,
     pub(super) resolver: Option<usize>,
 }
 
-/// Lists and non-null markers around a named type.
+/// The lists and non-null markers around a named type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) non_null: bool,
@@ -139,7 +139,7 @@ impl Model {
         &mut self.objects[id.index()]
     }
 
-    /// The object types that a value of this named type can have; none for leaf types.
+    /// Returns the object types of values of this named type; none for leaf types.
     pub(super) fn possible_types(&self, named: &str) -> &[TypeId] {
         self.possible.get(named).map_or(&[], Vec::as_slice)
     }
@@ -215,7 +215,7 @@ impl Model {
 }
 
 impl KeyFields {
-    /// Reads a field set such as `id organization { id }`.
+    /// Parses a field set such as `id organization { id }`.
     fn parse(text: &str) -> Result<Self, String> {
         let mut open: Vec<Vec<(Box<str>, Self)>> = vec![Vec::new()];
         for token in
@@ -244,12 +244,12 @@ impl KeyFields {
         }
     }
 
-    /// The names of its top level.
+    /// Returns the names of its top level.
     pub(super) fn members(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(member, _)| &**member)
     }
 
-    /// The first leaf of the key in an object that has all of it.
+    /// Returns the first leaf of the key in an object that has the complete key.
     pub(super) fn first_leaf<'a>(&self, object: &'a Map<String, Value>) -> Option<&'a Value> {
         let (name, children) = self.0.first()?;
         match object.get(&**name)? {
@@ -262,7 +262,7 @@ impl KeyFields {
         self.0.iter().any(|(member, _)| **member == *name)
     }
 
-    /// The text that identifies an object by this key, where it has all of it.
+    /// Returns the text that identifies an object by this key, if the object has the complete key.
     pub(super) fn text_of(&self, object: &Map<String, Value>) -> Option<String> {
         let mut text = String::new();
         self.write_text(object, &mut text)?;
@@ -276,7 +276,7 @@ impl KeyFields {
                 Value::Object(nested) if !children.0.is_empty() => {
                     children.write_text(nested, text)?;
                 }
-                // An ID is the same whether it came as a string or as a number.
+                // An ID is the same as a string and as a number.
                 Value::String(value) => text.push_str(value),
                 other => write!(text, "{other}").ok()?,
             }
@@ -294,7 +294,7 @@ fn build(sources: &[&str]) -> Result<Schema, SubgraphError> {
     builder.build().map_err(|error| SubgraphError::Schema(error.errors.to_string()))
 }
 
-/// The resolvable keys of each object type.
+/// Returns the resolvable keys of each object type.
 fn keys_of(schema: &Schema) -> Result<HashMap<Name, Vec<KeyFields>>, SubgraphError> {
     let mut keys = HashMap::new();
     for (name, definition) in &schema.types {
@@ -320,7 +320,7 @@ fn keys_of(schema: &Schema) -> Result<HashMap<Name, Vec<KeyFields>>, SubgraphErr
     Ok(keys)
 }
 
-/// The fields marked `@external`, by type and name.
+/// Returns the fields marked `@external`, by type and name.
 fn externals_of(schema: &Schema) -> HashSet<(Name, Name)> {
     let is_external = |name: &str| matches!(name, "external" | "federation__external");
     let mut externals = HashSet::new();
@@ -336,14 +336,15 @@ fn externals_of(schema: &Schema) -> HashSet<(Name, Name)> {
     externals
 }
 
-/// What the Federation subgraph specification has every subgraph add to its schema, as far as it is not there.
+/// Returns the definitions that the Federation subgraph specification adds to every subgraph's schema, unless they
+/// exist.
 fn federation_additions(given: &Schema, keys: &HashMap<Name, Vec<KeyFields>>) -> String {
     let mut sdl = String::new();
     let mut root_fields = String::new();
     if !given.types.contains_key("_Service") {
         sdl.push_str("type _Service { sdl: String }\n");
     }
-    // In schema order, so that the union's members and all that follows are the same in every run.
+    // In the order of the schema, so that the union's members are the same in every run.
     let entities: Vec<&str> =
         given.types.keys().filter(|name| keys.contains_key(*name)).map(Name::as_str).collect();
     if !entities.is_empty() && !given.types.contains_key("_Entity") {

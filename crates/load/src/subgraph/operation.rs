@@ -1,7 +1,8 @@
-//! An operation text turned into numbers: which fields to print for which object type, under which conditions.
+//! An operation text compiled to numbers: the fields to print for each object type, and their conditions.
 //!
-//! All that the text decides is decided here, once: fragments are inlined per object type, fields with the same
-//! response key are merged (specification section 6.3.2), arguments and conditions refer to variables by number.
+//! Everything that depends on the text only is computed here, once: fragments are inlined per object type, fields with
+//! the same response key are merged (specification, section 6.3.2), arguments and conditions refer to variables by
+//! number.
 
 use std::collections::HashMap;
 
@@ -13,48 +14,49 @@ use apollo_compiler::parser::Parser;
 use super::input::{Argument, Variable};
 use super::model::{FieldIndex, Model, Shape, TypeId};
 
-/// Tokens of one operation text: ten times what a router's larger fetches have.
+/// The maximum number of tokens of one operation text: ten times those of a router's larger fetches.
 const TOKENS_MAX: usize = 100_000;
 
-/// Nesting of fields: more than routers allow their clients. Bounds the recursion of compiling and executing.
+/// The maximum nesting of fields, more than routers allow. It bounds the recursion of compiling and executing.
 const DEPTH_MAX: usize = 128;
 
-/// Fields of all operations of a document after inlining. Bounds what fragments within fragments can blow up to.
+/// The maximum number of fields of all operations of a document after inlining. It bounds the expansion of nested
+/// fragments.
 const FIELDS_MAX: usize = 100_000;
 
 /// The operations of one text.
 pub(super) struct Document {
-    operations: Vec<(Option<Box<str>>, Operation)>,
+    operations: Vec<(Option<Box<str>>, CompiledOperation)>,
 }
 
 /// One query or mutation.
-pub(super) struct Operation {
+pub(super) struct CompiledOperation {
     pub(super) variables: Vec<Variable>,
     pub(super) root: TypeId,
     pub(super) fields: Box<[Field]>,
-    /// Bytes of the largest recent answer, so that the next one is written without growing.
+    /// The length of the largest recent response, so that the next one is written without reallocation.
     pub(super) size_hint: std::sync::atomic::AtomicUsize,
 }
 
-/// What to print of an object, by its type.
+/// The fields to print of an object, by its type.
 pub(super) struct SelectionSet {
     pub(super) by_type: Box<[(TypeId, Box<[Field]>)]>,
 }
 
 /// One field to print.
 pub(super) struct Field {
-    /// `"responseKey":`, as it is written.
+    /// `"responseKey":`, as printed.
     pub(super) head: Box<str>,
     pub(super) response_key: Box<str>,
-    /// The field is there if one of these holds, or if there are none.
-    pub(super) presence: Box<[Box<[Condition]>]>,
+    /// The field is present if all conditions of one of these lists hold, or if there are no lists.
+    pub(super) presence: Box<[Box<[FieldCondition]>]>,
     pub(super) kind: FieldKind,
 }
 
-/// Where a field's value comes from.
+/// The kind of a field.
 pub(super) enum FieldKind {
     Typename,
-    /// `_entities`.
+    /// The root field `_entities`.
     Entities {
         representations: Argument,
         index: FieldIndex,
@@ -65,16 +67,16 @@ pub(super) enum FieldKind {
         index: FieldIndex,
         shape: Shape,
         arguments: Box<[Argument]>,
-        /// Nothing for leaves.
+        /// `None` for leaves.
         selection: Option<SelectionSet>,
     },
 }
 
-/// `@include` or `@skip` with a variable.
+/// A directive `@include` or `@skip` with a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Condition {
+pub(super) struct FieldCondition {
     pub(super) variable: usize,
-    /// The value under which the field is there.
+    /// The value with which the field is present.
     pub(super) expected: bool,
 }
 
@@ -103,18 +105,19 @@ impl Document {
                 .ok_or("the root type is not an object type")?;
             let mut compiler =
                 Compiler { model, document: &document, variables: &variables, fields_left };
-            let fields = compiler.fields(root, &[(&operation.selection_set, Vec::new())], 0)?;
+            let fields =
+                compiler.compile_fields(root, &[(&operation.selection_set, Vec::new())], 0)?;
             fields_left = compiler.fields_left;
             operations.push((
                 operation.name.as_ref().map(|name| name.as_str().into()),
-                Operation { variables, root, fields, size_hint: 0.into() },
+                CompiledOperation { variables, root, fields, size_hint: 0.into() },
             ));
         }
         Ok(Self { operations })
     }
 
-    /// The operation with this name, or the only one.
-    pub(super) fn operation(&self, name: Option<&str>) -> Result<&Operation, String> {
+    /// Returns the operation with this name, or the only one.
+    pub(super) fn operation(&self, name: Option<&str>) -> Result<&CompiledOperation, String> {
         match (name, self.operations.as_slice()) {
             (Some(name), operations) => operations
                 .iter()
@@ -135,15 +138,15 @@ struct Compiler<'a> {
     fields_left: usize,
 }
 
-/// A selection set to collect from, and the conditions that hold for all of it.
-type Guarded<'a> = (&'a executable::SelectionSet, Vec<Condition>);
+/// A selection set to collect from, and the conditions that apply to all of it.
+type Guarded<'a> = (&'a executable::SelectionSet, Vec<FieldCondition>);
 
 /// The fields with one response key.
-type Group<'a> = Vec<(&'a executable::Field, Vec<Condition>)>;
+type Group<'a> = Vec<(&'a executable::Field, Vec<FieldCondition>)>;
 
 impl<'a> Compiler<'a> {
-    /// The fields to print for an object of this type.
-    fn fields(
+    /// Compiles the fields to print for an object of this type.
+    fn compile_fields(
         &mut self,
         type_id: TypeId,
         sets: &[Guarded<'a>],
@@ -163,7 +166,7 @@ impl<'a> Compiler<'a> {
         &mut self,
         type_id: TypeId,
         set: &'a executable::SelectionSet,
-        guard: &[Condition],
+        guard: &[FieldCondition],
         groups: &mut Groups<'a>,
         depth: usize,
     ) -> Result<(), String> {
@@ -185,7 +188,7 @@ impl<'a> Compiler<'a> {
                     (fragment.type_condition.as_ref(), &fragment.selection_set)
                 }
                 Selection::FragmentSpread(spread) => {
-                    // Validation has checked that the fragment is there.
+                    // Validation has checked that the fragment exists.
                     let Some(fragment) = self.document.fragments.get(&spread.fragment_name) else {
                         return Err(format!("there is no fragment `{}`", spread.fragment_name));
                     };
@@ -199,12 +202,12 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// The conditions for a selection, or nothing where it is never there.
+    /// Returns the conditions of a selection, or `None` if it is never present.
     fn guard(
         &self,
         directives: &DirectiveList,
-        outer: &[Condition],
-    ) -> Result<Option<Vec<Condition>>, String> {
+        outer: &[FieldCondition],
+    ) -> Result<Option<Vec<FieldCondition>>, String> {
         let mut guard = outer.to_vec();
         for (name, expected) in [("skip", false), ("include", true)] {
             let Some(directive) = directives.get(name) else { continue };
@@ -217,7 +220,7 @@ impl<'a> Compiler<'a> {
                         .iter()
                         .position(|declared| *declared.name == **variable)
                         .ok_or_else(|| format!("unknown variable `${variable}`"))?;
-                    let condition = Condition { variable, expected };
+                    let condition = FieldCondition { variable, expected };
                     if !guard.contains(&condition) {
                         guard.push(condition);
                     }
@@ -237,7 +240,7 @@ impl<'a> Compiler<'a> {
         } else {
             group.iter().map(|(_, guard)| guard.as_slice().into()).collect()
         };
-        // A field that occurs once is there or not as a whole; only where several are merged do the parts of its
+        // A field that occurs once is present or absent as a whole. Only if several are merged do the parts of its
         // selection have conditions of their own.
         let merged = group.len() > 1;
         let sets: Vec<Guarded<'a>> = group
@@ -261,7 +264,7 @@ impl<'a> Compiler<'a> {
         match field.name.as_str() {
             "__typename" => return Ok(FieldKind::Typename),
             "__schema" | "__type" => {
-                return Err("introspection is not served: ask `_service { sdl }`".to_owned());
+                return Err("introspection is not served: select `_service { sdl }`".to_owned());
             }
             _ => {}
         }
@@ -281,7 +284,7 @@ impl<'a> Compiler<'a> {
             let by_type = model
                 .possible_types(&field_model.named)
                 .iter()
-                .map(|possible| Ok((*possible, self.fields(*possible, sets, depth + 1)?)))
+                .map(|possible| Ok((*possible, self.compile_fields(*possible, sets, depth + 1)?)))
                 .collect::<Result<Box<[_]>, String>>()?;
             Some(SelectionSet { by_type })
         } else {
@@ -303,13 +306,13 @@ impl<'a> Compiler<'a> {
 #[derive(Default)]
 struct Groups<'a> {
     in_order: Vec<Group<'a>>,
-    by_key: HashMap<&'a str, usize>,
+    entity_by_key: HashMap<&'a str, usize>,
 }
 
 impl<'a> Groups<'a> {
-    fn add(&mut self, field: &'a executable::Field, guard: Vec<Condition>) {
+    fn add(&mut self, field: &'a executable::Field, guard: Vec<FieldCondition>) {
         let next = self.in_order.len();
-        let place = *self.by_key.entry(field.response_key().as_str()).or_insert(next);
+        let place = *self.entity_by_key.entry(field.response_key().as_str()).or_insert(next);
         if place == next {
             self.in_order.push(Vec::new());
         }
@@ -317,7 +320,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// A member's name as it is written. Names need no escapes (specification section 2.1.9).
+/// Formats a member's name. Names need no escapes (specification, section 2.1.9).
 fn head(response_key: &str) -> Box<str> {
     format!("\"{response_key}\":").into()
 }

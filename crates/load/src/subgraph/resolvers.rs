@@ -1,19 +1,19 @@
-//! Functions that compute fields and find entities where a subgraph has no record of them.
+//! Functions that compute fields and resolve entities of which a subgraph has no record.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
 use super::model::{Model, TypeId};
-use super::source::{Found, Source};
-use super::store::{Slot, Store, type_of};
+use super::source::{FieldSource, ObjectSource};
+use super::store::{Store, StoredValue, type_of};
 use super::{FieldError, SubgraphError};
 
-/// Computes a field.
+/// A function that computes a field.
 pub(super) type FieldResolver =
     Box<dyn Fn(&Call<'_>) -> Result<Value, FieldError> + Send + Sync + 'static>;
 
-/// Finds the entity of a representation.
+/// A function that resolves the entity of a representation.
 pub(super) type EntityResolver =
     Box<dyn Fn(&Map<String, Value>) -> Result<Value, FieldError> + Send + Sync + 'static>;
 
@@ -31,31 +31,31 @@ pub struct Call<'a> {
     pub(super) model: &'a Model,
     pub(super) store: &'a Store,
     pub(super) type_id: TypeId,
-    pub(super) source: Source<'a>,
+    pub(super) source: ObjectSource<'a>,
 }
 
 impl Call<'_> {
-    /// The object's type.
+    /// Returns the name of the object's type.
     pub fn type_name(&self) -> &str {
         &self.model.object(self.type_id).name
     }
 
-    /// An argument, or null where it was not given and has no default.
+    /// Returns an argument, or null if it was not given and has no default.
     pub fn argument(&self, name: &str) -> &Value {
         self.arguments.get(name).unwrap_or(&Value::Null)
     }
 
-    /// A leaf of the object that the field belongs to: from its record, or from the representation that asked for it.
-    /// Null where there is none.
+    /// Returns a leaf of the object that the field belongs to, from its record or from the requested representation.
+    /// Null if it has none.
     pub fn member(&self, name: &str) -> Cow<'_, Value> {
         let object = self.model.object(self.type_id);
         let Some(index) = object.field_index(name) else { return Cow::Owned(Value::Null) };
         match self.source.get(index, object.field(index)) {
-            Found::Json(value) => Cow::Borrowed(value),
-            Found::Slot(Slot::Text { start, end }) => Cow::Owned(
+            FieldSource::Json(value) => Cow::Borrowed(value),
+            FieldSource::StoredValue(StoredValue::Text { start, end }) => Cow::Owned(
                 serde_json::from_slice(self.store.text(*start, *end)).unwrap_or_default(),
             ),
-            Found::Slot(_) | Found::Invented(_) => Cow::Owned(Value::Null),
+            FieldSource::StoredValue(_) | FieldSource::InventedField(_) => Cow::Owned(Value::Null),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The sockets: one or several subgraphs behind one HTTP/1.1 listener.
 //!
-//! It serves `POST` with a JSON body, keeps connections alive, and ends with its handle. There is no read timeout: a
-//! slow client holds one connection, and the clients here are a router under test.
+//! It serves `POST` with a JSON body, keeps connections alive, and stops when its handle is dropped. It has no read
+//! timeout: a slow client occupies one connection, and the clients here are routers under test.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,26 +23,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::fault::{Controls, Fault};
-use super::weather::{Latency, Weather};
-use super::{Answer, Subgraph, errors_only};
+use super::weather::{Latency, SimulatedConditions};
+use super::{Subgraph, SubgraphResponse, errors_only};
 
-/// Largest request body: entity batches of a hundred thousand representations fit.
+/// The maximum length of a request body: entity batches of a hundred thousand representations fit.
 const REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Connections served at a time; a router keeps some hundred. More are closed at once.
+/// The maximum number of concurrent connections; a router keeps some hundred. Further ones are closed immediately.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Pause after a failed accept: the usual cause, no free descriptors, does not go away at once.
+/// The pause after a failed accept: the usual cause, no free descriptors, persists for a while.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 const HTML: &str = "<!doctype html><title>502 Bad Gateway</title><h1>Bad Gateway</h1>";
 const JSON: &str = "application/json";
 const GRAPHQL_RESPONSE: &str = "application/graphql-response+json";
 
-/// Collects what a [`Server`] serves.
+/// Collects the subgraphs and settings of a [`Server`].
 pub struct ServerBuilder {
     listen: SocketAddr,
-    weather: Weather,
+    weather: SimulatedConditions,
     recording: bool,
     subgraphs: Vec<(String, Subgraph)>,
 }
@@ -50,18 +50,18 @@ pub struct ServerBuilder {
 /// A running server. Dropping it closes the listener and all connections.
 pub struct Server {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     task: JoinHandle<()>,
 }
 
-struct Shared {
+struct ServerState {
     endpoints: Vec<Endpoint>,
-    weather: Weather,
+    weather: SimulatedConditions,
     connections: AtomicU64,
 }
 
 struct Endpoint {
-    /// Empty for the endpoint that answers at any path.
+    /// The path; empty for the endpoint that serves all other paths.
     path: String,
     subgraph: Subgraph,
     controls: Controls,
@@ -75,14 +75,14 @@ impl ServerBuilder {
         self
     }
 
-    /// Delays every answer by this much, as a subgraph with work to do would. Zero by default.
+    /// Delays every response by this time, like a subgraph with work to do. The default is zero.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.weather.latency = Latency::Fixed(delay);
         self
     }
 
-    /// Delays each answer by another time of this distribution, drawn by the seed.
+    /// Delays each response by a random time of this distribution, drawn with the seed.
     #[must_use]
     pub fn latency(mut self, latency: Latency) -> Self {
         self.weather.latency = latency;
@@ -96,31 +96,31 @@ impl ServerBuilder {
         self
     }
 
-    /// Decides which requests fail and how long each answer takes.
+    /// Sets the seed for failing requests and latencies.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.weather.seed = seed;
         self
     }
 
-    /// Keeps the requests that arrive, for [`Controls::take_requests`].
+    /// Records the requests that arrive, for [`Controls::take_requests`].
     #[must_use]
     pub fn record_requests(mut self) -> Self {
         self.recording = true;
         self
     }
 
-    /// Serves a subgraph at a path, or at every path that no other subgraph has if the path is empty.
+    /// Serves a subgraph at a path. With an empty path it serves all paths that no other subgraph has.
     #[must_use]
     pub fn subgraph(mut self, path: &str, subgraph: Subgraph) -> Self {
         self.subgraphs.push((path.to_owned(), subgraph));
         self
     }
 
-    /// Binds and begins to serve, on the current tokio runtime.
+    /// Binds the listener and starts to serve, on the current tokio runtime.
     ///
     /// # Errors
-    /// Where the address cannot be bound.
+    /// The address cannot be bound.
     pub async fn start(self) -> io::Result<Server> {
         let listener = TcpListener::bind(self.listen).await?;
         let address = listener.local_addr()?;
@@ -133,49 +133,52 @@ impl ServerBuilder {
                 controls: Controls::new(self.recording),
             })
             .collect();
-        let shared =
-            Arc::new(Shared { endpoints, weather: self.weather, connections: AtomicU64::new(0) });
+        let shared = Arc::new(ServerState {
+            endpoints,
+            weather: self.weather,
+            connections: AtomicU64::new(0),
+        });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Server { address, shared, task })
     }
 }
 
 impl Server {
-    /// Starts a server description: a free port of 127.0.0.1, no delay, nothing recorded.
+    /// Returns a builder with a free port of 127.0.0.1, no delay, and no recording.
     pub fn builder() -> ServerBuilder {
         ServerBuilder {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            weather: Weather::default(),
+            weather: SimulatedConditions::default(),
             recording: false,
             subgraphs: Vec::new(),
         }
     }
 
-    /// Serves one subgraph at every path of a free port of 127.0.0.1, and records its requests: what a test needs.
+    /// Serves one subgraph at every path of a free port of 127.0.0.1, and records its requests, as tests need.
     ///
     /// # Errors
-    /// Where no port can be bound.
+    /// No port can be bound.
     pub async fn start(subgraph: Subgraph) -> io::Result<Self> {
         Self::builder().subgraph("", subgraph).record_requests().start().await
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of the subgraph at this path; `/` for the one at every path.
+    /// Returns the URL of the subgraph at this path; `/` for the one that serves all other paths.
     pub fn url(&self, path: &str) -> String {
         let path = if path.is_empty() { "/" } else { path };
         format!("http://{}{path}", self.address)
     }
 
-    /// The controls of the subgraph at this path, as it was given to [`ServerBuilder::subgraph`].
+    /// Returns the controls of the subgraph with this path, as given to [`ServerBuilder::subgraph`].
     pub fn controls_at(&self, path: &str) -> Option<&Controls> {
         self.shared.endpoints.iter().find(|e| e.path == path).map(|e| &e.controls)
     }
 
-    /// The controls of the first subgraph.
+    /// Returns the controls of the first subgraph.
     ///
     /// # Panics
     /// If the server was built without any subgraph.
@@ -183,7 +186,7 @@ impl Server {
         &self.shared.endpoints[0].controls
     }
 
-    /// Connections accepted since the start.
+    /// Returns the number of connections accepted since the start.
     pub fn connections_accepted(&self) -> u64 {
         self.shared.connections.load(Ordering::Acquire)
     }
@@ -196,7 +199,7 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<ServerState>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -215,11 +218,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    // Answers are written whole; waiting to fill a segment only delays them.
+async fn serve(stream: TcpStream, shared: Arc<ServerState>) {
+    // Responses are written whole; waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| respond(&shared, request));
-    // An error here means that the client left, or that a fault closed the connection.
+    // An error here means that the client disconnected, or that a fault closed the connection.
     let _ = http1::Builder::new()
         .pipeline_flush(true)
         .serve_connection(TokioIo::new(stream), service)
@@ -227,9 +230,9 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
 }
 
 async fn respond(
-    shared: &Shared,
+    shared: &ServerState,
     request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Closed> {
+) -> Result<Response<ResponseBody>, Closed> {
     let path = request.uri().path();
     let endpoint = shared
         .endpoints
@@ -238,11 +241,11 @@ async fn respond(
         .or_else(|| shared.endpoints.iter().find(|endpoint| endpoint.path.is_empty()));
     let Some(endpoint) = endpoint else {
         let body = errors_only("there is no subgraph at this path");
-        return Ok(response(StatusCode::NOT_FOUND, JSON, AnswerBody::whole(body)));
+        return Ok(response(StatusCode::NOT_FOUND, JSON, ResponseBody::whole(body)));
     };
     if request.method() != Method::POST {
         let body = errors_only("send the operation by POST");
-        let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, JSON, AnswerBody::whole(body));
+        let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, JSON, ResponseBody::whole(body));
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return Ok(refused);
     }
@@ -251,55 +254,59 @@ async fn respond(
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let body = errors_only("the request body is too large");
-            return Ok(response(StatusCode::PAYLOAD_TOO_LARGE, JSON, AnswerBody::whole(body)));
+            return Ok(response(StatusCode::PAYLOAD_TOO_LARGE, JSON, ResponseBody::whole(body)));
         }
         Err(_) => return Err(Closed),
     };
-    endpoint.controls.note(&head.headers, &body);
+    endpoint.controls.record_request(&head.headers, &body);
     let (delay, failure) = shared.weather.next();
-    let fault = endpoint.controls.meet().await.or(failure);
+    let fault = endpoint.controls.take_fault().await.or(failure);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    let content_type = negotiated(&head.headers);
+    let content_type = negotiate_media_type(&head.headers);
     match fault {
-        None => Ok(answered(content_type, endpoint.subgraph.answer(&body))),
-        Some(fault) => faulty(endpoint, content_type, &body, fault).await,
+        None => Ok(subgraph_response(content_type, endpoint.subgraph.answer(&body))),
+        Some(fault) => respond_faulty(endpoint, content_type, &body, fault).await,
     }
 }
 
-/// What a request meets while a fault is set.
-async fn faulty(
+/// Responds to a request while a fault is set.
+async fn respond_faulty(
     endpoint: &Endpoint,
     content_type: &'static str,
     body: &Bytes,
     fault: Fault,
-) -> Result<Response<AnswerBody>, Closed> {
+) -> Result<Response<ResponseBody>, Closed> {
     let subgraph = &endpoint.subgraph;
     let (type_name, field, message) = match fault {
         Fault::Down => return Err(Closed),
-        Fault::Answer { status, content_type, body } => {
+        Fault::Response { status, content_type, body } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            return Ok(response(status, &content_type, AnswerBody::whole(body)));
+            return Ok(response(status, &content_type, ResponseBody::whole(body)));
         }
         Fault::InternalServerError => {
-            let body = AnswerBody::whole("something went wrong");
+            let body = ResponseBody::whole("something went wrong");
             return Ok(response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", body));
         }
         Fault::Html => {
-            return Ok(response(StatusCode::OK, "text/html", AnswerBody::whole(HTML)));
+            return Ok(response(StatusCode::OK, "text/html", ResponseBody::whole(HTML)));
         }
         Fault::TruncatedJson => {
             let mut answer = subgraph.answer(body);
             answer.body.truncate(answer.body.len() / 2);
-            return Ok(answered(content_type, answer));
+            return Ok(subgraph_response(content_type, answer));
         }
         Fault::CutOff => {
             let answer = subgraph.answer(body).body;
-            return Ok(response(StatusCode::OK, content_type, AnswerBody::half_of(answer.into())));
+            return Ok(response(
+                StatusCode::OK,
+                content_type,
+                ResponseBody::half_of(answer.into()),
+            ));
         }
         Fault::Headers(headers) => {
-            let mut answer = answered(content_type, subgraph.answer(body));
+            let mut answer = subgraph_response(content_type, subgraph.answer(body));
             for (name, value) in headers {
                 let (name, value) =
                     (HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -309,31 +316,31 @@ async fn faulty(
         }
         Fault::Slow(time) => {
             tokio::time::sleep(time).await;
-            return Ok(answered(content_type, subgraph.answer(body)));
+            return Ok(subgraph_response(content_type, subgraph.answer(body)));
         }
-        // `Controls::meet` has waited already.
-        Fault::Hold => return Ok(answered(content_type, subgraph.answer(body))),
+        // `Controls::take_fault` has already waited.
+        Fault::Hold => return Ok(subgraph_response(content_type, subgraph.answer(body))),
         Fault::GraphqlError { message, code } => {
             let mut error = serde_json::json!({ "message": message });
             if let Some(code) = code {
                 error["extensions"] = serde_json::json!({ "code": code });
             }
             let body = serde_json::json!({ "data": null, "errors": [error] }).to_string();
-            return Ok(response(StatusCode::OK, content_type, AnswerBody::whole(body)));
+            return Ok(response(StatusCode::OK, content_type, ResponseBody::whole(body)));
         }
         Fault::NullField { type_name, field } => (type_name, field, None),
         Fault::FieldError { type_name, field, message } => (type_name, field, Some(message)),
     };
     let Some(fault) = subgraph.field_fault(&type_name, &field, message) else {
-        // A fault that cannot happen would make a test pass for the wrong reason.
+        // A fault that cannot occur would make a test pass for the wrong reason.
         let body = errors_only(&format!("the fault names an unknown field `{type_name}.{field}`"));
-        return Ok(response(StatusCode::BAD_REQUEST, JSON, AnswerBody::whole(body)));
+        return Ok(response(StatusCode::BAD_REQUEST, JSON, ResponseBody::whole(body)));
     };
-    Ok(answered(content_type, subgraph.answer_with(body, Some(&fault))))
+    Ok(subgraph_response(content_type, subgraph.respond_with_fault(body, Some(&fault))))
 }
 
-/// The media type of the answer: the newer one only where the client names it.
-fn negotiated(headers: &HeaderMap) -> &'static str {
+/// Returns the media type of the response: the newer one only if the client accepts it by name.
+fn negotiate_media_type(headers: &HeaderMap) -> &'static str {
     let names_it = headers
         .get_all(ACCEPT)
         .iter()
@@ -341,12 +348,15 @@ fn negotiated(headers: &HeaderMap) -> &'static str {
     if names_it { GRAPHQL_RESPONSE } else { JSON }
 }
 
-fn answered(content_type: &'static str, answer: Answer) -> Response<AnswerBody> {
+fn subgraph_response(
+    content_type: &'static str,
+    answer: SubgraphResponse,
+) -> Response<ResponseBody> {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response(status, content_type, AnswerBody::whole(answer.body))
+    response(status, content_type, ResponseBody::whole(answer.body))
 }
 
-fn response(status: StatusCode, content_type: &str, body: AnswerBody) -> Response<AnswerBody> {
+fn response(status: StatusCode, content_type: &str, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     if let Ok(content_type) = HeaderValue::from_str(content_type) {
@@ -355,14 +365,14 @@ fn response(status: StatusCode, content_type: &str, body: AnswerBody) -> Respons
     response
 }
 
-/// A body that is there as a whole, or that ends before its announced length.
-struct AnswerBody {
+/// A body that is available as a whole, or that ends before its announced length.
+struct ResponseBody {
     left: Bytes,
-    /// Announced, but never sent.
+    /// The number of bytes that are announced but never sent.
     missing: u64,
 }
 
-impl AnswerBody {
+impl ResponseBody {
     fn whole(bytes: impl Into<Bytes>) -> Self {
         Self { left: bytes.into(), missing: 0 }
     }
@@ -373,7 +383,7 @@ impl AnswerBody {
     }
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Closed;
 
@@ -400,7 +410,7 @@ impl Body for AnswerBody {
     }
 }
 
-/// Ends a connection without an answer.
+/// Ends a connection without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is closed on purpose")]
 struct Closed;

@@ -1,67 +1,68 @@
-//! Where the fields of an object come from: records, values that came at run time, or invention.
+//! The data of an object: records, values that came at run time, or invention.
 
 use serde_json::{Map, Value};
 
 use super::invention::Identity;
 use super::model::{FieldIndex, FieldModel};
-use super::store::{Record, Slot};
+use super::store::{Record, StoredValue};
 
-/// The subgraph's own knowledge of an object: its record, or its identity if the fields are made up.
+/// The subgraph's own data of an object: its record, or its identity if the fields are made up.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Base<'a> {
+pub(super) struct KnownObject<'a> {
     pub(super) record: Option<&'a Record>,
     pub(super) identity: Option<Identity>,
 }
 
-/// Where the fields of an object come from.
+/// The data of an object.
 #[derive(Clone, Copy)]
-pub(super) enum Source<'a> {
-    Known(Base<'a>),
-    /// An object that came at run time, laid over the known object with the same key.
+pub(super) enum ObjectSource<'a> {
+    Known(KnownObject<'a>),
+    /// An object that came at run time, over the known object with the same key.
     Json {
-        base: Base<'a>,
+        base: KnownObject<'a>,
         members: &'a Map<String, Value>,
-        origin: Origin,
+        origin: RuntimeOrigin,
     },
 }
 
 /// The origin of an object that came at run time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// A resolver of the mock, or a member of a representation: all fields count.
+pub(super) enum RuntimeOrigin {
+    /// A resolver of the mock, or a member of a representation: all fields apply.
     Resolver,
-    /// The router: keys and external fields count, the subgraph itself has the others.
+    /// The router: keys and external fields apply, the others come from the subgraph.
     Representation,
 }
 
-pub(super) enum Found<'a> {
-    Slot(&'a Slot),
+pub(super) enum FieldSource<'a> {
+    StoredValue(&'a StoredValue),
     Json(&'a Value),
-    Invented(Identity),
+    InventedField(Identity),
 }
 
-impl<'a> Base<'a> {
+impl<'a> KnownObject<'a> {
     pub(super) fn is_nothing(self) -> bool {
         self.record.is_none() && self.identity.is_none()
     }
 
-    pub(super) fn get(self, index: FieldIndex) -> Found<'a> {
-        let slot = self.record.map_or(&Slot::Absent, |record| &record.slots[usize::from(index)]);
+    pub(super) fn get(self, index: FieldIndex) -> FieldSource<'a> {
+        let slot =
+            self.record.map_or(&StoredValue::Absent, |record| &record.slots[usize::from(index)]);
         match (slot, self.identity) {
-            (Slot::Absent, Some(identity)) => Found::Invented(identity),
-            (slot, _) => Found::Slot(slot),
+            (StoredValue::Absent, Some(identity)) => FieldSource::InventedField(identity),
+            (slot, _) => FieldSource::StoredValue(slot),
         }
     }
 }
 
-impl<'a> Source<'a> {
-    pub(super) fn get(self, index: FieldIndex, field: &FieldModel) -> Found<'a> {
+impl<'a> ObjectSource<'a> {
+    pub(super) fn get(self, index: FieldIndex, field: &FieldModel) -> FieldSource<'a> {
         match self {
             Self::Known(base) => base.get(index),
             Self::Json { base, members, origin } => {
-                let counts = origin == Origin::Resolver || field.from_representation;
+                let counts = origin == RuntimeOrigin::Resolver || field.from_representation;
                 match members.get(&*field.name).filter(|_| counts) {
-                    Some(value) => Found::Json(value),
+                    Some(value) => FieldSource::Json(value),
                     None => base.get(index),
                 }
             }

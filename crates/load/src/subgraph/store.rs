@@ -1,6 +1,7 @@
 //! The data of a subgraph: records of its types, linked to each other and printed once.
 //!
-//! A record has a slot for each field of its type. Leaves lie in one arena as JSON text, so answering a field is a copy.
+//! A record has a value for each field of its type. Leaves are stored in one arena as JSON text, so printing a field
+//! is a copy.
 
 use std::collections::HashMap;
 
@@ -9,17 +10,17 @@ use serde_json::{Map, Value};
 use super::model::{FieldModel, Model, Shape, TypeId};
 use super::{FieldError, SubgraphError};
 
-/// One object.
+/// A record of one object.
 pub(super) struct Record {
     pub(super) type_id: TypeId,
-    /// One slot for each field of the type.
-    pub(super) slots: Box<[Slot]>,
+    /// One value for each field of the type.
+    pub(super) slots: Box<[StoredValue]>,
 }
 
 /// The value of one field of a record.
 #[derive(Debug, Clone, Default)]
-pub(super) enum Slot {
-    /// The record says nothing about this field.
+pub(super) enum StoredValue {
+    /// The record has no member for this field.
     #[default]
     Absent,
     Null,
@@ -29,10 +30,10 @@ pub(super) enum Slot {
         end: u32,
     },
     Record(RecordId),
-    List(Box<[Slot]>),
+    List(Box<[StoredValue]>),
 }
 
-/// A record, by its place in the store.
+/// The index of a record in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordId(u32);
 
@@ -40,9 +41,9 @@ pub(super) struct RecordId(u32);
 pub(super) struct Store {
     records: Vec<Record>,
     text: Vec<u8>,
-    /// For each type, for each of its keys: key text to record.
-    by_key: Vec<Vec<HashMap<String, RecordId>>>,
-    /// The first record of each type, which for root types is the only one.
+    /// For each type and each of its keys: key text to record.
+    entity_by_key: Vec<Vec<HashMap<String, RecordId>>>,
+    /// The first record of each type, which is the only one of a root type.
     first: Vec<Option<RecordId>>,
 }
 
@@ -52,7 +53,11 @@ impl Store {
         let mut store = Self {
             records: Vec::with_capacity(given.len()),
             text: Vec::new(),
-            by_key: model.objects.iter().map(|o| vec![HashMap::new(); o.keys.len()]).collect(),
+            entity_by_key: model
+                .objects
+                .iter()
+                .map(|o| vec![HashMap::new(); o.keys.len()])
+                .collect(),
             first: vec![None; model.objects.len()],
         };
         let mut objects = Vec::with_capacity(given.len());
@@ -75,7 +80,7 @@ impl Store {
             let inherited = store.records[base.index()].slots.clone();
             for (slot, from_base) in store.records[overlay.index()].slots.iter_mut().zip(inherited)
             {
-                if matches!(slot, Slot::Absent) {
+                if matches!(slot, StoredValue::Absent) {
                     *slot = from_base;
                 }
             }
@@ -84,7 +89,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Gives `Query._service { sdl }` its value.
+    /// Sets the value of `Query._service { sdl }`.
     fn describe(&mut self, model: &Model) -> Result<(), SubgraphError> {
         let Some(query) = model.schema.schema_definition.query.as_ref() else { return Ok(()) };
         let (query, service) = (type_of(model, query)?, type_of(model, "_Service")?);
@@ -101,7 +106,7 @@ impl Store {
             self.records[description.index()].slots[usize::from(index)] = sdl;
         }
         if let Some(index) = model.object(query).field_index("_service") {
-            self.records[root.index()].slots[usize::from(index)] = Slot::Record(description);
+            self.records[root.index()].slots[usize::from(index)] = StoredValue::Record(description);
         }
         Ok(())
     }
@@ -114,7 +119,7 @@ impl Store {
         &self.text[start as usize..end as usize]
     }
 
-    /// The record that holds the values of a root type's fields.
+    /// Returns the record with the values of a root type's fields.
     pub(super) fn root(&self, type_id: TypeId) -> Option<&Record> {
         self.first[type_id.index()].map(|id| self.record(id))
     }
@@ -123,14 +128,14 @@ impl Store {
         self.first[type_id.index()].is_some()
     }
 
-    /// The record with the same key as this object.
+    /// Finds the record with the same key as this object.
     pub(super) fn find(
         &self,
         model: &Model,
         type_id: TypeId,
         object: &Map<String, Value>,
     ) -> Option<RecordId> {
-        model.object(type_id).keys.iter().zip(&self.by_key[type_id.index()]).find_map(
+        model.object(type_id).keys.iter().zip(&self.entity_by_key[type_id.index()]).find_map(
             |(key, by_text)| {
                 if by_text.is_empty() {
                     return None;
@@ -141,8 +146,9 @@ impl Store {
     }
 
     fn add(&mut self, model: &Model, type_id: TypeId) -> Result<RecordId, SubgraphError> {
-        let id = RecordId(u32::try_from(self.records.len()).map_err(|_| too_much())?);
-        let slots = vec![Slot::Absent; model.object(type_id).fields.len()].into_boxed_slice();
+        let id = RecordId(u32::try_from(self.records.len()).map_err(|_| too_large_error())?);
+        let slots =
+            vec![StoredValue::Absent; model.object(type_id).fields.len()].into_boxed_slice();
         self.records.push(Record { type_id, slots });
         Ok(id)
     }
@@ -164,7 +170,7 @@ impl Store {
             return Err(SubgraphError::Data(format!("two records of `{}`", type_model.name)));
         }
         self.first[type_id.index()].get_or_insert(id);
-        for (key, by_text) in type_model.keys.iter().zip(&mut self.by_key[type_id.index()]) {
+        for (key, by_text) in type_model.keys.iter().zip(&mut self.entity_by_key[type_id.index()]) {
             let Some(text) = key.text_of(object) else { continue };
             if by_text.insert(text, id).is_some() {
                 return Err(SubgraphError::Data(format!(
@@ -214,9 +220,9 @@ impl Store {
         shape: &Shape,
         value: &Value,
         overlays: &mut Vec<(RecordId, RecordId)>,
-    ) -> Result<Slot, SubgraphError> {
+    ) -> Result<StoredValue, SubgraphError> {
         if value.is_null() {
-            return Ok(Slot::Null);
+            return Ok(StoredValue::Null);
         }
         if let Some(item) = &shape.item {
             let Value::Array(values) = value else {
@@ -225,9 +231,9 @@ impl Store {
             if !field.composite && !has_null(value) {
                 return self.print(field, value);
             }
-            let slots: Result<Vec<Slot>, SubgraphError> =
+            let slots: Result<Vec<StoredValue>, SubgraphError> =
                 values.iter().map(|value| self.slot(model, field, item, value, overlays)).collect();
-            return Ok(Slot::List(slots?.into_boxed_slice()));
+            return Ok(StoredValue::List(slots?.into_boxed_slice()));
         }
         if !field.composite {
             return self.print(field, value);
@@ -240,7 +246,7 @@ impl Store {
         let base = self.find(model, type_id, object);
         if only_key_members(model, type_id, object) {
             if let Some(base) = base {
-                return Ok(Slot::Record(base));
+                return Ok(StoredValue::Record(base));
             }
             if self.has_records(type_id) {
                 return Err(SubgraphError::Data(format!(
@@ -251,14 +257,14 @@ impl Store {
         let id = self.add(model, type_id)?;
         overlays.extend(base.map(|base| (id, base)));
         self.fill(model, id, object, overlays)?;
-        Ok(Slot::Record(id))
+        Ok(StoredValue::Record(id))
     }
 
-    fn print(&mut self, field: &FieldModel, value: &Value) -> Result<Slot, SubgraphError> {
-        let start = u32::try_from(self.text.len()).map_err(|_| too_much())?;
+    fn print(&mut self, field: &FieldModel, value: &Value) -> Result<StoredValue, SubgraphError> {
+        let start = u32::try_from(self.text.len()).map_err(|_| too_large_error())?;
         print_leaf(field, value, &mut self.text);
-        let end = u32::try_from(self.text.len()).map_err(|_| too_much())?;
-        Ok(Slot::Text { start, end })
+        let end = u32::try_from(self.text.len()).map_err(|_| too_large_error())?;
+        Ok(StoredValue::Text { start, end })
     }
 }
 
@@ -271,7 +277,7 @@ impl RecordId {
 /// Prints a leaf, or a list of leaves.
 pub(super) fn print_leaf(field: &FieldModel, value: &Value, into: &mut Vec<u8>) {
     match value {
-        // An ID is serialised as a string (specification section 3.5.5).
+        // An ID is serialised as a string (specification, section 3.5.5).
         Value::Number(number) if field.id => {
             into.extend_from_slice(format!("\"{number}\"").as_bytes());
         }
@@ -286,13 +292,13 @@ pub(super) fn print_leaf(field: &FieldModel, value: &Value, into: &mut Vec<u8>) 
             into.push(b']');
         }
         other => {
-            // Writing a `Value` to a vector cannot fail: its keys are strings and the vector takes all bytes.
+            // Writing a `Value` to a vector cannot fail: its keys are strings and the vector accepts all bytes.
             let _ = serde_json::to_writer(into, other);
         }
     }
 }
 
-/// The object type of a JSON object where a value of type `named` is expected.
+/// Returns the object type of a JSON object in place of a value of type `named`.
 pub(super) fn concrete_type(
     model: &Model,
     named: &str,
@@ -311,7 +317,7 @@ pub(super) fn concrete_type(
     }
 }
 
-/// Whether an object says nothing but which record it is.
+/// True if an object has no other members than keys and `__typename`.
 pub(super) fn only_key_members(
     model: &Model,
     type_id: TypeId,
@@ -337,6 +343,6 @@ pub(super) fn type_of(model: &Model, name: &str) -> Result<TypeId, SubgraphError
         .ok_or_else(|| SubgraphError::Data(format!("there is no object type `{name}`")))
 }
 
-fn too_much() -> SubgraphError {
+fn too_large_error() -> SubgraphError {
     SubgraphError::Data("more than 4 GiB of data".to_owned())
 }

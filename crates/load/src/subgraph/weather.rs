@@ -1,6 +1,6 @@
-//! How fast and how reliably a subgraph answers: simulated delay and failures.
+//! Simulated latency and failures of subgraphs.
 //!
-//! Drawn for each request from a seed and the request's number, so that a run can be had again.
+//! They are drawn for each request from a seed and the request's number, so that a run can be reproduced.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use super::fault::Fault;
 use crate::random::{Random, mix};
-use crate::units::{parse_duration, show_duration};
+use crate::units::{format_duration, parse_duration};
 
-/// No answer is delayed longer, however the numbers fall.
+/// The maximum delay of a response, whatever the distribution yields.
 const DELAY_MAX: Duration = Duration::from_secs(300);
 
-/// How long answers take.
+/// A distribution of the latency of responses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Latency {
-    /// Always so long: `20ms`.
+    /// A constant: `20ms`.
     Fixed(Duration),
-    /// Evenly between two times: `uniform(5ms,50ms)`.
+    /// Uniform between two times: `uniform(5ms,50ms)`.
     Uniform(Duration, Duration),
-    /// Around a mean with a deviation: `normal(20ms,5ms)`; never below zero.
+    /// Normal with mean and deviation: `normal(20ms,5ms)`; never below zero.
     Normal(Duration, Duration),
-    /// Many short and few long ones, by their mean: `exponential(20ms)`.
+    /// Exponential with a mean: `exponential(20ms)`.
     Exponential(Duration),
     /// A long tail, by median and 99th percentile: `lognormal(20ms,200ms)`.
     LogNormal(Duration, Duration),
@@ -36,7 +36,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// The delay of one answer.
+    /// Draws the delay of one response.
     pub fn sample(&self, random: &mut Random) -> Duration {
         let seconds = match *self {
             Self::Fixed(time) => return time,
@@ -92,7 +92,7 @@ impl FromStr for Latency {
 
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let show = |time: &Duration| show_duration(time.as_secs_f64());
+        let show = |time: &Duration| format_duration(time.as_secs_f64());
         match self {
             Self::Fixed(time) => f.write_str(&show(time)),
             Self::Uniform(low, high) => write!(f, "uniform({}, {})", show(low), show(high)),
@@ -105,9 +105,9 @@ impl fmt::Display for Latency {
     }
 }
 
-/// What all subgraphs of a server meet.
+/// The simulated latency and failures of all subgraphs of a server.
 #[derive(Debug, Default)]
-pub(super) struct Weather {
+pub(super) struct SimulatedConditions {
     pub(super) latency: Latency,
     /// The share of requests that fail.
     pub(super) errors: f64,
@@ -115,8 +115,8 @@ pub(super) struct Weather {
     requests: AtomicU64,
 }
 
-impl Weather {
-    /// What the next request meets: a delay, and a failure or none.
+impl SimulatedConditions {
+    /// Draws the delay of the next request, and its failure if it fails.
     pub(super) fn next(&self) -> (Duration, Option<Fault>) {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(mix(self.seed, number));
@@ -124,7 +124,7 @@ impl Weather {
         if self.errors <= 0.0 || random.unit() >= self.errors {
             return (delay, None);
         }
-        // The three ways in which subgraphs commonly fail.
+        // The three common failures of subgraphs.
         let fault = match random.bits() % 3 {
             0 => Fault::InternalServerError,
             1 => Fault::GraphqlError {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_distributed_as_they_are_named() {
+    fn delays_have_the_named_distribution() {
         for (latency, mean, p99) in [
             ("20ms", 20.0, 20.0),
             ("uniform(10ms, 30ms)", 20.0, 29.8),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_latency_is_told_so() {
+    fn malformed_latencies_are_refused() {
         for text in
             ["", "fast", "normal(20ms)", "uniform(5ms,1ms)", "lognormal(0s,1s)", "normal(1s,1s"]
         {
@@ -175,9 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn failures_come_as_often_as_asked_and_again_with_the_same_seed() {
+    fn failures_have_the_requested_share_and_are_repeated_by_the_same_seed() {
         let draw = |seed| {
-            let weather = Weather { errors: 0.1, seed, ..Weather::default() };
+            let weather =
+                SimulatedConditions { errors: 0.1, seed, ..SimulatedConditions::default() };
             (0..10_000).map(|_| weather.next().1).collect::<Vec<_>>()
         };
         let failed = draw(1).iter().filter(|fault| fault.is_some()).count();

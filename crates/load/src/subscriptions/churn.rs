@@ -1,57 +1,58 @@
-//! Clients that come, subscribe, unsubscribe and go, so many a second; whether the server keeps anything of them.
+//! Clients that connect, subscribe, unsubscribe and disconnect at a fixed rate. The report shows what the server keeps
+//! of them.
 
 use std::time::Duration;
 
-use super::SubscriptionsError;
-use super::course::Course;
-use super::driver::State;
-use super::watched::Moment;
-use crate::report::subscriptions::{Churn, MemorySample};
+use super::SubscriptionRunError;
+use super::driver::ClientState;
+use super::server_usage::ServerSample;
+use super::stages::RunStages;
+use crate::report::subscriptions::{ChurnReport, MemorySample};
 
-/// How long the server may take to forget the last ones.
-const AFTERMATH: Duration = Duration::from_secs(10);
+/// The time in which the server must release the last clients.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often its memory and descriptors are looked at.
-pub(super) const SAMPLE: Duration = Duration::from_secs(1);
+/// The interval between two samples of memory and descriptors.
+pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Of a long run, this much does not count: caches fill, the allocator finds its size.
-const WARM_SECONDS: f64 = 60.0;
+/// The seconds at the beginning of a long run that are ignored: caches fill, the allocator finds its size.
+const WARM_UP_SECONDS: f64 = 60.0;
 
-/// Of a run that is not so long, this share does not count.
-const WARM_SHARE: f64 = 1.0 / 3.0;
+/// The share at the beginning of a shorter run that is ignored.
+const WARM_UP_SHARE: f64 = 1.0 / 3.0;
 
-/// Memory may grow by this share and still be called flat, or by [`GROWTH_MIB`].
+/// The share by which memory may grow and still count as flat; at least [`GROWTH_MIB`].
 const GROWTH_SHARE: f64 = 0.05;
 
-/// See [`GROWTH_SHARE`]. Allocators keep and give back memory in such steps.
+/// The growth in MiB that always counts as flat. Allocators keep and return memory in such steps.
 const GROWTH_MIB: f64 = 4.0;
 
-/// Descriptors that may be open more than before, for reasons of the server's own.
+/// The number of additional descriptors that a server may have open at the end for other reasons.
 const DESCRIPTORS_SPARE: u64 = 8;
 
-/// Runs a churn to its end and then waits for the server to forget everybody.
+/// Runs a churn to its end, then waits until the server has released all clients.
 pub(super) fn run(
-    course: &mut Course<'_>,
-    before: Option<Moment>,
-) -> Result<Churn, SubscriptionsError> {
-    let settings = course.settings;
+    stages: &mut RunStages<'_>,
+    before: Option<ServerSample>,
+) -> Result<ChurnReport, SubscriptionRunError> {
+    let settings = stages.settings;
     let gap = Duration::from_secs_f64(1.0 / settings.churn_rate);
-    let began = course.driver.now();
+    let began = stages.driver.now();
     let end = began + settings.duration;
     let mut free: Vec<usize> = (0..settings.clients).rev().collect();
-    // News of a client may come twice.
+    // The driver may report a client twice.
     let mut is_free = vec![true; settings.clients];
     let (mut due, mut next_sample) = (began, began);
-    let mut churn = Churn { rate: settings.churn_rate, ..Churn::default() };
+    let mut churn = ChurnReport { rate: settings.churn_rate, ..ChurnReport::default() };
     loop {
-        let now = course.driver.now();
+        let now = stages.driver.now();
         let is_over = now >= end;
         if is_over && (free.len() == settings.clients || now >= end + settings.timeout) {
             break;
         }
         if now >= next_sample {
-            next_sample += SAMPLE;
-            if let Some(moment) = course.watched.moment() {
+            next_sample += SAMPLE_INTERVAL;
+            if let Some(moment) = stages.observed_server.sample() {
                 churn.samples.push(MemorySample {
                     at_seconds: (now - began).as_secs_f64(),
                     resident_mib: moment.resident_mib(),
@@ -64,49 +65,49 @@ pub(super) fn run(
             match free.pop() {
                 Some(index) => {
                     is_free[index] = false;
-                    course.driver.connect(index);
+                    stages.driver.connect(index);
                 }
-                // Everybody is busy: the server does not keep up.
+                // All clients are busy: the server does not keep up.
                 None => churn.skipped += 1,
             }
         }
         let until = if is_over { Duration::MAX } else { due.min(next_sample) };
-        course.driver.turn(until, course.progress)?;
-        for index in course.driver.take_news() {
-            match course.driver.state(index) {
-                State::Live => course.driver.leave(index),
-                State::Left => course.driver.close(index),
-                State::Away if !is_free[index] => {
+        stages.driver.poll_events(until, stages.progress)?;
+        for index in stages.driver.take_changed() {
+            match stages.driver.state(index) {
+                ClientState::Live => stages.driver.unsubscribe(index),
+                ClientState::Left => stages.driver.close(index),
+                ClientState::Away if !is_free[index] => {
                     is_free[index] = true;
-                    churn.cycles += u64::from(course.driver.has_left(index));
+                    churn.cycles += u64::from(stages.driver.has_unsubscribed(index));
                     free.push(index);
                 }
-                State::Away | State::Between => {}
+                ClientState::Away | ClientState::Between => {}
             }
         }
     }
     churn.unfinished = (settings.clients - free.len()) as u64;
-    churn.seconds = (course.driver.now() - began).as_secs_f64();
-    course.wait(AFTERMATH.min(settings.duration))?;
-    if let (Some(before), Some(after)) = (before, course.watched.moment()) {
+    churn.seconds = (stages.driver.now() - began).as_secs_f64();
+    stages.wait(RELEASE_TIMEOUT.min(settings.duration))?;
+    if let (Some(before), Some(after)) = (before, stages.observed_server.sample()) {
         churn.descriptors_before = before.descriptors.unwrap_or(0) as u64;
         churn.descriptors_after = after.descriptors.unwrap_or(0) as u64;
-        churn.judge();
+        churn.evaluate();
     }
     Ok(churn)
 }
 
-/// What memory did after the warm-up.
-pub(super) struct Flatness {
+/// The development of memory after the warm-up.
+pub(super) struct MemoryTrend {
     pub(super) warm_mib: f64,
     pub(super) end_mib: f64,
-    /// Nothing where nobody looked.
+    /// `None` without samples.
     pub(super) is_flat: Option<bool>,
 }
 
 /// Compares the memory after the warm-up with that at the end.
-pub(super) fn flatness(samples: &[MemorySample], seconds: f64) -> Flatness {
-    let warm = WARM_SECONDS.min(seconds * WARM_SHARE);
+pub(super) fn measure_memory_trend(samples: &[MemorySample], seconds: f64) -> MemoryTrend {
+    let warm = WARM_UP_SECONDS.min(seconds * WARM_UP_SHARE);
     let window = ((seconds - warm) / 4.0).max(1.0);
     let median = |from: f64, to: f64| {
         let within = samples.iter().filter(|it| (from..=to).contains(&it.at_seconds));
@@ -116,7 +117,7 @@ pub(super) fn flatness(samples: &[MemorySample], seconds: f64) -> Flatness {
     };
     let warm_mib = median(warm, warm + window);
     let end_mib = median(seconds - window, seconds);
-    Flatness {
+    MemoryTrend {
         warm_mib: warm_mib.unwrap_or(0.0),
         end_mib: end_mib.unwrap_or(0.0),
         is_flat: warm_mib
@@ -125,10 +126,10 @@ pub(super) fn flatness(samples: &[MemorySample], seconds: f64) -> Flatness {
     }
 }
 
-impl Churn {
-    /// Looks at memory after the warm-up, and compares descriptors before with those after.
-    fn judge(&mut self) {
-        let flatness = flatness(&self.samples, self.seconds);
+impl ChurnReport {
+    /// Evaluates memory after the warm-up, and compares descriptors before and after.
+    fn evaluate(&mut self) {
+        let flatness = measure_memory_trend(&self.samples, self.seconds);
         self.resident_warm_mib = flatness.warm_mib;
         self.resident_end_mib = flatness.end_mib;
         self.is_memory_flat = flatness.is_flat;
@@ -141,20 +142,20 @@ impl Churn {
 mod tests {
     use super::*;
 
-    fn judged(seconds: u32, memory: impl Fn(f64) -> f64, descriptors_after: u64) -> Churn {
+    fn judged(seconds: u32, memory: impl Fn(f64) -> f64, descriptors_after: u64) -> ChurnReport {
         let samples = (0..seconds).map(f64::from).map(|at_seconds| MemorySample {
             at_seconds,
             resident_mib: memory(at_seconds),
             descriptors: 0,
         });
-        let mut churn = Churn {
+        let mut churn = ChurnReport {
             seconds: f64::from(seconds),
             samples: samples.collect(),
             descriptors_before: 20,
             descriptors_after,
-            ..Churn::default()
+            ..ChurnReport::default()
         };
-        churn.judge();
+        churn.evaluate();
         churn
     }
 

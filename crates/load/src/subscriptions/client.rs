@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::frame::{self, Opcode};
-use super::message::{self, Kind};
+use super::message::{self, MessageKind};
 
-/// The key that RFC 6455 uses as its example, section 1.3; its response is known.
+/// The example key of RFC 6455, section 1.3, whose response is known.
 pub(super) const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 /// The response to [`WEBSOCKET_KEY`].
@@ -14,56 +14,57 @@ pub(crate) const WEBSOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 /// The subprotocol, [graphql-transport-ws](https://github.com/enisdenjo/graphql-ws/blob/master/PROTOCOL.md).
 pub(crate) const SUBPROTOCOL: &str = "graphql-transport-ws";
 
-/// A head of a handshake longer than this is not one.
+/// The maximum length of the head of a handshake.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// What of a refusal a report shows.
+/// The maximum number of bytes of a refusal in a report.
 const SHOWN_BYTES_MAX: usize = 300;
 
-/// How far a client is.
+/// The stage of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
-    /// Waits for the answer to its handshake.
+pub(super) enum ClientStage {
+    /// Waits for the response to its handshake.
     Upgrading,
     /// Waits for `connection_ack`.
     Greeting,
-    /// Has subscribed and sent a ping; servers read messages in turn, so the pong says that it was read.
+    /// Has subscribed and sent a ping. Servers read messages in order, so the pong means that the subscription was
+    /// read.
     Subscribing,
-    /// Subscribed.
+    /// Is subscribed.
     Live,
     /// Has completed its subscription and sent a ping.
     Leaving,
-    /// The same, and the pong is there.
+    /// Has completed its subscription and received the pong.
     Left,
 }
 
-/// Why a client's connection ended.
+/// The reason for which a client's connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum End {
-    /// The server closed the WebSocket with this code; 1005 stands for none.
+pub(super) enum ConnectionEnd {
+    /// The server closed the WebSocket with this code; 1005 means none.
     Closed(u16),
-    /// The server closed the connection without a word.
+    /// The server closed the connection without a close frame.
     HungUp,
     /// The connection was reset.
     Reset,
     /// The handshake was refused with this status.
     Refused(u16),
-    /// The server said that the operation failed.
+    /// The server sent an error for the operation.
     OperationFailed,
-    /// The server said that the subscription is complete.
+    /// The server completed the subscription.
     Completed,
-    /// Bytes that are not the protocol.
+    /// Bytes that violate the protocol.
     Malformed(&'static str),
-    /// No connection.
+    /// No connection could be opened.
     Connect,
-    /// The handshake of TLS failed, or its protocol was broken.
+    /// The handshake of TLS failed, or its protocol was violated.
     Tls,
     /// Not subscribed in time.
     Timeout,
 }
 
-impl End {
-    /// What a report calls it.
+impl ConnectionEnd {
+    /// Returns the name in reports.
     pub(super) fn label(&self) -> String {
         match self {
             Self::Closed(1005) => "closed by the server without a code".to_owned(),
@@ -73,7 +74,7 @@ impl End {
             Self::Refused(status) => format!("handshake refused with status {status}"),
             Self::OperationFailed => "subscription failed".to_owned(),
             Self::Completed => "completed by the server".to_owned(),
-            Self::Malformed(what) => format!("not the protocol: {what}"),
+            Self::Malformed(what) => format!("protocol violation: {what}"),
             Self::Connect => "cannot connect".to_owned(),
             Self::Tls => "TLS failed".to_owned(),
             Self::Timeout => "not subscribed in time".to_owned(),
@@ -81,9 +82,9 @@ impl End {
     }
 }
 
-/// What a client says at its stages, written once for all clients that say the same.
+/// The messages of a client at its stages, formatted once for all clients with equal messages.
 #[derive(Debug)]
-pub(super) struct Phrases {
+pub(super) struct ClientMessages {
     pub(super) init: Vec<u8>,
     pub(super) ping: Vec<u8>,
     pong: Vec<u8>,
@@ -91,7 +92,7 @@ pub(super) struct Phrases {
     pub(super) close: Vec<u8>,
 }
 
-impl Default for Phrases {
+impl Default for ClientMessages {
     fn default() -> Self {
         let text = |text: &str| {
             let mut bytes = Vec::new();
@@ -110,50 +111,50 @@ impl Default for Phrases {
     }
 }
 
-/// What hears a client's results.
-pub(super) trait Ear {
-    /// A result, as its whole message.
+/// Receives a client's results.
+pub(super) trait ResultListener {
+    /// Handles a result, given as its whole message.
     fn result(&mut self, text: &[u8]);
-    /// Something that went wrong, to be shown.
-    fn complaint(&mut self, text: &str);
+    /// Handles a problem, to be shown.
+    fn problem(&mut self, text: &str);
     /// Writes the message that subscribes.
     fn subscribe(&mut self, into: &mut Vec<u8>);
 }
 
-/// See the module. Small, since there are tens of thousands of them.
+/// A client, see the module. It is small, since there are tens of thousands of them.
 #[derive(Debug)]
-pub(super) struct Client {
-    pub(super) stage: Stage,
-    /// Bytes of a head or a frame that is not complete.
+pub(super) struct ClientProtocol {
+    pub(super) stage: ClientStage,
+    /// The bytes of an incomplete head or frame.
     partial: Vec<u8>,
-    /// A message in several frames, as far as it is there.
+    /// The part of a fragmented message that has arrived.
     fragments: Vec<u8>,
 }
 
-impl Default for Client {
+impl Default for ClientProtocol {
     fn default() -> Self {
-        Self { stage: Stage::Upgrading, partial: Vec::new(), fragments: Vec::new() }
+        Self { stage: ClientStage::Upgrading, partial: Vec::new(), fragments: Vec::new() }
     }
 }
 
-impl Client {
-    /// Takes bytes of the server. What is to be sent goes to `output`. An error is the end of the client.
-    // hot path: once a message; bytes in whole frames are read where they lie.
+impl ClientProtocol {
+    /// Handles bytes of the server. Bytes to send are appended to `output`. An error is the end of the client.
+    // hot path: once a message; whole frames are read in place.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
-        phrases: &Phrases,
+        messages: &ClientMessages,
         output: &mut Vec<u8>,
-        ear: &mut impl Ear,
-    ) -> Result<(), End> {
+        listener: &mut impl ResultListener,
+    ) -> Result<(), ConnectionEnd> {
         if self.partial.is_empty() {
-            let taken = self.take_whole(bytes, phrases, output, ear)?;
+            let taken = self.take_whole(bytes, messages, output, listener)?;
             self.partial.extend_from_slice(&bytes[taken..]);
             return Ok(());
         }
         let mut all = std::mem::take(&mut self.partial);
         all.extend_from_slice(bytes);
-        let taken = self.take_whole(&all, phrases, output, ear)?;
+        let taken = self.take_whole(&all, messages, output, listener)?;
         if taken < all.len() {
             all.drain(..taken);
             self.partial = all;
@@ -161,23 +162,23 @@ impl Client {
         Ok(())
     }
 
-    /// Takes what is complete and says how much that was.
+    /// Handles the complete part and returns its length.
     fn take_whole(
         &mut self,
         bytes: &[u8],
-        phrases: &Phrases,
+        messages: &ClientMessages,
         output: &mut Vec<u8>,
-        ear: &mut impl Ear,
-    ) -> Result<usize, End> {
+        listener: &mut impl ResultListener,
+    ) -> Result<usize, ConnectionEnd> {
         let mut taken = 0;
-        if self.stage == Stage::Upgrading {
-            let Some(length) = upgraded(bytes, ear)? else { return Ok(0) };
+        if self.stage == ClientStage::Upgrading {
+            let Some(length) = parse_upgrade(bytes, listener)? else { return Ok(0) };
             taken = length;
-            self.stage = Stage::Greeting;
-            output.extend_from_slice(&phrases.init);
+            self.stage = ClientStage::Greeting;
+            output.extend_from_slice(&messages.init);
         }
-        while let Some((frame, length)) =
-            frame::read(&bytes[taken..]).map_err(|malformed| End::Malformed(malformed.0))?
+        while let Some((frame, length)) = frame::read(&bytes[taken..])
+            .map_err(|malformed| ConnectionEnd::Malformed(malformed.0))?
         {
             taken += length;
             match frame.opcode {
@@ -192,18 +193,18 @@ impl Client {
                         }
                         Cow::Owned(std::mem::take(&mut self.fragments))
                     };
-                    self.message(&text, phrases, output, ear)?;
+                    self.message(&text, messages, output, listener)?;
                 }
                 Opcode::Ping => frame::write(Opcode::Pong, frame.payload, output),
                 Opcode::Pong => {}
-                Opcode::Binary => return Err(End::Malformed("a binary message")),
+                Opcode::Binary => return Err(ConnectionEnd::Malformed("a binary message")),
                 Opcode::Close => {
-                    output.extend_from_slice(&phrases.close);
+                    output.extend_from_slice(&messages.close);
                     let code = match *frame.payload {
                         [high, low, ..] => u16::from_be_bytes([high, low]),
                         _ => 1005,
                     };
-                    return Err(End::Closed(code));
+                    return Err(ConnectionEnd::Closed(code));
                 }
             }
         }
@@ -213,60 +214,68 @@ impl Client {
     fn message(
         &mut self,
         text: &[u8],
-        phrases: &Phrases,
+        messages: &ClientMessages,
         output: &mut Vec<u8>,
-        ear: &mut impl Ear,
-    ) -> Result<(), End> {
+        listener: &mut impl ResultListener,
+    ) -> Result<(), ConnectionEnd> {
         match (message::kind(text), self.stage) {
-            (Kind::Next, _) => ear.result(text),
-            (Kind::Ack, Stage::Greeting) => {
-                self.subscribe(phrases, output, ear);
+            (MessageKind::Next, _) => listener.result(text),
+            (MessageKind::Ack, ClientStage::Greeting) => {
+                self.subscribe(messages, output, listener);
             }
-            (Kind::Pong, Stage::Subscribing) => self.stage = Stage::Live,
-            (Kind::Pong, Stage::Leaving) => self.stage = Stage::Left,
-            (Kind::Ping, _) => output.extend_from_slice(&phrases.pong),
-            (Kind::Pong, _) => {}
-            // The subscription ended while its completion was on its way.
-            (Kind::Complete | Kind::Error, Stage::Leaving | Stage::Left) => {}
-            (Kind::Complete, _) => return Err(End::Completed),
-            (Kind::Error, _) => {
-                ear.complaint(&shown(text));
-                return Err(End::OperationFailed);
+            (MessageKind::Pong, ClientStage::Subscribing) => self.stage = ClientStage::Live,
+            (MessageKind::Pong, ClientStage::Leaving) => self.stage = ClientStage::Left,
+            (MessageKind::Ping, _) => output.extend_from_slice(&messages.pong),
+            (MessageKind::Pong, _) => {}
+            // The subscription ended while its completion was in flight.
+            (
+                MessageKind::Complete | MessageKind::Error,
+                ClientStage::Leaving | ClientStage::Left,
+            ) => {}
+            (MessageKind::Complete, _) => return Err(ConnectionEnd::Completed),
+            (MessageKind::Error, _) => {
+                listener.problem(&truncate_text(text));
+                return Err(ConnectionEnd::OperationFailed);
             }
-            (Kind::Ack, _) => return Err(End::Malformed("a second connection_ack")),
-            (Kind::Unknown, _) => {
-                ear.complaint(&shown(text));
-                return Err(End::Malformed("an unknown message"));
+            (MessageKind::Ack, _) => {
+                return Err(ConnectionEnd::Malformed("a second connection_ack"));
+            }
+            (MessageKind::Unknown, _) => {
+                listener.problem(&truncate_text(text));
+                return Err(ConnectionEnd::Malformed("an unknown message"));
             }
         }
         Ok(())
     }
 
-    /// Subscribes, once greeted or after having left; what the server then has to say is a pong.
+    /// Subscribes, after the acknowledgement or after having unsubscribed; the server must then send a pong.
     pub(super) fn subscribe(
         &mut self,
-        phrases: &Phrases,
+        messages: &ClientMessages,
         output: &mut Vec<u8>,
-        ear: &mut impl Ear,
+        listener: &mut impl ResultListener,
     ) {
-        self.stage = Stage::Subscribing;
-        ear.subscribe(output);
-        output.extend_from_slice(&phrases.ping);
+        self.stage = ClientStage::Subscribing;
+        listener.subscribe(output);
+        output.extend_from_slice(&messages.ping);
     }
 
-    /// Gives the subscription up; what the server then has to say is a pong.
-    pub(super) fn leave(&mut self, phrases: &Phrases, output: &mut Vec<u8>) {
-        self.stage = Stage::Leaving;
-        output.extend_from_slice(&phrases.complete);
-        output.extend_from_slice(&phrases.ping);
+    /// Completes the subscription; the server must then send a pong.
+    pub(super) fn unsubscribe(&mut self, messages: &ClientMessages, output: &mut Vec<u8>) {
+        self.stage = ClientStage::Leaving;
+        output.extend_from_slice(&messages.complete);
+        output.extend_from_slice(&messages.ping);
     }
 }
 
-/// The length of the head that accepts the handshake, once it is there.
-fn upgraded(bytes: &[u8], ear: &mut impl Ear) -> Result<Option<usize>, End> {
+/// Returns the length of the head that accepts the handshake, once it is complete.
+fn parse_upgrade(
+    bytes: &[u8],
+    listener: &mut impl ResultListener,
+) -> Result<Option<usize>, ConnectionEnd> {
     let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else {
         return if bytes.len() > HEAD_BYTES_MAX {
-            Err(End::Malformed("an endless answer to the handshake"))
+            Err(ConnectionEnd::Malformed("an endless response to the handshake"))
         } else {
             Ok(None)
         };
@@ -275,25 +284,25 @@ fn upgraded(bytes: &[u8], ear: &mut impl Ear) -> Result<Option<usize>, End> {
     let mut response = httparse::Response::new(&mut fields);
     let parsed = response.parse(bytes);
     let status = response.code.filter(|_| parsed.is_ok());
-    let status = status.ok_or(End::Malformed("no HTTP answer to the handshake"))?;
+    let status = status.ok_or(ConnectionEnd::Malformed("no HTTP response to the handshake"))?;
     if status != 101 {
-        ear.complaint(&shown(bytes));
-        return Err(End::Refused(status));
+        listener.problem(&truncate_text(bytes));
+        return Err(ConnectionEnd::Refused(status));
     }
     let is = |name: &str, value: &str| {
         let mut fields = response.headers.iter();
         fields.any(|it| it.name.eq_ignore_ascii_case(name) && it.value == value.as_bytes())
     };
     if !is("sec-websocket-accept", WEBSOCKET_ACCEPT) {
-        return Err(End::Malformed("a wrong sec-websocket-accept"));
+        return Err(ConnectionEnd::Malformed("a wrong sec-websocket-accept"));
     }
     if !is("sec-websocket-protocol", SUBPROTOCOL) {
-        return Err(End::Malformed("the server does not speak graphql-transport-ws"));
+        return Err(ConnectionEnd::Malformed("the server does not speak graphql-transport-ws"));
     }
     Ok(Some(end + 4))
 }
 
-fn shown(bytes: &[u8]) -> String {
+fn truncate_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).trim().to_owned()
 }
 
@@ -303,16 +312,16 @@ mod tests {
     use crate::subscriptions::frame::write_from_server;
 
     #[derive(Default)]
-    struct Heard {
+    struct HeardMessages {
         results: Vec<String>,
         complaints: Vec<String>,
     }
 
-    impl Ear for Heard {
+    impl ResultListener for HeardMessages {
         fn result(&mut self, text: &[u8]) {
             self.results.push(String::from_utf8(text.to_vec()).unwrap());
         }
-        fn complaint(&mut self, text: &str) {
+        fn problem(&mut self, text: &str) {
             self.complaints.push(text.to_owned());
         }
         fn subscribe(&mut self, into: &mut Vec<u8>) {
@@ -334,12 +343,16 @@ mod tests {
         bytes
     }
 
-    /// Hands the bytes over in pieces of this size: how far the client is, what it heard and what it said.
-    fn taken(bytes: &[u8], size: usize) -> (Result<Stage, End>, Heard, Vec<u8>) {
-        let (mut client, mut heard, mut output) = (Client::default(), Heard::default(), Vec::new());
-        let phrases = Phrases::default();
+    /// Passes the bytes in pieces of this size; returns the stage, the received messages and the output.
+    fn taken(
+        bytes: &[u8],
+        size: usize,
+    ) -> (Result<ClientStage, ConnectionEnd>, HeardMessages, Vec<u8>) {
+        let (mut client, mut heard, mut output) =
+            (ClientProtocol::default(), HeardMessages::default(), Vec::new());
+        let messages = ClientMessages::default();
         for piece in bytes.chunks(size) {
-            if let Err(end) = client.take(piece, &phrases, &mut output, &mut heard) {
+            if let Err(end) = client.take(piece, &messages, &mut output, &mut heard) {
                 return (Err(end), heard, output);
             }
         }
@@ -357,7 +370,11 @@ mod tests {
         ]);
         for size in [1, 7, bytes.len()] {
             let (stage, heard, output) = taken(&bytes, size);
-            assert_eq!((stage, heard.results), (Ok(Stage::Live), vec![next.to_owned()]), "{size}");
+            assert_eq!(
+                (stage, heard.results),
+                (Ok(ClientStage::Live), vec![next.to_owned()]),
+                "{size}"
+            );
             let said = String::from_utf8_lossy(&output).into_owned();
             let order = ["connection_init", "subscribe", "ping", "pong"];
             let places: Vec<_> = order.iter().map(|word| said.find(word)).collect();
@@ -379,19 +396,22 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_why() {
+    fn the_end_of_a_connection_has_its_reason() {
         let ack = r#"{"type":"connection_ack"}"#;
         let failed = server(&[ack, r#"{"id":"1","type":"error","payload":[{"message":"no"}]}"#]);
         let mut closed = accepted();
         closed.extend([0x88, 2]);
         closed.extend(4408_u16.to_be_bytes());
         for (bytes, expected) in [
-            (failed, End::OperationFailed),
-            (server(&[ack, r#"{"id":"1","type":"complete"}"#]), End::Completed),
-            (closed, End::Closed(4408)),
-            (b"HTTP/1.1 429 Too Many\r\n\r\nslow".to_vec(), End::Refused(429)),
-            (server(&[ack, "?"]), End::Malformed("an unknown message")),
-            (b"HTTP/1.1 101 x\r\n\r\n".to_vec(), End::Malformed("a wrong sec-websocket-accept")),
+            (failed, ConnectionEnd::OperationFailed),
+            (server(&[ack, r#"{"id":"1","type":"complete"}"#]), ConnectionEnd::Completed),
+            (closed, ConnectionEnd::Closed(4408)),
+            (b"HTTP/1.1 429 Too Many\r\n\r\nslow".to_vec(), ConnectionEnd::Refused(429)),
+            (server(&[ack, "?"]), ConnectionEnd::Malformed("an unknown message")),
+            (
+                b"HTTP/1.1 101 x\r\n\r\n".to_vec(),
+                ConnectionEnd::Malformed("a wrong sec-websocket-accept"),
+            ),
         ] {
             let (end, ..) = taken(&bytes, 1000);
             assert_eq!(end, Err(expected));

@@ -1,47 +1,47 @@
-//! Which events everybody has got: what a publisher that waits for its receivers has to know.
+//! Counts the events that all clients have received, for a publisher that waits for its receivers.
 
 use std::collections::VecDeque;
 
-/// Events that are followed at a time; more than any window. A client that is further ahead has got more than was
-/// published, which its count tells.
-const FOLLOWED_MAX: u64 = 1 << 20;
+/// The maximum number of events tracked at a time, more than any window. A client that is further ahead has received
+/// more than was published, which its own count shows.
+const TRACKED_MAX: u64 = 1 << 20;
 
-/// See the module. Clients get events in the order in which they were published, so a client's `n`th result is the
+/// The counter, see the module. Clients receive events in the order of publishing, so a client's `n`th result is the
 /// `n`th event.
 #[derive(Debug, Default)]
-pub(super) struct Confirmed {
+pub(super) struct ConfirmedEvents {
     clients: usize,
-    /// Events that everybody has got.
+    /// The number of events that all clients have received.
     count: u64,
-    /// How many have got each of the following ones.
-    begun: VecDeque<usize>,
+    /// The number of clients that have received each of the following events.
+    pending_counts: VecDeque<usize>,
 }
 
-impl Confirmed {
-    /// Nothing yet, of so many clients.
+impl ConfirmedEvents {
+    /// Creates a counter for this number of clients.
     pub(super) fn by(clients: usize) -> Self {
         Self { clients, ..Self::default() }
     }
 
-    /// Events that everybody has got.
+    /// Returns the number of events that all clients have received.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// A client has got its `nth` result; the first is 1.
+    /// Counts the `nth` result of a client; the first is 1.
     // hot path: once a message.
     pub(super) fn received(&mut self, nth: u64) {
-        let Some(place) = nth.checked_sub(self.count + 1).filter(|it| *it < FOLLOWED_MAX) else {
+        let Some(place) = nth.checked_sub(self.count + 1).filter(|it| *it < TRACKED_MAX) else {
             return;
         };
-        // Below FOLLOWED_MAX, so it fits.
+        // The index is below `TRACKED_MAX`, so it fits.
         let place = place as usize;
-        if place >= self.begun.len() {
-            self.begun.resize(place + 1, 0);
+        if place >= self.pending_counts.len() {
+            self.pending_counts.resize(place + 1, 0);
         }
-        self.begun[place] += 1;
-        while self.begun.front() == Some(&self.clients) {
-            self.begun.pop_front();
+        self.pending_counts[place] += 1;
+        while self.pending_counts.front() == Some(&self.clients) {
+            self.pending_counts.pop_front();
             self.count += 1;
         }
     }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn an_event_is_confirmed_when_the_last_client_has_it() {
-        let mut confirmed = Confirmed::by(3);
+        let mut confirmed = ConfirmedEvents::by(3);
         let mut counts = Vec::new();
         for nth in [1, 1, 2, 2, 3, 1, 2, 3, 3, 9, u64::MAX] {
             confirmed.received(nth);
@@ -63,9 +63,9 @@ mod tests {
     }
 
     #[test]
-    fn one_client_confirms_at_once_and_keeps_nothing() {
-        let mut confirmed = Confirmed::by(1);
+    fn a_single_client_confirms_immediately_and_keeps_nothing() {
+        let mut confirmed = ConfirmedEvents::by(1);
         (1..1000).for_each(|nth| confirmed.received(nth));
-        assert_eq!((confirmed.count(), confirmed.begun.len()), (999, 0));
+        assert_eq!((confirmed.count(), confirmed.pending_counts.len()), (999, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! The sockets of all clients: one thread, one epoll, edge-triggered, so that a message costs one `recv` and its share
-//! of a wait. What is done with them, and when, is `scenario`'s. Over TLS a client has a session beside it: what it says
-//! becomes records when it is sent.
+//! of a wait. `scenario` and `sequence` decide when the driver connects, unsubscribes or closes clients. Over TLS a
+//! client has a session beside its socket, which turns its output into records.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -12,102 +12,102 @@ use net::{TlsClientSession, TlsProgress};
 use rustix::event::{Timespec, epoll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::Settings;
-use super::client::{Client, Ear, End, Phrases, Stage};
-use super::message::Reader;
+use super::SubscriptionSettings;
+use super::client::{ClientMessages, ClientProtocol, ClientStage, ConnectionEnd, ResultListener};
+use super::message::ResultReader;
 use super::publisher::now_us;
-use super::recorder::{Received, Recorder};
+use super::recorder::{ReceivedResult, SubscriptionRecorder};
 use crate::histogram::Histogram;
-use crate::report::subscriptions::Interval;
+use crate::report::subscriptions::SubscriptionInterval;
 
-/// What is read from a socket at a time.
+/// The number of bytes read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Events taken from the kernel at a time.
+/// The number of events taken from the kernel at a time.
 const EVENTS: usize = 1024;
 
-/// How often timeouts and intervals are looked at.
+/// The interval between two checks of timeouts and intervals.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The receive buffer of a client that never reads: the kernel makes no smaller ones, and a window this small is full
-/// after a few results.
+/// The receive buffer of a client that never reads. The kernel supports no smaller ones, and a window of this size is
+/// full after a few results.
 const SLOW_RECEIVE_BYTES: usize = 4096;
 
-/// What is read at most of one client that had stopped reading, before the others have their turn.
+/// The maximum number of reads of one client that had stopped reading, before other clients have their turn.
 const READS_MAX: usize = 64;
 
 /// One client and its socket.
-struct Slot {
+struct ClientSlot {
     stream: Option<TcpStream>,
-    tls: Option<Box<Tls>>,
-    client: Client,
-    /// When its connection began.
+    tls: Option<Box<TlsState>>,
+    client: ClientProtocol,
+    /// The beginning of its connection.
     began: Duration,
-    /// What the socket has not taken; hardly ever anything.
+    /// Output that the socket has not accepted; almost always empty.
     output: Vec<u8>,
-    /// Subscribes and then never reads.
+    /// True if it subscribes and then never reads.
     is_slow: bool,
-    /// Is not read: slow, and subscribed.
+    /// True if it is not read: slow, and subscribed.
     is_paused: bool,
-    /// Is being closed by us; its end is none to be counted.
+    /// True if it closes its connection itself, so that the end is not counted.
     is_leaving: bool,
 }
 
-/// What a client has beside its socket where it speaks TLS.
-struct Tls {
+/// The TLS state of a client.
+struct TlsState {
     session: TlsClientSession,
-    /// What the socket has not taken; hardly ever anything.
+    /// Records that the socket has not accepted; almost always empty.
     records: Vec<u8>,
 }
 
-/// See the module.
-pub(super) struct Driver<'a> {
-    settings: &'a Settings,
+/// The sockets of all clients, see the module.
+pub(super) struct SubscriptionDriver<'a> {
+    settings: &'a SubscriptionSettings,
     poller: OwnedFd,
     sources: Vec<IpAddr>,
     next_source: usize,
-    slots: Vec<Slot>,
-    /// Those on their way to being subscribed; their timeouts are looked at.
+    slots: Vec<ClientSlot>,
+    /// The clients that are not subscribed yet; their timeouts are checked.
     pending: BTreeSet<usize>,
-    /// Those that were pending and are subscribed now.
+    /// The number of subscribed clients.
     live: usize,
-    /// Those that have come to another [`State`] since the last look, if anybody looks.
-    news: Option<Vec<usize>>,
-    phrases: Phrases,
-    reader: Reader,
-    pub(super) recorder: Recorder,
-    /// From the beginning of a connection to being subscribed.
+    /// The clients whose state has changed since the last call of `take_changed`, if the scenario needs them.
+    changed: Option<Vec<usize>>,
+    messages: ClientMessages,
+    reader: ResultReader,
+    pub(super) recorder: SubscriptionRecorder,
+    /// The time from the beginning of a connection to being subscribed.
     pub(super) joining: Histogram,
     started: Instant,
     next_tick: Duration,
     events: Vec<epoll::Event>,
     buffer: Vec<u8>,
-    /// What was read, without its TLS.
+    /// The last input, decrypted.
     plain: Vec<u8>,
 }
 
-/// How far a client is, for those who move it on.
+/// The state of a client, for scenarios that control clients one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// It has no connection.
+pub(super) enum ClientState {
+    /// Without a connection.
     Away,
-    /// It is subscribed.
+    /// Subscribed.
     Live,
-    /// It has unsubscribed and is still connected.
+    /// Unsubscribed and still connected.
     Left,
-    /// It is on its way to another state.
+    /// In transition to another state.
     Between,
 }
 
-/// Hears one client for the driver.
-struct Listener<'a> {
-    settings: &'a Settings,
-    recorder: &'a mut Recorder,
-    reader: &'a mut Reader,
+/// Receives the messages of one client for the driver.
+struct RecordingListener<'a> {
+    settings: &'a SubscriptionSettings,
+    recorder: &'a mut SubscriptionRecorder,
+    reader: &'a mut ResultReader,
     client: usize,
 }
 
-impl Ear for Listener<'_> {
+impl ResultListener for RecordingListener<'_> {
     fn result(&mut self, text: &[u8]) {
         let outcome = self.reader.result(text);
         if outcome.has_errors || self.recorder.message.is_none() {
@@ -116,16 +116,16 @@ impl Ear for Listener<'_> {
         let (client, bytes) = (self.client, text.len());
         if let Some(expected) = self.settings.subscription.expected_text(client) {
             let found = memchr::memmem::find(text, expected.as_bytes());
-            self.recorder.belongs(client, found.is_some());
+            self.recorder.record_ownership(client, found.is_some());
             if found.is_none() {
-                self.recorder.keep_complaint(text);
+                self.recorder.keep_problem(text);
             }
         }
-        self.recorder.received(&Received { client, outcome, bytes, now_us: now_us() });
+        self.recorder.received(&ReceivedResult { client, outcome, bytes, now_us: now_us() });
     }
 
-    fn complaint(&mut self, text: &str) {
-        self.recorder.complaint.get_or_insert_with(|| text.to_owned());
+    fn problem(&mut self, text: &str) {
+        self.recorder.problem.get_or_insert_with(|| text.to_owned());
     }
 
     fn subscribe(&mut self, into: &mut Vec<u8>) {
@@ -133,14 +133,17 @@ impl Ear for Listener<'_> {
     }
 }
 
-impl<'a> Driver<'a> {
+impl<'a> SubscriptionDriver<'a> {
     /// Prepares all clients.
-    pub(super) fn new(settings: &'a Settings, recorder: Recorder) -> io::Result<Self> {
+    pub(super) fn new(
+        settings: &'a SubscriptionSettings,
+        recorder: SubscriptionRecorder,
+    ) -> io::Result<Self> {
         let clients = settings.clients;
-        let slots = (0..clients).map(|number| Slot {
+        let slots = (0..clients).map(|number| ClientSlot {
             stream: None,
             tls: None,
-            client: Client::default(),
+            client: ClientProtocol::default(),
             began: Duration::ZERO,
             output: Vec::new(),
             is_slow: number >= recorder.readers(),
@@ -155,9 +158,9 @@ impl<'a> Driver<'a> {
             slots: slots.collect(),
             pending: BTreeSet::new(),
             live: 0,
-            news: settings.scenario.moves_clients().then(Vec::new),
-            phrases: Phrases::default(),
-            reader: Reader::default(),
+            changed: settings.scenario.moves_clients().then(Vec::new),
+            messages: ClientMessages::default(),
+            reader: ResultReader::default(),
             recorder,
             joining: Histogram::default(),
             started: Instant::now(),
@@ -168,69 +171,69 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Since the run began.
+    /// Returns the time since the beginning of the run.
     pub(super) fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// How many are subscribed.
+    /// Returns the number of subscribed clients.
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
-    /// How many are on their way to it.
+    /// Returns the number of clients that are connecting or subscribing.
     pub(super) fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether client `index` is subscribed and reads.
+    /// True if client `index` is subscribed and reads.
     pub(super) fn reads(&self, index: usize) -> bool {
         let slot = &self.slots[index];
-        slot.stream.is_some() && slot.client.stage == Stage::Live && !slot.is_slow
+        slot.stream.is_some() && slot.client.stage == ClientStage::Live && !slot.is_slow
     }
 
-    /// Whether client `index` has a connection.
+    /// True if client `index` has a connection.
     pub(super) fn is_connected(&self, index: usize) -> bool {
         self.slots[index].stream.is_some()
     }
 
-    /// Whether client `index` had unsubscribed before its connection ended.
-    pub(super) fn has_left(&self, index: usize) -> bool {
-        self.slots[index].client.stage == Stage::Left
+    /// True if client `index` had unsubscribed before its connection ended.
+    pub(super) fn has_unsubscribed(&self, index: usize) -> bool {
+        self.slots[index].client.stage == ClientStage::Left
     }
 
-    /// How far client `index` is.
-    pub(super) fn state(&self, index: usize) -> State {
+    /// Returns the state of client `index`.
+    pub(super) fn state(&self, index: usize) -> ClientState {
         let slot = &self.slots[index];
         match (&slot.stream, slot.client.stage) {
-            (None, _) => State::Away,
-            (_, Stage::Live) => State::Live,
-            (_, Stage::Left) if !slot.is_leaving => State::Left,
-            _ => State::Between,
+            (None, _) => ClientState::Away,
+            (_, ClientStage::Live) => ClientState::Live,
+            (_, ClientStage::Left) if !slot.is_leaving => ClientState::Left,
+            _ => ClientState::Between,
         }
     }
 
-    /// Those that are live, have left or have gone since the last call.
-    pub(super) fn take_news(&mut self) -> Vec<usize> {
-        self.news.as_mut().map(std::mem::take).unwrap_or_default()
+    /// Returns the clients that were subscribed, unsubscribed or disconnected since the last call.
+    pub(super) fn take_changed(&mut self) -> Vec<usize> {
+        self.changed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn tell(&mut self, index: usize) {
-        if let Some(news) = &mut self.news {
-            news.push(index);
+    fn mark_changed(&mut self, index: usize) {
+        if let Some(changed) = &mut self.changed {
+            changed.push(index);
         }
     }
 
-    /// Handles whatever comes until then, or until the next tick. `progress` hears of intervals.
-    pub(super) fn turn(
+    /// Handles all events until `until` or the next tick. `progress` receives intervals.
+    pub(super) fn poll_events(
         &mut self,
         until: Duration,
-        progress: &mut dyn FnMut(&Interval),
+        progress: &mut dyn FnMut(&SubscriptionInterval),
     ) -> io::Result<()> {
         let now = self.now();
         if now >= self.next_tick {
             self.next_tick = now + TICK;
-            self.give_up(now);
+            self.end_late(now);
             if let Some(interval) = self.recorder.tick(now, self.live) {
                 progress(&interval);
             }
@@ -248,7 +251,7 @@ impl<'a> Driver<'a> {
         }
         let received = self.recorder.received;
         for event in events.drain(..) {
-            // Numbers of clients, as given to the poller.
+            // The keys are the numbers of clients.
             self.handle(event.data.u64() as usize, event.flags);
         }
         self.events = events;
@@ -258,15 +261,15 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Begins to connect client `index`.
+    /// Starts to connect client `index`.
     pub(super) fn connect(&mut self, index: usize) {
         let began = self.now();
         let slot = &mut self.slots[index];
-        slot.client = Client::default();
+        slot.client = ClientProtocol::default();
         slot.output.clear();
-        // That there can be one was seen when the target was read.
+        // Creating a session was tried when the target was parsed.
         let session = self.settings.target.session().ok().flatten();
-        slot.tls = session.map(|session| Box::new(Tls { session, records: Vec::new() }));
+        slot.tls = session.map(|session| Box::new(TlsState { session, records: Vec::new() }));
         (slot.began, slot.is_paused, slot.is_leaving) = (began, false, false);
         self.settings.target.write_handshake(&self.settings.subscription, index, &mut slot.output);
         self.pending.insert(index);
@@ -277,61 +280,61 @@ impl<'a> Driver<'a> {
         match open(self.settings.target.address(), source, slot.is_slow) {
             Ok(stream) => {
                 let data = epoll::EventData::new_u64(index as u64);
-                let flags = both_ways();
+                let flags = poll_flags();
                 let added = epoll::add(&self.poller, &stream, data, flags);
                 slot.stream = Some(stream);
                 if added.is_err() {
-                    self.end(index, End::Connect);
+                    self.end(index, ConnectionEnd::Connect);
                 }
             }
             Err(error) => {
-                self.recorder.complaint.get_or_insert_with(|| format!("cannot connect: {error}"));
-                self.end(index, End::Connect);
+                self.recorder.problem.get_or_insert_with(|| format!("cannot connect: {error}"));
+                self.end(index, ConnectionEnd::Connect);
             }
         }
     }
 
-    /// Lets client `index` unsubscribe; it has left once the server has read that.
-    pub(super) fn leave(&mut self, index: usize) {
+    /// Unsubscribes client `index`; it is unsubscribed once the server has read the message.
+    pub(super) fn unsubscribe(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        slot.client.leave(&self.phrases, &mut slot.output);
+        slot.client.unsubscribe(&self.messages, &mut slot.output);
         self.flush(index);
     }
 
-    /// Lets client `index`, which has left, subscribe anew over the same connection.
-    pub(super) fn subscribe_again(&mut self, index: usize) {
+    /// Subscribes client `index` again over the same connection after it has unsubscribed.
+    pub(super) fn resubscribe(&mut self, index: usize) {
         let began = self.now();
         let slot = &mut self.slots[index];
         if slot.stream.is_none() {
             return;
         }
         slot.began = began;
-        let mut listener = Listener {
+        let mut listener = RecordingListener {
             settings: self.settings,
             recorder: &mut self.recorder,
             reader: &mut self.reader,
             client: index,
         };
-        slot.client.subscribe(&self.phrases, &mut slot.output, &mut listener);
+        slot.client.subscribe(&self.messages, &mut slot.output, &mut listener);
         self.live -= 1;
         self.pending.insert(index);
         self.flush(index);
     }
 
-    /// Closes the connection of client `index`, as a client does that has had enough.
+    /// Closes the connection of client `index` regularly.
     pub(super) fn close(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         if slot.stream.is_none() {
             return;
         }
         slot.is_leaving = true;
-        let close = std::mem::take(&mut self.phrases.close);
+        let close = std::mem::take(&mut self.messages.close);
         slot.output.extend_from_slice(&close);
-        self.phrases.close = close;
+        self.messages.close = close;
         self.flush(index);
     }
 
-    /// Drops all connections without a word, as a network does.
+    /// Drops all connections without a close frame, as a network failure does.
     pub(super) fn drop_all(&mut self) {
         for slot in &mut self.slots {
             (slot.stream, slot.tls) = (None, None);
@@ -340,15 +343,15 @@ impl<'a> Driver<'a> {
         self.live = 0;
     }
 
-    /// Those that never read, read what there is until their ends: how each of them ended, where it has.
-    pub(super) fn wake_slow(&mut self) {
+    /// Lets the clients that never read consume their input until their ends, to learn how each of them ended.
+    pub(super) fn resume_slow(&mut self) {
         for index in 0..self.slots.len() {
             if self.slots[index].is_paused {
                 self.slots[index].is_paused = false;
                 let data = epoll::EventData::new_u64(index as u64);
                 if let Some(stream) = &self.slots[index].stream {
-                    // Modifying tells anew what is already there.
-                    let _ = epoll::modify(&self.poller, stream, data, both_ways());
+                    // The modification makes the poller report available input again.
+                    let _ = epoll::modify(&self.poller, stream, data, poll_flags());
                 }
             }
         }
@@ -360,11 +363,11 @@ impl<'a> Driver<'a> {
         if slot.is_paused || slot.stream.is_none() {
             return;
         }
-        if flags.contains(EventFlags::ERR) && slot.client.stage == Stage::Upgrading {
+        if flags.contains(EventFlags::ERR) && slot.client.stage == ClientStage::Upgrading {
             let error = slot.stream.as_ref().and_then(|stream| stream.take_error().ok()?);
             let what = error.map_or_else(|| "an error".to_owned(), |error| error.to_string());
-            self.recorder.complaint.get_or_insert_with(|| format!("cannot connect: {what}"));
-            return self.end(index, End::Connect);
+            self.recorder.problem.get_or_insert_with(|| format!("cannot connect: {what}"));
+            return self.end(index, ConnectionEnd::Connect);
         }
         if flags.contains(EventFlags::OUT) && slot.has_output() {
             self.flush(index);
@@ -384,43 +387,43 @@ impl<'a> Driver<'a> {
             }
             let Some(stream) = &mut slot.stream else { return };
             let count = match stream.read(&mut self.buffer) {
-                Ok(0) => return self.end(index, End::HungUp),
+                Ok(0) => return self.end(index, ConnectionEnd::HungUp),
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => return self.end(index, End::Reset),
+                Err(_) => return self.end(index, ConnectionEnd::Reset),
             };
             let mut bytes = &self.buffer[..count];
             let mut is_broken = false;
-            if let Some(Tls { session, records }) = slot.tls.as_deref_mut() {
+            if let Some(TlsState { session, records }) = slot.tls.as_deref_mut() {
                 self.plain.clear();
                 is_broken = session.receive(bytes, &mut self.plain) == TlsProgress::Failed;
                 session.take_records(records);
                 bytes = &self.plain;
             }
             if is_broken {
-                let what = "TLS failed; is the certificate one that is trusted (--ca)?";
-                self.recorder.complaint.get_or_insert_with(|| what.to_owned());
+                let what = "TLS failed; check that the certificate is trusted (--ca)";
+                self.recorder.problem.get_or_insert_with(|| what.to_owned());
                 self.flush(index);
-                return self.end(index, End::Tls);
+                return self.end(index, ConnectionEnd::Tls);
             }
             let before = slot.client.stage;
-            let mut listener = Listener {
+            let mut listener = RecordingListener {
                 settings: self.settings,
                 recorder: &mut self.recorder,
                 reader: &mut self.reader,
                 client: index,
             };
-            let taken = slot.client.take(bytes, &self.phrases, &mut slot.output, &mut listener);
+            let taken = slot.client.take(bytes, &self.messages, &mut slot.output, &mut listener);
             if let Err(end) = taken {
                 if !slot.is_leaving {
-                    // Our half of the close handshake.
+                    // The client's half of the close handshake.
                     self.flush(index);
                 }
                 return self.end(index, end);
             }
             if before != self.slots[index].client.stage {
-                self.advanced(index, before);
+                self.on_stage_change(index, before);
             }
             if self.slots[index].has_output() {
                 self.flush(index);
@@ -429,33 +432,33 @@ impl<'a> Driver<'a> {
                 return;
             }
         }
-        // More than that waits: told again by touching the watch.
+        // More input is waiting: the modification makes the poller report it again.
         if let Some(stream) = &self.slots[index].stream {
             let data = epoll::EventData::new_u64(index as u64);
-            let _ = epoll::modify(&self.poller, stream, data, both_ways());
+            let _ = epoll::modify(&self.poller, stream, data, poll_flags());
         }
     }
 
-    /// A client has come a stage further.
-    fn advanced(&mut self, index: usize, before: Stage) {
+    /// Handles a change of a client's stage.
+    fn on_stage_change(&mut self, index: usize, before: ClientStage) {
         let now = self.now();
         let slot = &mut self.slots[index];
-        if slot.client.stage >= Stage::Live && before < Stage::Live {
+        if slot.client.stage >= ClientStage::Live && before < ClientStage::Live {
             self.pending.remove(&index);
             self.live += 1;
             let took = now.saturating_sub(slot.began);
             self.joining.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             slot.is_paused = slot.is_slow;
         }
-        self.tell(index);
+        self.mark_changed(index);
     }
 
     fn flush(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let Some(stream) = &mut slot.stream else { return };
         let output = match slot.tls.as_deref_mut() {
-            Some(Tls { session, records }) => {
-                // Before the handshake is over it waits in the session.
+            Some(TlsState { session, records }) => {
+                // Before the TLS handshake is complete, the output waits in the session.
                 session.send(&std::mem::take(&mut slot.output), records);
                 records
             }
@@ -466,7 +469,7 @@ impl<'a> Driver<'a> {
             match stream.write(&output[written..]) {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Not connected yet, full, or broken: reading tells which.
+                // Not connected yet, full, or broken: the next read shows which.
                 Err(_) => break,
             }
         }
@@ -476,45 +479,45 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The connection of a client is over.
-    fn end(&mut self, index: usize, end: End) {
+    /// Handles the end of a client's connection.
+    fn end(&mut self, index: usize, end: ConnectionEnd) {
         let slot = &mut self.slots[index];
-        // Closing takes it out of the poller too.
+        // Closing the socket also removes it from the poller.
         (slot.stream, slot.tls) = (None, None);
         slot.output = Vec::new();
         if !self.pending.remove(&index) {
             self.live -= 1;
         }
         let (is_leaving, is_slow) = (slot.is_leaving, slot.is_slow);
-        self.tell(index);
+        self.mark_changed(index);
         if !is_leaving {
             if is_slow {
                 *self.recorder.slow_ends.entry(end).or_default() += 1;
             } else {
-                self.recorder.ended(end);
+                self.recorder.record_end(end);
             }
         }
     }
 
-    /// Ends those that are not subscribed in time.
-    fn give_up(&mut self, now: Duration) {
+    /// Ends the clients that are not subscribed in time.
+    fn end_late(&mut self, now: Duration) {
         let late =
             |index: &usize| now.saturating_sub(self.slots[*index].began) > self.settings.timeout;
         let late: Vec<usize> = self.pending.iter().copied().filter(late).collect();
         for index in late {
-            self.end(index, End::Timeout);
+            self.end(index, ConnectionEnd::Timeout);
         }
     }
 }
 
-impl Slot {
+impl ClientSlot {
     fn has_output(&self) -> bool {
         !self.output.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.records.is_empty())
     }
 }
 
-/// What a client is watched for. Edge-triggered, so that nothing has to be changed later.
-fn both_ways() -> epoll::EventFlags {
+/// The events that a client is polled for. They are edge-triggered, so that nothing has to be changed later.
+fn poll_flags() -> epoll::EventFlags {
     use epoll::EventFlags;
     EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }
@@ -524,7 +527,7 @@ fn open(address: SocketAddr, source: Option<IpAddr>, is_slow: bool) -> io::Resul
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;
     if is_slow {
-        // Before connecting, since the window's scale is agreed on there.
+        // Set before connecting, since the handshake negotiates the scale of the window.
         socket.set_recv_buffer_size(SLOW_RECEIVE_BYTES)?;
     }
     if let Some(source) = source {

@@ -1,9 +1,9 @@
-//! WebSocket frames as a client sees them (RFC 6455, section 5): those of a server, read where they lie, and its own.
+//! WebSocket frames for a client (RFC 6455, section 5): frames of a server, read in place, and frames of the client.
 
-/// A message longer than this is not waited for.
+/// The maximum length of a frame.
 const FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opcode {
     Continuation,
@@ -14,7 +14,7 @@ pub(super) enum Opcode {
     Pong,
 }
 
-/// One frame of a server.
+/// A frame of a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
     pub(super) opcode: Opcode,
@@ -22,19 +22,21 @@ pub(super) struct Frame<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// Not a frame that a server may send to a client that negotiated no extension.
+/// The bytes are not a frame that a server may send to a client without extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed(pub(super) &'static str);
+pub(super) struct MalformedFrame(pub(super) &'static str);
 
-/// The frame at the front and its length with its head; nothing where it is not complete.
+/// Reads the frame at the front and returns its total length; `None` if it is not complete.
 // hot path: once a message.
-pub(super) fn read(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
+pub(super) fn read(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, MalformedFrame> {
     let [first, second, ..] = *input else { return Ok(None) };
     if first & 0x70 != 0 {
-        return Err(Malformed("a frame with reserved bits, though no extension was agreed on"));
+        return Err(MalformedFrame(
+            "a frame with reserved bits, although no extension was negotiated",
+        ));
     }
     if second & 0x80 != 0 {
-        return Err(Malformed("a masked frame from a server"));
+        return Err(MalformedFrame("a masked frame from a server"));
     }
     let (head, length) = match second {
         126 => match input.get(2..4) {
@@ -48,7 +50,7 @@ pub(super) fn read(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed
         short => (2, u64::from(short)),
     };
     if length > FRAME_BYTES_MAX {
-        return Err(Malformed("a frame of more than 64 MiB"));
+        return Err(MalformedFrame("a frame of more than 64 MiB"));
     }
     let opcode = match first & 0x0f {
         0 => Opcode::Continuation,
@@ -57,7 +59,7 @@ pub(super) fn read(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed
         8 => Opcode::Close,
         9 => Opcode::Ping,
         10 => Opcode::Pong,
-        _ => return Err(Malformed("a frame of an unknown kind")),
+        _ => return Err(MalformedFrame("a frame of an unknown kind")),
     };
     // At most 64 MiB, see above.
     let end = head + length as usize;
@@ -65,8 +67,8 @@ pub(super) fn read(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed
     Ok(input.get(head..end).map(|payload| (Frame { opcode, is_final, payload }, end)))
 }
 
-/// Writes a client's frame. The mask is zero, as it may be: there is no proxy here that could be fooled, and the
-/// payload stays readable (RFC 6455, section 10.3).
+/// Writes a client's frame. The mask is zero, which is permitted: there is no proxy here that the mask would protect,
+/// and the payload stays readable (RFC 6455, section 10.3).
 pub(super) fn write(opcode: Opcode, payload: &[u8], into: &mut Vec<u8>) {
     let code = match opcode {
         Opcode::Continuation => 0,
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_may_send_is_refused() {
+    fn frames_that_servers_must_not_send_are_refused() {
         let endless = [0x82, 127, 0xff, 0, 0, 0, 0, 0, 0, 0];
         for bytes in [&[0xc1, 0][..], &[0x81, 0x80, 0, 0, 0, 0], &[0x83, 0], &endless] {
             assert!(read(bytes).is_err(), "{bytes:?}");

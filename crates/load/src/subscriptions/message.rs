@@ -1,23 +1,23 @@
-//! What a server says over graphql-transport-ws, read as cheaply as it can be: the results that make up a run are
+//! The messages of a server over graphql-transport-ws, read as cheaply as possible: results, the bulk of a run, are
 //! recognised by their first bytes and searched, never parsed.
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Digits of a time in microseconds since 1970, from 2001 to 2286.
+/// The digits of a time in microseconds since 1970, from 2001 to 2286.
 const STAMP_DIGITS: usize = 16;
 
-/// How servers begin the message of a result to the operation `1`. Others are parsed.
+/// The usual beginnings of the message of a result for operation `1`. Other messages are parsed.
 const USUAL_BEGINNINGS: [&[u8]; 3] = [
     br#"{"id":"1","type":"next","#,
     br#"{"type":"next","id":"1","#,
     br#"{"type":"next","payload":"#,
 ];
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     Ack,
     Next,
     Error,
@@ -27,21 +27,21 @@ pub(super) enum Kind {
     Unknown,
 }
 
-/// What matters of a result.
+/// The relevant content of a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
-    /// When its event was published, in microseconds since 1970.
+pub(super) struct ResultInfo {
+    /// The publishing time of its event, in microseconds since 1970.
     pub(super) stamp: Option<u64>,
-    /// Results before it that the server says it did not deliver.
+    /// The number of earlier results that the server reports as not delivered.
     pub(super) lost: u64,
-    /// The server says that it may have missed events.
+    /// True if the server reports that it may have missed events.
     pub(super) gap: bool,
     pub(super) has_errors: bool,
 }
 
-/// Reads results; remembers where the last one had its time.
+/// Reads results and remembers the position of the time in the last one.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct ResultReader {
     errors: Finder<'static>,
     extensions: Finder<'static>,
     stamp_at: usize,
@@ -73,7 +73,7 @@ struct Extensions {
     gap: bool,
 }
 
-impl Default for Reader {
+impl Default for ResultReader {
     fn default() -> Self {
         Self {
             errors: Finder::new("\"errors\""),
@@ -83,37 +83,38 @@ impl Default for Reader {
     }
 }
 
-/// What `text` is.
+/// Returns the kind of a message.
 // hot path: a comparison of its first bytes.
-pub(super) fn kind(text: &[u8]) -> Kind {
+pub(super) fn kind(text: &[u8]) -> MessageKind {
     if USUAL_BEGINNINGS.iter().any(|beginning| text.starts_with(beginning)) {
-        return Kind::Next;
+        return MessageKind::Next;
     }
     let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(text) else {
-        return Kind::Unknown;
+        return MessageKind::Unknown;
     };
     match &*envelope.kind {
-        "connection_ack" => Kind::Ack,
-        "next" => Kind::Next,
-        "error" => Kind::Error,
-        "complete" => Kind::Complete,
-        "ping" => Kind::Ping,
-        "pong" => Kind::Pong,
-        _ => Kind::Unknown,
+        "connection_ack" => MessageKind::Ack,
+        "next" => MessageKind::Next,
+        "error" => MessageKind::Error,
+        "complete" => MessageKind::Complete,
+        "ping" => MessageKind::Ping,
+        "pong" => MessageKind::Pong,
+        _ => MessageKind::Unknown,
     }
 }
 
-impl Reader {
-    /// What matters of a message of the kind [`Kind::Next`].
-    // hot path: two searches at the speed of memory, and a look at 18 bytes.
-    pub(super) fn result(&mut self, text: &[u8]) -> Outcome {
-        let mut result = Outcome { stamp: self.stamp(text), ..Outcome::default() };
-        // Both words may also stand in the data.
+impl ResultReader {
+    /// Reads a message of the kind [`MessageKind::Next`].
+    // hot path: two searches at the speed of memory, and a check of 18 bytes.
+    pub(super) fn result(&mut self, text: &[u8]) -> ResultInfo {
+        let mut result = ResultInfo { stamp: self.stamp(text), ..ResultInfo::default() };
+        // Both words may also occur in the data.
         if self.errors.find(text).is_some() || self.extensions.find(text).is_some() {
             match serde_json::from_slice::<Next>(text) {
                 Ok(Next { payload }) => {
                     let Extensions { lost, gap } = payload.extensions.unwrap_or_default();
-                    result = Outcome { lost, gap, has_errors: payload.errors.is_some(), ..result };
+                    result =
+                        ResultInfo { lost, gap, has_errors: payload.errors.is_some(), ..result };
                 }
                 Err(_) => result.has_errors = true,
             }
@@ -121,7 +122,7 @@ impl Reader {
         result
     }
 
-    /// The first run of exactly 16 digits in quotes.
+    /// Returns the first run of exactly 16 digits in quotes.
     pub(super) fn stamp(&mut self, text: &[u8]) -> Option<u64> {
         if let Some(stamp) = stamp_at(text, self.stamp_at) {
             return Some(stamp);
@@ -132,7 +133,7 @@ impl Reader {
     }
 }
 
-/// Where the first run of exactly 16 digits in quotes begins, and the number.
+/// Returns the position of the first run of exactly 16 digits in quotes, and the number.
 pub(crate) fn find_stamp(text: &[u8]) -> Option<(usize, u64)> {
     memchr::memchr_iter(b'"', text)
         .find_map(|quote| stamp_at(text, quote + 1).map(|stamp| (quote + 1, stamp)))
@@ -156,46 +157,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_told_apart_whatever_the_order_of_their_members() {
+    fn messages_are_recognised_with_any_order_of_members() {
         for (text, expected) in [
-            (r#"{"type":"connection_ack"}"#, Kind::Ack),
-            (r#"{"id":"1","type":"next","payload":{"data":null}}"#, Kind::Next),
-            (r#"{"type":"next","id":"1","payload":{}}"#, Kind::Next),
-            (r#"{ "payload": {"data":{"type":"error"}}, "type": "next", "id": "1" }"#, Kind::Next),
-            (r#"{"id":"1","type":"error","payload":[]}"#, Kind::Error),
-            (r#"{"id":"1","type":"complete"}"#, Kind::Complete),
-            (r#"{"type":"ping"}"#, Kind::Ping),
-            (r#"{"type":"pong","payload":{}}"#, Kind::Pong),
-            (r#"{"type":"ka"}"#, Kind::Unknown),
-            ("[]", Kind::Unknown),
-            ("", Kind::Unknown),
+            (r#"{"type":"connection_ack"}"#, MessageKind::Ack),
+            (r#"{"id":"1","type":"next","payload":{"data":null}}"#, MessageKind::Next),
+            (r#"{"type":"next","id":"1","payload":{}}"#, MessageKind::Next),
+            (
+                r#"{ "payload": {"data":{"type":"error"}}, "type": "next", "id": "1" }"#,
+                MessageKind::Next,
+            ),
+            (r#"{"id":"1","type":"error","payload":[]}"#, MessageKind::Error),
+            (r#"{"id":"1","type":"complete"}"#, MessageKind::Complete),
+            (r#"{"type":"ping"}"#, MessageKind::Ping),
+            (r#"{"type":"pong","payload":{}}"#, MessageKind::Pong),
+            (r#"{"type":"ka"}"#, MessageKind::Unknown),
+            ("[]", MessageKind::Unknown),
+            ("", MessageKind::Unknown),
         ] {
             assert_eq!(kind(text.as_bytes()), expected, "{text}");
         }
     }
 
     #[test]
-    fn a_result_says_when_it_was_published_and_what_was_lost() {
-        let mut reader = Reader::default();
+    fn a_result_contains_its_publishing_time_and_losses() {
+        let mut reader = ResultReader::default();
         let stamp = Some(1_790_000_000_000_001);
         for (payload, expected) in [
             (
                 r#"{"data":{"t":{"id":"1790000000000001"}}}"#,
-                Outcome { stamp, ..Outcome::default() },
+                ResultInfo { stamp, ..ResultInfo::default() },
             ),
             (
                 r#"{"data":{"t":{"name":"x","id":"1790000000000001"}},"extensions":{"lost":3}}"#,
-                Outcome { stamp, lost: 3, ..Outcome::default() },
+                ResultInfo { stamp, lost: 3, ..ResultInfo::default() },
             ),
             (
                 r#"{"extensions":{"gap":true},"data":{"errors":"1790000000000001"}}"#,
-                Outcome { stamp, gap: true, ..Outcome::default() },
+                ResultInfo { stamp, gap: true, ..ResultInfo::default() },
             ),
             (
                 r#"{"errors":[{"message":"12345678901234567"}]}"#,
-                Outcome { has_errors: true, ..Outcome::default() },
+                ResultInfo { has_errors: true, ..ResultInfo::default() },
             ),
-            (r#"{"data":{"extensions":"123456789012345"}}"#, Outcome::default()),
+            (r#"{"data":{"extensions":"123456789012345"}}"#, ResultInfo::default()),
         ] {
             let text = format!(r#"{{"id":"1","type":"next","payload":{payload}}}"#);
             assert_eq!(reader.result(text.as_bytes()), expected, "{payload}");

@@ -1,24 +1,24 @@
 //! `starling bench subscriptions`: holds any number of subscriptions open over graphql-transport-ws, publishes events,
-//! and says what each client got, when, and what that cost the server.
+//! and reports what each client received, when, and the cost for the server.
 //!
 //! ```text
-//! Settings ──run──► sequence ──► driver (epoll, one thread) ──► client, message ──► recorder ──► report
-//!                      └──────► publisher (a thread of its own) ──► broker
+//! SubscriptionSettings ──run──► sequence ──► driver (epoll, one thread) ──► client, message ──► recorder ──► report
+//!                                  └──────► publisher (a thread of its own) ──► broker
 //! ```
 //!
-//! - `target`: whom clients connect to and what they say. `frame`, `client`, `message`: the protocol, without sockets.
+//! - `target`: the endpoint and the subscription. `frame`, `client`, `message`: the protocol, without sockets.
 //! - `driver`: the sockets. `publisher`: the events. `recorder`: the counts.
-//! - `scenario`: the scenarios. `sequence`: what happens in which order. `course`: the stages of a run.
-//! - `churn`: clients that come and go. `resubscribe`: clients that stay and subscribe anew. `throughput`, `confirmed`:
-//!   as many events as the server takes.
+//! - `scenario`: the scenarios. `sequence`: the order of steps in each. `stages`: the steps.
+//! - `churn`: clients that connect and disconnect. `resubscribe`: clients that stay and subscribe again. `throughput`,
+//!   `confirmed`: the maximum rate of events.
+//! - `server_usage`: the resource usage of the server's process.
 //!
-//! It is to be lighter than any server, so that one core can drive the server on another: no allocation and no task for
-//! a message, one `recv` and its share of a wait. Linux only: it stands on epoll and `/proc`.
+//! The generator is lighter than any server, so that one core can drive a server on another: no allocation and no task
+//! for a message, one `recv` and its share of a wait. It runs on Linux only, because it uses epoll and `/proc`.
 
 mod churn;
 mod client;
 mod confirmed;
-mod course;
 mod driver;
 pub(crate) mod frame;
 pub(crate) mod message;
@@ -27,9 +27,10 @@ mod recorder;
 mod resubscribe;
 mod scenario;
 mod sequence;
+mod server_usage;
+mod stages;
 mod target;
 mod throughput;
-mod watched;
 
 use std::io;
 use std::time::Duration;
@@ -37,106 +38,108 @@ use std::time::Duration;
 pub(crate) use client::{SUBPROTOCOL, WEBSOCKET_ACCEPT};
 pub use publisher::{Destination, Events};
 pub use scenario::Scenario;
-pub use target::{HEADER_BYTES_MAX, Subscription, Target};
+pub use target::{HEADER_BYTES_MAX, Subscription, SubscriptionTarget};
 
-use crate::report::subscriptions::{Interval, SubscriptionRun};
+use crate::report::subscriptions::{SubscriptionInterval, SubscriptionRun};
 
-/// Clients of one run: as many as a machine's ports and descriptors can be made to suffice for.
+/// The maximum number of clients of one run: as many as the ports and descriptors of a machine can suffice for.
 pub const CLIENTS_MAX: usize = 1_000_000;
 
-/// Events of one run that may be on their way: more than any queue of a server is long.
+/// The maximum number of events in flight, more than the length of any server's queue.
 pub const WINDOW_MAX: u64 = 65_536;
 
-/// Why a run did not take place, or could not go on.
+/// The reason for which a run did not take place or was aborted.
 #[derive(Debug, thiserror::Error)]
-pub enum SubscriptionsError {
-    /// The settings make no sense, or the broker does not work.
+pub enum SubscriptionRunError {
+    /// The settings are invalid, or the broker does not work.
     #[error("{0}")]
     Settings(String),
-    /// Nobody could subscribe.
+    /// No client could subscribe.
     #[error("no client of {url} could subscribe: {what}")]
-    Nobody {
-        /// The URL as it was given.
+    NoSubscriber {
+        /// The URL as given.
         url: String,
-        /// How the first ones ended.
+        /// The first reasons.
         what: String,
     },
     /// There is no such process.
-    #[error("cannot watch process {pid}: {error}")]
+    #[error("cannot observe process {pid}: {error}")]
     Process {
-        /// Its id as it was given.
+        /// The process id as given.
         pid: u32,
-        /// Why not.
+        /// The error of reading `/proc`.
         error: io::Error,
     },
-    /// The machine does not let us.
+    /// A system call failed.
     #[error("the load generator failed: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// What the report calls the run.
+pub struct SubscriptionSettings {
+    /// The name of the run in reports.
     pub name: String,
-    /// Whom clients connect to.
-    pub target: Target,
-    /// What they subscribe to.
+    /// The endpoint that clients connect to.
+    pub target: SubscriptionTarget,
+    /// The subscription of the clients.
     pub subscription: Subscription,
-    /// How many they are, from 1 to [`CLIENTS_MAX`].
+    /// The number of clients, from 1 to [`CLIENTS_MAX`].
     pub clients: usize,
-    /// What happens to them.
+    /// The behaviour of the clients.
     pub scenario: Scenario,
-    /// What is published, if anything.
+    /// The events to publish, if any.
     pub events: Option<Events>,
-    /// How many events are measured.
+    /// The number of measured events.
     pub event_count: u64,
-    /// How many are published a second.
+    /// The number of events a second.
     pub rate: f64,
-    /// How long clients are held without events: [`Scenario::Idle`].
+    /// The time for which clients stay idle: [`Scenario::Idle`].
     pub hold: Duration,
     /// The share of clients that never read: [`Scenario::SlowConsumers`].
     pub slow_share: f64,
-    /// How many clients come and go a second, or subscribe anew: [`Scenario::Churn`], [`Scenario::Resubscribe`].
+    /// The number of clients that connect or subscribe again a second: [`Scenario::Churn`], [`Scenario::Resubscribe`].
     pub churn_rate: f64,
-    /// For how long that goes on, and [`Scenario::Throughput`].
+    /// The duration of those two scenarios and of [`Scenario::Throughput`].
     pub duration: Duration,
-    /// Events that may be on their way: [`Scenario::Throughput`].
+    /// The maximum number of events in flight: [`Scenario::Throughput`].
     pub window: u64,
-    /// From how many loopback addresses to connect; as many as ports need if nothing is said.
+    /// The number of loopback addresses to connect from; `None` for as many as ports require.
     pub sources: Option<usize>,
-    /// When a client that is not subscribed is given up.
+    /// The time after which a client that is not subscribed is given up.
     pub timeout: Duration,
-    /// How long nothing may come until what is missing is taken for lost.
+    /// The silence after which missing results count as lost.
     pub quiet: Duration,
-    /// The server's process, to read what it uses.
+    /// The id of the server's process, to read its resource usage.
     pub pid: Option<u32>,
 }
 
-impl Settings {
-    /// What is wrong with them.
+impl SubscriptionSettings {
+    /// Checks the settings.
     fn check(&self) -> Result<(), String> {
         if self.clients == 0 || self.clients > CLIENTS_MAX {
-            return Err(format!("from 1 to {CLIENTS_MAX} clients are possible"));
+            return Err(format!("the number of clients must be from 1 to {CLIENTS_MAX}"));
         }
         if self.subscription.header_bytes > HEADER_BYTES_MAX {
-            return Err(format!("a header of its own has at most {HEADER_BYTES_MAX} bytes"));
+            return Err(format!("the header of a client has at most {HEADER_BYTES_MAX} bytes"));
         }
         if self.subscription.keys > self.clients {
-            return Err("there are more keys than clients: some would be nobody's".to_owned());
+            return Err(
+                "there are more keys than clients: some keys would have no client".to_owned()
+            );
         }
         if !(self.rate > 0.0 && self.churn_rate > 0.0) {
-            return Err("a rate is more than 0".to_owned());
+            return Err("rates must be greater than 0".to_owned());
         }
         if self.window == 0 || self.window > WINDOW_MAX {
-            return Err(format!("from 1 to {WINDOW_MAX} events can be on their way"));
+            return Err(format!("the number of events in flight must be from 1 to {WINDOW_MAX}"));
         }
         if self.scenario == Scenario::Throughput && self.subscription.keys > 1 {
-            return Err("throughput is that of one trigger: everybody gets every event, so there are no keys".to_owned());
+            return Err("throughput is measured for one trigger: every client receives every event, so keys are not possible".to_owned());
         }
         if self.scenario.needs_events() && self.events.is_none() {
             return Err(format!(
-                "{} needs events; say where they are published, as in --publish nats://127.0.0.1:4222/SUBJECT",
+                "{} needs events; give their destination, as in --publish nats://127.0.0.1:4222/SUBJECT",
                 self.scenario
             ));
         }
@@ -144,7 +147,7 @@ impl Settings {
             && !events.text.contains("$T")
         {
             return Err(
-                "the event does not carry the time of its publishing: put $T into it, in quotes"
+                "the event does not contain the time of its publishing: add $T to it, in quotes"
                     .to_owned(),
             );
         }
@@ -155,28 +158,28 @@ impl Settings {
 /// Runs a scenario and measures it. `progress` is called for every second that has passed.
 ///
 /// # Errors
-/// [`SubscriptionsError`] where the run does not begin, or its events cannot be published; what else fails is counted
-/// in the report.
+/// [`SubscriptionRunError`] if the run cannot begin, or its events cannot be published; other failures are counted in
+/// the report.
 pub fn run(
-    settings: &Settings,
-    mut progress: impl FnMut(&Interval),
-) -> Result<SubscriptionRun, SubscriptionsError> {
-    settings.check().map_err(SubscriptionsError::Settings)?;
+    settings: &SubscriptionSettings,
+    mut progress: impl FnMut(&SubscriptionInterval),
+) -> Result<SubscriptionRun, SubscriptionRunError> {
+    settings.check().map_err(SubscriptionRunError::Settings)?;
     raise_descriptors(settings.clients)?;
     sequence::run(settings, &mut progress)
 }
 
-/// A message of a server with `$T` in place of the time, for a floor that repeats it.
+/// Replaces the time in a message of a server by `$T`, for a floor that repeats the message.
 pub(crate) fn with_time_placeholder(message: &str) -> Option<String> {
     let (at, stamp) = message::find_stamp(message.as_bytes())?;
     let end = at + stamp.to_string().len();
     Some(format!("{}$T{}", &message[..at], &message[end..]))
 }
 
-/// Lets process `other` run where process `pid` does.
+/// Restricts process `other` to the cores of process `pid`.
 ///
 /// # Errors
-/// Where one of them does not exist, or belongs to somebody else.
+/// One of them does not exist, or belongs to another user.
 pub fn share_cores(pid: u32, other: u32) -> io::Result<()> {
     use rustix::process::Pid;
     use rustix::thread::{sched_getaffinity, sched_setaffinity};
@@ -187,17 +190,17 @@ pub fn share_cores(pid: u32, other: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Descriptors beside those of the clients.
+/// The number of descriptors in addition to those of the clients.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Lets this process have as many sockets as it may.
-fn raise_descriptors(clients: usize) -> Result<(), SubscriptionsError> {
+/// Raises the descriptor limit of this process as far as permitted.
+fn raise_descriptors(clients: usize) -> Result<(), SubscriptionRunError> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let wanted = clients as u64 + OTHER_DESCRIPTORS;
     let most = limit.maximum.unwrap_or(u64::MAX);
     if wanted > most {
-        return Err(SubscriptionsError::Settings(format!(
+        return Err(SubscriptionRunError::Settings(format!(
             "{clients} clients need {wanted} descriptors, and this process may have {most}; raise the hard limit (`ulimit -Hn`, LimitNOFILE=), see docs/scaling.md"
         )));
     }

@@ -1,87 +1,87 @@
-//! Counts what clients receive, for each of them and over time.
+//! Counts the messages that clients receive, for each client and over time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::client::End;
-use super::confirmed::Confirmed;
+use super::client::ConnectionEnd;
+use super::confirmed::ConfirmedEvents;
 use crate::histogram::Histogram;
 use crate::process::{Process, Usage};
-use crate::report::Failure;
-use crate::report::subscriptions::Interval;
+use crate::report::FailureCount;
+use crate::report::subscriptions::SubscriptionInterval;
 
-/// Points of a plot over time; every second one goes when there are more.
+/// The maximum number of points of a plot over time; beyond it, every second point is removed.
 const INTERVALS_MAX: usize = 480;
 
-/// Bytes of a message that a report shows.
+/// The maximum number of bytes of a message in a report.
 const EXAMPLE_BYTES_MAX: usize = 4096;
 
-/// What one client has received since the counts began.
+/// The results of one client since the counts began.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
+pub(super) struct ClientTally {
     pub(super) received: u64,
-    /// Results that the server said were lost.
+    /// The number of results that the server announced as lost.
     pub(super) lost: u64,
-    /// When the latest of its events was published.
+    /// The publishing time of its latest event.
     last_stamp: u64,
 }
 
 /// The counts of one run.
-pub(super) struct Recorder {
-    /// By client.
-    pub(super) tallies: Vec<Tally>,
-    /// The first so many read as they should; only they count below.
+pub(super) struct SubscriptionRecorder {
+    /// The counts of each client.
+    pub(super) tallies: Vec<ClientTally>,
+    /// The number of clients that read; they are the first ones, and only they are counted below.
     readers: usize,
-    /// When the last result came, from the beginning of the run.
+    /// The time of the last result, counted from the beginning of the run.
     pub(super) last_received: Option<Duration>,
-    /// Sums.
+    /// The sums of all reading clients.
     pub(super) received: u64,
     pub(super) lost: u64,
-    /// Results of events published from then on are timed; none for now, if nothing.
+    /// The publishing time from which on results are timed; `None` while none are.
     pub(super) timed_from: Option<u64>,
     pub(super) latency: Histogram,
-    /// Timed results, and the bytes of their messages.
+    /// The number of timed results, and the bytes of their messages.
     pub(super) deliveries: u64,
     pub(super) bytes: u64,
-    /// Results out of order, or twice.
+    /// The number of results received out of order, or twice.
     pub(super) disordered: u64,
     pub(super) gaps: u64,
     pub(super) errors: u64,
-    /// Results without what each result of their client has to contain.
+    /// The number of results that do not contain the expected text of their client.
     pub(super) foreign: u64,
-    /// Which events everybody has got, where somebody waits for that.
-    pub(super) confirmed: Option<Confirmed>,
-    /// How connections ended that nobody meant to end.
-    pub(super) ends: BTreeMap<End, u64>,
-    /// The same of those that never read.
-    pub(super) slow_ends: BTreeMap<End, u64>,
-    /// The first thing that went wrong, and the first result.
-    pub(super) complaint: Option<String>,
+    /// The events that all clients have received, if a publisher waits for them.
+    pub(super) confirmed: Option<ConfirmedEvents>,
+    /// The connections that ended unexpectedly, by reason.
+    pub(super) ends: BTreeMap<ConnectionEnd, u64>,
+    /// The same for clients that never read.
+    pub(super) slow_ends: BTreeMap<ConnectionEnd, u64>,
+    /// The first problem, and the first result.
+    pub(super) problem: Option<String>,
     pub(super) message: Option<String>,
-    watched: Option<Process>,
+    observed_server: Option<Process>,
     pub(super) resident_peak_kib: u64,
     interval: Histogram,
     interval_count: u64,
     interval_seconds: u32,
     interval_began: Duration,
     interval_usage: Option<Usage>,
-    pub(super) intervals: Vec<Interval>,
+    pub(super) intervals: Vec<SubscriptionInterval>,
 }
 
-/// What matters of a result; see `message`.
-pub(super) struct Received {
+/// A received result; see `message`.
+pub(super) struct ReceivedResult {
     pub(super) client: usize,
-    pub(super) outcome: super::message::Outcome,
+    pub(super) outcome: super::message::ResultInfo,
     pub(super) bytes: usize,
-    /// In microseconds since 1970.
+    /// The time of receipt in microseconds since 1970.
     pub(super) now_us: u64,
 }
 
-impl Recorder {
-    pub(super) fn new(clients: usize, readers: usize, watched: Option<Process>) -> Self {
-        let usage = watched.and_then(|process| process.usage().ok());
+impl SubscriptionRecorder {
+    pub(super) fn new(clients: usize, readers: usize, observed_server: Option<Process>) -> Self {
+        let usage = observed_server.and_then(|process| process.usage().ok());
         Self {
-            tallies: vec![Tally::default(); clients],
+            tallies: vec![ClientTally::default(); clients],
             readers,
             last_received: None,
             received: 0,
@@ -97,9 +97,9 @@ impl Recorder {
             confirmed: None,
             ends: BTreeMap::new(),
             slow_ends: BTreeMap::new(),
-            complaint: None,
+            problem: None,
             message: None,
-            watched,
+            observed_server,
             resident_peak_kib: 0,
             interval: Histogram::default(),
             interval_count: 0,
@@ -110,15 +110,15 @@ impl Recorder {
         }
     }
 
-    /// How many clients read as they should; the others never do.
+    /// Returns the number of clients that read; the others never do.
     pub(super) fn readers(&self) -> usize {
         self.readers
     }
 
     /// Counts a result.
     // hot path: once a message.
-    pub(super) fn received(&mut self, received: &Received) {
-        let Received { client, outcome, bytes, now_us } = received;
+    pub(super) fn received(&mut self, received: &ReceivedResult) {
+        let ReceivedResult { client, outcome, bytes, now_us } = received;
         let tally = &mut self.tallies[*client];
         tally.received += 1;
         tally.lost += outcome.lost;
@@ -147,44 +147,48 @@ impl Recorder {
         }
     }
 
-    /// Counts a result that is not its client's own.
-    pub(super) fn belongs(&mut self, client: usize, is_own: bool) {
+    /// Counts a result by whether it belongs to its client.
+    pub(super) fn record_ownership(&mut self, client: usize, is_own: bool) {
         self.foreign += u64::from(!is_own && client < self.readers);
     }
 
-    /// Keeps a message as the first thing that went wrong, if it is the first.
-    pub(super) fn keep_complaint(&mut self, text: &[u8]) {
-        if self.complaint.is_none() {
-            self.complaint = Some(shown(text));
+    /// Keeps a message as the first problem, if there is none yet.
+    pub(super) fn keep_problem(&mut self, text: &[u8]) {
+        if self.problem.is_none() {
+            self.problem = Some(truncate_text(text));
         }
     }
 
-    /// Keeps the first result, and the first with errors as the first complaint.
+    /// Keeps the first result, and the first result with errors as a problem.
     pub(super) fn keep(&mut self, text: &[u8], has_errors: bool) {
         if has_errors {
-            self.keep_complaint(text);
+            self.keep_problem(text);
         } else if self.message.is_none() {
-            self.message = Some(shown(text));
+            self.message = Some(truncate_text(text));
         }
     }
 
-    /// Begins to count anew: whatever is published from this time on counts, and what is timed is said later.
+    /// Restarts the counts: everything published from now on counts. The caller sets separately what is timed.
     pub(super) fn restart(&mut self) {
         for tally in &mut self.tallies {
-            *tally = Tally { last_stamp: tally.last_stamp, ..Tally::default() };
+            *tally = ClientTally { last_stamp: tally.last_stamp, ..ClientTally::default() };
         }
         (self.received, self.lost, self.deliveries, self.bytes) = (0, 0, 0, 0);
         (self.disordered, self.gaps, self.errors, self.foreign) = (0, 0, 0, 0);
         self.latency.clear();
     }
 
-    /// A connection that was not to end has ended.
-    pub(super) fn ended(&mut self, end: End) {
+    /// Counts a connection that ended unexpectedly.
+    pub(super) fn record_end(&mut self, end: ConnectionEnd) {
         *self.ends.entry(end).or_default() += 1;
     }
 
-    /// Closes an interval that has passed.
-    pub(super) fn tick(&mut self, now: Duration, subscribed: usize) -> Option<Interval> {
+    /// Closes an interval that has passed and returns it.
+    pub(super) fn tick(
+        &mut self,
+        now: Duration,
+        subscribed: usize,
+    ) -> Option<SubscriptionInterval> {
         let length = now.saturating_sub(self.interval_began);
         if length < Duration::from_secs(u64::from(self.interval_seconds)) {
             return None;
@@ -195,7 +199,7 @@ impl Recorder {
             .interval_usage
             .zip(usage)
             .map(|(before, after)| after.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds);
-        let interval = Interval {
+        let interval = SubscriptionInterval {
             at_seconds: now.as_secs_f64(),
             subscribed: subscribed as u64,
             deliveries_per_second: self.interval_count as f64 / seconds,
@@ -219,23 +223,23 @@ impl Recorder {
         Some(interval)
     }
 
-    /// What the watched process has used until now.
+    /// Returns the resource usage of the server until now.
     pub(super) fn usage(&mut self) -> Option<Usage> {
-        let usage = self.watched?.usage().ok()?;
+        let usage = self.observed_server?.usage().ok()?;
         self.resident_peak_kib = self.resident_peak_kib.max(usage.resident_kib);
         Some(usage)
     }
 }
 
-/// As much of a message as a report shows.
-fn shown(text: &[u8]) -> String {
+/// Returns the part of a message that a report shows.
+fn truncate_text(text: &[u8]) -> String {
     String::from_utf8_lossy(&text[..text.len().min(EXAMPLE_BYTES_MAX)]).into_owned()
 }
 
-/// How connections ended, most frequent first.
-pub(super) fn failures(ends: &BTreeMap<End, u64>) -> Vec<Failure> {
-    let mut list: Vec<Failure> =
-        ends.iter().map(|(end, count)| Failure { what: end.label(), count: *count }).collect();
+/// Lists the reasons for which connections ended, most frequent first.
+pub(super) fn list_ends(ends: &BTreeMap<ConnectionEnd, u64>) -> Vec<FailureCount> {
+    let mut list: Vec<FailureCount> =
+        ends.iter().map(|(end, count)| FailureCount { what: end.label(), count: *count }).collect();
     list.sort_by_key(|failure| std::cmp::Reverse(failure.count));
     list
 }
@@ -243,16 +247,16 @@ pub(super) fn failures(ends: &BTreeMap<End, u64>) -> Vec<Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subscriptions::message::Outcome;
+    use crate::subscriptions::message::ResultInfo;
 
-    fn result(client: usize, stamp: u64, lost: u64) -> Received {
-        let outcome = Outcome { stamp: Some(stamp), lost, ..Outcome::default() };
-        Received { client, outcome, bytes: 10, now_us: stamp + 5 }
+    fn result(client: usize, stamp: u64, lost: u64) -> ReceivedResult {
+        let outcome = ResultInfo { stamp: Some(stamp), lost, ..ResultInfo::default() };
+        ReceivedResult { client, outcome, bytes: 10, now_us: stamp + 5 }
     }
 
     #[test]
-    fn only_what_was_published_in_the_measured_time_is_timed() {
-        let mut recorder = Recorder::new(2, 2, None);
+    fn only_events_published_in_the_measured_time_are_timed() {
+        let mut recorder = SubscriptionRecorder::new(2, 2, None);
         recorder.received(&result(0, 100, 0));
         recorder.restart();
         recorder.timed_from = Some(101);
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_result_that_comes_twice_or_late_is_out_of_order_for_its_client_only() {
-        let mut recorder = Recorder::new(2, 2, None);
+        let mut recorder = SubscriptionRecorder::new(2, 2, None);
         for (client, stamp) in [(0, 5), (1, 4), (0, 5), (0, 3), (1, 6)] {
             recorder.received(&result(client, stamp, 0));
         }
@@ -276,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_long_run_has_longer_intervals() {
-        let mut recorder = Recorder::new(1, 1, None);
+        let mut recorder = SubscriptionRecorder::new(1, 1, None);
         for second in 1..=3000 {
             recorder.tick(Duration::from_secs(second), 1);
         }

@@ -1,45 +1,46 @@
-//! Clients that stay connected, unsubscribe and subscribe again, so many a second. Half of them are subscribed at a time,
-//! and each stays so, or without, until it is its turn again: what nobody wants any more is really given up in between.
-//! At the end everybody has to be subscribed, and to get the events of its key.
+//! Clients that stay connected, unsubscribe and subscribe again at a fixed rate. Half of them are subscribed at a
+//! time, and each stays in its state until it is its turn again, so that the server really releases topics without
+//! subscribers. At the end all clients must be subscribed and receive the events of their keys.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::SubscriptionsError;
-use super::churn::{SAMPLE, flatness};
-use super::course::Course;
-use super::driver::State;
+use super::SubscriptionRunError;
+use super::churn::{SAMPLE_INTERVAL, measure_memory_trend};
+use super::driver::ClientState;
+use super::stages::RunStages;
 use crate::histogram::Histogram;
-use crate::report::Latency;
-use crate::report::subscriptions::{MemorySample, Resubscribed};
+use crate::report::LatencySummary;
+use crate::report::subscriptions::{MemorySample, ResubscribeReport};
 
-/// Runs for the given time and then lets everybody come to rest.
-pub(super) fn run(course: &mut Course<'_>) -> Result<Resubscribed, SubscriptionsError> {
-    let settings = course.settings;
+/// Runs for the given time, then until all clients are subscribed.
+pub(super) fn run(stages: &mut RunStages<'_>) -> Result<ResubscribeReport, SubscriptionRunError> {
+    let settings = stages.settings;
     let gap = Duration::from_secs_f64(1.0 / settings.churn_rate);
     let mut resting: VecDeque<usize> =
-        (0..settings.clients).filter(|it| course.driver.reads(*it)).collect();
+        (0..settings.clients).filter(|it| stages.driver.reads(*it)).collect();
     let clients = resting.len();
     let mut away: VecDeque<usize> = VecDeque::new();
-    // Since when a client is on its way to another state, if it is.
+    // The time since which a client is in transition to another state.
     let mut began_at: Vec<Option<Duration>> = vec![None; settings.clients];
     let mut latency = Histogram::default();
-    let mut report = Resubscribed { rate: settings.churn_rate, ..Resubscribed::default() };
-    // Of the time when everybody subscribed first.
-    course.driver.take_news();
-    let before = course.watched.moment();
-    let began = course.driver.now();
+    let mut report =
+        ResubscribeReport { rate: settings.churn_rate, ..ResubscribeReport::default() };
+    // These changes belong to the first subscriptions.
+    stages.driver.take_changed();
+    let before = stages.observed_server.sample();
+    let began = stages.driver.now();
     let end = began + settings.duration;
     let (mut due, mut next_sample, mut gone) = (began, began, 0);
     loop {
-        let now = course.driver.now();
+        let now = stages.driver.now();
         let is_over = now >= end;
         if is_over && (resting.len() + gone == clients || now >= end + settings.timeout) {
             break;
         }
         if now >= next_sample {
-            next_sample += SAMPLE;
-            if let Some(moment) = course.watched.moment() {
+            next_sample += SAMPLE_INTERVAL;
+            if let Some(moment) = stages.observed_server.sample() {
                 report.samples.push(MemorySample {
                     at_seconds: (now - began).as_secs_f64(),
                     resident_mib: moment.resident_mib(),
@@ -52,30 +53,30 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<Resubscribed, Subscriptions
             match resting.pop_front() {
                 Some(index) => {
                     began_at[index] = Some(now);
-                    course.driver.leave(index);
+                    stages.driver.unsubscribe(index);
                 }
-                // Everybody is on the way: the server does not keep up.
+                // All clients are in transition: the server does not keep up.
                 None => report.skipped += 1,
             }
             if away.len() > clients / 2 {
-                again(course, &mut away, &mut began_at, now);
+                resubscribe_next(stages, &mut away, &mut began_at, now);
             }
         }
         while is_over && !away.is_empty() {
-            again(course, &mut away, &mut began_at, now);
+            resubscribe_next(stages, &mut away, &mut began_at, now);
         }
         let until = if is_over { Duration::MAX } else { due.min(next_sample) };
-        course.driver.turn(until, course.progress)?;
-        let now = course.driver.now();
-        for index in course.driver.take_news() {
-            match course.driver.state(index) {
-                State::Left => {
+        stages.driver.poll_events(until, stages.progress)?;
+        let now = stages.driver.now();
+        for index in stages.driver.take_changed() {
+            match stages.driver.state(index) {
+                ClientState::Left => {
                     if began_at[index].take().is_some() {
                         away.push_back(index);
                     }
                 }
-                // News of a client may come twice.
-                State::Live => {
+                // The driver may report a client twice.
+                ClientState::Live => {
                     if let Some(began) = began_at[index].take() {
                         let took = now.saturating_sub(began).as_nanos();
                         latency.record(u64::try_from(took).unwrap_or(u64::MAX));
@@ -83,22 +84,22 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<Resubscribed, Subscriptions
                         resting.push_back(index);
                     }
                 }
-                // Counted among the connections that ended.
-                State::Away => gone += usize::from(began_at[index].take().is_some()),
-                State::Between => {}
+                // The end is counted among the connections that ended.
+                ClientState::Away => gone += usize::from(began_at[index].take().is_some()),
+                ClientState::Between => {}
             }
         }
     }
-    report.seconds = (course.driver.now() - began).as_secs_f64();
+    report.seconds = (stages.driver.now() - began).as_secs_f64();
     report.cycles_per_second = report.cycles as f64 / report.seconds.max(1e-9);
     report.unfinished = (clients - resting.len()) as u64;
-    report.latency = Latency::of(&latency);
-    if let (Some(before), Some(after)) = (before, course.watched.moment()) {
+    report.latency = LatencySummary::from_histogram(&latency);
+    if let (Some(before), Some(after)) = (before, stages.observed_server.sample()) {
         let cpu = after.cpu_since(&before).as_secs_f64();
         report.server_cpu_us_per_cycle =
             (report.cycles > 0).then(|| cpu * 1e6 / report.cycles as f64);
         report.server_cores = Some(cpu / report.seconds.max(1e-9));
-        let flatness = flatness(&report.samples, report.seconds);
+        let flatness = measure_memory_trend(&report.samples, report.seconds);
         report.resident_before_mib = before.resident_mib();
         report.resident_warm_mib = flatness.warm_mib;
         report.resident_end_mib = flatness.end_mib;
@@ -107,15 +108,15 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<Resubscribed, Subscriptions
     Ok(report)
 }
 
-/// Lets the client that has been away for longest subscribe again.
-fn again(
-    course: &mut Course<'_>,
+/// Subscribes the client again that has been unsubscribed for longest.
+fn resubscribe_next(
+    stages: &mut RunStages<'_>,
     away: &mut VecDeque<usize>,
     began_at: &mut [Option<Duration>],
     now: Duration,
 ) {
     if let Some(index) = away.pop_front() {
         began_at[index] = Some(now);
-        course.driver.subscribe_again(index);
+        stages.driver.resubscribe(index);
     }
 }

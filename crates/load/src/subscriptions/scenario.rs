@@ -1,45 +1,45 @@
-//! The scenarios: what can happen to the clients of a run.
+//! The scenarios of a run.
 
 use std::fmt;
 
-/// What happens to the clients.
+/// The behaviour of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scenario {
-    /// Everybody gets every event.
+    /// Every client receives every event.
     #[default]
     FanOut,
-    /// All connect at once.
+    /// All clients connect at the same time.
     ConnectStorm,
-    /// Nothing happens for a while.
+    /// No events are sent for a while.
     Idle,
-    /// Every client has a key of its own, and gets the events of that key.
+    /// Every client has a key of its own, and receives the events of that key.
     Filters,
-    /// Some never read.
+    /// Some clients never read.
     SlowConsumers,
-    /// All connections vanish at once.
+    /// All connections are dropped at the same time.
     MassDisconnect,
-    /// All connections vanish at once, and all clients come back at once.
+    /// All connections are dropped at the same time, and all clients reconnect at the same time.
     ReconnectStorm,
-    /// Clients come, subscribe, unsubscribe and go, again and again.
+    /// Clients connect, subscribe, unsubscribe and disconnect repeatedly.
     Churn,
     /// Clients stay connected, unsubscribe and subscribe again.
     Resubscribe,
-    /// Events are published as fast as everybody gets them.
+    /// Events are published as fast as all clients receive them.
     Throughput,
 }
 
 impl Scenario {
-    /// Whether it is nothing without events.
+    /// True if it requires events.
     pub(super) fn needs_events(self) -> bool {
         matches!(self, Self::FanOut | Self::Filters | Self::SlowConsumers | Self::Throughput)
     }
 
-    /// Whether clients are moved on one by one once they are subscribed.
+    /// True if clients are controlled one by one once they are subscribed.
     pub(super) fn moves_clients(self) -> bool {
         matches!(self, Self::Churn | Self::Resubscribe)
     }
 
-    /// Its name on the command line and in reports.
+    /// Returns its name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::FanOut => "fan-out",

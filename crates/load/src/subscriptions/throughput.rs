@@ -1,46 +1,46 @@
-//! As many events as the server takes: a closed loop, in which a few events at a time are on their way. An event is
-//! through when every client has it; nothing is ever dropped for want of room, so whatever is missing is a loss.
+//! The maximum rate of events: a closed loop with a bounded number of events in flight. An event is complete when
+//! every client has it. Nothing is ever dropped for lack of space, so everything that is missing is a loss.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SubscriptionsError;
-use super::confirmed::Confirmed;
-use super::course::Course;
+use super::SubscriptionRunError;
+use super::confirmed::ConfirmedEvents;
 use super::publisher::{Batch, Gate, Pace, now_us};
+use super::stages::RunStages;
 use crate::process::Process;
-use crate::report::Latency;
-use crate::report::subscriptions::{SubscriptionRun, Throughput};
+use crate::report::LatencySummary;
+use crate::report::subscriptions::{SubscriptionRun, ThroughputReport};
 
-/// Before anything counts: caches fill, connections find their windows.
-const WARM: Duration = Duration::from_secs(1);
+/// The warm-up before the measurement: caches fill, connections find their windows.
+const WARM_UP_TIME: Duration = Duration::from_secs(1);
 
-/// What one flood of events came to.
-struct Flood {
+/// The result of one flood of events.
+struct FloodResult {
     /// The number of its first event.
     first: u64,
     events: u64,
-    /// From the first event to the last result.
+    /// The time from the first event to the last result.
     time: Duration,
 }
 
-/// Floods the server twice; the second one counts.
+/// Floods the server twice; only the second flood is measured.
 pub(super) fn run(
-    course: &mut Course<'_>,
+    stages: &mut RunStages<'_>,
     run: &mut SubscriptionRun,
-) -> Result<(), SubscriptionsError> {
-    course.warm_up()?;
-    course.count_from_here();
-    flood(course, WARM.min(course.settings.duration))?;
+) -> Result<(), SubscriptionRunError> {
+    stages.warm_up()?;
+    stages.count_from_here();
+    run_flood(stages, WARM_UP_TIME.min(stages.settings.duration))?;
 
-    course.count_from_here();
-    let before = course.watched.moment();
+    stages.count_from_here();
+    let before = stages.observed_server.sample();
     let own_before = Process::Own.usage()?;
-    course.driver.recorder.timed_from = Some(now_us());
-    let flood = flood(course, course.settings.duration)?;
+    stages.driver.recorder.timed_from = Some(now_us());
+    let flood = run_flood(stages, stages.settings.duration)?;
     let own = Process::Own.usage()?.cpu.saturating_sub(own_before.cpu);
-    let after = course.watched.moment();
-    let recorder = &mut course.driver.recorder;
+    let after = stages.observed_server.sample();
+    let recorder = &mut stages.driver.recorder;
     recorder.timed_from = None;
     let seconds = flood.time.as_secs_f64().max(1e-3);
     let (events, deliveries) = (flood.events, recorder.deliveries);
@@ -49,16 +49,16 @@ pub(super) fn run(
     run.deliveries_per_second = deliveries as f64 / seconds;
     run.rate = events as f64 / seconds;
     run.message_bytes = recorder.bytes as f64 / deliveries.max(1) as f64;
-    run.latency = Latency::of(&recorder.latency);
+    run.latency = LatencySummary::from_histogram(&recorder.latency);
     run.histogram = recorder.latency.buckets();
     run.generator.cpu_us_per_delivery = each(own, deliveries);
-    let mut throughput = Throughput {
-        window: course.settings.window,
-        payload_bytes: course.settings.events.as_ref().map_or(0, |events| events.bytes() as u64),
+    let mut throughput = ThroughputReport {
+        window: stages.settings.window,
+        payload_bytes: stages.settings.events.as_ref().map_or(0, |events| events.bytes() as u64),
         seconds,
         events_per_second: events as f64 / seconds,
         generator_cores: own.as_secs_f64() / seconds,
-        ..Throughput::default()
+        ..ThroughputReport::default()
     };
     if let (Some(before), Some(after)) = (before, after) {
         let cpu = after.cpu_since(&before);
@@ -70,42 +70,45 @@ pub(super) fn run(
         }
     }
     run.throughput = Some(throughput);
-    course.epilogue(flood.first)?;
-    course.account(flood.first, run);
+    stages.publish_until_announced(flood.first)?;
+    stages.count_results(flood.first, run);
     Ok(())
 }
 
-/// Publishes for some time, never more than a window ahead of the slowest client, and waits for what comes of it.
-fn flood(course: &mut Course<'_>, time: Duration) -> Result<Flood, SubscriptionsError> {
-    let quiet = course.settings.quiet;
-    let gate = Arc::new(Gate::new(course.settings.window));
-    let first = course.next_event;
-    course.driver.recorder.confirmed = Some(Confirmed::by(course.counted.len()));
-    let began = course.driver.now();
-    course.publish_batch(Batch { first, keys: 1, pace: Pace::Gated(Arc::clone(&gate)) });
+/// Publishes for some time, never more than a window ahead of the slowest client, and waits for the results.
+fn run_flood(
+    stages: &mut RunStages<'_>,
+    time: Duration,
+) -> Result<FloodResult, SubscriptionRunError> {
+    let quiet = stages.settings.quiet;
+    let gate = Arc::new(Gate::new(stages.settings.window));
+    let first = stages.next_event;
+    stages.driver.recorder.confirmed = Some(ConfirmedEvents::by(stages.counted.len()));
+    let began = stages.driver.now();
+    stages.publish_batch(Batch { first, keys: 1, pace: Pace::Gated(Arc::clone(&gate)) });
     let mut is_open = true;
     let events = loop {
-        course.driver.turn(began + time, course.progress)?;
-        let recorder = &course.driver.recorder;
+        stages.driver.poll_events(began + time, stages.progress)?;
+        let recorder = &stages.driver.recorder;
         if let Some(confirmed) = &recorder.confirmed {
             gate.confirm(confirmed.count());
         }
-        let now = course.driver.now();
-        // Where something was lost, the window never opens again.
+        let now = stages.driver.now();
+        // If an event was lost, the window never opens again.
         let last = recorder.last_received.unwrap_or(began).max(began);
         if is_open && (now >= began + time || now.saturating_sub(last) >= quiet) {
             gate.close();
             is_open = false;
         }
-        course.wake_publisher();
-        if let Some(events) = course.finished()? {
+        stages.wake_publisher();
+        if let Some(events) = stages.finished()? {
             break events;
         }
     };
-    course.driver.recorder.confirmed = None;
-    course.next_event = first + events;
-    let expected = course.expected(first);
-    course.until_quiet(|driver| driver.recorder.received + driver.recorder.lost >= expected)?;
-    let last = course.driver.recorder.last_received.unwrap_or(began).max(began);
-    Ok(Flood { first, events, time: last - began })
+    stages.driver.recorder.confirmed = None;
+    stages.next_event = first + events;
+    let expected = stages.expected(first);
+    stages.until_quiet(|driver| driver.recorder.received + driver.recorder.lost >= expected)?;
+    let last = stages.driver.recorder.last_received.unwrap_or(began).max(began);
+    Ok(FloodResult { first, events, time: last - began })
 }

@@ -1,4 +1,4 @@
-//! `starling check`: what is wrong, before it is deployed.
+//! The command `starling check`: reports mistakes before deployment.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,31 +15,31 @@ use crate::usage;
 /// Checks a configuration and the supergraph that it names, or a supergraph alone. Exits with status 1 on errors.
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("graph").args(["config", "supergraph"]).required(true).multiple(true)))]
-pub(crate) struct Arguments {
+pub(crate) struct CheckArguments {
     /// The configuration file (YAML).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The supergraph file (SDL); instead of the one in the configuration.
+    /// The supergraph file (SDL), instead of the one in the configuration.
     #[arg(long, value_name = "FILE")]
     supergraph: Option<PathBuf>,
-    /// Also asks every subgraph and broker whether it is there and lets us in, and brokers for the topics of the
-    /// supergraph. Publishes nothing.
+    /// Also checks that every subgraph and broker can be reached and accepts the router's credentials, and that
+    /// brokers have the topics of the supergraph. Publishes nothing.
     #[arg(long)]
     online: bool,
-    /// How to print what was found.
+    /// The output format of the findings.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: Format,
+    format: CheckFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A table, and what to do.
+enum CheckFormat {
+    /// A table, with advice.
     Text,
     /// For programs.
     Json,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     if let Err(diagnostic) =
         usage::check_file_kinds(arguments.config.as_deref(), arguments.supergraph.as_deref())
     {
@@ -48,10 +48,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
     let overrides = Overrides { supergraph: arguments.supergraph.clone(), ..Overrides::default() };
     if arguments.online {
-        return online(arguments, &overrides);
+        return check_online(arguments, &overrides);
     }
     let findings = server::check(arguments.config.as_deref(), &overrides);
-    if arguments.format == Format::Json {
+    if arguments.format == CheckFormat::Json {
         let report = OnlineReport { findings, checks: Vec::new() };
         super::print(&format!("{:#}\n", as_json(&report)));
         return if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if server::has_errors(&findings) {
         return ExitCode::FAILURE;
     }
-    // Warnings have been told; a line that contradicts them would be odd.
+    // Warnings have been printed; a line that contradicts them would be odd.
     super::print(match findings.is_empty() {
         true => "Everything is in order.\n",
         false => "No errors.\n",
@@ -68,20 +68,20 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn online(arguments: &Arguments, overrides: &Overrides) -> ExitCode {
+fn check_online(arguments: &CheckArguments, overrides: &Overrides) -> ExitCode {
     let runtime = match super::control_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
-            super::complain(&format!("cannot start threads: {error}\n"));
+            super::print_error(&format!("cannot start threads: {error}\n"));
             return ExitCode::FAILURE;
         }
     };
     let path = arguments.config.as_deref();
-    let asking = server::check_online(server::check(path, overrides), path, overrides);
-    let report = tokio::task::LocalSet::new().block_on(&runtime, asking);
-    // Providers that are away go on trying; nobody waits for them.
+    let checks = server::check_online(server::check(path, overrides), path, overrides);
+    let report = tokio::task::LocalSet::new().block_on(&runtime, checks);
+    // Unreachable providers keep retrying; the process does not wait for them.
     runtime.shutdown_background();
-    if arguments.format == Format::Json {
+    if arguments.format == CheckFormat::Json {
         super::print(&format!("{:#}\n", as_json(&report)));
     } else {
         super::report(&report.findings);
@@ -90,7 +90,7 @@ fn online(arguments: &Arguments, overrides: &Overrides) -> ExitCode {
     if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// One line for each thing that was tried; below those that are not in order, why and what to do.
+/// Formats one line for each check; below failed ones, the reason and the advice.
 fn as_text(report: &OnlineReport) -> String {
     let mut text = String::new();
     let mut counts = [0; 3];

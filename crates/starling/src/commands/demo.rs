@@ -1,4 +1,4 @@
-//! `starling demo`: subgraphs, events and a router, all in this process.
+//! The command `starling demo`: subgraphs, events and a router, all in this process.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,29 +13,29 @@ use crate::usage;
 
 /// Runs four small subgraphs, an event subgraph and the router on this machine. Needs no files and no network.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Where the router listens. By default 127.0.0.1:4000, or the next free port.
+pub(crate) struct DemoArguments {
+    /// The address of the router. Default: 127.0.0.1:4000, or the next free port.
     #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     listen: Option<SocketAddr>,
-    /// Where health, metrics and test events are. By default 127.0.0.1:8088, or the next free port.
+    /// The address for health, metrics and test events. Default: 127.0.0.1:8088, or the next free port.
     #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     admin_listen: Option<SocketAddr>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
     let runtime = match super::control_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
-            super::complain(&format!("cannot start threads: {error}\n"));
+            super::print_error(&format!("cannot start threads: {error}\n"));
             return ExitCode::FAILURE;
         }
     };
     let result = runtime.block_on(async {
         let mut signals = Signals::listen().map_err(|error| error.to_string())?;
         let subgraphs = demo::subgraphs::start().await.map_err(|error| error.to_string())?;
-        // What goes wrong is shown; what goes well is told below.
+        // Only warnings and errors are logged; the greeting below reports the rest.
         let log = Log { level: LogLevel::Warn, ..Log::default() };
-        // Its subgraphs have nothing to hide, and messages are there to be read.
+        // The demo's subgraphs have no secrets, so their error messages are shown.
         let include_subgraph_errors =
             IncludeSubgraphErrors { all: true, ..IncludeSubgraphErrors::default() };
         let mut config = Config { log, include_subgraph_errors, ..Config::default() };
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         if let Some(address) = arguments.admin_listen {
             config.admin.listen = address;
         }
-        let wanted = config.listen.first().and_then(server::config::Listener::address);
+        let requested = config.listen.first().and_then(server::config::Listener::address);
         let options = Options {
             config,
             supergraph: server::SupergraphSource::Text {
@@ -54,27 +54,27 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                 sdl: subgraphs.supergraph_sdl.clone(),
             },
             tabs: tabs(),
-            // A port that was asked for is meant.
+            // A port that the user requested is not replaced by another one.
             next_free_port: arguments.listen.is_none(),
             next_free_admin_port: arguments.admin_listen.is_none(),
         };
         let running = server::start(options).await.map_err(|error| error.to_string())?;
-        super::print(&greeting(&subgraphs, &running, wanted));
+        super::print(&greeting(&subgraphs, &running, requested));
         let traffic =
             tokio::spawn(demo::generator::run(subgraphs.board.clone(), running.providers()));
         signals.next().await;
         super::print("\nGoodbye.\n");
         traffic.abort();
-        let code = super::stop(running, signals).await;
+        let code = super::shut_down(running, signals).await;
         drop(subgraphs);
         Ok::<_, String>(code)
     });
-    // After a second signal something may run still, and nobody waits for it.
+    // After a second signal tasks may still run; the process does not wait for them.
     runtime.shutdown_background();
     match result {
         Ok(code) => code,
         Err(error) => {
-            super::complain(&format!("error: {error}\n"));
+            super::print_error(&format!("error: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -89,7 +89,7 @@ fn tabs() -> Vec<Tab> {
 fn greeting(
     subgraphs: &demo::subgraphs::Subgraphs,
     running: &Running,
-    wanted: Option<SocketAddr>,
+    requested: Option<SocketAddr>,
 ) -> String {
     let Some(address) = running.addresses.first() else { return String::new() };
     let mut text = String::from("\nStarling demo: a departure board that moves.\n\n");
@@ -97,11 +97,13 @@ fn greeting(
         let _ = writeln!(text, "  subgraph {name:<9} {}", server.url(""));
     }
     let _ = writeln!(text, "  subgraph {:<9} no server: topics at {}", "events", demo::PROVIDER);
-    if let Some(wanted) = wanted.filter(|wanted| wanted.port() != 0 && wanted != address) {
+    if let Some(requested) =
+        requested.filter(|requested| requested.port() != 0 && requested != address)
+    {
         let _ = writeln!(
             text,
             "\n  Port {} is taken, so the router is on {}.",
-            wanted.port(),
+            requested.port(),
             address.port()
         );
     }

@@ -1,4 +1,4 @@
-//! `starling mock`: subgraphs of nothing but their schemas.
+//! The command `starling mock`: subgraphs that need nothing but their schemas.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -15,61 +15,61 @@ use crate::usage;
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("graph").args(["supergraph", "schema"]).required(true)))]
 #[command(after_help = "\
-The data follows from the schema and the seed: the same entity has the same fields whenever it is asked for, in \
-every subgraph that knows it. Names look like names and prices like prices, by field name and type. Arguments \
+The data follows from the schema and the seed: the same entity has the same fields in every response and in \
+every subgraph that knows it. Names look like names and prices like prices, by field name and type. MockArguments \
 such as first, limit and offset are respected; an argument that names a key (id, ids, userId) finds that entity.\n\n\
 Examples:\n  \
 starling mock --supergraph supergraph.graphql > mock.yaml\n  \
 starling serve --supergraph supergraph.graphql --config mock.yaml\n  \
 starling mock --schema reviews.graphql --latency 'normal(20ms,5ms)' --errors 1%")]
-pub(crate) struct Arguments {
+pub(crate) struct MockArguments {
     /// The supergraph file (SDL): each of its subgraphs is served at /NAME.
     #[arg(long, value_name = "FILE")]
     supergraph: Option<PathBuf>,
-    /// The schema of one subgraph (SDL), served at /NAME after the file's name; may be given several times. A single
-    /// one is served at every path.
+    /// The schema of one subgraph (SDL), served at /NAME after the file's name; may be given several times. If only
+    /// one is given, it is served at every path.
     #[arg(long, value_name = "FILE")]
     schema: Vec<PathBuf>,
-    /// Where to listen; port 0 takes a free port.
+    /// The address to listen on; port 0 takes a free port.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4200", value_parser = usage::parse_listen)]
     listen: SocketAddr,
-    /// How long answers take: 20ms, uniform(5ms,50ms), normal(20ms,5ms), exponential(20ms) or
+    /// The latency of responses: 20ms, uniform(5ms,50ms), normal(20ms,5ms), exponential(20ms) or
     /// lognormal(20ms,200ms), where the second time is the 99th percentile.
     #[arg(long, default_value = "0ms")]
     latency: Latency,
-    /// The share of requests that fail: by status 500, by a GraphQL error or by a closed connection.
+    /// The share of requests that fail: with status 500, a GraphQL error or a closed connection.
     #[arg(long, default_value = "0%", value_parser = parse_share)]
     errors: f64,
-    /// Another seed, other data, and other requests that fail.
+    /// The seed of the data and of the failing requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many entities of each type refer to each other.
+    /// The number of entities of each type that refer to each other.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     entities: u64,
-    /// The fewest and the most items of a list.
-    #[arg(long, value_name = "MIN..MAX", default_value = "1..5", value_parser = parse_list)]
+    /// The minimum and maximum number of items of a list.
+    #[arg(long, value_name = "MIN..MAX", default_value = "1..5", value_parser = parse_list_range)]
     list: (u64, u64),
     /// The share of nullable fields that are null.
     #[arg(long, default_value = "0%", value_parser = parse_share)]
     nulls: f64,
 }
 
-/// Items of a made-up list that nobody asked for by number.
+/// The maximum number of items of a made-up list whose field has no limiting argument.
 const LIST_MAX: u64 = 1000;
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &MockArguments) -> ExitCode {
     let served =
-        builder(arguments).and_then(|(builder, names)| serve(builder, arguments.listen, &names));
+        configure(arguments).and_then(|(builder, names)| serve(builder, arguments.listen, &names));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            super::complain(&format!("error: {message}\n"));
+            super::print_error(&format!("error: {message}\n"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn builder(arguments: &Arguments) -> Result<(ServerBuilder, Vec<String>), String> {
+fn configure(arguments: &MockArguments) -> Result<(ServerBuilder, Vec<String>), String> {
     let invention = Invention {
         seed: arguments.seed,
         entities: arguments.entities,
@@ -84,7 +84,7 @@ fn builder(arguments: &Arguments) -> Result<(ServerBuilder, Vec<String>), String
     let mut names: Vec<String> = Vec::new();
     for (name, sdl) in schemas(arguments)? {
         if names.contains(&name) {
-            return Err(format!("two subgraphs are called `{name}`"));
+            return Err(format!("two subgraphs are named `{name}`"));
         }
         let subgraph = Subgraph::builder(sdl)
             .invent(invention)
@@ -102,12 +102,12 @@ fn builder(arguments: &Arguments) -> Result<(ServerBuilder, Vec<String>), String
     Ok((builder, names))
 }
 
-/// Names and schemas of the subgraphs.
-fn schemas(arguments: &Arguments) -> Result<Vec<(String, String)>, String> {
+/// Returns the names and schemas of the subgraphs to mock.
+fn schemas(arguments: &MockArguments) -> Result<Vec<(String, String)>, String> {
     if let Some(path) = &arguments.supergraph {
-        let subgraphs = load::mock::subgraphs(&read(path)?)
+        let subgraphs = load::mock::subgraphs(&read_file(path)?)
             .map_err(|error| format!("{}: {error}", path.display()))?;
-        // Event subgraphs have no server, so nothing is to be mocked.
+        // Event subgraphs have no server, so there is nothing to mock.
         let with_server = subgraphs.into_iter().filter(|subgraph| !subgraph.url.is_empty());
         return Ok(with_server.map(|subgraph| (subgraph.name, subgraph.sdl)).collect());
     }
@@ -116,13 +116,13 @@ fn schemas(arguments: &Arguments) -> Result<Vec<(String, String)>, String> {
         .iter()
         .map(|path| {
             let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-            Ok((name.unwrap_or_default(), read(path)?))
+            Ok((name.unwrap_or_default(), read_file(path)?))
         })
         .collect()
 }
 
 fn serve(builder: ServerBuilder, listen: SocketAddr, names: &[String]) -> Result<(), String> {
-    // One thread: a mock shares the machine with what it is there to load.
+    // One thread: a mock shares the machine with the server under load.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -132,16 +132,16 @@ fn serve(builder: ServerBuilder, listen: SocketAddr, names: &[String]) -> Result
             format!("cannot listen on {listen}: {error}; --listen takes another address")
         })?;
         let mut config = String::from(
-            "# What makes a router use these mocks instead of the real subgraphs.\nsubgraphs:\n",
+            "# Configuration of a router that uses these mocks instead of the real subgraphs.\nsubgraphs:\n",
         );
         for name in names {
             let url = server.url(&format!("/{name}"));
-            // JSON strings are YAML strings, whatever is in them.
+            // JSON strings are YAML strings, whatever their content.
             let (name, url) = (serde_json::json!(name), serde_json::json!(url));
             let _ = writeln!(config, "  {name}: {{url: {url}}}");
         }
         super::print(&config);
-        super::complain(&format!(
+        super::print_error(&format!(
             "serving {} mock subgraphs at {}\n",
             names.len(),
             server.address()
@@ -150,12 +150,12 @@ fn serve(builder: ServerBuilder, listen: SocketAddr, names: &[String]) -> Result
     })
 }
 
-fn read(path: &Path) -> Result<String, String> {
+fn read_file(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-fn parse_list(text: &str) -> Result<(u64, u64), String> {
+fn parse_list_range(text: &str) -> Result<(u64, u64), String> {
     let wrong = || format!("`{text}` is not a range: write 1..5, at most {LIST_MAX}");
     let (fewest, most) = text.split_once("..").unwrap_or((text, text));
     let (fewest, most): (u64, u64) =

@@ -1,4 +1,4 @@
-//! One module for each command, and what they share: printing, and the runtime.
+//! One module for each command, and their common parts: printing, and the runtime.
 
 pub(crate) mod bench;
 pub(crate) mod check;
@@ -20,7 +20,7 @@ pub(crate) fn print(text: &str) {
 }
 
 /// Prints to standard error.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     server::logging::flush();
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -30,31 +30,31 @@ pub(crate) fn complain(text: &str) {
 pub(crate) fn report(diagnostics: &[Diagnostic]) {
     if !diagnostics.is_empty() {
         let style = Style::for_stream(&std::io::stderr());
-        complain(&format!("{}\n", diagnostic::render(diagnostics, style).trim_end()));
+        print_error(&format!("{}\n", diagnostic::render(diagnostics, style).trim_end()));
     }
 }
 
-/// The JSON Schema of the configuration.
+/// Prints the JSON Schema of the configuration.
 pub(crate) fn config_schema() -> ExitCode {
     print(&format!("{:#}\n", server::config::config_schema()));
     ExitCode::SUCCESS
 }
 
-/// Ends in good order, after a first signal; a second one ends at once.
-pub(crate) async fn stop(running: Running, mut signals: Signals) -> ExitCode {
+/// Shuts down gracefully after a first signal; a second signal ends it at once.
+pub(crate) async fn shut_down(running: Running, mut signals: Signals) -> ExitCode {
     tokio::select! {
         () = running.stop() => ExitCode::SUCCESS,
         _ = signals.next() => {
-            // By the log: a standard error that is not read must not keep the program from ending.
-            tracing::warn!("a second signal: requests and subscriptions that are not done are cut off");
-            // As shells say it of a program that was interrupted.
+            // Written to the log: a standard error that is not read must not keep the process from ending.
+            tracing::warn!("second signal: open requests and subscriptions are cut off");
+            // The exit code that shells use for an interrupted program.
             ExitCode::from(130)
         }
     }
 }
 
-/// The control runtime: two threads are enough for hub, providers, admin and watchers; requests run on the
-/// cores.
+/// Returns the control runtime: two threads are enough for hub, providers, admin and watchers; requests run on the
+/// workers.
 pub(crate) fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

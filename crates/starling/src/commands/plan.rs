@@ -1,4 +1,4 @@
-//! `starling plan`: how an operation would be answered, without answering it.
+//! The command `starling plan`: prints how an operation would be executed, without executing it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,36 +13,36 @@ use server::diagnostic::{Diagnostic, SourceText, Span};
 
 /// Prints the subgraph requests of an operation, in their order, without sending them.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct PlanArguments {
     /// The supergraph file (SDL).
     #[arg(long, value_name = "FILE")]
     supergraph: PathBuf,
-    /// A file with the operation (GraphQL).
+    /// The file with the operation (GraphQL).
     #[arg(long, value_name = "FILE")]
     operation: PathBuf,
-    /// Which operation of the file; needed where it has several.
+    /// The name of the operation; required if the file has several.
     #[arg(long, value_name = "NAME")]
     operation_name: Option<String>,
-    /// A label of progressive overrides that is on; may be given several times. All others are off.
+    /// A label of progressive overrides that is active; may be given several times. All others are inactive.
     #[arg(long, value_name = "LABEL")]
     override_label: Vec<String>,
-    /// How to print it.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    /// The output format.
+    #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
+    format: PlanFormat,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people.
+enum PlanFormat {
+    /// Text for people.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
-    /// A flowchart that Mermaid draws.
+    /// A Mermaid flowchart.
     Mermaid,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    match print(arguments) {
+pub(crate) fn run(arguments: &PlanArguments) -> ExitCode {
+    match print_plan(arguments) {
         Ok(text) => {
             super::print(&text);
             ExitCode::SUCCESS
@@ -54,25 +54,25 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn print(arguments: &Arguments) -> Result<String, Vec<Diagnostic>> {
+fn print_plan(arguments: &PlanArguments) -> Result<String, Vec<Diagnostic>> {
     let source = SupergraphSource::File(arguments.supergraph.clone());
     let source = Arc::new(source.read().map_err(|error| vec![*error])?);
     let graph = Arc::new(server::read_graph(&Config::default(), &source)?);
-    let operation = read(&arguments.operation)?;
+    let operation = read_operation(&arguments.operation)?;
     let preparer = Preparer::new(Arc::clone(&graph), 0, PrepareSettings::default());
     let name = arguments.operation_name.as_deref();
-    let labels = labels(&graph, &arguments.override_label)?;
+    let labels = parse_labels(&graph, &arguments.override_label)?;
     let prepared = preparer
         .prepare_now_with(operation.text.as_bytes(), name, labels)
-        .map_err(|error| diagnostics(&error, &operation))?;
+        .map_err(|error| to_diagnostics(&error, &operation))?;
     Ok(match arguments.format {
-        Format::Text => prepared.plan.to_text(&graph),
-        Format::Json => prepared.plan.to_json(&graph),
-        Format::Mermaid => prepared.plan.to_mermaid(&graph),
+        PlanFormat::Text => prepared.plan.to_text(&graph),
+        PlanFormat::Json => prepared.plan.to_json(&graph),
+        PlanFormat::Mermaid => prepared.plan.to_mermaid(&graph),
     })
 }
 
-fn labels(graph: &Supergraph, names: &[String]) -> Result<OverrideLabels, Vec<Diagnostic>> {
+fn parse_labels(graph: &Supergraph, names: &[String]) -> Result<OverrideLabels, Vec<Diagnostic>> {
     let mut labels = OverrideLabels::NONE;
     for name in names {
         match graph.override_labels.iter().position(|known| **known == **name) {
@@ -86,7 +86,7 @@ fn labels(graph: &Supergraph, names: &[String]) -> Result<OverrideLabels, Vec<Di
     Ok(labels)
 }
 
-fn read(path: &Path) -> Result<Arc<SourceText>, Vec<Diagnostic>> {
+fn read_operation(path: &Path) -> Result<Arc<SourceText>, Vec<Diagnostic>> {
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Arc::new(SourceText { name, text })),
@@ -97,15 +97,19 @@ fn read(path: &Path) -> Result<Arc<SourceText>, Vec<Diagnostic>> {
     }
 }
 
-fn diagnostics(error: &PrepareError, source: &Arc<SourceText>) -> Vec<Diagnostic> {
+fn to_diagnostics(error: &PrepareError, source: &Arc<SourceText>) -> Vec<Diagnostic> {
     match error {
-        PrepareError::Syntax(problems) => placed("syntax", problems, source),
-        PrepareError::Validation(problems) => placed("validation", problems, source),
+        PrepareError::Syntax(problems) => locate_problems("syntax", problems, source),
+        PrepareError::Validation(problems) => locate_problems("validation", problems, source),
         other => vec![Diagnostic::error("operation", other.to_string()).in_source(source)],
     }
 }
 
-fn placed(code: &'static str, problems: &[Problem], source: &Arc<SourceText>) -> Vec<Diagnostic> {
+fn locate_problems(
+    code: &'static str,
+    problems: &[Problem],
+    source: &Arc<SourceText>,
+) -> Vec<Diagnostic> {
     let diagnostic = |problem: &Problem| {
         let diagnostic = Diagnostic::error(code, problem.message.clone()).in_source(source);
         match problem.locations.first() {

@@ -1,4 +1,4 @@
-//! `starling serve`: a router for a supergraph.
+//! The command `starling serve`: a router for a supergraph.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,34 +16,34 @@ use crate::usage;
 #[command(group(ArgGroup::new("graph").args(["config", "supergraph"]).required(true).multiple(true)))]
 #[command(after_help = "\
 The supergraph file is watched. A new one that loads replaces the old one, and subscriptions continue; one that \
-does not load is logged as an error, and the old one stays.\n\n\
+does not load is logged as an error, and the old one stays in use.\n\n\
 Signals:\n  \
-SIGTERM  ends in good order: not ready for `shutdown.delay`, then drains for `subscriptions.drain_period` at most\n  \
+SIGTERM  shuts down gracefully: not ready for `shutdown.delay`, then drains for `subscriptions.drain_period` at most\n  \
 SIGINT   the same without the delay; a second signal of either kind ends the delay, and then the process\n  \
-SIGHUP   loads the supergraph file again; the configuration is read at the start only, and the log says if its file \
-differs from what runs\n\n\
+SIGHUP   reloads the supergraph file; the configuration is only read at the start, and the log reports if its file \
+differs from the running configuration\n\n\
 Environment:\n  \
 STARLING_LOG  overrides `log.level`, for example `debug`\n\n\
 Exit status: 0 after a signal, 1 if the router cannot start, 2 for a wrong command line, 130 after a second signal.\n\n\
 Examples:\n  \
 starling serve --supergraph supergraph.graphql --listen 0.0.0.0:4000\n  \
 starling serve --config starling.yaml")]
-pub(crate) struct Arguments {
+pub(crate) struct ServeArguments {
     /// The configuration file (YAML). `starling config-schema` prints its schema.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The supergraph file (SDL); instead of the one in the configuration.
+    /// The supergraph file (SDL), instead of the one in the configuration.
     #[arg(long, value_name = "FILE")]
     supergraph: Option<PathBuf>,
-    /// Where clients connect; instead of `listen` in the configuration.
+    /// The address for clients, instead of `listen` in the configuration.
     #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     listen: Option<SocketAddr>,
-    /// Where operators and probes connect (health, metrics); instead of `admin.listen` in the configuration.
+    /// The address for operators and probes (health, metrics), instead of `admin.listen` in the configuration.
     #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     admin_listen: Option<SocketAddr>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
     if let Err(diagnostic) =
         usage::check_file_kinds(arguments.config.as_deref(), arguments.supergraph.as_deref())
     {
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let loaded = match config::load(arguments.config.as_deref(), &overrides) {
         Ok(loaded) => loaded,
         Err(diagnostics) => {
-            // The format of the log may be readable nevertheless.
+            // The log settings may be readable even if the rest of the configuration is not.
             match config::log_settings(arguments.config.as_deref()) {
                 Some(log) if log.format == LogFormat::Json => {
                     server::logging::start(&log);
@@ -71,17 +71,17 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     };
     let log = loaded.config.log.clone();
     server::logging::start(&log);
-    // Among lines of JSON, text would be lost by what collects them.
+    // Log collectors that expect JSON lines would lose text.
     let report = match server::logging::is_json(&log) {
         true => server::logging::report,
         false => super::report,
     };
     report(&loaded.warnings);
-    profile::give_memory_back();
+    profile::start_memory_return();
     let runtime = match super::control_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
-            super::complain(&format!("cannot start threads: {error}\n"));
+            super::print_error(&format!("cannot start threads: {error}\n"));
             return ExitCode::FAILURE;
         }
     };
@@ -101,13 +101,14 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         let mut signals = match Signals::listen() {
             Ok(signals) => signals,
             Err(error) => {
-                super::complain(&format!("cannot listen to signals: {error}\n"));
+                super::print_error(&format!("cannot listen to signals: {error}\n"));
                 return ExitCode::FAILURE;
             }
         };
         let started = tokio::select! {
             started = server::start(options) => started,
-            // While it waits for a broker, say. Nothing serves yet that could end in good order.
+            // Received, for example, while the router waits for a broker. Nothing is served yet, so there is nothing
+            // to drain.
             _ = signals.next() => return ExitCode::SUCCESS,
         };
         match started {
@@ -119,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                         _ = signals.next() => {}
                     }
                 }
-                super::stop(running, signals).await
+                super::shut_down(running, signals).await
             }
             Err(server::StartError::Refused(diagnostics)) => {
                 report(&diagnostics);
@@ -130,12 +131,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                 ExitCode::FAILURE
             }
             Err(error) => {
-                super::complain(&format!("error: {error}\n"));
+                super::print_error(&format!("error: {error}\n"));
                 ExitCode::FAILURE
             }
         }
     });
-    // After a second signal something may run still, and nobody waits for it.
+    // After a second signal tasks may still run; the process does not wait for them.
     runtime.shutdown_background();
     code
 }

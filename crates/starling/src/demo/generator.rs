@@ -1,4 +1,4 @@
-//! Drives the demo: moves the traffic at its pace, publishes what it says, and hears announced delays.
+//! Drives the demo: advances the traffic at its pace, publishes its events, and applies announced delays.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::PROVIDER;
 use super::subgraphs::Board;
 use super::traffic::{DELAYS_TOPIC, TICK};
 
-/// Runs until it is aborted, or until the provider is closed.
+/// Runs until it is aborted or the provider is closed.
 pub async fn run(board: Board, providers: Arc<Providers>) {
     let Ok(provider) = providers.resolve(PROVIDER) else {
         tracing::error!("the demo's provider {PROVIDER} does not exist");
@@ -19,12 +19,12 @@ pub async fn run(board: Board, providers: Arc<Providers>) {
     let mut delays = match delays {
         Ok(delays) => delays,
         Err(error) => {
-            tracing::error!(%error, "the demo cannot hear announced delays");
+            tracing::error!(%error, "the demo cannot subscribe to announced delays");
             return;
         }
     };
     let mut clock = tokio::time::interval(TICK);
-    // A machine that slept must not replay its night.
+    // A machine that slept must not replay the missed ticks.
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
@@ -38,7 +38,7 @@ pub async fn run(board: Board, providers: Arc<Providers>) {
             }
             message = delays.messages.recv() => match message {
                 Some(SourceMessage::Event(event)) => {
-                    board.lock().hear(&event.payload);
+                    board.lock().apply_delay(&event.payload);
                 }
                 Some(SourceMessage::Gap | SourceMessage::Passed(_)) => {}
                 Some(SourceMessage::End(_)) | None => return,

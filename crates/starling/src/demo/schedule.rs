@@ -1,27 +1,27 @@
-//! The flights of the demo: who flies where, when, and for how long.
+//! The flights of the demo: routes, airlines and times.
 
-/// One flight of the day.
+/// One flight of the daily schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduledFlight {
-    /// Airline code and number.
+    /// The flight's id: airline code and number.
     pub id: &'static str,
-    /// Airport code.
+    /// The airport code of the origin.
     pub origin: &'static str,
-    /// Airport code.
+    /// The airport code of the destination.
     pub destination: &'static str,
-    /// Airline code.
+    /// The airline code.
     pub airline: &'static str,
-    /// Type of aircraft, one of the airline's fleet.
+    /// The type of aircraft, one of the airline's fleet.
     pub aircraft: &'static str,
-    /// Local time, as 24-hour clock.
+    /// The local time of departure, as 24-hour clock.
     pub departure: &'static str,
-    /// Time in the air.
+    /// The time in the air, in minutes.
     pub minutes: u16,
-    /// Metres.
+    /// The cruising altitude, in metres.
     pub cruising_altitude: u16,
 }
 
-/// All flights, in the order of their departure.
+/// All flights, ordered by departure.
 pub const FLIGHTS: [ScheduledFlight; 20] = [
     flight("ST101", "AMS", "LIS", "A320neo", "06:20", 175, 11_280),
     flight("HR204", "LHR", "ATH", "A321neo", "06:45", 225, 11_890),
@@ -45,7 +45,7 @@ pub const FLIGHTS: [ScheduledFlight; 20] = [
     flight("HR250", "DUB", "LHR", "A320neo", "13:30", 80, 7_920),
 ];
 
-/// The airline is the first two letters of the flight's id.
+/// Creates a flight. The airline is the first two letters of its id.
 const fn flight(
     id: &'static str,
     origin: &'static str,

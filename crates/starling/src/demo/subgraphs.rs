@@ -10,24 +10,24 @@ use super::SUPERGRAPH;
 use super::schedule::FLIGHTS;
 use super::traffic::{FlightInMotion, Traffic};
 
-/// The demo's subgraphs, running. Dropping it ends them.
+/// The demo's running subgraphs. Dropping the value ends them.
 pub struct Subgraphs {
     /// The supergraph with the URLs of these subgraphs.
     pub supergraph_sdl: String,
-    /// Where the flights are: what the flights subgraph answers, and what its driver ticks.
+    /// The positions of the flights: the data of the flights subgraph, which the generator advances.
     pub board: Board,
-    /// Name and server of each.
+    /// The name and server of each subgraph.
     pub servers: Vec<(&'static str, Server)>,
 }
 
-/// The traffic, shared between the flights subgraph and whoever drives it.
+/// The traffic, shared between the flights subgraph and the generator.
 #[derive(Clone, Default)]
 pub struct Board(Arc<Mutex<Traffic>>);
 
 impl Board {
-    /// The traffic, for as long as the guard lives: not across an await.
+    /// Locks the traffic. The guard must not be held across an await.
     pub fn lock(&self) -> MutexGuard<'_, Traffic> {
-        // Each change of the traffic is complete before the next: a panic elsewhere leaves nothing half done.
+        // Each change of the traffic is complete before the next: a panic elsewhere leaves no partial change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -35,7 +35,7 @@ impl Board {
 /// Starts the four subgraphs on the current tokio runtime.
 ///
 /// # Errors
-/// Where no port can be bound.
+/// No port can be bound.
 pub async fn start() -> io::Result<Subgraphs> {
     let board = Board::default();
     let mut supergraph_sdl = SUPERGRAPH.to_owned();
@@ -54,10 +54,10 @@ pub async fn start() -> io::Result<Subgraphs> {
     Ok(Subgraphs { supergraph_sdl, board, servers })
 }
 
-/// Airports with their names and places.
+/// Builds the subgraph of airports with their names and positions.
 pub fn airports() -> Subgraph {
     let all = records(include_str!("data/airports.json"));
-    built(
+    build_subgraph(
         Subgraph::builder(include_str!("data/airports.graphql"))
             .records("Query", [json!({ "airports": keys(&all) })])
             .records("Airport", all)
@@ -65,10 +65,10 @@ pub fn airports() -> Subgraph {
     )
 }
 
-/// Airlines with their fleets.
+/// Builds the subgraph of airlines with their fleets.
 pub fn airlines() -> Subgraph {
     let all = records(include_str!("data/airlines.json"));
-    built(
+    build_subgraph(
         Subgraph::builder(include_str!("data/airlines.graphql"))
             .records("Query", [json!({ "airlines": keys(&all) })])
             .records("Airline", all)
@@ -76,19 +76,19 @@ pub fn airlines() -> Subgraph {
     )
 }
 
-/// The weather at each airport.
+/// Builds the subgraph of the weather at each airport.
 pub fn weather() -> Subgraph {
     let all = records(include_str!("data/weather.json"));
     let speed = |airport: &&Value| airport["weather"]["wind"]["speed"].as_i64();
     let windiest = all.iter().max_by_key(speed).map(|airport| json!({ "code": airport["code"] }));
-    built(
+    build_subgraph(
         Subgraph::builder(include_str!("data/weather.graphql"))
             .records("Query", [json!({ "windiest": windiest })])
             .records("Airport", all),
     )
 }
 
-/// Flights: the schedule, and where each flight is on this board.
+/// Builds the subgraph of flights: the schedule, and the position of each flight on this board.
 pub fn flights(board: &Board) -> Subgraph {
     let flights = FLIGHTS.iter().map(|flight| {
         json!({
@@ -119,14 +119,16 @@ pub fn flights(board: &Board) -> Subgraph {
         .records("Airline", airlines)
         .resolver("Query", "departures", departures)
         .resolver("Query", "flight", |call| Ok(json!({ "id": call.argument("id") })));
-    let builder = moving(builder, board, "status", |flight| json!(flight.status()));
-    let builder = moving(builder, board, "altitude", |flight| json!(flight.altitude()));
-    let builder = moving(builder, board, "progress", |flight| json!(flight.progress()));
-    built(moving(builder, board, "delayMinutes", |flight| json!(flight.delay_minutes)))
+    let builder = add_live_field(builder, board, "status", |flight| json!(flight.status()));
+    let builder = add_live_field(builder, board, "altitude", |flight| json!(flight.altitude()));
+    let builder = add_live_field(builder, board, "progress", |flight| json!(flight.progress()));
+    build_subgraph(add_live_field(builder, board, "delayMinutes", |flight| {
+        json!(flight.delay_minutes)
+    }))
 }
 
-/// A field of `Flight` that is read from the board at each request.
-fn moving(
+/// Adds a field of `Flight` that is read from the board at each request.
+fn add_live_field(
     builder: SubgraphBuilder,
     board: &Board,
     field: &str,
@@ -164,9 +166,9 @@ fn keys(records: &[Value]) -> Vec<Value> {
 }
 
 fn records(data: &str) -> Vec<Value> {
-    serde_json::from_str(data).expect("the data is part of the program and its tests read it")
+    serde_json::from_str(data).expect("embedded data is covered by tests")
 }
 
-fn built(builder: SubgraphBuilder) -> Subgraph {
-    builder.build().expect("schema and data are part of the program and its tests build them")
+fn build_subgraph(builder: SubgraphBuilder) -> Subgraph {
+    builder.build().expect("embedded schemas and data are covered by tests")
 }

@@ -1,7 +1,7 @@
-//! The flights in motion: a pure state that moves by one flight a tick and says what to publish about it.
+//! The flights in motion: a pure state that advances by one flight per tick and returns the events to publish.
 //!
-//! No clock and no chance: the same number of ticks always leads to the same board. Who drives it decides how long a
-//! tick takes ([`TICK`] is a good choice) and where the events go.
+//! It uses no clock and no randomness: the same number of ticks always leads to the same board. The caller decides how
+//! long a tick takes ([`TICK`] is a good choice) and where the events are published.
 
 use std::time::Duration;
 
@@ -9,33 +9,33 @@ use serde_json::{Value, json};
 
 use super::schedule::{FLIGHTS, ScheduledFlight};
 
-/// A pace at which a reader can follow: four events a second, each flight every five.
+/// A pace that readers can follow: four events a second, each flight every five seconds.
 pub const TICK: Duration = Duration::from_millis(250);
 
-/// Every movement is published here, and also at this topic followed by `.` and the flight's id.
+/// The topic of every movement, which is also published to this topic followed by `.` and the flight's id.
 pub const MOVED_TOPIC: &str = "flights.moved";
 
-/// The mutation `announceDelay` publishes here; see [`Traffic::hear`].
+/// The topic to which the mutation `announceDelay` publishes; see [`Traffic::apply_delay`].
 pub const DELAYS_TOPIC: &str = "flights.delays";
 
-/// Longer delays are cancellations, which the demo does not have.
+/// The maximum delay. Longer delays would be cancellations, which the demo does not have.
 const DELAY_MINUTES_MAX: u16 = 600;
 
-/// Minutes in the air that one movement stands for.
+/// The minutes in the air that one movement represents.
 const MINUTES_PER_MOVE: u16 = 10;
 
-/// Minutes of delay that one turn at the gate stands for.
-const MINUTES_PER_WAIT: u16 = 15;
+/// The minutes of delay that one turn at the gate represents.
+const MINUTES_PER_GATE_TURN: u16 = 15;
 
-/// Turns at the gate, however long the delay: the board shall keep moving.
-const WAITS_MAX: u16 = 8;
+/// The maximum number of turns at the gate for any delay, so that the board keeps moving.
+const GATE_TURNS_MAX: u16 = 8;
 
 /// The whole way, in the unit of [`FlightInMotion::progress`].
-const ARRIVED: u16 = 1000;
+const PROGRESS_MAX: u16 = 1000;
 
-/// End of the climb and begin of the descent, in the same unit.
-const CLIMBED: u16 = 150;
-const DESCENDS: u16 = 800;
+/// The end of the climb and the begin of the descent, in the same unit.
+const CLIMB_END: u16 = 150;
+const DESCENT_START: u16 = 800;
 
 /// An event to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,22 +46,22 @@ pub struct Event {
     pub payload: String,
 }
 
-/// All flights and whose turn it is.
+/// All flights, and the index of the flight that moves next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
     flights: Vec<FlightInMotion>,
-    turn: usize,
+    next_flight: usize,
 }
 
-/// Where a flight is.
+/// The state of one flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlightInMotion {
-    /// What does not change.
+    /// The constant data of the flight.
     pub scheduled: ScheduledFlight,
-    /// Minutes announced for the next departure.
+    /// The minutes of delay announced for the next departure.
     pub delay_minutes: u16,
     phase: Phase,
-    /// Thousandths of the way.
+    /// The flown part of the way, in thousandths.
     progress: u16,
 }
 
@@ -81,9 +81,9 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// A busy morning: most flights are in the air, some at their gates.
+    /// Creates a busy morning: most flights are in the air, some at their gates.
     pub fn new() -> Self {
-        // Primes spread the flights over their ways; any would do.
+        // Primes spread the flights over their ways; others would do as well.
         let spread = |index: usize| u16::try_from((index * 137 + 90) % 900).unwrap_or(0);
         let flights = FLIGHTS
             .iter()
@@ -92,35 +92,35 @@ impl Traffic {
                 let (phase, progress) = match index % 10 {
                     5 => (Phase::Scheduled, 0),
                     7 => (Phase::Boarding, 0),
-                    8 => (Phase::Landed, ARRIVED),
+                    8 => (Phase::Landed, PROGRESS_MAX),
                     _ => (Phase::Airborne, spread(index)),
                 };
                 FlightInMotion { scheduled: *scheduled, delay_minutes: 0, phase, progress }
             })
             .collect();
-        Self { flights, turn: 0 }
+        Self { flights, next_flight: 0 }
     }
 
-    /// Moves the next flight by one step and returns the events that say so: the same payload at two topics.
+    /// Moves the next flight by one step and returns its events: the same payload at two topics.
     pub fn tick(&mut self) -> Vec<Event> {
-        let turn = self.turn % self.flights.len().max(1);
-        self.turn = turn + 1;
-        let Some(flight) = self.flights.get_mut(turn) else { return Vec::new() };
+        let next_flight = self.next_flight % self.flights.len().max(1);
+        self.next_flight = next_flight + 1;
+        let Some(flight) = self.flights.get_mut(next_flight) else { return Vec::new() };
         flight.advance();
         let payload = flight.event().to_string();
-        let of_flight = format!("{MOVED_TOPIC}.{}", flight.scheduled.id);
+        let flight_topic = format!("{MOVED_TOPIC}.{}", flight.scheduled.id);
         vec![
             Event { topic: MOVED_TOPIC.to_owned(), payload: payload.clone() },
-            Event { topic: of_flight, payload },
+            Event { topic: flight_topic, payload },
         ]
     }
 
-    /// A flight by its id.
+    /// Returns a flight by its id.
     pub fn flight(&self, id: &str) -> Option<&FlightInMotion> {
         self.flights.iter().find(|flight| flight.scheduled.id == id)
     }
 
-    /// Makes a flight wait before its next departure. False where there is no such flight.
+    /// Makes a flight wait before its next departure. False if there is no such flight.
     pub fn announce_delay(&mut self, id: &str, minutes: u16) -> bool {
         match self.flights.iter_mut().find(|flight| flight.scheduled.id == id) {
             Some(flight) => {
@@ -131,9 +131,9 @@ impl Traffic {
         }
     }
 
-    /// Obeys an event of [`DELAYS_TOPIC`]: a JSON object with `id` and `minutes`. False where it is none, or names an
-    /// unknown flight.
-    pub fn hear(&mut self, payload: &[u8]) -> bool {
+    /// Applies an event of [`DELAYS_TOPIC`]: a JSON object with `id` and `minutes`. False if the event is malformed or
+    /// names an unknown flight.
+    pub fn apply_delay(&mut self, payload: &[u8]) -> bool {
         let Ok(event) = serde_json::from_slice::<Value>(payload) else { return false };
         match (event["id"].as_str(), event["minutes"].as_u64()) {
             (Some(id), Some(minutes)) => {
@@ -145,7 +145,7 @@ impl Traffic {
 }
 
 impl FlightInMotion {
-    /// A value of `FlightStatus`.
+    /// Returns a value of the enum `FlightStatus`.
     pub fn status(&self) -> &'static str {
         match self.phase {
             Phase::Scheduled => "SCHEDULED",
@@ -156,23 +156,26 @@ impl FlightInMotion {
         }
     }
 
-    /// Metres above sea level: a climb, a level way and a descent.
+    /// Returns the altitude in metres: a climb, a level part and a descent.
     pub fn altitude(&self) -> u32 {
         let cruise = u32::from(self.scheduled.cruising_altitude);
         let progress = u32::from(self.progress);
         match self.progress {
-            0..CLIMBED => cruise * progress / u32::from(CLIMBED),
-            CLIMBED..DESCENDS => cruise,
-            _ => cruise * u32::from(ARRIVED - self.progress) / u32::from(ARRIVED - DESCENDS),
+            0..CLIMB_END => cruise * progress / u32::from(CLIMB_END),
+            CLIMB_END..DESCENT_START => cruise,
+            _ => {
+                cruise * u32::from(PROGRESS_MAX - self.progress)
+                    / u32::from(PROGRESS_MAX - DESCENT_START)
+            }
         }
     }
 
-    /// Part of the way flown, from 0 to 1.
+    /// Returns the flown part of the way, from 0 to 1.
     pub fn progress(&self) -> f64 {
-        f64::from(self.progress) / f64::from(ARRIVED)
+        f64::from(self.progress) / f64::from(PROGRESS_MAX)
     }
 
-    /// What the event subgraph declares of a flight, as an event carries it.
+    /// Returns the event of this flight, with the fields that the event subgraph declares.
     fn event(&self) -> Value {
         json!({
             "__typename": "Flight",
@@ -187,7 +190,8 @@ impl FlightInMotion {
     fn advance(&mut self) {
         self.phase = match self.phase {
             Phase::Scheduled if self.delay_minutes > 0 => Phase::Delayed {
-                turns_left: self.delay_minutes.div_ceil(MINUTES_PER_WAIT).min(WAITS_MAX) - 1,
+                turns_left: self.delay_minutes.div_ceil(MINUTES_PER_GATE_TURN).min(GATE_TURNS_MAX)
+                    - 1,
             },
             Phase::Delayed { turns_left } if turns_left > 0 => {
                 Phase::Delayed { turns_left: turns_left - 1 }
@@ -207,8 +211,8 @@ impl FlightInMotion {
 
     fn fly(&mut self) -> Phase {
         let moves = (self.scheduled.minutes / MINUTES_PER_MOVE).max(1);
-        self.progress = (self.progress + ARRIVED.div_ceil(moves)).min(ARRIVED);
-        if self.progress < ARRIVED { Phase::Airborne } else { Phase::Landed }
+        self.progress = (self.progress + PROGRESS_MAX.div_ceil(moves)).min(PROGRESS_MAX);
+        if self.progress < PROGRESS_MAX { Phase::Airborne } else { Phase::Landed }
     }
 }
 
@@ -226,7 +230,7 @@ mod tests {
             ["flights.moved", "flights.moved.ST101"]
         );
         for event in events {
-            let told: Value = serde_json::from_str(&event.payload).unwrap();
+            let actual: Value = serde_json::from_str(&event.payload).unwrap();
             let expected = json!({
                 "__typename": "Flight",
                 "id": "ST101",
@@ -236,7 +240,7 @@ mod tests {
                 "altitude": 11_280 * 149 / 150,
                 "delayMinutes": 0,
             });
-            assert_eq!(told, expected);
+            assert_eq!(actual, expected);
         }
     }
 
@@ -255,12 +259,12 @@ mod tests {
         let mut phases = std::collections::BTreeMap::<String, Vec<String>>::new();
         for _ in 0..20 * 60 {
             for event in traffic.tick().iter().filter(|event| event.topic == MOVED_TOPIC) {
-                let told: Value = serde_json::from_str(&event.payload).unwrap();
-                let progress = told["progress"].as_f64().unwrap();
+                let actual: Value = serde_json::from_str(&event.payload).unwrap();
+                let progress = actual["progress"].as_f64().unwrap();
                 assert!((0.0..=1.0).contains(&progress));
-                assert!(told["altitude"].as_u64().unwrap() < 12_000);
-                let status = told["status"].as_str().unwrap().to_owned();
-                let seen = phases.entry(told["id"].as_str().unwrap().to_owned()).or_default();
+                assert!(actual["altitude"].as_u64().unwrap() < 12_000);
+                let status = actual["status"].as_str().unwrap().to_owned();
+                let seen = phases.entry(actual["id"].as_str().unwrap().to_owned()).or_default();
                 if seen.last() != Some(&status) {
                     seen.push(status);
                 }
@@ -294,15 +298,15 @@ mod tests {
     fn an_announced_delay_keeps_the_flight_at_its_gate_for_a_while() {
         let mut traffic = Traffic::new();
         // IM502 begins at its gate.
-        assert!(traffic.hear(br#"{"id": "IM502", "minutes": 30}"#));
+        assert!(traffic.apply_delay(br#"{"id": "IM502", "minutes": 30}"#));
         let mut statuses = Vec::new();
         for _ in 0..FLIGHTS.len() * 4 {
             let events = traffic.tick();
             if events[1].topic.ends_with("IM502") {
-                let told: Value = serde_json::from_str(&events[1].payload).unwrap();
+                let actual: Value = serde_json::from_str(&events[1].payload).unwrap();
                 statuses.push((
-                    told["status"].as_str().unwrap().to_owned(),
-                    told["delayMinutes"].as_u64().unwrap(),
+                    actual["status"].as_str().unwrap().to_owned(),
+                    actual["delayMinutes"].as_u64().unwrap(),
                 ));
             }
         }
@@ -311,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_delay_of_a_flight_is_not_heard() {
+    fn malformed_delays_are_ignored() {
         let mut traffic = Traffic::new();
         for payload in
             ["", "[]", "{}", r#"{"id": "XX1", "minutes": 5}"#, r#"{"id": "ST101", "minutes": -5}"#]
         {
-            assert!(!traffic.hear(payload.as_bytes()), "{payload}");
+            assert!(!traffic.apply_delay(payload.as_bytes()), "{payload}");
         }
-        assert!(traffic.hear(br#"{"id": "ST101", "minutes": 99999999}"#));
+        assert!(traffic.apply_delay(br#"{"id": "ST101", "minutes": 99999999}"#));
         assert_eq!(traffic.flight("ST101").unwrap().delay_minutes, DELAY_MINUTES_MAX);
         assert_eq!(traffic, {
             let mut other = Traffic::new();

@@ -111,7 +111,7 @@ function isUnfinished(command) {
     else if (quote === null) unquoted += mark;
   }
   if (quote !== null) return true;
-  // A loop, a function or a group that is still open.
+  // An open loop, function or group.
   const opened = (unquoted.match(/(^|\s)(do|then|\{)(?=\s|$)/g) ?? []).length;
   const closed = (unquoted.match(/(^|[\s;])(done|fi|\})(?=\s|;|$|\))/g) ?? []).length;
   return opened > closed;

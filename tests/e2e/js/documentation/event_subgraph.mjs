@@ -1,6 +1,6 @@
-// An event subgraph as documents show it → a supergraph that the router can load. Composition is not part of the
-// router, so this writes what a composition tool would write for one event subgraph and one ordinary subgraph, which
-// resolves every entity by its key.
+// Converts an event subgraph from the documentation to a supergraph that the router can load. Composition is not part
+// of the router, so this module writes the result of a composition tool for one event subgraph and one ordinary
+// subgraph, which resolves every entity by its key.
 import { Kind, parse, print, visit } from "graphql";
 import { JOIN_DEFINITIONS } from "../join_definitions.mjs";
 

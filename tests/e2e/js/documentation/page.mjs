@@ -17,20 +17,20 @@ import { installWrappers, startShell } from "./shell.mjs";
 const ROOT = path.join(import.meta.dirname, "../../../..");
 const JS = path.join(import.meta.dirname, "..");
 
-/** Gives samples what browsers and newer versions of node have: a global `WebSocket`. */
+/** Provides a global `WebSocket`, which browsers and newer versions of Node.js have. */
 const PRELOAD = path.join(import.meta.dirname, "preload.mjs");
 
 /** The time that one block may take, on a busy machine. */
 const BLOCK_MS = 60_000;
 
-/** The files that samples name without showing them: the graph of the federation benchmark. */
+/** Files that samples use without showing them: the graph of the federation benchmark. */
 const GIVEN_FILES = {
   "supergraph.graphql": "fixtures/federation-benchmark/supergraph.graphql",
   "operation.graphql": "fixtures/federation-benchmark/operation.graphql",
   "query.graphql": "fixtures/federation-benchmark/operation.graphql",
 };
 
-/** What a setup puts in place of them. */
+/** Replacements of these files in a setup. */
 const SETUP_FILES = {
   "override-label": {
     "supergraph.graphql": "crates/plan/tests/fixtures/override/supergraph.graphql",
@@ -77,7 +77,7 @@ async function copyFiles(folder, files) {
   }
 }
 
-/** Runs one block; throws what is wrong with it. Returns how it was run. */
+/** Runs one block and returns how it was run. Throws an error that describes the failure. */
 export async function runBlock(page, block) {
   page.blocks += 1;
   const { annotation, language } = block;
@@ -97,13 +97,13 @@ export async function runBlock(page, block) {
   throw new Error(`${block.place}: nothing runs a block in \`${language || "no language"}\`; give it an annotation`);
 }
 
-/** The addresses of samples, replaced by those where the routers of the test listen. */
+/** Replaces the addresses in samples by those of the routers of the test. */
 function withAddresses(page, text) {
   const port = (url) => new URL(url).port;
   return text
     .replace(/(127\.0\.0\.1|localhost|0\.0\.0\.0):4000\b/g, `$1:${port(page.routerUrl)}`)
     .replace(/(127\.0\.0\.1|localhost|0\.0\.0\.0):8088\b/g, `$1:${port(page.adminUrl)}`)
-    // The ports of subgraphs, also in programs that listen there.
+    // The ports of subgraphs, also in programs that listen on them.
     .replace(/\b400[12]\b/g, (number) => `${page.subgraphPorts.get(number)}`)
     .replace(/(127\.0\.0\.1|localhost):4222\b/g, page.nats ? `$1:${page.nats.port}` : "$&");
 }
@@ -122,7 +122,7 @@ const RUNNERS = {
   "": () => "output",
 };
 
-/** Starts the page's own router, in place of the one before. From here on it stands in for ports 4000 and 8088. */
+/** Starts the page's own router instead of the previous one. From then on it replaces ports 4000 and 8088. */
 async function serve(page, configuration) {
   await page.served?.end();
   usePorts(page);
@@ -137,7 +137,10 @@ function usePorts(page) {
   page.adminUrl = `http://127.0.0.1:${page.ports.admin}`;
 }
 
-/** Waits until `shell` has printed what matches `until`; "ready" is the router's own word at its admin listener. */
+/**
+ * Waits until `shell` has printed text that matches `until`; "ready" stands for the readiness endpoint of the router's
+ * admin listener.
+ */
 async function untilPrinted(page, shell, until, what) {
   const wanted = new RegExp(until, "m");
   await eventually(async () => {
@@ -177,11 +180,11 @@ async function runShell(page, block, text) {
   return "run";
 }
 
-/** Runs until something is printed; then it goes on in the background, or is ended as by Ctrl-C. */
+/** Runs the commands until something is printed; they then continue in the background or are stopped as by Ctrl-C. */
 async function keepRunning(page, { annotation, place }, commands) {
   const groups = annotation.terminals ? commands : [commands.join("\n")];
   const isRouter = commands.some((command) => /\bstarling (serve|demo)\b/.test(command));
-  // A page has one router at a time: a reader ends it before starting it with another configuration.
+  // A page has one router at a time: a reader stops it before starting it with another configuration.
   if (isRouter) await page.served?.end();
   const started = [];
   for (const [index, command] of groups.entries()) {
@@ -197,7 +200,7 @@ async function keepRunning(page, { annotation, place }, commands) {
   return "run until it has printed what it shows";
 }
 
-/** Each command in a terminal of its own; what one shows is waited for before all of them are closed. */
+/** Runs each command in its own terminal and waits for the expected output of one before all are closed. */
 async function runTerminals(page, block, commands) {
   const { annotation, place } = block;
   const wanted = new RegExp(annotation.expect ?? "^data: .", "m");
@@ -205,7 +208,7 @@ async function runTerminals(page, block, commands) {
   const subscriber = startShell(first, page);
   page.running.push(subscriber);
   const shown = eventually(async () => {
-    // No protocol says when a subscription has reached its topic, so the later commands are repeated.
+    // No protocol reports when a subscription has reached its topic, so the later commands are repeated.
     for (const command of others) {
       const shell = startShell(command, page);
       const code = await within(shell.ended, `${place} to end`, BLOCK_MS);
@@ -230,7 +233,7 @@ function checkOutput({ annotation, place }, output) {
   if (annotation.expect) assert.match(output, new RegExp(annotation.expect), place);
 }
 
-/** The lines that are not commands are what the command prints, `…` being any text. */
+/** The lines that are not commands are the output of the command, with `…` for any text. */
 function checkTranscript({ text, place }, output) {
   const printed = output.replace(/\r/g, "");
   for (const line of text.split("\n")) {
@@ -278,7 +281,7 @@ async function checkConfiguration(page, block, text) {
     if (!graph) throw new Error(`${place}: no block before it has the annotation graph=${annotation.graph}`);
     await writeFile(path.join(page.folder, supergraph), graph);
     whole = `supergraph: {file: ${supergraph}}\n${text}`;
-    // What a later block starts the router with.
+    // A later block starts the router with this file.
     if (annotation.file) await writeFile(path.join(page.folder, annotation.file), whole);
   }
   for (const [name] of text.matchAll(/[\w./-]+\.(pem|key|creds)\b/g)) await giveSecret(page, name);
@@ -292,7 +295,7 @@ async function checkConfiguration(page, block, text) {
   return "checked as a configuration";
 }
 
-/** A graph for a configuration that names none, with the subgraph that it configures. */
+/** A graph for a configuration without one, with the subgraph that it configures. */
 function smallGraph(configuration) {
   const names = [];
   for (const [, section] of configuration.matchAll(/^(?: *)subgraphs:\n((?: +.*\n)+)/gm)) {
@@ -306,7 +309,7 @@ function smallGraph(configuration) {
   return composeEventSubgraph(sdl, { entitiesName: names[0] }).supergraph;
 }
 
-/** A certificate with its key, or another file that a configuration names. */
+/** Creates a certificate with its key, or another file that a configuration contains. */
 async function giveSecret(page, name) {
   const file = path.resolve(page.folder, name);
   if (!file.startsWith(page.folder)) return;

@@ -1,5 +1,5 @@
-// For samples that are written for browsers and applications: node has a global WebSocket from version 22 on, and
-// `freshToken` is the application's own function, which gets a token from its identity provider.
+// For samples written for browsers and applications: Node.js has a global WebSocket from version 22, and `freshToken`
+// is the application's own function, which gets a token from its identity provider.
 import { createHmac } from "node:crypto";
 import process from "node:process";
 import WebSocket from "ws";

@@ -1,4 +1,4 @@
-// Shell blocks: bash in the page's folder, with `starling` and `curl` wrapped so that samples work as they are written.
+// Shell blocks: bash in the page's folder, with `starling` and `curl` wrapped so that samples run unchanged.
 import { spawn } from "node:child_process";
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import path from "node:path";
@@ -11,16 +11,16 @@ process.on("exit", () => {
   for (const child of running) signalGroup(child, "SIGKILL");
 });
 
-/** How much of what a block prints is kept. */
+/** How much output of a block is kept. */
 const OUTPUT_CHARACTERS_MAX = 200_000;
 
-/** How long programs of a page have for a clean end. */
+/** The time that programs of a page have to exit cleanly. */
 const END_MS = 15_000;
 
 /** How long `curl -N` waits for its first event. */
 const STREAM_SECONDS_MAX = 30;
 
-/** Makes `serve` and `demo` listen at the ports of the page, and `mock` at a free one. */
+/** Makes `serve` and `demo` listen on the ports of the page, and `mock` on a free one. */
 const STARLING = `#!/bin/bash
 words=()
 while [ $# -gt 0 ]; do
@@ -35,7 +35,7 @@ esac
 exec "$STARLING_BIN" "\${words[@]}"
 `;
 
-/** Of all routers on the machine, the one that the page is about. */
+/** Of all routers on the machine, returns the one of the page. */
 const PIDOF = `#!/bin/bash
 curl -s "$PAGE_ADMIN/metrics" >/dev/null || exit 1
 # The process whose socket listens at the port of the admin listener.
@@ -43,7 +43,7 @@ inode=$(awk -v port="$(printf ':%04X' "\${PAGE_ADMIN##*:}")" '$4 == "0A" && $2 ~
 find /proc/[0-9]*/fd -lname "socket:\\[$inode\\]" 2>/dev/null | head -n 1 | cut -d/ -f3
 `;
 
-/** Ends a stream once its first event has been printed, which a reader does with Ctrl-C. */
+/** Ends a stream after its first event, as a reader does with Ctrl-C. */
 const CURL = `#!/bin/bash
 real=$(PATH="$PATH_BEFORE" command -v curl)
 until_event() {
@@ -76,8 +76,8 @@ export async function installWrappers(folder) {
 }
 
 /**
- * Starts `script` in `folder`. Variables and functions of earlier scripts of the folder are there. Returns
- * `{ended: Promise<exit code>, output(), end()}`.
+ * Starts `script` in `folder` with the variables and functions of earlier scripts of the folder. Returns `{ended:
+ * Promise<exit code>, output(), end()}`.
  */
 export function startShell(script, { folder, bin, ports, adminUrl }) {
   const state = path.join(folder, ".state");
@@ -88,7 +88,7 @@ export function startShell(script, { folder, bin, ports, adminUrl }) {
     ${script}`;
   const child = spawn("bash", ["-c", whole], {
     cwd: folder,
-    // A group of its own, so that what it has started ends with it.
+    // Its own process group, so that all processes it has started end with it.
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],
     env: {
@@ -127,7 +127,7 @@ export function startShell(script, { folder, bin, ports, adminUrl }) {
   };
 }
 
-/** Signals a shell and what it has started, which may outlive it. */
+/** Sends a signal to a shell and to the processes that it has started, which may outlive it. */
 function signalGroup(child, signal) {
   try {
     process.kill(-child.pid, signal);

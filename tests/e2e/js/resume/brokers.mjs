@@ -1,5 +1,5 @@
-// Brokers that store what is published: how each is started, killed and started again, and how numbered events are
-// published to it in order, each exactly once, while it is killed.
+// Brokers that store events: starting, killing and restarting each of them, and publishing numbered events in order,
+// each exactly once, while the broker is killed.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
@@ -14,13 +14,13 @@ import { startRedis } from "../redis.mjs";
 import { eventually, within } from "../waiting.mjs";
 import { storedSupergraph } from "./supergraph.mjs";
 
-/** How soon a publisher connects again. */
+/** Delay before a publisher reconnects. */
 const RETRY_MS = 100;
 
-/** Until a broker that was killed confirms again, on a busy machine. */
+/** Time until a killed broker confirms events again, on a busy machine. */
 const CONFIRMED_MS = 120_000;
 
-/** After that a publisher to Redis gives up a connection that does not answer. */
+/** Time after which a publisher to Redis gives up a connection without a reply. */
 const ATTEMPT_MS = 5_000;
 
 const text = (number) => JSON.stringify(event("1", number));
@@ -43,7 +43,7 @@ async function startJetStream(stream) {
   return {
     supergraph: (topic) => storedSupergraph({ providerId: "nats/default", topic, stream }),
     configuration: {
-      // A durable consumer belongs to the router that takes the place of the one before.
+      // A durable consumer belongs to the router that replaces the previous one.
       instance: "resume",
       providers: { nats: [{ id: "default", url: server.url, retry: { initial: "50ms", max: "500ms" } }] },
     },
@@ -66,7 +66,7 @@ async function startRedisStreams() {
   let server = await startRedis(undefined, { stores: true });
   const { port, folder } = server;
   let client;
-  /** A client for one connection: one that reconnects by itself may leave a command without an outcome for ever. */
+  /** A client for one connection, because a client that reconnects automatically may never settle a command. */
   const connect = async () => {
     const connected = createClient({ url: server.url, socket: { reconnectStrategy: false }, disableOfflineQueue: true });
     connected.on("error", () => {});
@@ -79,7 +79,7 @@ async function startRedisStreams() {
   };
   /** Stores events, unless an attempt whose confirmation was lost has stored them. */
   const store = async (topic, numbers) => {
-    // The transaction stores all of them or none, so the last entry says which.
+    // The transaction stores all events or none, so the last entry shows whether it was executed.
     const [last] = await client.xRevRange(topic, "+", "-", { COUNT: 1 });
     if (last && JSON.parse(last.message.data).altitude >= numbers[0] && numbers[0] > 0) return;
     const transaction = client.multi();
@@ -115,7 +115,7 @@ async function startRedisStreams() {
 async function startKafkaBroker() {
   const broker = await startKafka();
   const producers = new Map();
-  /** Kafka's own producer: idempotent, it tries again for minutes, and keeps the order. */
+  /** Kafka's own idempotent producer, which retries for minutes and keeps the order. */
   const startProducer = (topic) => {
     const child = spawn("java", [
       "-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path.join(kafkaJars(), "*"),
@@ -161,7 +161,7 @@ async function startKafkaBroker() {
   };
 }
 
-/** The sources of a soak: a name, the program that must be installed, and how its broker is started. */
+/** The event sources of a soak: name, required program, and start function of the broker. */
 export const SOURCES = [
   { name: "jetstream", program: natsServer, start: () => startJetStream('{name: "MOVES"}') },
   { name: "jetstream-durable", program: natsServer, start: () => startJetStream('{name: "MOVES", consumer: "resume"}') },

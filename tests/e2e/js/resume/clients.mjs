@@ -1,14 +1,14 @@
-// Clients that follow numbered events and resume with their cursor: graphql-transport-ws and server-sent events, without
-// a library, so that what is counted is what the router sent.
+// Clients that follow numbered events and resume with their cursor, over graphql-transport-ws and server-sent events.
+// They use no library, so that they count exactly the messages that the router sent.
 import http from "node:http";
 import WebSocket from "ws";
 
-/** How long a client waits before it connects again: at least so long, and up to twice as long. */
+/** Minimum delay before a client reconnects; the maximum is twice as long. */
 const RECONNECT_MS = 100;
 
 const OPERATION_ID = "1";
 
-/** Keeps account of what one client received of the events 1 to `events`. */
+/** Records which of the events 1 to `events` one client has received. */
 export class Account {
   #seen;
   #highest = 0;
@@ -18,13 +18,13 @@ export class Account {
   repeated = 0;
   /** Repetitions that no reconnection explains. */
   repeatedOnConnection = 0;
-  /** Events that `extensions.lost` announced as lost. */
+  /** Events that `extensions.lost` reported as lost. */
   lost = 0;
-  /** How often `extensions.gap` was announced. */
+  /** How often `extensions.gap` was reported. */
   gaps = 0;
-  /** Results in which the event could not be recognised. */
+  /** Results whose event could not be recognised. */
   unrecognised = 0;
-  /** Codes of errors, with their number. */
+  /** Error codes with their counts. */
   codes = new Map();
 
   constructor(events) {
@@ -67,7 +67,7 @@ export class Account {
     return this.events - this.received;
   }
 
-  /** Everything that a client must not see, by kind. */
+  /** Everything that a client must not receive, by kind. */
   get faults() {
     const { missing, outOfOrder, repeatedOnConnection, lost, gaps, unrecognised } = this;
     return { missing, outOfOrder, repeatedOnConnection, lost, gaps, unrecognised };
@@ -86,14 +86,14 @@ export class Account {
   }
 }
 
-/** The part that both transports share: the cursor, the account, and connecting again. */
+/** The common part of both transports: the cursor, the record of events, and reconnecting. */
 class Client {
-  /** Connections on which the router served this client; attempts that failed are not counted. */
+  /** Connections on which the router served this client; failed attempts are not counted. */
   connections = 0;
   cursor = undefined;
-  /** Whether there has been a result, and so a cursor. */
+  /** Whether a result has been received, and with it a cursor. */
   hasBegun = false;
-  /** The code of an error that no reconnection mends. */
+  /** The code of an error that reconnecting cannot resolve. */
   refused = null;
   #isClosed = false;
   #timer = null;
@@ -115,7 +115,7 @@ class Client {
     this.account.onConnected();
   }
 
-  /** The connection is lost, or the operation was refused for a reason that passes. */
+  /** The connection was lost, or the operation was refused for a temporary reason. */
   onEnd() {
     if (this.#isClosed || this.refused || this.#timer) return;
     this.#timer = setTimeout(() => {
@@ -237,7 +237,7 @@ export class EventStreamClient extends Client {
     try {
       this.onRefusal(JSON.parse(text).errors ?? []);
     } catch {
-      // The body of a proxy or of a router that ends: the client tries again.
+      // The body comes from a proxy or from a router that is shutting down: the client tries again.
     }
   }
 

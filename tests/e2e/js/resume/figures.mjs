@@ -1,4 +1,4 @@
-// The figures of a scenario: sums over its clients, and the clients that have not received what they should.
+// The figures of a scenario: sums over its clients, and the clients with missing or unexpected events.
 
 /** How many clients of each kind are shown in full. */
 const CLIENTS_SHOWN_MAX = 3;
@@ -19,13 +19,13 @@ export function figures({ clients, events, publishedMs, started }) {
     codes: Object.fromEntries(codes),
     perSecond: Math.round((events * 1000) / publishedMs),
     seconds: Math.round((Date.now() - started) / 1000),
-    details: complaints(clients),
+    details: faultLines(clients),
   };
   row.passed = row.details.length === 0;
   return row;
 }
 
-/** Everything that one client must not see, by kind. */
+/** Everything that one client must not receive, by kind. */
 const faultsOf = ({ account, refused }) => ({ ...account.faults, refused: refused ? 1 : 0 });
 
 function sumOf(rows) {
@@ -37,7 +37,7 @@ function sumOf(rows) {
 }
 
 /** A line for each client with faults: some clients of each kind, then the number of the others. */
-export function complaints(clients) {
+export function faultLines(clients) {
   const lines = [];
   const failed = new Map();
   for (const [index, client] of clients.entries()) {

@@ -1,29 +1,29 @@
-// One scenario: numbered events at a broker, clients that resume, and a disturbance. Every client must get every event,
+// One scenario: numbered events at a broker, clients that resume, and a fault. Every client must receive every event,
 // in order.
 import { execFileSync } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
-import { burnProcessors } from "../busy_processors.mjs";
+import { loadProcessors } from "../busy_processors.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 import { EventStreamClient, SocketClient } from "./clients.mjs";
 import { figures } from "./figures.mjs";
 import { startSubgraphProcess } from "./subgraphs.mjs";
 
-/** Events are published in batches, this many a second. */
+/** Events are published in this number of batches per second. */
 const BATCHES_PER_SECOND = 50;
 
-/** How long a disturbance lasts: the subgraphs, or the router, stand still. */
+/** How long a fault lasts in which the subgraphs or the router are paused. */
 const PAUSE_MS = 2_000;
 
-/** A scenario whose clients receive nothing for so long has come to its end, whatever is missing. */
+/** A scenario ends when its clients have received nothing for this time, even if events are missing. */
 const QUIET_MS = 20_000;
 
-/** How much of the router's log is shown of a scenario that fails. */
-const SAID_CHARACTERS_MAX = 2_000;
+/** How much of the router's log is shown for a failed scenario. */
+const OUTPUT_CHARACTERS_MAX = 2_000;
 
-/** Until each client has had its first event, on a busy machine. */
+/** Time until each client has received its first event, on a busy machine. */
 const BEGIN_MS = 60_000;
 
 const PLAIN = "subscription { flightMoved { id altitude } }";
@@ -38,7 +38,7 @@ export const PAUSE = async ({ subgraphs }) => {
   subgraphs.go();
 };
 
-/** The router stands still, as on a machine that swaps, or in a virtual machine that is moved. */
+/** Pauses the router, as on a machine that swaps or in a virtual machine that is being moved. */
 const FREEZE = async ({ routerPid }) => {
   const pid = routerPid();
   process.kill(pid, "SIGSTOP");
@@ -46,13 +46,13 @@ const FREEZE = async ({ routerPid }) => {
   process.kill(pid, "SIGCONT");
 };
 
-/** The threads that write to clients get almost no CPU, while the rest of the router goes on. */
+/** The threads that write to clients get almost no CPU time, while the rest of the router continues. */
 const STARVE = async ({ routerPid }) => {
   const folder = `/proc/${routerPid()}/task`;
   const nameOf = (thread) => readFileSync(`${folder}/${thread}/comm`, "utf8");
   const threads = readdirSync(folder).filter((thread) => nameOf(thread).startsWith("reactor"));
   const schedule = (policy) => threads.forEach((thread) => execFileSync("chrt", [policy, "-p", "0", thread]));
-  const endBurning = burnProcessors();
+  const endBurning = loadProcessors();
   schedule("--idle");
   try {
     await pause(2 * PAUSE_MS);
@@ -63,7 +63,7 @@ const STARVE = async ({ routerPid }) => {
 };
 
 /**
- * The disturbances. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
+ * The faults. `at` maps a fraction of the events to an action; `begin` acts before the first event. Actions get
  * `{restartRouter(signal), routerPid(), broker, subgraphs}`.
  */
 export const DISTURBANCES = [
@@ -71,17 +71,17 @@ export const DISTURBANCES = [
   { name: "drain", at: [[0.3, DRAIN], [0.7, DRAIN]] },
   { name: "pause", at: [[0.3, PAUSE]] },
   { name: "freeze", at: [[0.2, FREEZE], [0.6, FREEZE]] },
-  // Also with the last event, behind which nothing comes that could announce a loss.
+  // Also with the last event, after which no event follows that could report a loss.
   { name: "starve", at: [[0.2, STARVE], [0.8, STARVE]] },
   { name: "slow", begin: ({ subgraphs }) => subgraphs.setFaults({ delayMs: 300 }), at: [[0.5, KILL]] },
   { name: "failing", begin: ({ subgraphs }) => subgraphs.setFaults({ failing: 0.3 }), at: [[0.5, KILL]] },
 ];
 
 /**
- * Plays a scenario with a running broker and returns its figures. `clients` is their number: a quarter each is
- * WebSocket or event stream, with fields of the event alone or joined from two subgraphs.
+ * Runs a scenario with a running broker and returns its figures. `clients` is their number: a quarter each uses
+ * WebSocket or event streams, with fields of the event only or joined from two subgraphs.
  */
-export async function playScenario({ broker, topic, disturbance, events, perSecond, clients: number }) {
+export async function runScenario({ broker, topic, disturbance, events, perSecond, clients: number }) {
   const started = Date.now();
   const subgraphs = await startSubgraphProcess();
   const clients = [];
@@ -102,7 +102,7 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
     subgraphs,
     routerPid: () => router.pid,
     restartRouter: (signal) => {
-      // One after the other, if one takes longer than the events in between.
+      // Restarts run one after the other, even if one takes longer than the events in between.
       restarts = restarts.then(async () => {
         const { ports } = router;
         await router.kill(signal);
@@ -123,7 +123,8 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
       clients.push(Object.assign(client, { isJoined, isSocket: Kind === SocketClient }));
       client.open();
     }
-    // No protocol says when a subscription has begun: an event without number is published until each client has one.
+    // No protocol reports when a subscription has started, so an event without a number is published until each client
+    // has received one.
     let warming = 0;
     await eventually(async () => {
       if (clients.every(({ hasBegun }) => hasBegun)) return true;
@@ -152,18 +153,18 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
     await broker.finishTopic?.(topic);
     await untilQuiet(clients);
     const row = figures({ clients, events, publishedMs, started });
-    if (!row.passed) row.details.push(await losses(router), router.said().slice(-SAID_CHARACTERS_MAX));
+    if (!row.passed) row.details.push(await losses(router), router.output().slice(-OUTPUT_CHARACTERS_MAX));
     return row;
   } finally {
     for (const client of clients) client.close();
     await restarts.catch(() => {});
-    // A router that was killed has nothing to say; SIGKILL, since nothing it does at its end is looked at here.
+    // The output of a killed router is not needed; SIGKILL, because the scenario does not test the shutdown.
     if (router?.isRunning()) await router.kill("SIGKILL");
     await subgraphs.stop();
   }
 }
 
-/** Waits until every client has all events, or none has received one for a while. */
+/** Waits until every client has received all events, or none has received one for a while. */
 async function untilQuiet(clients) {
   const received = () => clients.reduce((sum, { account }) => sum + account.received + account.repeated, 0);
   let before = received();

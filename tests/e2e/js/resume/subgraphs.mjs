@@ -1,4 +1,4 @@
-// Starts the program in subgraphs_process.mjs and disturbs it.
+// Starts the program in subgraphs_process.mjs and causes its faults.
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";

@@ -1,6 +1,6 @@
-// The subgraphs of the board as a program of their own, so that they can be stopped (SIGSTOP) while clients go on.
-// A message {delayMs, failing} of the parent process changes how they respond; `failing` is the share of requests that
-// fail, half of them by status 503 and half by a closed connection.
+// The subgraphs of the board in their own process, so that they can be stopped (SIGSTOP) while clients continue. A
+// message {delayMs, failing} from the parent process changes their responses; `failing` is the fraction of requests
+// that fail, half of them with status 503 and half with a closed connection.
 import http from "node:http";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
@@ -13,7 +13,7 @@ process.on("message", (changed) => {
 });
 process.on("disconnect", () => process.exit(0));
 
-// The board makes its servers with this function; in this process each of them has faults before it.
+// The board creates its servers with this function; in this process each of them applies the faults first.
 const { createServer } = http;
 http.createServer = (respond) => createServer(async (request, response) => {
   const { delayMs, failing } = faults;
@@ -21,7 +21,7 @@ http.createServer = (respond) => createServer(async (request, response) => {
   requests += 1;
   // Evenly distributed, so that a run can be repeated.
   const isFailing = Math.floor(requests * failing) > Math.floor((requests - 1) * failing);
-  // A router that is killed leaves requests half read.
+  // A killed router leaves partially read requests.
   if (!isFailing) await respond(request, response).catch(() => response.destroy());
   else if (requests % 2 === 0) response.destroy();
   else response.writeHead(503).end();

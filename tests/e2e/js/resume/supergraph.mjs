@@ -6,8 +6,8 @@ import { jetStreamSupergraph } from "../board.mjs";
 const ARGUMENTS = '{topics: ["flights.moved"], providerId: "nats/default", stream: {name: "FLIGHTS"}}';
 
 /**
- * `stream` is the argument of the directive. Joined fields may be null, so that a subgraph that fails does not hide
- * which event it was.
+ * `stream` is the argument of the directive. Joined fields are nullable, so that the event can be recognised even if a
+ * subgraph fails.
  */
 export function storedSupergraph({ providerId, topic, stream }) {
   const supergraph = jetStreamSupergraph();

@@ -1,9 +1,8 @@
-// A soak: hostile clients beside a polite one. Each attack in `hostile/attacks` gets a fresh router. The polite load
-// runs alone first, then with the attack; its 99th percentile may at most double, nothing of it may fail, and the
-// router must stay within its memory.
-//
-// STARLING_SOAK_SECONDS is the time of all attacks together, without starting routers, STARLING_HOSTILE_ONLY names one
-// attack or several, separated by commas. STARLING_HOSTILE_GOOD_MS is the 99th percentile that is always good enough.
+// A soak: hostile clients beside a normal client. Each attack in `hostile/attacks` gets a fresh router. The normal
+// load runs alone first, then with the attack. Its 99th percentile may at most double, none of its requests may fail,
+// and the router must stay within its memory limit.
+// STARLING_SOAK_SECONDS is the time of all attacks together, without starting routers. STARLING_HOSTILE_ONLY selects
+// one attack or several, separated by commas. STARLING_HOSTILE_GOOD_MS is a 99th percentile that is always accepted.
 import { fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdir, readFile } from "node:fs/promises";
@@ -15,12 +14,12 @@ import { adopt } from "../children.mjs";
 import { freePort, startServe } from "../router.mjs";
 import { eventually, within } from "../waiting.mjs";
 
-/** How often worse the polite client may fare while others attack. */
+/** Maximum ratio of the normal client's latency with and without an attack. */
 const SLOWDOWN_MAX = 2;
 /**
- * A 99th percentile below this is good whatever it was before. The load, the subgraphs and the attacker need processors,
- * too: on a machine with two of them, requests take 10 to 20 ms now and then without any attack, and the 99th percentile
- * of a short phase (50 new operations) is the slowest request.
+ * A 99th percentile below this is accepted regardless of the ratio. The load, the subgraphs and the attacker need
+ * processors too: on a machine with two of them, requests sometimes take 10 to 20 ms without any attack, and the 99th
+ * percentile of a short phase (50 new operations) is the slowest request.
  */
 const GOOD_MS = Number(process.env.STARLING_HOSTILE_GOOD_MS ?? 50);
 const MEMORY_KB_MAX = 256 * 1024;
@@ -54,7 +53,7 @@ if (problems.length > 0) {
   process.exit(1);
 }
 
-/** One attack beside the polite load. */
+/** Runs one attack beside the normal load. */
 async function play(name) {
   const { default: attack } = await import(path.join(folder, "attacks", `${name}.mjs`));
   const mockAddress = `127.0.0.1:${await freePort()}`;
@@ -75,7 +74,7 @@ async function play(name) {
     const polite = fork(path.join(folder, "polite.mjs"), [JSON.stringify(target)]);
     adopt(polite);
     await message(polite, "ready");
-    // Caches, pools and the polite process itself get warm.
+    // Warms up caches, pools and the process of the normal client.
     await phase(polite, 2);
     const alone = await phase(polite, phaseSeconds);
 
@@ -110,10 +109,10 @@ function judge({ alone, attacked, attacks, memoryKb, isRunning }) {
   return { alone, attacked, attacks: attacks.count, memory_kb: memoryKb, problems };
 }
 
-/** Plays a phase of the polite load and returns its report. */
+/** Runs a phase of the normal load and returns its report. */
 async function phase(polite, seconds) {
   polite.send("begin");
-  // The load runs for so long.
+  // Duration of the load.
   await pause(seconds * 1000);
   polite.send("report");
   return (await message(polite, "report", 60_000)).report;
@@ -141,7 +140,7 @@ async function message(child, type, ms) {
   return within(received, `"${type}" of a load process`, ms);
 }
 
-/** The most resident memory until it is stopped. */
+/** Maximum resident memory until it is stopped. */
 function watchMemory(pid) {
   let most = 0;
   const timer = setInterval(async () => {

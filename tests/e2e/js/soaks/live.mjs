@@ -1,6 +1,6 @@
-// A soak: for STARLING_SOAK_SECONDS, WebSocket and SSE subscribers of the demo come, listen for a
-// while and go, politely or by breaking the connection. Then everybody who stayed must still get
-// events, a query must still be answered, memory must not have grown much, and Ctrl-C must end it.
+// A soak: for STARLING_SOAK_SECONDS, WebSocket and SSE subscribers of the demo connect, receive events for a while and
+// leave, with a close message or by breaking the connection. Afterwards all remaining subscribers must still receive
+// events, a query must be answered, memory must not have grown much, and Ctrl-C must stop the demo.
 import { readFile } from "node:fs/promises";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
@@ -12,9 +12,9 @@ import { eventually, within } from "../waiting.mjs";
 
 /** Subscribers at a time: enough for overlap, few enough for two cores. */
 const SUBSCRIBERS = 200;
-/** How long one listens at most. */
+/** How long one subscriber stays at most. */
 const LISTEN_MS_MAX = 2_000;
-/** What may stay after the run compared with after its first fifth, when pools are warm. */
+/** Maximum memory growth between the first fifth of the run, when pools are warm, and the end. */
 const GROWTH_KB_MAX = 48 * 1024;
 
 const seconds = Number(process.env.STARLING_SOAK_SECONDS ?? 60);
@@ -29,7 +29,7 @@ let warm = null;
 const warming = pause(seconds * 200).then(async () => {
   warm = await residentKb();
 });
-await Promise.all(Array.from({ length: SUBSCRIBERS }, (_, index) => comeAndGo(index)));
+await Promise.all(Array.from({ length: SUBSCRIBERS }, (_, index) => runSubscriber(index)));
 await warming;
 
 const stayed = Array.from({ length: 10 }, () => createSseClient({ url: router.graphql }));
@@ -53,16 +53,16 @@ if (problems.length > 0) {
   process.exit(1);
 }
 
-/** One place of the audience, taken by one subscriber after the other. */
-async function comeAndGo(index) {
-  // A generator with a seed, so that a run can be had again.
+/** One slot, used by one subscriber after the other. */
+async function runSubscriber(index) {
+  // A seeded generator, so that a run can be repeated.
   let state = index + 1;
   const random = () => {
     state = (state * 48271) % 2147483647;
     return state / 2147483647;
   };
   while (Date.now() < end) {
-    if (!router.isRunning()) throw new Error(`the router ended:\n${router.said()}`);
+    if (!router.isRunning()) throw new Error(`the router ended:\n${router.output()}`);
     sums.subscriptions += 1;
     const time = Math.max(1, Math.min(random() * LISTEN_MS_MAX, end - Date.now()));
     try {
@@ -90,7 +90,7 @@ async function socket(time, rudely) {
     next: () => {
       sums.events += 1;
     },
-    // Leaving before the connection stands, or breaking it, ends in an error here.
+    // Leaving before the connection is established, or breaking it, causes an error here.
     error: (error) => {
       if (!leaving) sums.problems.push(`socket: ${error.message ?? error.reason ?? error}`);
     },
@@ -127,7 +127,7 @@ async function events(time) {
   await leaving;
 }
 
-/** Resident memory, once what the last subscribers left has been given back or has settled. */
+/** Resident memory, after the memory of the last subscribers has been released. */
 async function residentKb() {
   let before = Infinity;
   return eventually(async () => {

@@ -1,6 +1,6 @@
-// A soak: for STARLING_SOAK_SECONDS, a small operation over two mocked subgraphs at a constant rate,
-// every answer checked by `starling bench query`. Memory must be flat after the first minute. Then a
-// thousand reloads, with requests in between, must leave nothing behind either.
+// A soak: for STARLING_SOAK_SECONDS, a small operation over two mocked subgraphs at a constant rate, with every
+// response checked by `starling bench query`. Memory must be constant after the first minute. Then a thousand reloads,
+// with requests in between, must not leave memory behind either.
 import { execFile, spawn } from "node:child_process";
 import { readFile, rename, writeFile } from "node:fs/promises";
 import path from "node:path";
@@ -12,16 +12,16 @@ import { adopt } from "../children.mjs";
 import { freePort, startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 
-/** Requests a second: some thousand plan-cache hits a minute, and two cores stay half free. */
+/** Requests per second: thousands of plan-cache hits per minute, with two cores half idle. */
 const RATE = 500;
-/** When pools, caches and arenas have the size they need. */
+/** Time after which pools, caches and arenas have their final size. */
 const WARM_SECONDS = 60;
-/** What memory may gain between the end of the first minute and the end: its own noise. */
+/** Maximum memory growth between the end of the first minute and the end, which is measurement noise. */
 const GROWTH_KB_MAX = 4 * 1024;
 const RELOADS = 1000;
-/** Reloads until memory is looked at for the first time: both graphs have been loaded many times. */
+/** Reloads before the first memory measurement: both graphs have been loaded many times. */
 const WARM_RELOADS = 100;
-/** What the other reloads may gain; a graph that stayed would be some hundred kB each. */
+/** Maximum growth during the other reloads; a graph that is not released takes several hundred kB each. */
 const RELOAD_GROWTH_KB_MAX = 8 * 1024;
 
 const seconds = Number(process.env.STARLING_SOAK_SECONDS ?? 600);
@@ -73,14 +73,14 @@ if (problems.length > 0) {
   process.exit(1);
 }
 
-/** Load for so long; answers with the generator's report. */
+/** Runs load for `duration`; returns the generator's report. */
 async function load(duration) {
   const words = [
     "bench", "query", "--url", router.graphql, "--operation", path.join(folder, "operation.graphql"),
     "--rate", String(RATE), "--duration", `${duration}s`, "--connections", "20", "--quiet",
     "--format", "json",
   ];
-  // It exits with 1 where requests failed; its report says so.
+  // The exit code is 1 if requests failed; the report contains the details.
   const { stdout } = await promisify(execFile)(binary, words, { maxBuffer: 64 * 1024 * 1024 })
     .catch((error) => {
       if (error.stdout) return error;
@@ -89,7 +89,7 @@ async function load(duration) {
   return JSON.parse(stdout)[0];
 }
 
-/** Puts another graph in place and waits until it answers. */
+/** Installs another graph and waits until the router serves it. */
 async function reload(number) {
   const field = `generation${number % 2}`;
   const changed = sdl.replace(
@@ -111,7 +111,7 @@ async function loads() {
   return Number(text.match(/^starling_graph_loads_total\{result="loaded"\} (\d+)/m)?.[1] ?? 0);
 }
 
-/** Resident memory: the least of some looks, so that what is about to be freed does not count. */
+/** Resident memory: the minimum of several samples, so that memory about to be freed does not count. */
 async function residentKb() {
   let least = Infinity;
   for (let look = 0; look < 5; look += 1) {

@@ -1,12 +1,11 @@
-// A soak: clients that resume with their cursor must get every stored event, in order, whatever happens to the router,
-// the broker and the subgraphs. Plays scenarios for STARLING_SOAK_SECONDS, then prints a table.
-//
-// STARLING_SOAK_BUSY=1 keeps all cores busy meanwhile. For a look at one thing: STARLING_SOAK_ONLY=kafka/kill,pause (parts
-// of scenarios' names), STARLING_SOAK_EVENTS, STARLING_SOAK_CLIENTS, STARLING_SOAK_RATE.
+// A soak: clients that resume with their cursor must receive every stored event, in order, whatever happens to the
+// router, the broker and the subgraphs. Runs scenarios for STARLING_SOAK_SECONDS, then prints a table.
+// STARLING_SOAK_BUSY=1 keeps all cores busy. To run a selection: STARLING_SOAK_ONLY=kafka/kill,pause (parts of
+// scenario names), STARLING_SOAK_EVENTS, STARLING_SOAK_CLIENTS, STARLING_SOAK_RATE.
 import process from "node:process";
-import { burnProcessors } from "../busy_processors.mjs";
+import { loadProcessors } from "../busy_processors.mjs";
 import { SOURCES } from "../resume/brokers.mjs";
-import { DISTURBANCES, playScenario } from "../resume/scenario.mjs";
+import { DISTURBANCES, runScenario } from "../resume/scenario.mjs";
 
 const number = (name, otherwise) => Number(process.env[name] ?? otherwise);
 const seconds = number("STARLING_SOAK_SECONDS", 600);
@@ -18,14 +17,14 @@ const isBusy = process.env.STARLING_SOAK_BUSY === "1";
 
 const missing = SOURCES.filter(({ program }) => !program()).map(({ name }) => name);
 if (missing.length > 0) console.log(`not played, since the broker is not installed: ${missing.join(", ")}`);
-// Every source with one disturbance, then every source with the next one, so that a short run has seen each source.
+// Every source with one fault, then every source with the next one, so that a short run covers each source.
 const scenarios = DISTURBANCES.flatMap((disturbance) => SOURCES
   .filter(({ program }) => program())
   .map((source) => ({ source, disturbance, name: `${source.name}/${disturbance.name}` })))
   .filter(({ name }) => only.some((part) => name.includes(part)));
 if (scenarios.length === 0) throw new Error(`no scenario has \`${only.join("` or `")}\` in its name`);
 
-const endBurning = isBusy ? burnProcessors() : () => {};
+const endBurning = isBusy ? loadProcessors() : () => {};
 const end = Date.now() + seconds * 1000;
 const brokers = new Map();
 const rows = [];
@@ -36,7 +35,7 @@ try {
     const topic = `moves.${round}`;
     let row;
     try {
-      row = await playScenario({ broker: brokers.get(source), topic, disturbance, events, perSecond, clients });
+      row = await runScenario({ broker: brokers.get(source), topic, disturbance, events, perSecond, clients });
     } catch (error) {
       row = { passed: false, details: [error.stack] };
     }

@@ -1,4 +1,4 @@
-// Tokens, over every transport: who is let in, who is not, and what happens when a token expires.
+// Tokens over every transport: which clients are accepted, which are refused, and what happens when a token expires.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";
@@ -14,7 +14,7 @@ import { eventually, repeatUntil, within } from "../waiting.mjs";
 const PROVIDER = "memory/default";
 const QUERY = '{ flight(id: "1") { number } }';
 
-/** As long as a machine that builds beside it may take from a token to the subscription that is to outlive it. */
+/** Long enough for a busy machine to start the subscription that must outlive the token. */
 const SHORT_SECONDS = 10;
 
 for (const reactors of [1, 2]) {
@@ -69,21 +69,21 @@ for (const reactors of [1, 2]) {
       return Number(line?.split(" ").at(-1) ?? 0);
     }
 
-    it("answers who has a good token", async () => {
+    it("serves clients with a valid token", async () => {
       const answer = await bearing(issuer.issue());
       assert.deepEqual([answer.status, answer.body], [200, { data: { flight: { number: "ST 101" } } }]);
       const again = await ask({ authorization: `bearer ${issuer.issue()}` });
       assert.equal(again.status, 200);
     });
 
-    it("asks who has none for one", async () => {
+    it("asks clients without a token for one", async () => {
       for (const accept of ["application/json", "application/graphql-response+json", "text/event-stream"]) {
         const answer = await ask({}, accept);
         assert.deepEqual([answer.status, answer.challenge, code(answer)], [401, "Bearer", "UNAUTHENTICATED"]);
       }
     });
 
-    it("refuses every token that is not good, and says why", async () => {
+    it("refuses every invalid token with the reason", async () => {
       for (const [token, reason] of [
         [issuer.unsigned(), "malformed"],
         [issuer.confused(), "algorithm"],
@@ -100,10 +100,10 @@ for (const reactors of [1, 2]) {
         assert.match(answer.challenge, new RegExp(`^Bearer error="invalid_token".*${reason}`));
       }
       assert.ok(await metric("starling_authentication_refused_total", '"expired"') >= 1);
-      assert.ok(!router.said().includes(issuer.issue().split(".")[1].slice(0, 40)));
+      assert.ok(!router.output().includes(issuer.issue().split(".")[1].slice(0, 40)));
     });
 
-    it("refuses a header of another scheme, and two of them", async () => {
+    it("refuses a header of another scheme, and repeated headers", async () => {
       assert.equal((await ask({ authorization: `Basic ${issuer.issue()}` })).status, 401);
       const request = http.request(router.graphql, {
         method: "POST",
@@ -118,7 +118,7 @@ for (const reactors of [1, 2]) {
       assert.equal(response.statusCode, 401);
     });
 
-    it("does not fetch the key set for everybody who makes up a key", async () => {
+    it("does not fetch the key set for every invented key id", async () => {
       const before = issuer.fetches();
       const answers = await Promise.all(
         Array.from({ length: 200 }, (_, number) => bearing(issuer.ofUnknownKey(`made-up-${number}`))));
@@ -126,7 +126,7 @@ for (const reactors of [1, 2]) {
       assert.ok(issuer.fetches() - before <= 3, `${issuer.fetches() - before} fetches`);
     });
 
-    it("finds a new key by itself, and keeps the old ones while the issuer is away", async () => {
+    it("finds a new key automatically, and keeps the old ones while the issuer is down", async () => {
       issuer.addKey(`second-${reactors}`);
       await eventually(
         async () => (await bearing(issuer.issue({}, `second-${reactors}`))).status === 200,
@@ -140,7 +140,7 @@ for (const reactors of [1, 2]) {
           return await metric("starling_authentication_key_sets_total", '"failed"') > failed;
         }, "a look that fails");
         assert.equal((await bearing(issuer.issue({ sub: "somebody new" }))).status, 200);
-        assert.match(router.said(), /could not be read/);
+        assert.match(router.output(), /could not be read/);
       } finally {
         issuer.setDown(false);
       }
@@ -156,7 +156,7 @@ for (const reactors of [1, 2]) {
       return { made, closed };
     }
 
-    it("takes the token of connection_init, with and without the prefix", async () => {
+    it("accepts the token of connection_init, with and without the prefix", async () => {
       for (const params of [
         { Authorization: `Bearer ${issuer.issue({ sub: "a" })}` },
         { authorization: issuer.issue({ sub: "b" }) },
@@ -167,7 +167,7 @@ for (const reactors of [1, 2]) {
       }
     });
 
-    it("closes with 4403 who has none, or a wrong one", async () => {
+    it("closes with 4403 without a token, or with an invalid one", async () => {
       for (const params of [
         undefined,
         {},
@@ -181,19 +181,19 @@ for (const reactors of [1, 2]) {
       }
     });
 
-    it("tells clients of the older protocol the same", async () => {
+    it("reports the same to clients of the older protocol", async () => {
       const socket = new WebSocket(router.socket, "graphql-ws");
       await within(once(socket, "open"), "the socket to open");
-      const said = [];
-      socket.on("message", (data) => said.push(JSON.parse(data)));
+      const messages = [];
+      socket.on("message", (data) => messages.push(JSON.parse(data)));
       const closed = once(socket, "close");
       socket.send(JSON.stringify({ type: "connection_init", payload: { authorization: "x" } }));
       const [code, reason] = await within(closed, "the end");
       assert.deepEqual([code, `${reason}`], [4403, "Forbidden"]);
-      assert.deepEqual(said.map(({ type }) => type), ["connection_error"]);
+      assert.deepEqual(messages.map(({ type }) => type), ["connection_error"]);
     });
 
-    it("refuses a wrong token of the handshake before the upgrade", async () => {
+    it("refuses an invalid token of the handshake before the upgrade", async () => {
       const socket = new WebSocket(router.socket, "graphql-transport-ws", {
         headers: { authorization: `Bearer ${issuer.unsigned()}` },
       });
@@ -203,7 +203,7 @@ for (const reactors of [1, 2]) {
       response.destroy();
     });
 
-    it("takes a good token of the handshake", async () => {
+    it("accepts a valid token of the handshake", async () => {
       const socket = new WebSocket(router.socket, "graphql-transport-ws", {
         headers: { authorization: `Bearer ${issuer.issue()}` },
       });
@@ -231,7 +231,7 @@ for (const reactors of [1, 2]) {
       assert.deepEqual(closed, [{ code: 4403, reason: "token expired" }]);
     });
 
-    it("graphql-ws connects again with a fresh token after 4403, as documented, by its defaults", async () => {
+    it("graphql-ws reconnects with a fresh token after 4403, as documented, with its defaults", async () => {
       const expiring = [inSeconds(SHORT_SECONDS), inSeconds(600)];
       const closed = [];
       const made = createClient({
@@ -260,7 +260,7 @@ for (const reactors of [1, 2]) {
       assert.deepEqual(closed, [{ code: 4403, reason: "token expired" }]);
     });
 
-    it("ends an event stream by an error when its token expires", async () => {
+    it("ends an event stream with an error when its token expires", async () => {
       const made = createSseClient({
         url: router.graphql,
         retryAttempts: 0,
@@ -282,7 +282,7 @@ for (const reactors of [1, 2]) {
       assert.match(last.errors[0].message, /expired/);
     });
 
-    it("answers the page and the preflight of browsers without a token", async () => {
+    it("serves the page and the preflight of browsers without a token", async () => {
       const page = await fetch(router.url, { headers: { accept: "text/html" } });
       assert.equal(page.status, 200);
       const preflight = await fetch(router.graphql, {
@@ -298,7 +298,7 @@ for (const reactors of [1, 2]) {
   });
 }
 
-/** A subgraph whose flight has the `authorization` header of the request as its number. */
+/** A subgraph that returns the `authorization` header of the request as the number of a flight. */
 async function startEcho() {
   const server = http.createServer(async (request, response) => {
     for await (const _ of request);
@@ -343,7 +343,7 @@ for (const reactors of [1, 2]) {
       await issuer?.stop();
     });
 
-    /** What the subgraph gets from a connection with this payload, or the code that closed it. */
+    /** The header that the subgraph receives from a connection with this payload, or the code that closed it. */
     async function forwarded(payload, headers = {}) {
       const socket = new WebSocket(router.socket, "graphql-transport-ws", { headers });
       const outcome = new Promise((resolve, reject) => {
@@ -367,7 +367,7 @@ for (const reactors of [1, 2]) {
       }
     }
 
-    it("has the token that was verified, wherever a payload has other texts", async () => {
+    it("contains the verified token, even if a payload contains other texts", async () => {
       const good = issuer.issue({ sub: "ann" });
       for (const payload of [
         `{"authorization":"${good}"}`,
@@ -381,14 +381,14 @@ for (const reactors of [1, 2]) {
       }
     });
 
-    it("replaces that of the handshake by the one that counts", async () => {
+    it("is replaced by the token that was verified", async () => {
       const [first, second] = ["ann", "bob"].map((sub) => issuer.issue({ sub }));
       const handshake = { authorization: `Bearer ${first}` };
       assert.equal(await forwarded(`{"authorization":"${second}"}`, handshake), `Bearer ${second}`);
       assert.equal(await forwarded("{}", handshake), `Bearer ${first}`);
     });
 
-    it("is refused where the payload has something else in it", async () => {
+    it("is refused if the payload contains another value for it", async () => {
       const good = issuer.issue({ sub: "ann" });
       for (const payload of [
         '{"authorization":"forged"}',
@@ -401,7 +401,7 @@ for (const reactors of [1, 2]) {
       }
     });
 
-    it("cannot be taken away by a client through `connection`", async () => {
+    it("cannot be removed by a client through `connection`", async () => {
       const token = `Bearer ${issuer.issue({ sub: "ann" })}`;
       const request = http.request(router.graphql, {
         method: "POST",
@@ -418,7 +418,7 @@ for (const reactors of [1, 2]) {
   });
 }
 
-describe("an identity provider that is away", () => {
+describe("an unavailable identity provider", () => {
   let subgraphs;
   let issuer;
   let router;
@@ -456,7 +456,7 @@ describe("an identity provider that is away", () => {
   }
   const AWAY = [503, "AUTHENTICATION_UNAVAILABLE"];
 
-  it("is no fault of the client, which may come again with the same token", async () => {
+  it("is not the client's fault, which may retry with the same token", async () => {
     const token = issuer.issue();
     assert.deepEqual(await ask(token), AWAY);
     const closed = [];
@@ -478,7 +478,7 @@ describe("an identity provider that is away", () => {
     }
   });
 
-  it("loses its keys to age, and has them again when it is back", async () => {
+  it("leads to expired keys, which are fetched again when it is back", async () => {
     const token = issuer.issue();
     await eventually(async () => (await ask(token))[0] === 200, "the keys");
     issuer.setDown(true);
@@ -487,12 +487,12 @@ describe("an identity provider that is away", () => {
     const text = await (await fetch(`${router.admin}/metrics`)).text();
     assert.match(text, /starling_authentication_keys\{issuer="https:\/\/issuer.example"\} 0/);
     assert.match(text, /starling_authentication_keys_expired_total\{.*\} 1/);
-    assert.match(router.said(), /could not be read again within `max_age`/);
+    assert.match(router.output(), /could not be read again within `max_age`/);
     issuer.setDown(false);
     await eventually(async () => (await ask(token))[0] === 200, "the keys again");
   });
 
-  it("takes tokens back by an empty key set", async () => {
+  it("revokes tokens with an empty key set", async () => {
     const token = issuer.issue();
     await eventually(async () => (await ask(token))[0] === 200, "the keys");
     issuer.removeKeys();
@@ -520,7 +520,7 @@ describe("the admin listener", () => {
     return response.statusCode;
   }
 
-  it("does not answer under names that a web page could point at it", async () => {
+  it("does not serve host names that a web page could direct to it", async () => {
     const publish = "/admin/publish?topic=flights.moved";
     for (const host of ["evil.example", "evil.example:8088", "127.0.0.1.evil.example"]) {
       assert.equal(await status(host), 421, host);
@@ -544,7 +544,7 @@ describe("web pages of other origins, where every origin is allowed", () => {
   });
   after(() => router?.stop());
 
-  it("open WebSockets without cookies only, and a refusal is in the log", async () => {
+  it("open WebSockets only without cookies, and a refusal is logged", async () => {
     const open = (headers) => new WebSocket(router.socket, "graphql-transport-ws", { headers });
     const origin = "https://other.example";
     const welcome = open({ origin });
@@ -555,8 +555,8 @@ describe("web pages of other origins, where every origin is allowed", () => {
     const [, response] = await within(once(foreign, "unexpected-response"), "an answer");
     assert.equal(response.statusCode, 403);
     response.destroy();
-    await eventually(() => /a web page of another origin is refused/.test(router.said()), "the line");
-    assert.match(router.said(), /other\.example/);
-    assert.doesNotMatch(router.said(), /session=1/);
+    await eventually(() => /a web page of another origin is refused/.test(router.output()), "the line");
+    assert.match(router.output(), /other\.example/);
+    assert.doesNotMatch(router.output(), /session=1/);
   });
 });

@@ -1,11 +1,11 @@
-// The page as a person uses it, in a real browser: GraphiQL, and the plain page beside it.
+// The page in a real browser, as users see it: GraphiQL, and the plain page beside it.
 import assert from "node:assert/strict";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { chromium } from "playwright-core";
 import * as programs from "../programs.mjs";
 import { startDemo } from "../router.mjs";
-import { PATIENCE_MS, eventually } from "../waiting.mjs";
+import { WAIT_TIMEOUT_MS, eventually } from "../waiting.mjs";
 
 const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -21,20 +21,20 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
   });
   after(async () => {
     await browser?.close();
-    if (router) assert.equal(await router.stop(), 0, router.said());
+    if (router) assert.equal(await router.stop(), 0, router.output());
   });
 
-  /** Opens `path` in a fresh profile; what goes wrong on the page is collected in `problems`. */
+  /** Opens `path` in a fresh profile; errors of the page are collected in `problems`. */
   async function open(path, server = router) {
     const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
     const page = await context.newPage();
-    page.setDefaultTimeout(PATIENCE_MS);
+    page.setDefaultTimeout(WAIT_TIMEOUT_MS);
     const problems = [];
     page.on("pageerror", (error) => problems.push(error.message));
     page.on("console", (message) => {
       if (message.type() === "error") problems.push(message.text());
     });
-    // Whoever serves the page serves all of it. (A browser without network shows the same.)
+    // All files of the page come from the router, as in a browser without network access.
     await context.route("**/*", (route) => {
       const url = route.request().url();
       if (url.startsWith(`${server.url}/`) || url.startsWith("data:")) return route.continue();
@@ -45,7 +45,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
     return { page, problems, close: () => context.close() };
   }
 
-  /** An answer with data that reach into joined objects, and no errors. */
+  /** Checks a response with data from joined objects and without errors. */
   function assertJoined(answer) {
     assert.equal(answer.errors, undefined, JSON.stringify(answer.errors));
     const depth = (value) =>
@@ -56,7 +56,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
     assert.ok(!JSON.stringify(answer.data).includes("null"), JSON.stringify(answer));
   }
 
-  /** What GraphiQL shows as the result, once `accept` takes it. */
+  /** The result that GraphiQL shows, as soon as `accept` accepts it. */
   const shownResult = (page, accept) =>
     eventually(async () => {
       const text = await page.locator(".result-window .CodeMirror")
@@ -114,7 +114,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
     await page.locator("#tabs button").nth(1).click();
     await page.locator("#run").click();
     const ticks = await eventually(async () => {
-      // The answer of the query is gone once the first event is there.
+      // The response of the query is no longer shown once the first event has arrived.
       const shown = await page.locator("#results pre .when").count() >= 2 && await results();
       return shown && shown.slice(-2);
     }, "two ticks");
@@ -126,7 +126,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
     await close();
   });
 
-  it("the plain page shows the errors of a wrong operation", async () => {
+  it("the plain page shows the errors of an invalid operation", async () => {
     const { page, close } = await open("/ide/plain");
     await page.locator("#query").fill("{ nonsense }");
     await page.locator("#run").click();
@@ -136,8 +136,8 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
     await close();
   });
 
-  describe("while the router is away", () => {
-    /** Runs `use` with a page of a router of its own, which `use` may kill. */
+  describe("while the router is down", () => {
+    /** Runs `use` with a page of its own router, which `use` may kill. */
     async function withOwnRouter(path, use) {
       const own = await startDemo();
       const { page, close } = await open(path, own);
@@ -152,7 +152,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
       }
     }
 
-    it("the plain page says that the stream was lost, and that the router does not respond", () =>
+    it("the plain page reports that the stream was lost, and that the router does not respond", () =>
       withOwnRouter("/ide/plain", async (page, kill) => {
         await page.locator("#tabs button").nth(1).click();
         await page.locator("#run").click();
@@ -163,7 +163,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
         await page.getByText(/^The router does not respond at http:.*\/graphql\. Check that/).waitFor();
       }));
 
-    it("GraphiQL says that the router does not respond", (test) =>
+    it("GraphiQL reports that the router does not respond", (test) =>
       withOwnRouter("/", async (page, kill) => {
         if (await page.locator("#page").count() === 0) {
           test.skip(programs.skipBecause("this build has no GraphiQL"));
@@ -179,7 +179,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
         assert.deepEqual(Object.keys(errors[0]), ["message"], "no stack of the page's own code");
       }));
 
-    it("GraphiQL says so for a subscription that was running", (test) =>
+    it("GraphiQL reports it for a running subscription", (test) =>
       withOwnRouter("/", async (page, kill) => {
         if (await page.locator("#page").count() === 0) {
           test.skip(programs.skipBecause("this build has no GraphiQL"));
@@ -189,7 +189,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
         await page.locator(".graphiql-execute-button").click();
         await shownResult(page, (value) => value.data);
         await kill();
-        // It has tried to connect again some times by then.
+        // By then it has tried to reconnect several times.
         const { errors } = await shownResult(page, (value) => value.errors);
         assert.match(errors[0].message, /^The router (does not respond|closed the connection)/);
       }));

@@ -1,12 +1,12 @@
-// Promises that must hold on a machine without idle processors too: what clients and load balancers rely on while other
-// programs, or the router itself, need all of the CPU.
+// Guarantees that must also hold on a machine without idle processors: clients and load balancers rely on them while
+// other programs, or the router itself, need all of the CPU.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { event, memorySupergraph, startSubgraphs } from "../board.mjs";
-import { burnProcessors } from "../busy_processors.mjs";
+import { loadProcessors } from "../busy_processors.mjs";
 import { skipWithout } from "../programs.mjs";
 import { SOURCES } from "../resume/brokers.mjs";
-import { KILL, PAUSE, playScenario } from "../resume/scenario.mjs";
+import { KILL, PAUSE, runScenario } from "../resume/scenario.mjs";
 import { startServe } from "../router.mjs";
 import { eventually, within } from "../waiting.mjs";
 
@@ -22,7 +22,7 @@ describe("on a busy machine", () => {
   let subgraphs;
   before(async () => {
     subgraphs = await startSubgraphs();
-    endBurning = burnProcessors();
+    endBurning = loadProcessors();
   });
   after(async () => {
     endBurning?.();
@@ -32,7 +32,7 @@ describe("on a busy machine", () => {
   const serve = (config) =>
     startServe({ supergraph: memorySupergraph(), config: { subgraphs: subgraphs.configuration, ...config } });
 
-  it("a router that is to end serves for `shutdown.delay` while it is not ready", async () => {
+  it("a router that shuts down serves for `shutdown.delay` while it is not ready", async () => {
     const router = await serve({ shutdown: { delay: `${DELAY_MS}ms` } });
     try {
       const begin = Date.now();
@@ -60,7 +60,7 @@ describe("on a busy machine", () => {
     }
   });
 
-  it("quiet streams carry signs of life, and then their event", async () => {
+  it("idle streams carry heartbeats, and then their event", async () => {
     const router = await serve({ subscriptions: { heartbeat: "1s" } });
     const leave = new AbortController();
     try {
@@ -95,7 +95,7 @@ describe("on a busy machine", () => {
   it("clients that resume receive every stored event, in order", { skip: skipWithout(jetStream.program, "nats-server") }, async () => {
     const broker = await jetStream.start();
     try {
-      const row = await playScenario({
+      const row = await runScenario({
         broker, topic: "moves.busy", events: 1_500, perSecond: 300, clients: CLIENTS,
         disturbance: { name: "busy", at: [[0.1, PAUSE], [0.4, KILL], [0.9, KILL]] },
       });

@@ -1,5 +1,5 @@
-// The samples of resuming clients in docs/, as they are written there: each must get every event of a stored stream, in order,
-// while the router that they talk to is killed, drained and started again.
+// The samples of resuming clients in docs/, unchanged: each must receive every event of a stored stream, in order,
+// while the router is killed, drained and restarted.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFile, readdir, mkdtemp, symlink, writeFile } from "node:fs/promises";
@@ -22,21 +22,21 @@ import { eventually } from "../waiting.mjs";
 const ROOT = path.join(import.meta.dirname, "../../../..");
 const DOCUMENTATION = path.join(import.meta.dirname, "../documentation");
 
-/** Numbered events. The router is killed after a quarter of them, drained after a half, killed after three quarters. */
+/** Numbered events. The router is killed after a quarter of them, drained after half, killed after three quarters. */
 const EVENTS = 200;
 
 /** How often the router ends, and with it every connection. */
 const RECONNECTIONS = 3;
 
-/** Until all clients have connected again and have everything, on a busy machine. */
+/** Time until all clients have reconnected and received everything, on a busy machine. */
 const PASSING_MS = 120_000;
 
-/** Samples that other samples import, and what runs in place of them. */
+/** Samples that other samples import, and the samples that are run instead. */
 const MODULES = new Set(["resume.js"]);
 /** Samples that need a program around them: a file of `documentation/`. */
 const DRIVERS = { "environment.js": "relay_driver.mjs" };
 
-/** Blocks of all pages with `setup=resume`. One without a file's name gets that of its page. */
+/** Blocks of all pages with `setup=resume`. A block without a file name uses that of its page. */
 const samples = [];
 for (const name of (await readdir(path.join(ROOT, "docs"))).filter((file) => file.endsWith(".md")).sort()) {
   const blocks = blocksOf(await readFile(path.join(ROOT, "docs", name), "utf8"), `docs/${name}`);
@@ -45,7 +45,7 @@ for (const name of (await readdir(path.join(ROOT, "docs"))).filter((file) => fil
   })));
 }
 const names = samples.map((block) => block.file).filter((name) => !MODULES.has(name));
-/** The same sample with another option: the page says that both work. */
+/** The same sample with another option, because the page says that both work. */
 const VARIANTS = { "graphql_sse_single.js": ["graphql_sse.js", "singleConnection: false", "singleConnection: true"] };
 
 describe("client samples", { skip: programs.skipWithout(programs.natsServer, "nats-server") }, () => {
@@ -62,7 +62,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
     ports,
     config: {
       subgraphs: subgraphs.configuration,
-      // The same key for each router that takes the place of another one.
+      // The same key for each router that replaces another one.
       cursor: { keys: ["a key of more than 16 bytes"], heartbeat: "1s" },
       events: { providers: { nats: [{ id: "default", url: nats.url }] } },
     },
@@ -87,7 +87,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
     await subgraphs?.stop();
   });
 
-  /** Every sample in a process of its own; that of EventSource in a page of a browser. */
+  /** Every sample runs in its own process; that of EventSource in a page of a browser. */
   async function startClients() {
     folder = await mkdtemp(path.join(tmpdir(), "starling-clients-"));
     await writeFile(path.join(folder, "package.json"), '{"type": "module"}');
@@ -113,7 +113,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
     return client;
   };
 
-  /** What a sample prints of an event is `{ id: '1', altitude: 7 }` or the same as JSON. */
+  /** A sample prints an event as `{ id: '1', altitude: 7 }` or the same as JSON. */
   const addOutput = (client, text) => {
     client.output += text;
     client.numbers = [...client.output.matchAll(/altitude"?: ?(\d+)/g)].map(([, number]) => Number(number));
@@ -152,12 +152,15 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
   async function playEvents() {
     const everyone = [...clients.values()];
     const has = (number) => () => everyone.every((client) => client.numbers.includes(number));
-    /** Whether it came true in time. If not, the tests below say which client has not got what. */
+    /**
+     * Returns whether the condition was met in time. If not, the tests below report which client has missed which
+     * event.
+     */
     const wait = (condition, what) => eventually(condition, what, PASSING_MS).then(() => true, (error) => {
       assert.ok(error.message.startsWith("waited"), error.message);
       return false;
     });
-    // No protocol says when a subscription has begun: 0 is published until each client has it.
+    // No protocol reports when a subscription has started: 0 is published until each client has received it.
     const haveBegun = await wait(async () => {
       await publish(0);
       return has(0)();
@@ -167,7 +170,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
       await publish(number);
       const signal = { [EVENTS / 4]: "SIGKILL", [EVENTS / 2]: "SIGTERM", [(3 * EVENTS) / 4]: "SIGKILL" }[number];
       if (!signal) continue;
-      // Each client has been somewhere in the stream, and misses something now.
+      // Each client has received part of the stream and now misses events.
       if (!await wait(has(number), `event ${number} at each client`)) return;
       const { ports } = router;
       await router.kill(signal);
@@ -179,12 +182,12 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
 
   for (const name of [...names, ...Object.keys(VARIANTS)]) {
     const needsBrowser = name === "event_source.js" && programs.skipWithout(programs.chromium, "chromium");
-    it(`${name} gets every event in order while its router is killed and drained`, { skip: needsBrowser }, () => {
+    it(`${name} receives every event in order while its router is killed and drained`, { skip: needsBrowser }, () => {
       const { numbers, output } = clients.get(name);
       const distinct = [...new Set(numbers)];
       const expected = Array.from({ length: EVENTS + 1 }, (_, number) => number);
       assert.deepEqual(distinct, expected, `${name} printed\n${output.slice(-3_000)}`);
-      // A result may have been sent and not remembered when a connection is lost.
+      // A result may have been sent but not stored by the client when a connection is lost.
       const repeated = numbers.filter((number) => number > 0).length - EVENTS;
       assert.ok(repeated <= RECONNECTIONS, `${repeated} repeated`);
     });
@@ -218,7 +221,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
     await socket.dispose();
   });
 
-  it("are each in a file of their own", () => {
+  it("are each in a separate file", () => {
     assert.equal(new Set(names).size, names.length, `${names}`);
   });
 });

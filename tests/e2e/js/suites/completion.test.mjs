@@ -1,5 +1,5 @@
-// Sources that end by themselves: a topic of the memory provider that an operator completes, and a bounded replay of
-// JetStream. Clients of every transport get all events and then `complete`.
+// Sources that complete: a topic of the memory provider that an operator completes, and a bounded replay of JetStream.
+// Clients of every transport receive all events and then `complete`.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { createClient as createSseClient } from "graphql-sse";
@@ -16,19 +16,19 @@ import { eventually, within } from "../waiting.mjs";
 
 const MULTIPART = "multipart/mixed;boundary=graphql;subscriptionSpec=1.0,application/json";
 
-/** The altitudes that a client of each transport hears until its subscription is complete. */
+/** The altitudes that a client of each transport receives until its subscription is complete. */
 const transports = {
-  async "graphql-ws"(router, query, heard) {
+  async "graphql-ws"(router, query, received) {
     const client = createClient({ url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0 });
-    for await (const { data } of client.iterate({ query })) heard(data);
+    for await (const { data } of client.iterate({ query })) received(data);
     await client.dispose();
   },
-  async "graphql-sse"(router, query, heard) {
+  async "graphql-sse"(router, query, received) {
     const client = createSseClient({ url: router.graphql, retryAttempts: 0 });
-    for await (const { data } of client.iterate({ query })) heard(data);
+    for await (const { data } of client.iterate({ query })) received(data);
     client.dispose();
   },
-  async multipart(router, query, heard) {
+  async multipart(router, query, received) {
     const answer = await fetch(router.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", accept: MULTIPART },
@@ -42,7 +42,7 @@ const transports = {
       text = parts.pop();
       for (const part of parts) {
         const body = part.slice(part.indexOf("\r\n\r\n") + 4).trim();
-        if (body.startsWith("{\"payload\"")) heard(JSON.parse(body).payload.data);
+        if (body.startsWith("{\"payload\"")) received(JSON.parse(body).payload.data);
       }
     }
     assert.equal(text.trim(), "--", "the last delimiter ends it, without an error");
@@ -73,11 +73,11 @@ describe("completion", () => {
     };
 
     for (const [name, follow] of Object.entries(transports)) {
-      it(`${name} gets what was published before, and then the end`, async () => {
-        const heard = [];
+      it(`${name} receives the events published before, and then the end`, async () => {
+        const received = [];
         const following = follow(router, SUBSCRIPTION, ({ flightMoved }) => {
           assert.deepEqual(flightMoved, expectedFlight("1", flightMoved.altitude));
-          heard.push(flightMoved.altitude);
+          received.push(flightMoved.altitude);
         });
         following.catch(() => {});
         await eventually(async () => {
@@ -90,11 +90,11 @@ describe("completion", () => {
         const topic = "flights.moved";
         assert.deepEqual(await complete({ topic }), { status: 200, text: "ended 1 streams\n" });
         await within(following, "the end");
-        assert.deepEqual(heard, Array.from({ length: 20 }, (_, number) => number));
+        assert.deepEqual(received, Array.from({ length: 20 }, (_, number) => number));
       });
     }
 
-    it("says what is wrong with a request to complete something", async () => {
+    it("reports the errors of a request to complete a topic", async () => {
       assert.deepEqual(await complete({ topic: "ghost" }), { status: 200, text: "ended 0 streams\n" });
       assert.equal((await complete({})).status, 400);
       assert.equal((await complete({ topic: "t", provider: "memory/ghost" })).status, 404);
@@ -131,12 +131,12 @@ describe("completion", () => {
     });
 
     for (const [name, follow] of Object.entries(transports)) {
-      it(`${name} gets all that is stored, and then the end`, async () => {
-        const heard = [];
+      it(`${name} receives all stored events, and then the end`, async () => {
+        const received = [];
         const query = `subscription { flightsReplayed ${SELECTION} }`;
-        const following = follow(router, query, ({ flightsReplayed: { altitude } }) => heard.push(altitude));
+        const following = follow(router, query, ({ flightsReplayed: { altitude } }) => received.push(altitude));
         await within(following, "the end");
-        assert.deepEqual(heard, Array.from({ length: 300 }, (_, number) => number));
+        assert.deepEqual(received, Array.from({ length: 300 }, (_, number) => number));
       });
     }
   });

@@ -1,4 +1,4 @@
-// Clients that lose their connections and go on with the cursor they got last.
+// Clients that lose their connections and resume with their latest cursor.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { ApolloClient, HttpLink, InMemoryCache } from "@apollo/client";
@@ -37,7 +37,7 @@ describe("cursors", () => {
 
   const publish = (number) => router.publish(PROVIDER, "flights.moved", event("1", number));
 
-  /** Publishes until the first one arrives; answers with its number and what it came with. */
+  /** Publishes until the first event arrives; returns its number and its extensions. */
   async function begin(subscription) {
     let published = -1;
     const { value } = await repeatUntil(
@@ -46,7 +46,7 @@ describe("cursors", () => {
     return { first: value, number: value.data.flightMoved.altitude, published };
   }
 
-  it("graphql-ws goes on after a terminated socket by extensions.cursor", async () => {
+  it("graphql-ws resumes after a terminated socket by extensions.cursor", async () => {
     let socket;
     const connect = () => createClient({
       url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0,
@@ -69,7 +69,7 @@ describe("cursors", () => {
         cuts += 1;
         subscription.return().catch(() => {});
         socket.terminate();
-        // Another client: this one may not have noticed yet that its socket has gone.
+        // A new client, because the first one may not have noticed yet that its socket is closed.
         client = connect();
         subscription = client.iterate({ query: QUERY, extensions: { cursor } });
       }
@@ -79,7 +79,7 @@ describe("cursors", () => {
     await client.dispose();
   });
 
-  it("graphql-sse goes on by extensions.cursor, in both modes", async () => {
+  it("graphql-sse resumes by extensions.cursor, in both modes", async () => {
     for (const singleConnection of [false, true]) {
       const connect = () => createSseClient({ url: router.graphql, retryAttempts: 0, singleConnection });
       let client = connect();
@@ -101,12 +101,12 @@ describe("cursors", () => {
     }
   });
 
-  it("graphql-ws hears where it is by on.ping, and goes on from there", async () => {
-    let heard;
-    const position = new Promise((resolve) => { heard = resolve; });
+  it("graphql-ws receives its position by on.ping, and resumes from there", async () => {
+    let notify;
+    const position = new Promise((resolve) => { notify = resolve; });
     let client = createClient({
       url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0,
-      on: { ping: (received, payload) => received && heard(payload) },
+      on: { ping: (received, payload) => received && notify(payload) },
     });
     const subscription = client.iterate({ query: QUERY });
     const first = subscription.next();
@@ -123,7 +123,7 @@ describe("cursors", () => {
     await client.dispose();
   });
 
-  /** A `fetch` that shows what comes until `wanted` is found in it. */
+  /** A `fetch` that collects the response until `wanted` is found in it. */
   function watching(wanted) {
     let found;
     const seen = new Promise((resolve) => { found = resolve; });
@@ -144,7 +144,7 @@ describe("cursors", () => {
     return { fetch: watched, seen };
   }
 
-  it("graphql-sse takes no notice of an id without an event", async () => {
+  it("graphql-sse ignores an id without an event", async () => {
     const { fetch: fetchFn, seen } = watching(/(?:^|\n)id: (\S+)\n\n/);
     const client = createSseClient({ url: router.graphql, retryAttempts: 0, fetchFn });
     const subscription = client.iterate({ query: QUERY });
@@ -156,17 +156,17 @@ describe("cursors", () => {
     client.dispose();
   });
 
-  it("Apollo Client takes a position for the sign of life that it is", async () => {
+  it("Apollo Client treats a position as a heartbeat", async () => {
     const { fetch: watched, seen } = watching(/\r\ncursor: (\S+)\r\n\r\n\{\}\r\n--graphql/);
     const client = new ApolloClient({
       link: new HttpLink({ uri: router.graphql, fetch: watched }), cache: new InMemoryCache(),
     });
     const results = [];
-    let heard;
-    const first = new Promise((resolve) => { heard = resolve; });
+    let notify;
+    const first = new Promise((resolve) => { notify = resolve; });
     const subscription = client.subscribe({ query: parse(QUERY) }).subscribe({
-      next(result) { results.push(result); heard(); },
-      error(error) { results.push(error); heard(); },
+      next(result) { results.push(result); notify(); },
+      error(error) { results.push(error); notify(); },
     });
     await within(seen, "a position");
     await publish(4_000_000);
@@ -176,7 +176,7 @@ describe("cursors", () => {
     client.stop();
   });
 
-  it("tells a client of graphql-ws that its cursor is none", async () => {
+  it("tells a client of graphql-ws that its cursor is invalid", async () => {
     const client = createClient({ url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0 });
     const subscription = client.iterate({ query: QUERY, extensions: { cursor: "forged" } });
     await assert.rejects(within(subscription.next(), "the error"), ([error]) => {

@@ -1,4 +1,4 @@
-// What the demo prints is what a newcomer tries first.
+// The output of the demo contains the first commands that a new user tries.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
@@ -6,7 +6,7 @@ import { after, before, describe, it } from "node:test";
 import { startDemo } from "../router.mjs";
 import { eventually, within } from "../waiting.mjs";
 
-/** Address, headers and body of a printed `curl` line, whose words may be in single quotes. */
+/** Address, headers and body of a printed `curl` line, whose arguments may be in single quotes. */
 function parseCurl(line) {
   const words = [...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain);
   const request = { url: null, headers: {}, body: undefined };
@@ -24,7 +24,7 @@ function parseCurl(line) {
   return request;
 }
 
-/** What the request brings: the JSON of an answer, or of the first two events of a stream. */
+/** The result of the request: the JSON of a response, or of the first two events of a stream. */
 async function outcome({ url, headers, body }) {
   const leave = new AbortController();
   const sent = body === undefined || "content-type" in headers
@@ -68,20 +68,20 @@ describe("demo", () => {
     router = await startDemo();
   });
   after(async () => {
-    if (router) assert.equal(await router.stop(), 0, router.said());
+    if (router) assert.equal(await router.stop(), 0, router.output());
   });
 
-  it("prints an address to click and two curl lines, and both work", async () => {
-    const said = await eventually(
-      () => router.said().split("curl ").length > 2 && router.said(), "the curl lines");
-    assert.ok(said.includes(`${router.url}/`), said);
-    const lines = said.split("\n").map((line) => line.trim()).filter((line) => /^curl /.test(line));
+  it("prints an address to open and two curl commands, and both work", async () => {
+    const output = await eventually(
+      () => router.output().split("curl ").length > 2 && router.output(), "the curl lines");
+    assert.ok(output.includes(`${router.url}/`), output);
+    const lines = output.split("\n").map((line) => line.trim()).filter((line) => /^curl /.test(line));
     const outcomes = await Promise.all(lines.map((line) => outcome(parseCurl(line))));
     assert.deepEqual(outcomes.map(({ kind }) => kind).sort(), ["answer", "stream"]);
     outcomes.forEach(assertGood);
   });
 
-  it("does what the README's curl lines say", async () => {
+  it("matches the curl commands of the README", async () => {
     const readme = await readFile(path.join(import.meta.dirname, "../../../../README.md"), "utf8");
     const lines = readme.replace(/\\\n\s*/g, "").split("\n").map((line) => line.trim())
       .filter((line) => line.startsWith("curl "))

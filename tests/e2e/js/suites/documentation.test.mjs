@@ -10,14 +10,14 @@ import { startDemo } from "../router.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
 
-/** More would only wait for the two cores that the tests are made for. */
+/** More pages would only wait for the two cores that the tests are designed for. */
 const PAGES_AT_ONCE = 2;
 
 const documents = (await readdir(path.join(ROOT, "docs"), { recursive: true })).filter((name) => name.endsWith(".md")).sort();
 const pages = ["README.md", ...documents.map((name) => `docs/${name}`)]
   .filter((name) => !process.env.STARLING_TEST_PAGE || name.includes(process.env.STARLING_TEST_PAGE));
 
-// Pages have folders and ports of their own.
+// Pages have separate folders and ports.
 describe("documentation", { concurrency: PAGES_AT_ONCE }, () => {
   let demo;
   before(async () => {
@@ -28,7 +28,7 @@ describe("documentation", { concurrency: PAGES_AT_ONCE }, () => {
   });
 
   for (const name of pages) {
-    it(`${name}: every sample does what it shows`, async (test) => {
+    it(`${name}: every sample works as documented`, async (test) => {
       const markdown = await readFile(path.join(ROOT, name), "utf8");
       assert.deepEqual(strayAnnotations(markdown, name), [], "annotations that belong to no block");
       const blocks = blocksOf(markdown, name);
@@ -53,7 +53,7 @@ describe("documentation", { concurrency: PAGES_AT_ONCE }, () => {
 });
 
 describe("blocks of a page", () => {
-  it("have their place, language, annotation, and text without indentation", () => {
+  it("have their position, language, annotation, and text without indentation", () => {
     const markdown = "1. A step:\n\n   <!-- test: background until=\"listens on \\\"x\\\"\" file=a.yaml -->\n   ```sh\n   one\n     two\n   ```\n";
     assert.deepEqual(blocksOf(markdown, "page.md"), [{
       page: "page.md", line: 4, place: "page.md:4", language: "sh",
@@ -61,7 +61,7 @@ describe("blocks of a page", () => {
     }]);
   });
 
-  it("refuse annotations that nothing would read", () => {
+  it("refuse annotations without effect", () => {
     const withAnnotation = (annotation) => `<!-- test: ${annotation} -->\n\`\`\`sh\ntrue\n\`\`\`\n`;
     assert.throws(() => blocksOf(withAnnotation("backgruond"), "p"), /p:2: the annotation has an unknown word `backgruond`/);
     assert.throws(() => blocksOf(withAnnotation("fil=x"), "p"), /unknown key `fil`/);

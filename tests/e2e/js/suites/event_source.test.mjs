@@ -1,4 +1,4 @@
-// The EventSource of a real browser, which connects again by itself and says where it was.
+// The EventSource of a real browser, which reconnects automatically and sends its position.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import net from "node:net";
@@ -7,7 +7,7 @@ import { chromium } from "playwright-core";
 import { event, memorySupergraph, startSubgraphs } from "../board.mjs";
 import * as programs from "../programs.mjs";
 import { startServe } from "../router.mjs";
-import { PATIENCE_MS, eventually } from "../waiting.mjs";
+import { WAIT_TIMEOUT_MS, eventually } from "../waiting.mjs";
 
 const PROVIDER = "memory/default";
 const QUERY = "subscription { flightMoved { id altitude } }";
@@ -43,30 +43,30 @@ describe("EventSource", { skip: programs.skipWithout(programs.chromium, "chromiu
     await subgraphs?.stop();
   });
 
-  /** A network that can be cut: passes connections on to `port`, and knows what came back on them. */
+  /** A network connection that can be cut: forwards connections to `port`, and records the responses. */
   async function startLine(port) {
     const open = new Set();
-    const network = { isUp: true, heard: "" };
+    const network = { isUp: true, received: "" };
     const server = net.createServer((near) => {
       if (!network.isUp) return near.destroy();
       const far = net.connect(port, "127.0.0.1");
       open.add(near);
       near.on("close", () => { open.delete(near); far.destroy(); }).on("error", () => {});
       far.on("close", () => near.end()).on("error", () => {});
-      far.on("data", (bytes) => { network.heard += bytes.toString("latin1"); });
+      far.on("data", (bytes) => { network.received += bytes.toString("latin1"); });
       near.pipe(far);
       far.pipe(near, { end: false });
     }).listen(0, "127.0.0.1");
     await once(server, "listening");
     return Object.assign(network, {
       url: `http://127.0.0.1:${server.address().port}`,
-      /** What was passed on arrives; nothing follows, and nobody gets through. */
+      /** Forwarded data arrives; nothing follows, and new connections fail. */
       async cut() {
         network.isUp = false;
         const closed = [...open].map((near) => once(near, "close"));
         for (const near of open) near.end();
         await Promise.all(closed);
-        network.heard = "";
+        network.received = "";
       },
       stop() {
         server.close();
@@ -77,10 +77,10 @@ describe("EventSource", { skip: programs.skipWithout(programs.chromium, "chromiu
 
   const publish = (altitude) => router.publish(PROVIDER, "flights.moved", event("1", altitude));
 
-  it("goes on after its connection was cut, from an event or from a position", async () => {
+  it("resumes after its connection was cut, from an event or from a position", async () => {
     const page = await browser.newPage();
-    page.setDefaultTimeout(PATIENCE_MS);
-    // Whatever stands there: the page is of the router's origin.
+    page.setDefaultTimeout(WAIT_TIMEOUT_MS);
+    // The response does not matter, because the page only needs the router's origin.
     await page.goto(`${line.url}/graphql`);
     await page.evaluate((query) => {
       window.altitudes = [];
@@ -91,8 +91,8 @@ describe("EventSource", { skip: programs.skipWithout(programs.chromium, "chromiu
     }, QUERY);
     const altitudes = () => page.evaluate(() => window.altitudes);
 
-    // It has had no event yet when it loses its connection: a position is all that it knows.
-    await eventually(() => POSITION.test(line.heard), "a position");
+    // No event has arrived yet when the connection is lost, so the client only has a position.
+    await eventually(() => POSITION.test(line.received), "a position");
     await line.cut();
     for (const altitude of [1, 2, 3]) await publish(altitude);
     line.isUp = true;

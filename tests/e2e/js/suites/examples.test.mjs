@@ -1,4 +1,4 @@
-// The files in `examples/` do what the documents say of them. The pages of `docs/` that show them are run by
+// Checks that the files in `examples/` match their documentation. The pages of `docs/` that show them are run by
 // documentation.test.mjs.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -20,7 +20,7 @@ const EXAMPLES = path.join(ROOT, "examples");
 const run = promisify(execFile);
 
 describe("the quick start", () => {
-  it("composes the supergraph that is in the repository", async () => {
+  it("composes the supergraph of the repository", async () => {
     const folder = await mkdtemp(path.join(tmpdir(), "starling-quick-start-"));
     try {
       await cp(path.join(EXAMPLES, "quick-start"), folder, { recursive: true });
@@ -36,7 +36,7 @@ describe("the quick start", () => {
     }
   });
 
-  it("asks for the versions of packages that the tests run with", async () => {
+  it("uses the package versions of the tests", async () => {
     const dependencies = async (file) => JSON.parse(await readFile(file, "utf8")).dependencies;
     const tested = await dependencies(path.join(import.meta.dirname, "../package.json"));
     const asked = await dependencies(path.join(EXAMPLES, "quick-start/package.json"));
@@ -64,7 +64,7 @@ describe("the directives of event subgraphs for composition", () => {
     type edfs__PublishResult { success: Boolean! }
     type Product @key(fields: "id", resolvable: false) { id: ID! }`;
 
-  it("let every event subgraph of docs/events.md and its pages compose", async () => {
+  it("compose every event subgraph of docs/events.md and its pages", async () => {
     const names = ["docs/events.md", "docs/events/directives.md", "docs/events/initial-state.md"];
     const pages = await Promise.all(names.map(async (name) => (
       blocksOf(await readFile(path.join(ROOT, name), "utf8"), name))));
@@ -77,7 +77,7 @@ describe("the directives of event subgraphs for composition", () => {
       type Query { orderOfNumber(id: ID!): Order }
       type Order @key(fields: "id") { id: ID! item: String! @shareable }`;
     for (const { place, text } of samples.filter(({ text }) => !text.includes("join__"))) {
-      // Some samples leave out the type that the page has shown before.
+      // Some samples omit a type that the page has already shown.
       const isComplete = /^type Order\b/m.test(text) || !/\bOrder\b/.test(text);
       const order = isComplete ? "" : 'type Order @key(fields: "id", resolvable: false) { id: ID! }';
       const result = composeServices([
@@ -88,7 +88,7 @@ describe("the directives of event subgraphs for composition", () => {
     }
   });
 
-  it("let the event subgraph of docs/migration-edfs.md compose and load", async () => {
+  it("compose and load the event subgraph of docs/migration-edfs.md", async () => {
     const page = await readFile(path.join(ROOT, "docs/migration-edfs.md"), "utf8");
     const [, sample] = /```graphql\n(type Query \{\n  employeeFromEvent[^]*?)```/.exec(page);
     const directives = await readFile(path.join(EXAMPLES, "composition/edfs-directives.graphql"), "utf8");
@@ -98,7 +98,7 @@ describe("the directives of event subgraphs for composition", () => {
       type Employee @key(fields: "id") { id: ID! name: String }`;
     const { supergraphSdl, errors } = composeServices([
       { name: "employees", url: "http://127.0.0.1:9/", typeDefs: parse(employees) },
-      // As the page says: without `@external`.
+      // As documented: without `@external`.
       { name: "events", url: "", typeDefs: parse(directives + sample.replaceAll(" @external", "")) },
     ]);
     assert.equal(errors, undefined);
@@ -123,7 +123,7 @@ describe("the directives of event subgraphs for composition", () => {
       assert.ok(names.includes("edfs__PublishResult"));
       assert.deepEqual(names.filter((name) => name.startsWith("events__")), []);
 
-      // No protocol says when a subscription has reached its topic, so events are published until one arrives.
+      // No protocol reports when a subscription has reached its topic, so events are published until one arrives.
       const event = { __typename: "Product", id: "7" };
       let arrived = false;
       const waiting = fetch(`${router.graphql}?once`, {
@@ -167,7 +167,7 @@ describe("the examples of a deployment", () => {
     const families = new Set([...metrics.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name));
     const named = [...new Set(rules.match(/\b(starling|process)_\w+/g))];
     assert.ok(named.length > 10, "the rules name metrics");
-    // A family may be announced with or without the suffix of its samples.
+    // A family may be declared with or without the suffix of its samples.
     const isKnown = (name) => families.has(name) || families.has(name.replace(/_(total|bucket|sum|count)$/, ""));
     assert.deepEqual(named.filter((name) => !isKnown(name)), []);
   });
@@ -194,7 +194,7 @@ describe("the examples of a deployment", () => {
       await chmod(program, 0o755);
       const file = path.join(folder, "starling.service");
       await writeFile(file, unit.replaceAll("/usr/local/bin/starling", program));
-      // It prints what it ignores or misses, and nothing else.
+      // It prints only ignored and missing settings.
       const { stdout, stderr } = await run("systemd-analyze", ["verify", file]);
       assert.equal(`${stdout}${stderr}`.replaceAll(folder, ""), "");
     } finally {

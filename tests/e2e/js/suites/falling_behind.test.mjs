@@ -1,5 +1,5 @@
-// Subgraphs stand still while events are published to brokers that store them: subscribers miss none of them, and hear
-// of no loss, whether they come again or not.
+// Subgraphs are paused while events are published to brokers that store them: subscribers miss none of them and
+// receive no report of a loss, whether they reconnect or not.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
@@ -21,15 +21,15 @@ import { eventually, repeatUntil, within } from "../waiting.mjs";
 
 const TOPIC = "flights.moved";
 
-/** More than groups, the router's memory of the latest events and one batch of a broker hold together. */
+/** More than the groups, the router's memory of the latest events and one batch of a broker hold together. */
 const EVENTS = 2_000;
 
 const EVENTS_PER_SECOND = 500;
 
-/** How long the subgraphs stand still at least, after a quarter of the events. */
+/** Minimum time for which the subgraphs are paused, after a quarter of the events. */
 const PAUSE_MS = 2_000;
 
-/** Until all have come, on a busy machine. */
+/** Time until all events have arrived, on a busy machine. */
 const PASSING_MS = 120_000;
 
 const brokers = {
@@ -77,7 +77,7 @@ const brokers = {
       await kafka.topics("--create", "--topic", TOPIC, "--partitions", "1");
       return {
         providers: { kafka: [{ id: "default", brokers: [kafka.address] }] },
-        // No client of Kafka is at hand: the router itself publishes, which needs no subgraph.
+        // The suites have no client of Kafka: the router itself publishes, which needs no subgraph.
         async publish({ id, altitude }, router) {
           const { body } = await router.query({
             query: "mutation($id: ID!, $to: Int!) { moveFlight(id: $id, altitude: $to) { success } }",
@@ -118,8 +118,8 @@ for (const [name, { skip, supergraph, start }] of Object.entries(brokers)) {
       return Number(metrics.match(new RegExp(`^${metric} (\\d+)$`, "m"))?.[1]);
     };
 
-    it("subgraphs that stand still make events late, and none is missing", async () => {
-      const heard = { "graphql-ws": [], "graphql-sse": [] };
+    it("paused subgraphs delay events, and none is missing", async () => {
+      const received = { "graphql-ws": [], "graphql-sse": [] };
       const announced = [];
       let last = Infinity;
       const follow = async (client, name) => {
@@ -129,7 +129,7 @@ for (const [name, { skip, supergraph, start }] of Object.entries(brokers)) {
           const { altitude } = data.flightMoved;
           assert.deepEqual(data.flightMoved, expectedFlight("1", altitude));
           if (extensions.lost || extensions.gap) announced.push({ name, altitude, ...extensions });
-          heard[name].push(altitude);
+          received[name].push(altitude);
           if (altitude >= last) return;
         }
       };
@@ -139,7 +139,7 @@ for (const [name, { skip, supergraph, start }] of Object.entries(brokers)) {
       const sse = createSseClient({ url: router.graphql, retryAttempts: 0 });
       const following = Promise.all([follow(socket, "graphql-ws"), follow(sse, "graphql-sse")]);
       following.catch(() => {});
-      const all = Object.values(heard);
+      const all = Object.values(received);
       let published = -1;
       await repeatUntil(
         eventually(() => all.every((it) => it.length > 0), "the first event on both"),

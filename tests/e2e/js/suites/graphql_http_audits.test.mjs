@@ -12,7 +12,7 @@ describe("GraphQL over HTTP audits", () => {
   after(() => router?.stop());
 
   for (const audit of serverAudits({ url: () => router.graphql })) {
-    // MUST and SHOULD count; MAY is a choice, which the audit then reports as a notice.
+    // MUST and SHOULD are required; MAY is optional, and the audit reports it as a notice.
     const required = !audit.name.startsWith("MAY");
     it(`${audit.id} ${audit.name}`, async (test) => {
       const result = await audit.fn();

@@ -51,7 +51,7 @@ describe("graphql-sse", () => {
     await subscription.return();
   });
 
-  it("streams to several subscribers on connections of their own", async () => {
+  it("streams to several subscribers on separate connections", async () => {
     const subscriptions = ["1", "2", "3"].map((id) =>
       client().iterate({ query: SUBSCRIPTION_BY_ID, variables: { id } }));
     const firsts = await repeatUntil(
@@ -75,14 +75,14 @@ describe("graphql-sse", () => {
     assert.deepEqual(results, [{ data: { flight: { number: "ST 101" } } }]);
   });
 
-  it("says what is wrong with an operation that is not valid", async () => {
+  it("reports the errors of an invalid operation", async () => {
     const answer = await fetch(router.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", accept: "text/event-stream" },
       body: JSON.stringify({ query: "subscription { flightMoved { nonsense } }" }),
       signal: AbortSignal.timeout(10_000),
     });
-    // As an event that ends the stream, or as a plain answer: a client reads either.
+    // As an event that ends the stream, or as an ordinary response: a client can read both.
     const text = await answer.text();
     assert.match(text, /nonsense/);
     assert.match(text, /"errors"/);

@@ -1,4 +1,4 @@
-// The npm client graphql-sse in "single connection mode", and what it never does, by hand.
+// The npm client graphql-sse in "single connection mode", and handwritten requests for cases that it never causes.
 import assert from "node:assert/strict";
 import http2 from "node:http2";
 import { after, before, describe, it } from "node:test";
@@ -115,7 +115,7 @@ describe("graphql-sse, single connection", () => {
     };
   }
 
-  it("starts operations before the stream is open, and has signs of life", async () => {
+  it("starts operations before the stream is open, and sends heartbeats", async () => {
     const token = await reserve();
     const query = '{ flight(id: "1") { number } }';
     assert.equal((await start(token, operation("early", query))).status, 202);
@@ -127,7 +127,7 @@ describe("graphql-sse, single connection", () => {
     stream.close();
   });
 
-  it("gives each wrong move its status", async () => {
+  it("answers each invalid request with its status", async () => {
     const token = await reserve();
     const stream = await openStream(token);
     assert.equal((await openStream(token)).status, 409);
@@ -147,7 +147,7 @@ describe("graphql-sse, single connection", () => {
     assert.equal((await stop(token, "operationId=1")).status, 200);
     assert.equal(await status(token, operation("1")), 202);
     stream.close();
-    // The stream is gone with its connection.
+    // The stream ends with its connection.
     await repeatUntil(
       (async () => {
         while ((await start(token, operation("5"))).status !== 404);
@@ -157,7 +157,7 @@ describe("graphql-sse, single connection", () => {
     );
   });
 
-  it("does not confuse the token of somebody else with its own", async () => {
+  it("does not accept the token of another client", async () => {
     const parameters = new URLSearchParams({ token: "secret", query: '{ flight(id: "1") { id } }' });
     const answer = await fetch(`${router.graphql}?${parameters}`);
     assert.deepEqual(await answer.json(), { data: { flight: { id: "1" } } });
@@ -184,8 +184,8 @@ describe("graphql-sse, single connection", () => {
       ":method": "GET", ":path": "/graphql", accept: "text/event-stream", [TOKEN]: token,
     });
     events.setEncoding("utf8");
-    let said = "";
-    events.on("data", (piece) => { said += piece; });
+    let text = "";
+    events.on("data", (piece) => { text += piece; });
     const post = request(
       { ":method": "POST", "content-type": "application/json", [TOKEN]: token },
       JSON.stringify(operation("h2", '{ flight(id: "2") { number } }')),
@@ -193,14 +193,14 @@ describe("graphql-sse, single connection", () => {
     assert.equal((await post.head)[":status"], 202);
     await repeatUntil(
       (async () => {
-        while (!said.includes("event: complete")) {
+        while (!text.includes("event: complete")) {
           await new Promise((resolve) => events.once("data", resolve));
         }
       })(),
       async () => {},
       "the end of the operation",
     );
-    assert.ok(said.includes('{"id":"h2","payload":{"data":{"flight":{"number":"ST 202"}}}}'), said);
+    assert.ok(text.includes('{"id":"h2","payload":{"data":{"flight":{"number":"ST 202"}}}}'), text);
     session.destroy();
   });
 });

@@ -1,4 +1,4 @@
-// The npm client graphql-ws, and the wrong moves it never makes, by hand.
+// The npm client graphql-ws, and handwritten messages for errors that it never makes.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, before, describe, it } from "node:test";
@@ -39,7 +39,7 @@ describe("graphql-ws", () => {
     return made;
   }
 
-  /** A socket without a client around it: what it receives, in order, and how it is closed. */
+  /** A socket without a client library: the received messages in order, and how it is closed. */
   async function rawSocket(protocols = PROTOCOL) {
     const socket = new WebSocket(router.socket, protocols);
     const closed = once(socket, "close").then(([code, reason]) => ({ code, reason: `${reason}` }));
@@ -52,7 +52,7 @@ describe("graphql-ws", () => {
       else received.push(message);
     });
     await within(once(socket, "open"), "the socket to open");
-    // The code with which it is closed says more than a write that came too late.
+    // The close code is more informative than a write after the close.
     socket.on("error", () => {});
     return {
       send: (message) =>
@@ -76,7 +76,7 @@ describe("graphql-ws", () => {
     return socket;
   }
 
-  it("gives every subscriber the event with fields joined from two subgraphs", async () => {
+  it("sends every subscriber the event with fields joined from two subgraphs", async () => {
     const subscriptions = [client(), client()].map((each) =>
       each.iterate({ query: SUBSCRIPTION }));
     const first = Promise.all(subscriptions.map((each) => each.next()));
@@ -90,7 +90,7 @@ describe("graphql-ws", () => {
       assert.equal(typeof altitude, "number");
       assert.deepEqual(value, { data: { flightMoved: expectedFlight("1", altitude) } });
     }
-    // From here on both are subscribed: nothing is lost and the order is that of the events.
+    // From here on both are subscribed: nothing is lost, and results have the order of the events.
     await router.publish(PROVIDER, "flights.moved", event("2", 100_001));
     await router.publish(PROVIDER, "flights.moved", event("3", 100_002));
     for (const subscription of subscriptions) {
@@ -134,7 +134,7 @@ describe("graphql-ws", () => {
     assert.deepEqual(mutation.value, { data: { announceDelay: { success: true } } });
   });
 
-  it("refuses an operation that is not valid, and the socket lives on", async () => {
+  it("refuses an invalid operation, and the socket stays open", async () => {
     const socket = await initialised();
     for (const [id, query] of [["a", "{ flights { nonsense } }"], ["b", "{ flights {"]]) {
       socket.send({ id, type: "subscribe", payload: { query } });
@@ -151,7 +151,7 @@ describe("graphql-ws", () => {
     socket.close();
   });
 
-  it("tells a subscriber of a bad payload, and the subscription lives on", async () => {
+  it("reports an invalid payload to the subscriber, and the subscription continues", async () => {
     const subscription = client().iterate({ query: SUBSCRIPTION_BY_ID, variables: { id: "bad" } });
     const topic = "flights.moved.bad";
     const { value } = await repeatUntil(
@@ -198,7 +198,7 @@ describe("graphql-ws", () => {
     });
   }
 
-  it("closes with 1009 on a message that is too long, and leaves the neighbours alone", async () => {
+  it("closes with 1009 on a message that is too long, without effect on other connections", async () => {
     const neighbour = await initialised();
     const socket = await initialised();
     const query = `{ __typename } #${"x".repeat(100 * 1024)}`;
@@ -209,7 +209,7 @@ describe("graphql-ws", () => {
     neighbour.close();
   });
 
-  it("does not upgrade to a protocol that it does not speak", async () => {
+  it("does not upgrade to an unsupported protocol", async () => {
     const socket = new WebSocket(router.socket, "soap-over-tin-cans");
     const outcome = await within(
       Promise.race([
@@ -218,7 +218,7 @@ describe("graphql-ws", () => {
       ]),
       "a refusal",
     );
-    // Either the handshake fails or the socket is closed at once; never is it served.
+    // Either the handshake fails or the socket is closed at once; it is never served.
     assert.match(outcome, /closed with 4406|Unexpected server response: 4\d\d|no subprotocol/);
   });
 });

@@ -1,4 +1,4 @@
-// Bounds for one connection hold for all of its HTTP/2 streams together.
+// Limits per connection apply to all of its HTTP/2 streams together.
 import assert from "node:assert/strict";
 import http2 from "node:http2";
 import { after, before, describe, it } from "node:test";
@@ -18,7 +18,7 @@ describe("subscriptions on streams of HTTP/2", () => {
     session = http2.connect(board.router.url);
   });
 
-  /** Subscribes on a stream of its own; calls `onText` with all that came so far. */
+  /** Subscribes on a new stream; calls `onText` with all text received so far. */
   function subscribe(query, onText) {
     const stream = session.request({
       ":method": "POST", ":path": "/graphql", "content-type": "application/json", accept: "text/event-stream",

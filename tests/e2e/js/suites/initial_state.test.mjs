@@ -1,4 +1,4 @@
-// Clients that get the current state when they subscribe.
+// Clients that receive the current state when they subscribe.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { createClient as createSseClient } from "graphql-sse";
@@ -36,7 +36,7 @@ describe("the current state", () => {
   };
   for (const [name, connect] of Object.entries(clients)) {
     for (const field of ["flightFollowed0", "flightFollowed1"]) {
-      it(`${name} gets that of ${field}, and then every event`, async () => {
+      it(`${name} receives that of ${field}, and then every event`, async () => {
         const client = connect();
         const query = `subscription { ${field}(id: "2") ${SELECTION} }`;
         const subscription = client.iterate({ query });

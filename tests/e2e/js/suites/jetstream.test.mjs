@@ -1,4 +1,4 @@
-// Events that JetStream stores, to which the npm client `nats` publishes: graphql-ws goes on with its cursor at another
+// Events that JetStream stores, published by the npm client `nats`: graphql-ws resumes with its cursor at another
 // router.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
@@ -20,7 +20,7 @@ const SUBJECT = "flights.moved";
 const EVENTS_BEFORE = 500;
 const EVENTS = 1_000;
 
-/** Until they have all come, on a busy machine. */
+/** Time until all events have arrived, on a busy machine. */
 const PASSING_MS = 90_000;
 
 describe("jetstream", { skip: skipWithout(natsServer, "nats-server") }, () => {
@@ -59,19 +59,19 @@ describe("jetstream", { skip: skipWithout(natsServer, "nats-server") }, () => {
   const clientOf = (to) =>
     createClient({ url: to.socket, webSocketImpl: WebSocket, retryAttempts: 0 });
 
-  /** Returns when it is stored. */
+  /** Returns when the event is stored. */
   const publish = (number) =>
     publisher.jetstream().publish(SUBJECT, JSON.stringify(event("1", number)));
 
-  it("graphql-ws misses nothing when its router is killed: its cursor holds at another", async () => {
+  it("graphql-ws misses nothing when its router is killed and resumes at another router", async () => {
     const doomed = await start();
     let at = doomed;
     let connections = 0;
     let cursor;
-    const heard = [];
-    // Follows the moves at `at`, wherever the connection goes.
+    const received = [];
+    // Follows the moves at `at`, the address of the current router.
     const follow = async () => {
-      while (heard.at(-1) !== EVENTS) {
+      while (received.at(-1) !== EVENTS) {
         const client = clientOf(at);
         connections += 1;
         const moves = client.iterate({
@@ -84,10 +84,10 @@ describe("jetstream", { skip: skipWithout(natsServer, "nats-server") }, () => {
             assert.equal(extensions.lost, undefined);
             const { altitude } = data.flightMoved;
             assert.deepEqual(data.flightMoved, expectedFlight("1", altitude));
-            if (heard.length > 0) assert.equal(altitude, heard.at(-1) + 1);
+            if (received.length > 0) assert.equal(altitude, received.at(-1) + 1);
             ({ cursor } = extensions);
             assert.equal(typeof cursor, "string");
-            heard.push(altitude);
+            received.push(altitude);
             if (altitude === EVENTS) break;
           }
         } catch (error) {
@@ -101,7 +101,7 @@ describe("jetstream", { skip: skipWithout(natsServer, "nats-server") }, () => {
     following.catch(() => {});
     let published = -1;
     await repeatUntil(
-      Promise.race([following, eventually(() => heard.length > 0, "the first move")]),
+      Promise.race([following, eventually(() => received.length > 0, "the first move")]),
       (number) => publish(published = number),
       "the first move",
     );
@@ -111,24 +111,24 @@ describe("jetstream", { skip: skipWithout(natsServer, "nats-server") }, () => {
     await within(publishUpTo(EVENTS_BEFORE), "the first half to be stored", PASSING_MS);
     await Promise.race([
       following,
-      eventually(() => heard.length > EVENTS_BEFORE / 2, "half of that", PASSING_MS),
+      eventually(() => received.length > EVENTS_BEFORE / 2, "half of that", PASSING_MS),
     ]);
     const publishing = publishUpTo(EVENTS);
     process.kill(doomed.pid, "SIGKILL");
     at = router;
     await within(Promise.all([publishing, following]), "all moves", PASSING_MS);
     assert.ok(connections >= 2, `${connections}`);
-    assert.equal(heard.at(-1) - heard[0] + 1, heard.length);
+    assert.equal(received.at(-1) - received[0] + 1, received.length);
   });
 
-  it("tells a client of graphql-ws that what follows its cursor is stored no more", async () => {
+  it("tells a client of graphql-ws that the events after its cursor are no longer stored", async () => {
     const first = clientOf(router);
     const moves = first.iterate({ query: SUBSCRIPTION });
     const { value } = await repeatUntil(moves.next(), publish, "a move");
     await first.dispose();
     for (let number = 0; number < 10; number += 1) await publish(number);
     await manager.streams.purge("FLIGHTS");
-    // One that has nothing of it in its memory.
+    // A router without these events in memory.
     const other = await start();
     const second = clientOf(other);
     const resumed = second.iterate({

@@ -1,4 +1,4 @@
-// A real Kafka broker, to which routers publish what they subscribe to.
+// A real Kafka broker to which routers publish the events of their own subscriptions.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import path from "node:path";
@@ -15,19 +15,19 @@ import { kafkaJars, skipWithout } from "../programs.mjs";
 import { startServe } from "../router.mjs";
 import { eventually, repeatUntil, within } from "../waiting.mjs";
 
-/** Flights, and with them keys of messages. */
+/** Flights, whose ids are the keys of messages. */
 const IDS = ["1", "2", "3"];
 
-/** What each of them moves through. */
+/** Number of moves of each flight. */
 const MOVES = 1_500;
 
-/** The last one, which is published until it is taken. */
+/** The last one, which is published until it is accepted. */
 const LAST = MOVES + 1;
 
 /** Mutations in one request. */
 const MOVES_AT_ONCE = 10;
 
-/** Until all of that has passed, with a broker that is started anew in between, on a busy machine. */
+/** Time until all events have arrived, with a broker restart in between, on a busy machine. */
 const PASSING_MS = 150_000;
 
 const TOPICS = { "flights.moved": 3, "flights.moved.1": 1, "flights.moved.2": 1, "flights.delays.1": 1 };
@@ -68,7 +68,7 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
   const connect = (to) =>
     createClient({ url: to.socket, webSocketImpl: WebSocket, retryAttempts: 0 });
 
-  it("what a mutation publishes reaches subscribers, without and with fields of other subgraphs", async () => {
+  it("events published by a mutation reach subscribers, without and with fields of other subgraphs", async () => {
     const client = connect(router);
     const delays = client.iterate({ query: 'subscription { delayAnnounced(id: "1") { id minutes } }' });
     const { value: delay } = await repeatUntil(
@@ -94,7 +94,7 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
     await client.dispose();
   });
 
-  it("check --online says which topics are there", async () => {
+  it("check --online reports which topics exist", async () => {
     const { stdout } = await promisify(execFile)(process.env.STARLING_BIN, [
       "check", "--config", path.join(router.folder, "starling.yaml"), "--online", "--format", "json",
     ]);
@@ -115,9 +115,9 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
     ]);
   });
 
-  it("nothing is lost while the broker is killed, and after the router was by a cursor at another", async () => {
+  it("nothing is lost while the broker is killed, or after the router is killed by a cursor at another", async () => {
     const doomed = await start();
-    // Publishes for as long as the other one lives and after.
+    // Publishes while the first router runs and afterwards.
     const taken = new Map(IDS.map((id) => [id, new Set()]));
     let refused = 0;
     let count = 0;
@@ -126,18 +126,18 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
         `m${number}: moveFlight(id: "${id}", altitude: ${number}) { success }`);
       const { body } = await router.query(`mutation { ${moves.join(" ")} }`);
       for (const number of numbers) {
-        // What was not confirmed may be there or not.
+        // An unconfirmed event may have been stored or not.
         if (body.data[`m${number}`].success) taken.get(id).add(number);
         else refused += 1;
       }
       count += numbers.length;
     };
 
-    // Follows the moves at `at`, wherever the connection goes, and keeps them by flight.
+    // Follows the moves at `at`, the address of the current router, and records them by flight.
     let at = doomed;
     let cursor;
     let connections = 0;
-    const heard = new Map(IDS.map((id) => [id, []]));
+    const received = new Map(IDS.map((id) => [id, []]));
     const follow = async (isDone) => {
       while (!isDone()) {
         const client = connect(at);
@@ -149,16 +149,17 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
           for await (const { data, errors, extensions } of moves) {
             assert.equal(errors, undefined, JSON.stringify(errors));
             assert.equal(extensions.gap, undefined);
-            // Faster than it can be joined on a busy machine: whoever comes again with the cursor gets it all.
+            // Faster than joined fields on a busy machine: a client that reconnects with the cursor receives all
+            // events.
             if (extensions.lost) break;
             const { id, altitude } = data.flightMoved;
             assert.deepEqual(data.flightMoved, expectedFlight(id, altitude));
             ({ cursor } = extensions);
-            const before = heard.get(id).at(-1) ?? -1;
-            // The first and the last are published until they have come.
+            const before = received.get(id).at(-1) ?? -1;
+            // The first and the last move are published until they have arrived.
             const repeats = altitude === before && (altitude === 0 || altitude === LAST);
             assert.ok(altitude > before || repeats, `${id}: ${altitude} after ${before}`);
-            heard.get(id).push(altitude);
+            received.get(id).push(altitude);
             if (isDone()) break;
           }
         } catch (error) {
@@ -168,10 +169,10 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
         client.terminate();
       }
     };
-    const isHeard = (id) => heard.get(id).at(-1) === LAST;
-    const following = follow(() => IDS.every(isHeard));
+    const isReceived = (id) => received.get(id).at(-1) === LAST;
+    const following = follow(() => IDS.every(isReceived));
     await repeatUntil(
-      eventually(() => heard.get("1").length > 0, "the first move"),
+      eventually(() => received.get("1").length > 0, "the first move"),
       () => publish("1", [0]),
       "the first move",
     );
@@ -181,7 +182,7 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
         const numbers = Array.from({ length: MOVES_AT_ONCE }, (_, offset) => first + offset);
         await publish(id, numbers);
       }
-      // The last one must be there: it says that all the others were before it.
+      // The last move must arrive, because it proves that all others were published before it.
       await eventually(async () => {
         if (!taken.get(id).has(LAST)) await publish(id, [LAST]);
         return taken.get(id).has(LAST);
@@ -198,14 +199,14 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
 
     assert.ok(connections >= 2, `${connections}`);
     for (const id of IDS) {
-      const numbers = new Set(heard.get(id));
+      const numbers = new Set(received.get(id));
       const lost = [...taken.get(id)].filter((number) => !numbers.has(number));
       assert.deepEqual(lost, [], `flight ${id}`);
       assert.ok(taken.get(id).size > MOVES / 2, `${taken.get(id).size}`);
     }
   });
 
-  it("a partition that is added is read, too", async () => {
+  it("an added partition is read, too", async () => {
     const client = connect(router);
     const moves = client.iterate({ query: SUBSCRIPTION_BY_ID, variables: { id: "1" } });
     let published = 0;

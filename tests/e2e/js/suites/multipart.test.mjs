@@ -1,5 +1,4 @@
-// Subscriptions as multipart responses: @apollo/client and urql, and the bytes themselves over both
-// versions of HTTP.
+// Subscriptions as multipart responses: @apollo/client and urql, and the bytes over both versions of HTTP.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http2 from "node:http2";
@@ -37,7 +36,7 @@ describe("multipart", () => {
 
   const publish = (number) => router.publish(PROVIDER, "flights.moved", event("1", number));
 
-  /** What comes out of an observable: the next result, and how it ended. */
+  /** The next result of an observable, and how it ended. */
   function listen(subscribe) {
     const results = [];
     const waiting = [];
@@ -70,7 +69,7 @@ describe("multipart", () => {
     });
   }
 
-  /** `fetch` that tells `seen` all text of a body that came so far, as it comes. */
+  /** A `fetch` that passes all text of a body received so far to `seen`. */
   const watchedFetch = (seen) => async (...request) => {
     const answer = await fetch(...request);
     let text = "";
@@ -88,21 +87,21 @@ describe("multipart", () => {
   const withoutTypenames = (value) =>
     JSON.parse(JSON.stringify(value, (key, inner) => (key === "__typename" ? undefined : inner)));
 
-  it("streams events to @apollo/client, past signs of life", async () => {
-    let heard = () => {};
+  it("streams events to @apollo/client between heartbeats", async () => {
+    let notify = () => {};
     const signs = new Promise((resolve) => {
-      heard = (text) => {
+      notify = (text) => {
         if (text.split("\r\n{}\r\n").length > 2) resolve();
       };
     });
-    const client = apollo((text) => heard(text));
+    const client = apollo((text) => notify(text));
     const subscription = listen((observer) =>
       client.subscribe({ query: parse(SUBSCRIPTION), fetchPolicy: "no-cache" }).subscribe(observer));
     const first = await repeatUntil(subscription.next(), publish, "the first event");
     const { altitude } = first.data.flightMoved;
     assert.deepEqual(
       withoutTypenames(first.data), { flightMoved: expectedFlight("1", altitude) });
-    // Two signs of life later it is still there.
+    // After two heartbeats it is still open.
     await within(signs, "two signs of life");
     await publish(100_001);
     let last;
@@ -114,7 +113,7 @@ describe("multipart", () => {
     client.stop();
   });
 
-  it("tells @apollo/client what is wrong with an operation", async () => {
+  it("reports the errors of an operation to @apollo/client", async () => {
     const client = apollo();
     const subscription = listen((observer) =>
       client.subscribe({ query: parse("subscription { nonsense }") }).subscribe(observer));
@@ -124,7 +123,7 @@ describe("multipart", () => {
     client.stop();
   });
 
-  it("answers queries of a client that takes parts as plain JSON", async () => {
+  it("answers queries of a client that accepts parts with plain JSON", async () => {
     const answer = await fetch(router.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", accept: APOLLO },
@@ -160,7 +159,7 @@ describe("multipart", () => {
     });
   }
 
-  /** The response of HTTP/1.1 or HTTP/2: status, content type, text as it comes. */
+  /** The response of HTTP/1.1 or HTTP/2: status, content type, and text as it is received. */
   async function open(version, { accept, query, variables, method = "POST", suffix = "" }) {
     if (version === 1) {
       const stop = new AbortController();
@@ -201,7 +200,7 @@ describe("multipart", () => {
   }
 
   for (const version of [1, 2]) {
-    it(`sends the head at once, signs of life and whole parts over HTTP/${version}`, async () => {
+    it(`sends the head at once, heartbeats and whole parts over HTTP/${version}`, async () => {
       const response = await open(version, { accept: APOLLO, query: SUBSCRIPTION });
       assert.equal(response.status, 200);
       assert.equal(response.type, 'multipart/mixed;boundary="graphql";subscriptionSpec="1.0"');
@@ -255,7 +254,7 @@ describe("multipart", () => {
       }
     });
 
-    it(`answers the first event alone as plain JSON over HTTP/${version}`, async () => {
+    it(`answers with the first event as plain JSON over HTTP/${version}`, async () => {
       const accept = "application/json";
       const opened = open(version, { accept, query: SUBSCRIPTION, suffix: "?once" });
       const response = await repeatUntil(opened, publish, "the first event");
@@ -268,7 +267,7 @@ describe("multipart", () => {
     });
   }
 
-  it("does not wait for a first event for ever", async () => {
+  it("does not wait indefinitely for a first event", async () => {
     const answer = await fetch(`${router.graphql}?once`, {
       method: "POST",
       headers: { "content-type": "application/json" },
@@ -278,7 +277,7 @@ describe("multipart", () => {
     assert.equal((await answer.json()).errors[0].extensions.code, "TIMEOUT");
   });
 
-  it("tells a stream why it ends when the router does", async () => {
+  it("reports in a stream why it ends when the router shuts down", async () => {
     const other = await startServe({
       supergraph: memorySupergraph(), config: { subgraphs: subgraphs.configuration },
     });

@@ -27,7 +27,7 @@ describe("nats", { skip: skipWithout(natsServer, "nats-server") }, () => {
   });
   after(() => subgraphs?.stop());
 
-  describe("with a broker that is there", () => {
+  describe("with an available broker", () => {
     let nats;
     let router;
     let publisher;
@@ -54,7 +54,7 @@ describe("nats", { skip: skipWithout(natsServer, "nats-server") }, () => {
       await nats?.stop();
     });
 
-    it("an event of any NATS client reaches WebSocket and SSE subscribers joined", async () => {
+    it("an event of any NATS client reaches WebSocket and SSE subscribers with joined fields", async () => {
       const subscriptions = [socketClient, sseClient].map((client) =>
         client.iterate({ query: SUBSCRIPTION }));
       const results = await repeatUntil(
@@ -99,7 +99,7 @@ describe("nats", { skip: skipWithout(natsServer, "nats-server") }, () => {
     });
   });
 
-  it("a broker that is lost and comes back feeds the same subscription again", async () => {
+  it("the same subscription continues after a broker restart", async () => {
     let nats = await startNats();
     const router = await startServe({
       supergraph: natsSupergraph(),
@@ -142,7 +142,7 @@ describe("nats", { skip: skipWithout(natsServer, "nats-server") }, () => {
     }
   });
 
-  it("a broker that is not there at the start costs its own fields only", async () => {
+  it("a broker that is down at the start fails only its own fields", async () => {
     const port = await freePort();
     const router = await startServe({
       supergraph: natsSupergraph(),
@@ -154,10 +154,10 @@ describe("nats", { skip: skipWithout(natsServer, "nats-server") }, () => {
       assert.deepEqual(body, { data: { flight: { number: "ST 101" } } });
       const mutation = await router.query(
         'mutation { announceDelay(id: "1", minutes: 1) { success } }');
-      const said = mutation.body.errors?.length > 0
+      const hasReason = mutation.body.errors?.length > 0
         || mutation.body.data.announceDelay.success === false;
-      assert.ok(said, JSON.stringify(mutation.body));
-      // It comes by itself once the broker is there.
+      assert.ok(hasReason, JSON.stringify(mutation.body));
+      // The router connects automatically once the broker is available.
       nats = await startNats(port);
       const publisher = await connect({ servers: nats.url });
       const client = createSseClient({ url: router.graphql, retryAttempts: 0 });

@@ -1,5 +1,5 @@
-// Apollo Client with automatic persisted queries (`PersistedQueryLink`): it sends the hash of an operation first. The
-// router keeps no operations by hash and says so; the client then sends the text, and no further hashes.
+// Apollo Client with automatic persisted queries (`PersistedQueryLink`), which sends the hash of an operation first.
+// The router stores no operations by hash and reports that; the client then sends the text, and no further hashes.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
@@ -13,7 +13,7 @@ const sha256 = (text) => createHash("sha256").update(text).digest("hex");
 describe("a client with automatic persisted queries", () => {
   const board = serveBoard({ http: { batching: { enabled: true } } });
 
-  /** A client, and what it has sent. */
+  /** A client, and the requests that it has sent. */
   function client(Link, options = {}) {
     const sent = [];
     const watch = (url, init) => {

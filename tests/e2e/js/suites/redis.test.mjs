@@ -20,7 +20,7 @@ const config = (url, subgraphs) => ({
   },
 });
 
-/** A foreign client; the errors of a server that is killed are expected. */
+/** An independent client; the errors of a killed server are expected. */
 async function connect(url) {
   const client = createRedisClient({ url, socket: { reconnectStrategy: false } });
   client.on("error", () => {});
@@ -34,7 +34,7 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
   });
   after(() => subgraphs?.stop());
 
-  describe("with a broker that is there", () => {
+  describe("with an available broker", () => {
     let redis;
     let router;
     let publisher;
@@ -59,7 +59,7 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
       await redis?.stop();
     });
 
-    it("an event of any Redis client reaches WebSocket and SSE subscribers joined", async () => {
+    it("an event of any Redis client reaches WebSocket and SSE subscribers with joined fields", async () => {
       const subscriptions = [socketClient, sseClient].map((client) =>
         client.iterate({ query: SUBSCRIPTION }));
       const results = await repeatUntil(
@@ -74,7 +74,7 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
       await Promise.all(subscriptions.map((each) => each.return()));
     });
 
-    it("a channel is rendered from the arguments, which cannot make a pattern of it", async () => {
+    it("a channel is rendered from the arguments, which cannot turn it into a pattern", async () => {
       const subscription = sseClient.iterate({
         query: SUBSCRIPTION_BY_ID, variables: { id: "3" },
       });
@@ -99,7 +99,7 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
       const heard = new Promise((resolve) => {
         subscriber.subscribe("flights.delays.1", resolve);
       });
-      // Commands of one connection are answered in order: the subscription is in force.
+      // Commands of one connection are executed in order, so the subscription is active.
       await subscriber.ping();
       const { body } = await router.query(
         'mutation { announceDelay(id: "1", minutes: 25) { success } }');
@@ -111,7 +111,7 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
     });
   });
 
-  it("a pattern in the schema hears every channel that matches", async () => {
+  it("a pattern in the schema receives the events of every matching channel", async () => {
     const redis = await startRedis();
     const router = await startServe({
       supergraph: redisSupergraph().replace('["flights.moved"]', '["flights.mov*"]'),
@@ -132,14 +132,14 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
       assert.equal(value.data.flightMoved.number, "ST 303");
     } finally {
       client.dispose();
-      // What is being published is waited for.
+      // Waits for events that are being published.
       await publisher.close();
       await router.stop();
       await redis.stop();
     }
   });
 
-  it("a broker that is lost and comes back feeds the same subscription again", async () => {
+  it("the same subscription continues after a broker restart", async () => {
     let redis = await startRedis();
     const router = await startServe({
       supergraph: redisSupergraph(),
@@ -179,7 +179,7 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
     }
   });
 
-  it("a broker that is not there at the start costs its own fields only", async () => {
+  it("a broker that is down at the start fails only its own fields", async () => {
     const port = await freePort();
     const router = await startServe({
       supergraph: redisSupergraph(),
@@ -192,7 +192,7 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
       const mutation = await router.query(
         'mutation { announceDelay(id: "1", minutes: 1) { success } }');
       assert.deepEqual(mutation.body, { data: { announceDelay: { success: false } } });
-      // It comes by itself once the broker is there.
+      // The router connects automatically once the broker is available.
       redis = await startRedis(port);
       const publisher = await connect(redis.url);
       const client = createSseClient({ url: router.graphql, retryAttempts: 0 });

@@ -33,7 +33,7 @@ describe("reload", () => {
     await subgraphs?.stop();
   });
 
-  /** As deployments do it: a whole new file takes the place of the old one. */
+  /** As deployments do it: a new file replaces the old one. */
   async function replace(sdl) {
     const file = path.join(router.folder, "supergraph.graphql");
     await writeFile(`${file}.new`, sdl);
@@ -50,46 +50,46 @@ describe("reload", () => {
     return Number(text.match(/^starling_graph_loads_total\{result="refused"\} (\d+)/m)?.[1] ?? 0);
   }
 
-  it("a new graph that loads becomes the next generation", async () => {
+  it("a valid new graph becomes the next generation", async () => {
     await replace(withField("landmarks"));
     await eventually(async () => (await queryFields()).includes("landmarks"), "the new field");
   });
 
-  it("a graph that does not load is refused, logged and counted, and the old one stays", async () => {
+  it("an invalid graph is refused, logged and counted, and the old one stays", async () => {
     const fields = await queryFields();
     const before = await refused();
     await replace("type Query { broken");
     await eventually(async () => await refused() > before, "the refusal to be counted");
-    assert.match(router.said(), /refused/);
+    assert.match(router.output(), /refused/);
     assert.deepEqual(await queryFields(), fields);
     const { body } = await router.query('{ flight(id: "1") { number } }');
     assert.deepEqual(body, { data: { flight: { number: "ST 101" } } });
   });
 
-  it("the next good graph after a refused one is taken, on SIGHUP too", async () => {
+  it("the next valid graph after a refused one is loaded, on SIGHUP too", async () => {
     await replace(withField("monuments"));
     process.kill(router.pid, "SIGHUP");
     await eventually(async () => (await queryFields()).includes("monuments"), "the new field");
   });
 
-  it("a changed configuration is not reloaded, and SIGHUP says so", async () => {
+  it("a changed configuration is not reloaded, and SIGHUP reports it", async () => {
     const file = path.join(router.folder, "starling.yaml");
     const before = await readFile(file, "utf8");
     await writeFile(file, JSON.stringify({ ...JSON.parse(before), limits: { depth: 7 } }));
     try {
       process.kill(router.pid, "SIGHUP");
       await eventually(
-        () => /differs from the running configuration/.test(router.said()), "the warning");
+        () => /differs from the running configuration/.test(router.output()), "the warning");
       await writeFile(file, '{"limits": {"deepth": 7}}');
       process.kill(router.pid, "SIGHUP");
-      await eventually(() => /would not start with it/.test(router.said()), "the error");
-      assert.match(router.said(), /unknown key `deepth`/);
+      await eventually(() => /would not start with it/.test(router.output()), "the error");
+      assert.match(router.output(), /unknown key `deepth`/);
     } finally {
       await writeFile(file, before);
     }
   });
 
-  it("a live subscription goes on: nothing is lost, repeated or out of order", async () => {
+  it("a live subscription continues: nothing is lost, repeated or out of order", async () => {
     const client = createClient({
       url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0,
     });
@@ -118,7 +118,7 @@ describe("reload", () => {
     await within(client.dispose(), "the client to leave");
   });
 
-  it("what is not valid any more ends with the reason, and its neighbours go on", async () => {
+  it("operations that are no longer valid end with the reason, and others continue", async () => {
     const client = createClient({
       url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0, lazyCloseTimeout: 1_000,
     });

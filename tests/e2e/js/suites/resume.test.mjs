@@ -1,11 +1,11 @@
-// The short form of the soak `resume`: clients that resume must get every stored event, in order, while the subgraphs
-// stand still and their router is killed.
+// The short form of the soak `resume`: clients that resume must receive every stored event, in order, while the
+// subgraphs are paused and their router is killed.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { SOURCES } from "../resume/brokers.mjs";
 import { Account } from "../resume/clients.mjs";
-import { complaints } from "../resume/figures.mjs";
-import { KILL, PAUSE, playScenario } from "../resume/scenario.mjs";
+import { faultLines } from "../resume/figures.mjs";
+import { KILL, PAUSE, runScenario } from "../resume/scenario.mjs";
 import { skipWithout } from "../programs.mjs";
 
 const EVENTS = 1_500;
@@ -21,8 +21,8 @@ describe("resume", { skip: skipWithout(jetStream.program, "nats-server") }, () =
   });
   after(() => broker?.stop());
 
-  it("loses nothing when subgraphs stand still for two seconds and then the router is killed", async () => {
-    const row = await playScenario({
+  it("loses nothing when subgraphs are paused for two seconds and then the router is killed", async () => {
+    const row = await runScenario({
       broker, topic: "moves.short", events: EVENTS, perSecond: PER_SECOND, clients: CLIENTS,
       disturbance: { name: "short", at: [[0.1, PAUSE], [0.9, KILL]] },
     });
@@ -32,7 +32,7 @@ describe("resume", { skip: skipWithout(jetStream.program, "nats-server") }, () =
   });
 });
 
-describe("the account of a client", () => {
+describe("the record of a client", () => {
   const accountOf = (...connections) => {
     const account = new Account(6);
     for (const numbers of connections) {
@@ -43,14 +43,14 @@ describe("the account of a client", () => {
     return { missing, outOfOrder, repeated, repeatedOnConnection };
   };
 
-  it("is clean if all events come in order, also if some come again after a reconnection", () => {
+  it("has no faults if all events arrive in order, also if some are repeated after a reconnection", () => {
     const clean = { missing: 0, outOfOrder: 0, repeated: 0, repeatedOnConnection: 0 };
     assert.deepEqual(accountOf([-1, -2, 1, 2, 3, 4, 5, 6]), clean);
     assert.deepEqual(accountOf([1, 2, 3], [4, 5, 6]), clean);
     assert.deepEqual(accountOf([1, 2, 3], [2, 3, 4, 5, 6]), { ...clean, repeated: 2 });
   });
 
-  it("names what is missing, late or repeated without a reconnection", () => {
+  it("lists missing, late and repeated events without a reconnection", () => {
     assert.deepEqual(
       accountOf([1, 4, 3, 3, 6]), { missing: 2, outOfOrder: 1, repeated: 1, repeatedOnConnection: 1 });
     const account = new Account(9);
@@ -70,14 +70,14 @@ describe("the account of a client", () => {
       client(true, [1, 2, 3]),
       { ...client(false, [1, 2, 3], { gap: true }), refused: "CURSOR_EXPIRED" },
     ];
-    assert.deepEqual(complaints(clients), [
+    assert.deepEqual(faultLines(clients), [
       ...[0, 1, 2].map((index) => `client ${index} (WebSocket, plain): missing 1; missing are 3`),
       "client 6 (event stream, plain): gaps 3, refused 1; CURSOR_EXPIRED",
       "and 2 more (WebSocket, plain)",
     ]);
   });
 
-  it("counts what was announced as lost, gaps, errors, and results without an event", () => {
+  it("counts reported losses, gaps, errors, and results without an event", () => {
     const account = new Account(3);
     account.onResult({ data: { flightMoved: { altitude: 3 } }, extensions: { lost: 2, gap: true } });
     account.onResult({ data: { flightMoved: null }, errors: [{ extensions: { code: "INVALID_EVENT" } }] });

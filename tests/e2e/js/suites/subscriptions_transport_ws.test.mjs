@@ -1,4 +1,4 @@
-// The npm client subscriptions-transport-ws (subprotocol graphql-ws), and what it never says, by hand.
+// The npm client subscriptions-transport-ws (subprotocol graphql-ws), and handwritten messages that it never sends.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, before, describe, it } from "node:test";
@@ -40,7 +40,7 @@ describe("subscriptions-transport-ws", () => {
     return made;
   }
 
-  /** What an operation gives: results in order, and how it ended. */
+  /** The results of an operation in order, and how it ended. */
   function run(made, request) {
     const results = [];
     const waiting = [];
@@ -65,7 +65,7 @@ describe("subscriptions-transport-ws", () => {
     };
   }
 
-  it("gives every subscriber the event with fields joined from two subgraphs", async () => {
+  it("sends every subscriber the event with fields joined from two subgraphs", async () => {
     const subscriptions = [client(), client()].map((each) => run(each, { query: SUBSCRIPTION }));
     const firsts = await repeatUntil(
       Promise.all(subscriptions.map((each) => each.next())),
@@ -86,7 +86,7 @@ describe("subscriptions-transport-ws", () => {
     }
   });
 
-  it("keeps several operations of one connection apart, and stops them", async () => {
+  it("separates several operations of one connection, and stops them", async () => {
     const made = client();
     const byId = (id) => run(made, { query: SUBSCRIPTION_BY_ID, variables: { id } });
     const [first, second] = [byId("1"), byId("2")];
@@ -117,13 +117,13 @@ describe("subscriptions-transport-ws", () => {
     assert.deepEqual(await mutation.next(), { data: { announceDelay: { success: true } } });
   });
 
-  it("says what is wrong with an operation that is not valid", async () => {
+  it("reports the errors of an invalid operation", async () => {
     const operation = run(client(), { query: "subscription { nonsense }" });
     const { error } = await operation.ended();
     assert.match(error.message ?? error[0].message, /nonsense/);
   });
 
-  /** A socket without a client around it. */
+  /** A socket without a client library. */
   async function rawSocket() {
     const socket = new WebSocket(router.socket, PROTOCOL);
     const closed = once(socket, "close").then(([code, reason]) => ({ code, reason: `${reason}` }));
@@ -149,7 +149,7 @@ describe("subscriptions-transport-ws", () => {
     };
   }
 
-  it("acknowledges, and gives signs of life at the configured interval", async () => {
+  it("acknowledges, and sends heartbeats at the configured interval", async () => {
     const socket = await rawSocket();
     assert.equal(socket.protocol, PROTOCOL);
     socket.send({ type: "connection_init", payload: {} });
@@ -169,7 +169,7 @@ describe("subscriptions-transport-ws", () => {
     assert.equal((await hasty.closed()).code, 4401);
   });
 
-  it("answers what is no message of the protocol, and goes on", async () => {
+  it("reports invalid messages, and continues", async () => {
     const socket = await rawSocket();
     socket.send({ type: "connection_init" });
     assert.equal((await socket.next()).type, "connection_ack");

@@ -1,4 +1,4 @@
-// `authorize:` on topics: whose claims allow which arguments, who shares what, and whose cursors are whose.
+// `authorize:` on topics: which claims allow which arguments, and which clients share events and cursors.
 import assert from "node:assert/strict";
 import { rename, writeFile } from "node:fs/promises";
 import path from "node:path";
@@ -13,7 +13,7 @@ import { eventually, repeatUntil, within } from "../waiting.mjs";
 const PROVIDER = "memory/default";
 const ALLOWED = 'authorize: {claim: "flights", CONTAINS: ["{{ args.id }}"]}';
 
-/** The graph of the suites where a client must have the flight in its claim `flights`. */
+/** The graph of the suites, where a client must have the flight in its claim `flights`. */
 const graph = (authorize = ALLOWED) =>
   memorySupergraph()
     .replace('topics: ["flights.moved.{{ args.id }}"],', `$& ${authorize},`)
@@ -59,7 +59,7 @@ describe("topic authorization", () => {
   const subscribe = (made, id, extensions) =>
     made.iterate({ query: BY_ID, variables: { id }, extensions });
 
-  /** What a subscription gets first, with events published until then. */
+  /** The first result of a subscription, with events published until then. */
   const first = (subscription, id) =>
     repeatUntil(
       subscription.next(),
@@ -91,7 +91,7 @@ describe("topic authorization", () => {
     return { status: answer.status, body: await answer.json() };
   }
 
-  it("lets those subscribe whose claims allow it, and the others' connections stay", async () => {
+  it("accepts subscriptions that the claims allow, and keeps the connections of refused clients open", async () => {
     const ann = client({ sub: "ann", flights: ["1", "2"] });
     const { value } = await first(subscribe(ann, "1"), "1");
     assert.equal(value.data.flightMovedById.id, "1");
@@ -103,7 +103,7 @@ describe("topic authorization", () => {
     await ann.dispose();
   });
 
-  it("answers 403 to who may not publish, and publishes for who may", async () => {
+  it("answers 403 to clients that may not publish, and publishes for clients that may", async () => {
     const allowed = await ask({ flights: "1 2" }, "1");
     assert.deepEqual(allowed, { status: 200, body: { data: { announceDelay: { success: true } } } });
     for (const claims of [{ flights: ["2"] }, {}, null]) {
@@ -113,7 +113,7 @@ describe("topic authorization", () => {
     }
   });
 
-  it("tells one field of several that it is forbidden, beside the others' data", async () => {
+  it("reports one forbidden field of several, beside the data of the others", async () => {
     const query = `mutation {
       yes: announceDelay(id: "1", minutes: 1) { success }
       no: announceDelay(id: "3", minutes: 1) { success }
@@ -131,18 +131,18 @@ describe("topic authorization", () => {
     assert.deepEqual(errors.map(({ path: at, extensions }) => [at[0], extensions.code]), [["no", "FORBIDDEN"]]);
   });
 
-  it("a cursor is for who got it, and for nobody else", async () => {
+  it("a cursor is valid only for the client that received it", async () => {
     const flights = ["1"];
     const ann = client({ sub: "ann", flights });
     const { value } = await first(subscribe(ann, "1"), "1");
     const { cursor } = value.extensions;
     const ben = client({ sub: "ben", flights });
     assert.deepEqual(await codes(subscribe(ben, "1", { cursor })), ["CURSOR_FOREIGN"]);
-    // Nor is it a way around: what is not allowed any more is refused before.
+    // It does not circumvent the condition: a field that is no longer allowed is refused first.
     const late = client({ sub: "ann", flights: [] });
     assert.deepEqual(await codes(subscribe(late, "1", { cursor })), ["FORBIDDEN"]);
     const again = client({ sub: "ann", flights, iat: 1 });
-    // Published before it comes again: it can only be known by the cursor.
+    // Published before the client reconnects, so that only the cursor can lead to it.
     await router.publish(PROVIDER, "flights.moved.1", event("1", 100_777));
     const resumed = subscribe(again, "1", { cursor });
     await within((async () => {
@@ -153,7 +153,7 @@ describe("topic authorization", () => {
     })(), "what was missed");
   });
 
-  it("those share a group whose claims are equal where they are read", async () => {
+  it("clients share a group if the claims that are read are equal", async () => {
     const flights = ["2"];
     const all = [
       client({ sub: "ann", flights, jti: "1" }),
@@ -174,7 +174,7 @@ describe("topic authorization", () => {
     );
   });
 
-  it("decides anew when a reload changes the condition", async () => {
+  it("decides again when a reload changes the condition", async () => {
     const ann = client({ sub: "ann", flights: ["1"] });
     const subscription = subscribe(ann, "1");
     await first(subscription, "1");

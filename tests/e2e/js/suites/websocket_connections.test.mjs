@@ -1,5 +1,5 @@
-// What WebSocket clients agree on with the router beside the messages: compression, and headers in the
-// payload of connection_init. The client is ws, which offers permessage-deflate as browsers do.
+// Agreements between WebSocket clients and the router besides the messages: compression, and headers in the payload of
+// connection_init. The client is ws, which offers permessage-deflate as browsers do.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";
@@ -10,7 +10,7 @@ import { startServe } from "../router.mjs";
 import { repeatUntil, within } from "../waiting.mjs";
 
 const PROVIDER = "memory/default";
-/** Words for the same thing in both subprotocols. */
+/** The message types of both subprotocols. */
 const MODERN = { protocol: "graphql-transport-ws", start: "subscribe", result: "next" };
 const LEGACY = { protocol: "graphql-ws", start: "start", result: "data" };
 
@@ -66,7 +66,7 @@ describe("compressed messages", () => {
     await subgraphs?.stop();
   });
 
-  it("reach every subscriber of an event whatever they agreed on, under their own ids", async () => {
+  it("reach every subscriber of an event with any agreement, under their own ids", async () => {
     const clients = [
       await connect(router, MODERN),
       await connect(router, LEGACY),
@@ -108,7 +108,7 @@ describe("compressed messages", () => {
     for (const { socket } of clients) socket.close();
   });
 
-  it("are read when a client sends them, and sent as answers of queries", async () => {
+  it("are read when a client sends them, and sent as responses to queries", async () => {
     const client = await connect(router, MODERN);
     await client.ready();
     const fields = Array.from({ length: 90 }, (_, number) => `again${number}: number`).join(" ");
@@ -137,7 +137,7 @@ describe("headers in connection_init", () => {
   let flights;
   let router;
   before(async () => {
-    // A subgraph whose answers show what it was asked with.
+    // A subgraph whose responses contain the headers of the request.
     flights = http.createServer(async (request, response) => {
       let body = "";
       for await (const part of request.setEncoding("utf8")) body += part;
@@ -182,7 +182,7 @@ describe("headers in connection_init", () => {
         await within(Promise.all(clients.map((client) => client.next())), "the answers");
       assert.deepEqual(
         answers.map(({ payload }) => payload.data.flight.number), ["ann", "bob", "nobody"]);
-      // Equal subscriptions of different users share nothing that the subgraph could tell apart.
+      // Equal subscriptions of different users share no request whose headers differ.
       for (const client of clients) client.start("2", "subscription { flightMoved { number } }");
       const events = await repeatUntil(
         Promise.all(clients.map((client) => client.next())),
@@ -195,7 +195,7 @@ describe("headers in connection_init", () => {
     });
   }
 
-  it("close the connection with 4400 where they cannot be headers", async () => {
+  it("close the connection with 4400 if they are not valid headers", async () => {
     const client = await connect(router, MODERN, { payload: { authorization: "a\r\nb: c" } });
     assert.equal(await client.closed(), 4400);
   });

@@ -1,22 +1,22 @@
-//! Requests for entities: put together, cut, kept apart, and asked again when they fail as a whole.
+//! Batches of entity requests: merged, split, kept separate, and repeated in parts if they fail as a whole.
 
 use load::subgraph::Fault;
 use serde_json::{Value, json};
 
 use crate::shop::Shop;
 
-/// Asks `reviews` in two ways at once.
+/// Selects `reviews` at two positions.
 const TWO_WAYS: &str =
     "{ kettle: product(id: 1) { reviews { text } } lamp: product(id: 2) { reviews { id } } }";
 
-fn two_ways_answered() -> Value {
+fn two_ways_response() -> Value {
     json!({ "data": {
         "kettle": { "reviews": [{ "text": "Boils." }] },
         "lamp": { "reviews": [{ "id": "b" }] },
     } })
 }
 
-/// For each request that `subgraph` got meanwhile: how many representations stood under each alias.
+/// Returns for each request to `subgraph` the number of representations of each alias.
 fn requests(shop: &Shop, subgraph: &str) -> Vec<Vec<usize>> {
     let requests = shop.subgraph(subgraph).take_requests();
     let lists = |variables: &Value| -> Vec<usize> {
@@ -27,21 +27,21 @@ fn requests(shop: &Shop, subgraph: &str) -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn what_is_asked_of_a_subgraph_at_one_time_is_one_request() {
+fn subgraph_fetches_of_one_moment_are_one_request() {
     let shop = Shop::open();
     shop.subgraph("reviews").record_requests(true);
-    assert_eq!(shop.ask(TWO_WAYS), two_ways_answered());
+    assert_eq!(shop.ask(TWO_WAYS), two_ways_response());
     assert_eq!(requests(&shop, "reviews"), [[1, 1]]);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
 fn a_subgraph_without_batching_gets_a_request_for_each_way() {
     let shop = Shop::with("traffic: {subgraphs: {reviews: {batching: false}}}");
     shop.subgraph("reviews").record_requests(true);
-    assert_eq!(shop.ask(TWO_WAYS), two_ways_answered());
+    assert_eq!(shop.ask(TWO_WAYS), two_ways_response());
     assert_eq!(requests(&shop, "reviews"), [[1], [1]]);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_list_that_is_too_long_goes_in_several_requests() {
         ] } })
     );
     assert_eq!(requests(&shop, "stock"), [[1], [1]]);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -65,13 +65,13 @@ fn a_request_that_fails_as_a_whole_is_asked_again_in_parts_once() {
     let reviews = shop.subgraph("reviews");
     reviews.record_requests(true);
     reviews.fail_next(1, Fault::InternalServerError);
-    assert_eq!(shop.ask(TWO_WAYS), two_ways_answered());
+    assert_eq!(shop.ask(TWO_WAYS), two_ways_response());
     assert_eq!(requests(&shop, "reviews"), [vec![1, 1], vec![1], vec![1]]);
-    // What fails again is not asked a third time.
+    // A part that fails again is not sent a third time.
     reviews.fail_next(3, Fault::InternalServerError);
     let answer = shop.ask(TWO_WAYS);
     assert_eq!(answer["data"], json!({ "kettle": null, "lamp": null }));
     assert_eq!(answer["errors"].as_array().map(Vec::len), Some(2));
     assert_eq!(requests(&shop, "reviews").len(), 3);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

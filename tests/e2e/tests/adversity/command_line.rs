@@ -1,18 +1,18 @@
-//! What the program says when it cannot do what it was told.
+//! The output of the program if it cannot do what the command line requests.
 
 use std::net::TcpListener;
 
 use e2e::router::run;
 use expect_test::expect;
 
-use crate::answers::case;
+use crate::responses::case;
 use crate::shop::SUPERGRAPH;
 
 fn supergraph() -> String {
     SUPERGRAPH.replace("$SERVER", "http://127.0.0.1:1").replace("$PROVIDER", "memory/default")
 }
 
-/// Exit code and standard error of a command in a folder with a good supergraph and this configuration.
+/// Returns exit code and output of a command in a folder with this supergraph and configuration.
 fn outcome(words: &[&str], configuration: &str, graph: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("supergraph.graphql"), graph).unwrap();
@@ -21,16 +21,16 @@ fn outcome(words: &[&str], configuration: &str, graph: &str) -> String {
     let words: Vec<String> = words.iter().map(|word| word.replace("$HERE", &place)).collect();
     let (code, out, err) = run(&words);
     let code = code.map_or("a signal".to_owned(), |code| code.to_string());
-    let said: String = out
+    let output: String = out
         .lines()
         .chain(err.lines())
         .filter_map(without_log)
         .flat_map(|line| [line, "\n".to_owned()])
         .collect();
-    format!("exit {code}\n{said}").replace(&place, "$HERE")
+    format!("exit {code}\n{output}").replace(&place, "$HERE")
 }
 
-/// A line as it is compared: the log, which has the time in it, is not what this is about, other than its errors.
+/// Removes log lines, which contain the time, except for errors.
 fn without_log(line: &str) -> Option<String> {
     if !line.starts_with("{\"timestamp\"") {
         return Some(line.to_owned());
@@ -54,7 +54,7 @@ const SERVE: [&str; 7] = [
 ];
 
 #[test]
-fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
+fn an_invalid_configuration_is_refused_with_line_column_and_help() {
     let mut outcomes = String::new();
     for configuration in [
         "listen: [",
@@ -236,7 +236,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
 }
 
 #[test]
-fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
+fn an_invalid_supergraph_is_refused_with_line_column_and_help() {
     let good = supergraph();
     let mut outcomes = String::new();
     for (name, graph) in [
@@ -337,7 +337,7 @@ fn start_up_errors_are_json_where_the_log_is() {
     for (configuration, graph, code) in [
         ("log: {format: json}\nlimits: {deepth: 7}", &*supergraph(), "unknown-key"),
         ("log: {format: json}", cut, "supergraph"),
-        // Not a terminal.
+        // Standard error is not a terminal here.
         ("", cut, "supergraph"),
         (
             "authentication: {jwt: {issuers: [{secret: too-short}]}}",
@@ -345,18 +345,18 @@ fn start_up_errors_are_json_where_the_log_is() {
             "authentication",
         ),
     ] {
-        let said = outcome(&SERVE, configuration, graph);
-        let mut lines = said.lines();
-        assert_eq!(lines.next(), Some("exit 1"), "{said}");
-        assert!(lines.clone().all(|line| line.starts_with("log: ")), "{said}");
-        assert!(lines.any(|line| line.contains(&format!(" {code}: "))), "{said}");
+        let output = outcome(&SERVE, configuration, graph);
+        let mut lines = output.lines();
+        assert_eq!(lines.next(), Some("exit 1"), "{output}");
+        assert!(lines.clone().all(|line| line.starts_with("log: ")), "{output}");
+        assert!(lines.any(|line| line.contains(&format!(" {code}: "))), "{output}");
     }
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut words = SERVE;
     words[4] = &address;
-    let said = outcome(&words, "", &supergraph());
-    assert!(said.contains("log:  start: cannot listen on"), "{said}");
+    let output = outcome(&words, "", &supergraph());
+    assert!(output.contains("log:  start: cannot listen on"), "{output}");
 }
 
 #[test]
@@ -364,8 +364,8 @@ fn a_check_prints_json_for_programs_without_asking_anybody() {
     let mut words = CHECK.to_vec();
     words.extend(["--format", "json"]);
     let report = |configuration| {
-        let said = outcome(&words, configuration, &supergraph());
-        let (exit, json) = said.split_once('\n').unwrap();
+        let output = outcome(&words, configuration, &supergraph());
+        let (exit, json) = output.split_once('\n').unwrap();
         (exit.to_owned(), serde_json::from_str::<serde_json::Value>(json).unwrap())
     };
     let (exit, json) = report("");
@@ -491,7 +491,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn what_is_in_order_is_said_to_be() {
+fn valid_files_are_reported_as_valid() {
     assert_eq!(outcome(&CHECK, "", &supergraph()), "exit 0\nEverything is in order.\n");
 }
 

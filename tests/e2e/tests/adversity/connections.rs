@@ -1,4 +1,4 @@
-//! Connections that waste themselves: too many, too slow, gone too early.
+//! Wasteful connections: too many, too slow, ended too early.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use e2e::exchange;
 use expect_test::expect;
 use serde_json::json;
 
-use crate::answers::shown;
+use crate::responses::format_response;
 use crate::shop::Shop;
 use crate::socket::Socket;
 
@@ -23,25 +23,25 @@ fn head(length: usize) -> String {
 
 #[test]
 fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
-    // The bystander's, and one more.
+    // The bystander's connection, and one more.
     let shop = Shop::with("http: {max_connections: 2}");
     shop.wait_for_metric("starling_http_connections", 1);
     let socket = Socket::ready(shop.address());
     let request = [head(BODY.len()), BODY.to_owned()].concat();
-    let answers = exchange(shop.address(), request.as_bytes()).unwrap();
+    let responses = exchange(shop.address(), request.as_bytes()).unwrap();
     expect![[r#"
         503 application/json; charset=utf-8
         retry-after: 1
         {"errors":[{"message":"the router has as many connections as it may have (`http.max_connections`); try again later","extensions":{"code":"OVERLOADED"}}]}
-    "#]].assert_eq(&answers.iter().map(shown).collect::<String>());
+    "#]].assert_eq(&responses.iter().map(format_response).collect::<String>());
     shop.wait_for_metric("starling_http_connections_refused_total", 1);
     drop(socket);
     shop.wait_for_metric("starling_http_connections", 1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn clients_that_trickle_hold_up_nobody_and_are_answered_in_the_end() {
+fn slow_senders_delay_no_other_client_and_are_answered() {
     let shop = Shop::with("workers: 1");
     let request = [head(BODY.len()), BODY.to_owned()].concat();
     let mut trickles: Vec<TcpStream> =
@@ -60,7 +60,7 @@ fn clients_that_trickle_hold_up_nobody_and_are_answered_in_the_end() {
         trickle.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with(r#"{"data":{"product":{"name":"Kettle"}}}"#), "{answer}");
     }
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -72,13 +72,13 @@ fn clients_that_leave_in_the_middle_of_anything_leave_nothing_behind() {
         socket.write_all(&request.as_bytes()[..length]).unwrap();
         drop(socket);
     }
-    // The bystander's remains.
+    // The bystander's connection remains.
     shop.wait_for_metric("starling_http_connections", 1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_client_that_announces_more_than_it_sends_gets_what_is_wrong_if_it_still_listens() {
+fn a_client_that_declares_more_than_it_sends_gets_an_error_while_it_reads() {
     let shop = Shop::open();
     let mut socket = TcpStream::connect(shop.address()).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -89,11 +89,11 @@ fn a_client_that_announces_more_than_it_sends_gets_what_is_wrong_if_it_still_lis
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     expect![[r#"{"errors":[{"message":"the request body broke off: end of file before message length reached","extensions":{"code":"BAD_REQUEST"}}]}"#]].assert_eq(body);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_client_that_does_not_read_its_large_answer_costs_nobody_else() {
+fn an_unread_large_response_does_not_affect_other_clients() {
     let shop = Shop::with("workers: 1");
     let aliases: String = (0..90).map(|n| format!("a{n}: name ")).collect();
     let query = format!("{{ products {{ {aliases} }} }}");
@@ -104,22 +104,22 @@ fn a_client_that_does_not_read_its_large_answer_costs_nobody_else() {
     );
     let mut greedy = TcpStream::connect(shop.address()).unwrap();
     greedy.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-    // Asks again and again and never reads, until the router stops listening to it.
+    // The client sends requests and never reads, until the router stops reading from it.
     let mut asked = 0;
     while asked < 20_000 && greedy.write_all(one.as_bytes()).is_ok() {
         asked += 1;
     }
     assert!(asked < 20_000, "the router reads on although nobody reads its answers");
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
 fn clients_that_take_all_connections_leave_descriptors_for_health_metrics_and_subgraphs() {
     const DESCRIPTORS: u32 = 256;
-    // All connections of clients: half of so few descriptors.
+    // The maximum number of client connections: half of these few descriptors.
     const CONNECTIONS: usize = 128;
     let shop = Shop::with_descriptors(DESCRIPTORS, "workers: 1");
-    // It asks the subgraphs on a connection that is there before the others.
+    // The router connects to subgraphs for a client connection that was opened before the others.
     let mut served = TcpStream::connect(shop.address()).unwrap();
     served.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     shop.wait_for_metric("starling_http_connections", 1);
@@ -137,19 +137,19 @@ fn clients_that_take_all_connections_leave_descriptors_for_health_metrics_and_su
     served.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(answer.contains(r#""name":"#) && !answer.contains("errors"), "{answer}");
-    // The one that ended has left its place.
+    // The connection that ended has freed its slot.
     shop.wait_for_metric("starling_http_connections", CONNECTIONS as u64 - 1);
     let again = TcpStream::connect(shop.address()).unwrap();
     shop.wait_for_metric("starling_http_connections", CONNECTIONS as u64);
-    let answers = exchange(shop.address(), request.as_bytes()).unwrap();
-    let statuses: Vec<_> = answers.iter().map(|it| it.status).collect();
+    let responses = exchange(shop.address(), request.as_bytes()).unwrap();
+    let statuses: Vec<_> = responses.iter().map(|it| it.status).collect();
     assert_eq!(statuses, [503]);
     drop((greedy, again));
 }
 
 #[test]
-fn a_client_for_whom_there_is_no_descriptor_is_told_so_and_not_left_waiting() {
-    // More connections than descriptors, because the configuration says so.
+fn a_client_without_a_free_descriptor_is_refused_at_once() {
+    // The configuration permits more connections than there are descriptors.
     let shop = Shop::with_descriptors(96, "workers: 1\nhttp: {max_connections: 10000}");
     let greedy: Vec<TcpStream> =
         (0..128).map(|_| TcpStream::connect(shop.address()).unwrap()).collect();
@@ -159,7 +159,7 @@ fn a_client_for_whom_there_is_no_descriptor_is_told_so_and_not_left_waiting() {
     assert_eq!(refused.status, 503);
     let body = String::from_utf8_lossy(&refused.body);
     assert!(body.contains("may open no further file") && body.contains("OVERLOADED"), "{body}");
-    // With descriptors again, clients are served again.
+    // Once descriptors are free again, clients are served again.
     drop(greedy);
     let served = e2e::eventually("a descriptor", || {
         let responses = exchange(shop.address(), request.as_bytes()).ok()?;

@@ -1,19 +1,19 @@
-//! Subscribers that lose their connections and come again with the last cursor they got.
+//! Subscribers that lose their connections and resume with their last cursor.
 
 use std::sync::mpsc;
 
 use serde_json::{Value, json};
 
 use crate::shop::Shop;
-use crate::socket::{Heard, Socket};
+use crate::socket::{Received, Socket};
 use crate::stream::Stream;
 
 const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
 
-/// Enough to fill every queue on the way more than once.
+/// The number of events, enough to fill every queue on the way more than once.
 const EVENTS: usize = 3000;
 
-/// The memory provider keeps all of it; the trigger's ring does not.
+/// The memory provider keeps all events; the trigger's ring does not.
 const CONFIGURATION: &str = "
 cursor: {memory: true, keys: [a key of more than 16 bytes], ring_events: 100}
 events: {providers: {memory: [{id: default, ring_events: 100000}]}}
@@ -52,19 +52,19 @@ fn a_websocket_that_is_cut_again_and_again_gets_every_event_once_and_in_order() 
         });
         let (mut next, mut cuts) = (1, 0);
         while next <= EVENTS {
-            let payload = match socket.hear() {
-                Heard::Text(text) => {
+            let payload = match socket.receive() {
+                Received::Text(text) => {
                     serde_json::from_str::<Value>(&text).unwrap()["payload"].take()
                 }
-                Heard::Closed(closed) => panic!("after {next}: {closed:?}"),
+                Received::Closed(closed) => panic!("after {next}: {closed:?}"),
             };
             assert_eq!(number(&payload), next, "{payload}");
             assert_eq!(payload["extensions"].as_object().unwrap().len(), 1, "{payload}");
-            // What it had received beyond this one is lost with the connection.
+            // Later events that were already received are lost with the connection.
             if next % 311 == 0 {
                 cuts += 1;
                 if cuts % 3 == 0 {
-                    // It stays away for longer than the ring reaches back.
+                    // The client stays away for longer than the ring reaches back.
                     let published = || shop.router.metric("starling_hub_events_total").unwrap_or(0);
                     drop(std::mem::replace(&mut socket, Socket::ready(shop.address())));
                     let until = (published() + 150).min(EVENTS as u64 - 1);
@@ -82,7 +82,7 @@ fn a_websocket_that_is_cut_again_and_again_gets_every_event_once_and_in_order() 
         assert_eq!(cuts, EVENTS / 311);
     });
     assert!(shop.router.metric("starling_hub_side_readers_total").unwrap_or(0) >= 1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -103,13 +103,13 @@ fn an_event_stream_goes_on_by_last_event_id_on_another_connection() {
         }
         next += 1;
     }
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
 fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
     const SUBSCRIBERS: usize = 300;
-    /// On one connection.
+    /// The number of subscribers on one connection.
     const EACH: usize = 30;
     const READERS_MAX: u64 = 4;
     let shop = Shop::with(CONFIGURATION);
@@ -142,8 +142,8 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
         .collect();
     let sockets: Vec<_> = storm.into_iter().map(|it| it.join().unwrap()).collect();
     let readers = shop.router.metric("starling_hub_side_readers_total").unwrap_or(0);
-    // The first one has it begin at once, and those who come when it has gone on wait for each other. On a busy machine
-    // the storm may last for longer than they do.
+    // The first subscriber starts a reader immediately, and subscribers that arrive after it has advanced wait for
+    // each other. On a busy machine the storm may last longer than that wait.
     assert!((1..=READERS_MAX).contains(&readers), "{readers} readers");
     shop.publish("products", event(301));
     let mut sockets = sockets;
@@ -152,14 +152,14 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
             assert_eq!(number(&socket.message()["payload"]), 301);
         }
     }
-    // They are one group with the one that never went.
+    // The resumed subscribers are in one group with the subscriber that stayed.
     shop.wait_for_metric("starling_hub_groups", 2);
     drop(sockets);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn forged_foreign_and_expired_cursors_are_told_apart_and_nobody_begins_anew_unasked() {
+fn forged_foreign_and_expired_cursors_have_separate_errors_and_never_restart_silently() {
     let shop = Shop::with(
         "
 cursor: {memory: true, keys: [a key of more than 16 bytes], ring_events: 2}
@@ -193,12 +193,12 @@ events: {providers: {memory: [{id: default, ring_events: 4}]}}
         shop.wait_for_metric(&metric, count);
     }
     shop.wait_for_subscribers(1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
 fn a_cursor_holds_at_another_router_with_the_same_keys_until_the_broker_says_otherwise() {
-    // Each has a memory of its own, so the other one knows the key and not the events: expired, not forged.
+    // Each router has its own memory provider, so the other one knows the key but not the events: expired, not forged.
     let (one, other) = (Shop::with(CONFIGURATION), Shop::with(CONFIGURATION));
     let mut socket = Socket::ready(one.address());
     socket.subscribe("1", SUBSCRIPTION);
@@ -208,11 +208,11 @@ fn a_cursor_holds_at_another_router_with_the_same_keys_until_the_broker_says_oth
     let mut socket = Socket::ready(other.address());
     resume(&mut socket, "1", SUBSCRIPTION, &cursor);
     assert_eq!(socket.message()["payload"][0]["extensions"]["code"], "CURSOR_EXPIRED");
-    one.assert_unharmed();
-    other.assert_unharmed();
+    one.assert_unaffected();
+    other.assert_unaffected();
 }
 
-/// One of a thousand events is for it.
+/// A subscription to one of a thousand products.
 fn only(id: usize) -> String {
     format!(r#"subscription {{ productOf(id: "{id}") {{ id }} }}"#)
 }
@@ -222,7 +222,7 @@ fn id_of(payload: &Value) -> &str {
 }
 
 #[test]
-fn who_wants_few_of_many_events_is_told_where_it_is_and_has_none_of_the_others_read_again() {
+fn a_subscriber_of_few_events_gets_positions_and_skips_the_other_events_on_resume() {
     // On one reactor thread, and on two.
     for reactors in ["", "reactors: 2\n"] {
         let shop = Shop::with(&format!(
@@ -243,7 +243,7 @@ cursor: {{memory: true, keys: [a key of more than 16 bytes], ring_events: 2, hea
         assert_eq!(id_of(&payload), "7");
         let old = id.clone();
         let mut last = Value::Null;
-        // Somebody who comes now is where all events are behind it. Of others it is the same cursor.
+        // A new subscriber begins behind all events. Other subscribers then have the same cursor.
         let mut witness = Socket::ready(shop.address());
         witness.subscribe("witness", &only(1000));
         let here = witness.position("witness");
@@ -275,18 +275,18 @@ cursor: {{memory: true, keys: [a key of more than 16 bytes], ring_events: 2, hea
         shop.publish("products", event(7));
         assert_eq!(id_of(&socket.message()["payload"]), "7");
         assert_eq!(id_of(&stream.event_with_id().1), "7");
-        // With the cursor of its last event it would have had all of them read again.
+        // With the cursor of its last event, all later events are read again.
         resume(&mut socket, "old", &only(7), &old);
         assert_eq!(id_of(&socket.message()["payload"]), "7");
         assert_eq!(count("starling_hub_side_readers_total"), 1);
         assert!(count("starling_hub_positions_total") >= 3);
         drop((socket, stream, witness));
-        shop.assert_unharmed();
+        shop.assert_unaffected();
     }
 }
 
 #[test]
-fn who_resumes_and_reads_slowly_loses_nothing_of_what_it_missed() {
+fn a_slow_reader_that_resumes_loses_no_missed_event() {
     let shop = Shop::with(
         "
 cursor: {memory: true, ring_events: 100}
@@ -307,7 +307,7 @@ events: {providers: {memory: [{id: default, ring_events: 100000}]}}
         let event = format!(r#"{{"__typename":"Product","id":"{number}","note":"{note}"}}"#);
         shop.publish("products", event);
     }
-    // 20 MB wait for a client that reads when it is told to.
+    // 20 MB are waiting for a client that reads only when the test tells it to.
     let (go, wait) = mpsc::channel();
     std::thread::scope(|scope| {
         let address = shop.address();
@@ -328,5 +328,5 @@ events: {providers: {memory: [{id: default, ring_events: 100000}]}}
         go.send(()).unwrap();
         reading.join().unwrap();
     });
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

@@ -1,9 +1,9 @@
-//! Events that are none, and topics that are none.
+//! Malformed events and invalid topics.
 
 use e2e::request;
 use expect_test::expect;
 
-use crate::answers::{case, shown};
+use crate::responses::{case, format_response};
 use crate::shop::Shop;
 use crate::socket::Socket;
 use crate::stream::Stream;
@@ -97,7 +97,7 @@ fn a_malformed_event_gives_its_subscribers_an_error_and_the_subscription_lives_o
         {"id":"1","type":"next","payload":{"data":{"changed":{"id":"1","name":"Kettle"}}}}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn an_event_of_a_megabyte_is_delivered_and_one_over_it_is_refused_at_the_door() 
         413 text/plain; charset=utf-8
         a test event may have 1048576 bytes
     "#]]
-    .assert_eq(&shown(&answer));
-    shop.assert_unharmed();
+    .assert_eq(&format_response(&answer));
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_value_that_would_make_another_topic_is_refused() {
         outcomes += &case(&place.chars().take(10).collect::<String>(), &stream.transcript());
     }
     let query = r#"mutation { announce(id: 1, place: "") { success } }"#;
-    outcomes += &case("a mutation", &shown(&shop.query(query)));
+    outcomes += &case("a mutation", &format_response(&shop.query(query)));
     expect![[r#"
         --- 
         next {"errors":[{"message":"Argument \"place\" cannot be part of a topic: it is empty.","extensions":{"code":"BAD_USER_INPUT"}}]}
@@ -162,7 +162,7 @@ fn a_value_that_would_make_another_topic_is_refused() {
         {"data":null,"errors":[{"message":"Argument \"place\" cannot be part of a topic: it is empty.","path":["announce"],"extensions":{"code":"BAD_USER_INPUT"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         ("GET", "/admin"),
     ] {
         let answer = request(shop.router.admin(), method, target, &[], EVENT.as_bytes()).unwrap();
-        outcomes += &case(&format!("{method} {target}"), &shown(&answer));
+        outcomes += &case(&format!("{method} {target}"), &format_response(&answer));
     }
     expect![[r#"
         --- GET /admin/publish?topic=products
@@ -227,7 +227,7 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
 
     "#]]
     .assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -252,8 +252,8 @@ fn a_body_of_lines_is_an_event_for_each_of_them_in_order() {
         502 text/plain; charset=utf-8
         0 of 3 events are published: provider memory/default refused the event for topic "a\nb": it contains a control character
     "#]]
-    .assert_eq(&shown(&publish("a%0Ab")));
-    shop.assert_unharmed();
+    .assert_eq(&format_response(&publish("a%0Ab")));
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -281,5 +281,5 @@ fn an_operation_that_cannot_be_streamed_ends_the_stream_with_the_reason() {
         broken off
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

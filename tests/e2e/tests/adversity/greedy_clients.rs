@@ -1,4 +1,4 @@
-//! Clients that send little and want much of the router: its time before they have said who they are, its memory for
+//! Clients that send little and consume many resources: processing time before they are authenticated, or memory for
 //! responses that they never read.
 
 use std::io::{Read, Write};
@@ -11,17 +11,18 @@ use crate::shop::Shop;
 use crate::socket::Socket;
 use crate::stream::Stream;
 
-/// A response of some 20 KB.
-const LARGE: &str = "{ __schema { types { name kind description fields { name description args { name } \
+/// A query with a response of about 20 KB.
+const LARGE_QUERY: &str = "{ __schema { types { name kind description fields { name description args { name } \
                      type { name kind ofType { name kind ofType { name kind } } } } } } }";
 
-/// The bytes of responses that were not read.
-const UNREAD: &str = "starling_http_response_queue_bytes";
+/// The metric of the bytes of unread responses.
+const QUEUE_BYTES_METRIC: &str = "starling_http_response_queue_bytes";
 
-/// Where a client may leave 64 KiB unread. Beyond it are the responses of 16 operations that are executed at the same time.
-const FRUGAL: &str = "http: {response_queue_bytes: 64KiB}";
+/// A configuration with which a client may leave 64 KiB unread, in addition to the responses of 16 operations that are
+/// executed at the same time.
+const SMALL_QUEUE_CONFIGURATION: &str = "http: {response_queue_bytes: 64KiB}";
 
-/// A handshake that offers compression, byte by byte.
+/// Opens a WebSocket that offers compression, byte by byte.
 fn handshake(shop: &Shop) -> TcpStream {
     let mut stream = TcpStream::connect(shop.address()).unwrap();
     let head = "GET /graphql HTTP/1.1\r\nhost: router\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
@@ -41,7 +42,7 @@ fn handshake(shop: &Shop) -> TcpStream {
     stream
 }
 
-/// A compressed text frame; its mask is zero.
+/// Builds a compressed text frame; its mask is zero.
 fn compressed(text: &str) -> Vec<u8> {
     let blocks = coding::deflate_message(&[text.as_bytes()]).unwrap();
     let mut frame = vec![0xc1, 0x80 | 126];
@@ -51,7 +52,7 @@ fn compressed(text: &str) -> Vec<u8> {
     frame
 }
 
-/// The code of the close frame that comes next.
+/// Reads a close frame and returns its code.
 fn close_code(stream: &mut TcpStream) -> u16 {
     let mut head = [0; 4];
     stream.read_exact(&mut head).unwrap();
@@ -68,19 +69,19 @@ fn a_message_that_expands_before_any_token_closes_its_connection() {
     let shop = Shop::open();
     let init = compressed(&numbers("connection_init", 1 << 20));
     assert!(init.len() < 6 << 10, "{} bytes", init.len());
-    // Nothing is sent in response to a pong.
+    // A pong has no response.
     let pong = compressed(&numbers("pong", 12 << 10));
     for (messages, code) in [(vec![init], 1009), (vec![pong; 6], 1008)] {
         let mut streams: Vec<_> = (0..20).map(|_| handshake(&shop)).collect();
         for stream in &mut streams {
-            // The router closes as soon as it has seen enough.
+            // The router closes the connection as soon as it has seen enough.
             let _ = stream.write_all(&messages.concat());
         }
         for stream in &mut streams {
             assert_eq!(close_code(stream), code);
         }
     }
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -106,31 +107,32 @@ fn a_large_message_after_the_acknowledgement_is_handled_in_its_turn() {
     }
     answered.sort();
     assert_eq!(answered, ["large", "small"]);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
-/// What may be unread of one connection: its bound, what is executed meanwhile, and the response that went over the bound.
+/// The maximum of unread bytes of one connection: its bound, the responses of running operations, and the response
+/// that exceeded the bound.
 fn unread_bytes_max(response: usize) -> u64 {
     (64 << 10) + 17 * response as u64
 }
 
 #[test]
-fn responses_that_nobody_reads_stop_the_work_for_their_connection_and_none_is_lost() {
-    let shop = Shop::with(FRUGAL);
-    let response = shop.query(LARGE).body.len();
+fn unread_responses_pause_the_work_of_their_connection_and_none_is_lost() {
+    let shop = Shop::with(SMALL_QUEUE_CONFIGURATION);
+    let response = shop.query(LARGE_QUERY).body.len();
     let most = unread_bytes_max(response);
     let mut socket = Socket::ready(shop.address());
     const COUNT: usize = 400;
     assert!((COUNT * response) as u64 > 5 * most, "{response} bytes are too few for this test");
     for id in 0..COUNT {
-        socket.subscribe(&id.to_string(), LARGE);
+        socket.subscribe(&id.to_string(), LARGE_QUERY);
     }
-    // It does not read: what the router holds for it grows to the bound, and is counted.
+    // The client does not read: the bytes held for it grow to the bound, and are counted.
     e2e::eventually("unread bytes to be counted", || {
-        shop.router.metric(UNREAD).filter(|bytes| *bytes > 64 << 10)
+        shop.router.metric(QUEUE_BYTES_METRIC).filter(|bytes| *bytes > 64 << 10)
     });
     for _ in 0..20 {
-        let unread = shop.router.metric(UNREAD).unwrap();
+        let unread = shop.router.metric(QUEUE_BYTES_METRIC).unwrap();
         assert!(unread <= most, "{unread} bytes are unread, of {most}");
     }
     let mut completed = 0;
@@ -142,41 +144,41 @@ fn responses_that_nobody_reads_stop_the_work_for_their_connection_and_none_is_lo
             other => panic!("{other:?}"),
         }
     }
-    shop.wait_for_metric(UNREAD, 0);
-    shop.assert_unharmed();
+    shop.wait_for_metric(QUEUE_BYTES_METRIC, 0);
+    shop.assert_unaffected();
 }
 
 #[test]
-fn what_waits_of_an_operation_that_its_client_completes_is_dropped() {
-    let shop = Shop::with(FRUGAL);
+fn queued_responses_of_a_completed_operation_are_dropped() {
+    let shop = Shop::with(SMALL_QUEUE_CONFIGURATION);
     let mut socket = Socket::ready(shop.address());
     for round in 0..3 {
         for id in 0..30 {
-            socket.subscribe(&format!("{round}.{id}"), LARGE);
+            socket.subscribe(&format!("{round}.{id}"), LARGE_QUERY);
         }
         for id in 0..30 {
             let id = format!("{round}.{id}");
             socket.send(&json!({ "id": id, "type": "complete" }).to_string());
         }
     }
-    // What the socket has begun to take stays: one response.
-    let response = shop.query(LARGE).body.len() as u64;
-    e2e::eventually("the bytes to go with their operations", || {
-        shop.router.metric(UNREAD).filter(|bytes| *bytes <= 2 * response)
+    // A response of which the socket has accepted the first bytes stays.
+    let response = shop.query(LARGE_QUERY).body.len() as u64;
+    e2e::eventually("the bytes to be released with their operations", || {
+        shop.router.metric(QUEUE_BYTES_METRIC).filter(|bytes| *bytes <= 2 * response)
     });
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
 fn a_reserved_stream_that_is_never_opened_holds_a_bounded_amount() {
-    let shop = Shop::with(FRUGAL);
-    let most = unread_bytes_max(shop.query(LARGE).body.len());
+    let shop = Shop::with(SMALL_QUEUE_CONFIGURATION);
+    let most = unread_bytes_max(shop.query(LARGE_QUERY).body.len());
     let reserved = request(shop.address(), "PUT", "/graphql", &[], b"").unwrap();
     assert_eq!(reserved.status, 201);
     let token = reserved.text();
     let mut refused = 0;
     for id in 0..200 {
-        let body = json!({ "query": LARGE, "extensions": { "operationId": id.to_string() } });
+        let body = json!({ "query": LARGE_QUERY, "extensions": { "operationId": id.to_string() } });
         let headers = [
             ("content-type", "application/json"),
             ("x-graphql-event-stream-token", token.as_str()),
@@ -190,9 +192,9 @@ fn a_reserved_stream_that_is_never_opened_holds_a_bounded_amount() {
         }
     }
     assert!(refused > 0, "everything was started");
-    let unread = shop.router.metric(UNREAD).unwrap();
+    let unread = shop.router.metric(QUEUE_BYTES_METRIC).unwrap();
     assert!(unread > 64 << 10 && unread <= most, "{unread} bytes are unread, of {most}");
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -203,13 +205,13 @@ fn one_client_reserves_a_bounded_number_of_streams() {
     let refused = reserve();
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert!(refused.text().contains("subscriptions.max_reserved_streams_per_client"));
-    // One that is open does not count.
+    // A stream that is open does not count.
     let _open = Stream::open_reserved(shop.address(), &tokens[0]);
-    e2e::eventually("room for one more", || (reserve().status == 201).then_some(()));
-    shop.assert_unharmed();
+    e2e::eventually("a free connection", || (reserve().status == 201).then_some(()));
+    shop.assert_unaffected();
 }
 
-/// What live subscriptions keep, of all clients.
+/// The metric of the bytes that live subscriptions of all clients keep.
 const KEPT: &str = "starling_subscriptions_operation_bytes";
 
 #[test]
@@ -232,7 +234,7 @@ fn a_live_subscription_keeps_neither_comments_nor_variables_that_it_does_not_dec
     assert!((20 * 70..20 * 150).contains(&kept), "{kept} bytes for 20 subscriptions");
     drop(socket);
     shop.wait_for_metric(KEPT, before);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -249,15 +251,15 @@ fn live_subscriptions_of_one_connection_keep_a_bounded_number_of_bytes() {
     assert_eq!((&message["id"], &error["extensions"]["code"]), (&json!("b"), &json!("OVERLOADED")));
     assert!(error["message"].as_str().unwrap().contains("subscriptions.max_operation_bytes"));
     shop.wait_for_subscribers(1);
-    // With the first one goes what it kept.
+    // The end of the first subscription frees its bytes.
     socket.send(r#"{"id":"a","type":"complete"}"#);
     shop.wait_for_subscribers(0);
     socket.subscribe("c", &query("c"));
     shop.wait_for_subscribers(1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
-/// What refuses an operation, by its id.
+/// Returns the message that refuses an operation, by its id.
 fn refusal(socket: &mut Socket, id: &str) -> String {
     let message = socket.message();
     let error = &message["payload"][0];
@@ -281,7 +283,7 @@ fn one_connection_listens_to_a_bounded_number_of_topics() {
     shop.wait_for_subscribers(2);
     socket.subscribe("d", &at("d"));
     shop.wait_for_subscribers(3);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -295,18 +297,18 @@ fn one_client_makes_a_bounded_number_of_groups_of_one_source() {
     }
     socket.subscribe("3", &query(3));
     assert!(refusal(&mut socket, "3").contains("subscriptions.max_groups_per_client"));
-    // Neither another source nor another client is concerned.
+    // Other sources and other clients are not affected.
     socket.subscribe("place", r#"subscription { productChangedAt(place: "a") { id } }"#);
     shop.wait_for_subscribers(4);
     let mut other = Socket::ready(shop.address());
     other.subscribe("3", &query(3));
     shop.wait_for_subscribers(5);
-    // A group that ends makes room.
+    // The end of a group frees its slot.
     socket.send(r#"{"id":"0","type":"complete"}"#);
     shop.wait_for_subscribers(4);
     socket.subscribe("4", &query(4));
     shop.wait_for_subscribers(5);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -322,7 +324,8 @@ fn operations_that_are_started_and_completed_at_once_leave_nothing_behind() {
             }
         }
     }
-    // The connections are not read while too much of them has started, and are again afterwards.
+    // The router stops reading from the connections while too many operations have started, and reads again
+    // afterwards.
     for socket in &mut sockets {
         socket.subscribe("last", "{ warehouse { city } }");
         loop {
@@ -333,7 +336,7 @@ fn operations_that_are_started_and_completed_at_once_leave_nothing_behind() {
         }
     }
     shop.wait_for_subscribers(0);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -356,7 +359,7 @@ fn a_reader_that_pauses_loses_nothing_because_others_fill_all_queues() {
         shop.publish("products", event(0, 200_000));
         (shop.router.metric("starling_subscriptions_queue_full_total") > Some(0)).then_some(())
     });
-    // The reader takes nothing meanwhile: these need room that the silent ones have.
+    // The reader does not read meanwhile: these events need space that the silent clients occupy.
     const COUNT: usize = 30;
     for number in 0..COUNT {
         shop.publish("products.reader", event(number, 50_000));
@@ -366,5 +369,5 @@ fn a_reader_that_pauses_loses_nothing_because_others_fill_all_queues() {
         assert_eq!(payload["data"]["productChangedAt"]["id"], number.to_string());
         assert_eq!(payload["extensions"]["lost"], json!(null), "event {number}");
     }
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

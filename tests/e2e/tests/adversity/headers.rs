@@ -1,17 +1,17 @@
-//! Headers on their way to subgraphs and back, and what clients are told of errors there.
+//! Headers to and from subgraphs, and the errors that clients see.
 
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use e2e::{Answer, request};
+use e2e::{HttpResponse, request};
 use expect_test::expect;
 use load::subgraph::Fault;
 use serde_json::json;
 
-use crate::answers::{case, shown};
+use crate::responses::{case, format_response};
 use crate::shop::Shop;
 
-/// Asks `products` first, then `reviews` and `stock`.
+/// Fetches from `products` first, then from `reviews` and `stock`.
 const JOINED: &str = "{ product(id: 1) { name inStock reviews { text } } }";
 
 const RULES: &str = r#"
@@ -37,17 +37,17 @@ headers:
         - propagate: {named: x-cost, rename: x-reviews-cost}
 "#;
 
-fn ask(shop: &Shop, headers: &[(&str, &str)]) -> Answer {
+fn ask(shop: &Shop, headers: &[(&str, &str)]) -> HttpResponse {
     ask_at(shop.address(), headers)
 }
 
-fn ask_at(address: SocketAddr, headers: &[(&str, &str)]) -> Answer {
+fn ask_at(address: SocketAddr, headers: &[(&str, &str)]) -> HttpResponse {
     let headers = [&[("content-type", "application/json")], headers].concat();
     let body = json!({ "query": JOINED }).to_string();
     request(address, "POST", "/graphql", &headers, body.as_bytes()).unwrap()
 }
 
-/// The headers of the last request to a subgraph that come from rules or could break something.
+/// Returns the headers of the last request to a subgraph that come from rules or could break something.
 fn received(shop: &Shop, subgraph: &str) -> String {
     let request = shop.subgraph(subgraph).take_requests().pop().unwrap();
     let ours = ["host", "accept", "content-type", "content-length"];
@@ -97,7 +97,7 @@ fn rules_decide_which_headers_of_the_client_reach_which_subgraph() {
         x-user: 7
     "#]]
     .assert_eq(&received(&shop, "products"));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn headers_of_answers_reach_the_client_merged_in_the_order_of_the_plan() {
         x-content-type-options: nosniff
     "#]]
     .assert_eq(&lines);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn answers_that_may_bring_cookies_are_not_shared_between_clients() {
         products.set_fault(Fault::Hold);
         let clients = [(); 2].map(|()| std::thread::spawn(move || ask_at(address, &[])));
         let arrived = || (products.request_count() == requests).then_some(());
-        e2e::eventually("the subgraph to be asked", arrived);
+        e2e::eventually("a request to the subgraph", arrived);
         if requests == 1 {
             shop.wait_for_metric(r#"starling_sharing_followers_total{level="operation"}"#, 1);
         }
@@ -162,7 +162,7 @@ fn answers_that_may_bring_cookies_are_not_shared_between_clients() {
             assert_eq!(client.join().unwrap().status, 200);
         }
         assert_eq!(products.request_count(), requests);
-        shop.assert_unharmed();
+        shop.assert_unaffected();
     }
 }
 
@@ -177,13 +177,13 @@ fn by_default_clients_see_the_code_of_an_error_and_a_fixed_message() {
     for (name, fault) in [
         (
             "reported",
-            Fault::Answer { status: 200, content_type: content_type.clone(), body: body.clone() },
+            Fault::Response { status: 200, content_type: content_type.clone(), body: body.clone() },
         ),
-        ("reported with a status of failure", Fault::Answer { status: 500, content_type, body }),
+        ("reported with a status of failure", Fault::Response { status: 500, content_type, body }),
         ("down", Fault::Down),
     ] {
         shop.subgraph("reviews").set_fault(fault);
-        outcomes += &case(name, &shown(&shop.query(JOINED)));
+        outcomes += &case(name, &format_response(&shop.query(JOINED)));
         shop.subgraph("reviews").clear_fault();
     }
     for hidden in ["SELECT", "10.0.0.7", "stacktrace", "reviews\\\""] {
@@ -203,10 +203,10 @@ fn by_default_clients_see_the_code_of_an_error_and_a_fixed_message() {
         {"data":{"product":null},"errors":[{"message":"A request to a subgraph failed.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED"}}]}
 
     "#]].assert_eq(&outcomes);
-    // The log has what clients do not see, once.
-    let said = shop.router.said();
-    assert_eq!(said.matches("SELECT secret FROM users failed").count(), 1, "{said}");
-    shop.assert_unharmed();
+    // The log contains once what clients do not see.
+    let output = shop.router.output();
+    assert_eq!(output.matches("SELECT secret FROM users failed").count(), 1, "{output}");
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn fixed_messages_name_the_subgraph_and_extensions_pass_where_the_configuration_
     let body = r#"{"errors":[{"message":"busy","extensions":{"code":"BUSY","retryAfter":3,"host":"db-7"}}]}"#;
     let body = Bytes::from_static(body.as_bytes());
     let content_type = "application/json".to_owned();
-    shop.subgraph("reviews").set_fault(Fault::Answer { status: 200, content_type, body });
-    let outcome = case("named", &shown(&shop.query(JOINED)));
+    shop.subgraph("reviews").set_fault(Fault::Response { status: 200, content_type, body });
+    let outcome = case("named", &format_response(&shop.query(JOINED)));
     shop.subgraph("reviews").clear_fault();
     expect![[r#"
         --- named
@@ -225,7 +225,7 @@ fn fixed_messages_name_the_subgraph_and_extensions_pass_where_the_configuration_
         {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" reported an error.","path":["product"],"extensions":{"serviceName":"reviews","code":"BUSY","retryAfter":3}}]}
 
     "#]].assert_eq(&outcome);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn errors_of_a_subgraph_can_be_kept_from_clients() {
         ("told, of a connection", "stock", Fault::Down),
     ] {
         shop.subgraph(subgraph).set_fault(fault);
-        outcomes += &case(name, &shown(&shop.query(JOINED)));
+        outcomes += &case(name, &format_response(&shop.query(JOINED)));
         shop.subgraph(subgraph).clear_fault();
     }
     expect![[r#"
@@ -269,5 +269,5 @@ fn errors_of_a_subgraph_can_be_kept_from_clients() {
         {"data":{"product":null},"errors":[{"message":"Request to subgraph \"stock\" failed: connection closed before the response was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

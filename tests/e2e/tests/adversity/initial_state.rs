@@ -33,7 +33,7 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let publishing = scope.spawn(|| {
-            // Only the numbers 1 and 2 are products that there are.
+            // Only products 1 and 2 exist.
             let mut number = 100;
             while !is_over.load(Ordering::Relaxed) {
                 shop.publish("products", event(number));
@@ -46,7 +46,7 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
             socket.subscribe("1", &query);
             let state = socket.message()["payload"].take();
             assert_eq!(state["data"][field], json!({ "id": "2", "__typename": "Product" }));
-            // Who comes again with its cursor gets the same, and no state.
+            // A client that resumes with its cursor receives the same events, and no state.
             let mut again = Stream::open_after(shop.address(), &query, &cursor(&state));
             let mut expected = None;
             for _ in 0..20 {
@@ -61,11 +61,11 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
         is_over.store(true, Ordering::Relaxed);
         publishing.join().unwrap();
     });
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn those_who_come_together_share_one_request_and_one_that_fails_is_told_beside_the_events() {
+fn simultaneous_subscribers_share_one_request_and_its_failure_is_reported_with_the_events() {
     const SUBSCRIBERS: usize = 50;
     let shop = Shop::with(CONFIGURATION);
     let query = r#"subscription { productWatched(id: "1") { id name } }"#;
@@ -96,5 +96,5 @@ fn those_who_come_together_share_one_request_and_one_that_fails_is_told_beside_t
     let unknown = r#"subscription { productWatched(id: "9") { id price } }"#;
     socket.subscribe("2", unknown);
     assert_eq!(socket.message()["payload"]["data"], json!({ "productWatched": null }));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

@@ -1,4 +1,4 @@
-//! A standard error that cannot be written or is not read, and what the log says of subgraphs that fail.
+//! A standard error that cannot be written or is not read, and log messages about failing subgraphs.
 
 use std::fs::OpenOptions;
 use std::io::{Read, pipe};
@@ -17,11 +17,11 @@ const REQUESTS: usize = 600;
 /// An error of more than a hundred bytes, which each request logs.
 const ERROR: &str = r#"{"errors":[{"message":"the shelf fell over, and with it the books, the vase, the lamp, the clock, the radio and the bowl with the fish"}]}"#;
 
-/// Makes the router log a lot, and checks that each request is served all the same.
+/// Makes the router log a lot, and checks that each request is served nevertheless.
 fn log_a_lot(shop: &Shop) {
     let body = Bytes::from_static(ERROR.as_bytes());
     let content_type = "application/json".to_owned();
-    shop.subgraph("reviews").set_fault(Fault::Answer { status: 200, content_type, body });
+    shop.subgraph("reviews").set_fault(Fault::Response { status: 200, content_type, body });
     for _ in 0..REQUESTS {
         assert_eq!(shop.query(QUERY).status, 200);
     }
@@ -32,7 +32,7 @@ fn dropped_lines(shop: &Shop) -> u64 {
     shop.router.metric("starling_log_lines_dropped_total").unwrap()
 }
 
-/// The router serves, and ends in good order when it is asked to.
+/// Checks that the router serves, and shuts down gracefully on request.
 fn assert_serves_and_ends(shop: Shop) {
     assert!(shop.query("{ warehouse { city } }").text().contains("Bergen"));
     let (router, _parts) = shop.into_parts();
@@ -50,7 +50,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
 
 #[test]
 fn a_closed_pipe_costs_log_lines_and_nothing_else() {
-    // The end for reading is dropped at once.
+    // The reading end is dropped immediately.
     let closed = || Stdio::from(pipe().unwrap().1);
     let shop = Shop::with_stderr("log: {level: debug}", closed);
     log_a_lot(&shop);
@@ -65,11 +65,11 @@ fn a_reader_that_stalls_does_not_stop_the_router() {
     let shop = Shop::with_stderr("log: {level: debug}", stderr);
     log_a_lot(&shop);
     assert_serves_and_ends(shop);
-    // Nothing was read until now: the pipe is as full as it can be.
+    // Nothing was read until now: the pipe is full.
     drop(writer);
-    let mut said = Vec::new();
-    reader.read_to_end(&mut said).unwrap();
-    assert!(said.len() >= 60_000, "{} bytes were logged, fewer than a pipe holds", said.len());
+    let mut output = Vec::new();
+    reader.read_to_end(&mut output).unwrap();
+    assert!(output.len() >= 60_000, "{} bytes were logged, fewer than a pipe holds", output.len());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_failing_subgraph_is_one_warning_with_address_and_reason_at_the_default_leve
     }
     shop.subgraph("reviews").clear_fault();
     assert_warns_once(&shop, &["http://127.0.0.1:", "/reviews", "500", "failures"]);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -93,15 +93,15 @@ fn a_subgraph_whose_responses_cannot_be_used_is_one_warning_with_the_reason() {
     }
     shop.subgraph("reviews").clear_fault();
     assert_warns_once(&shop, &["http://127.0.0.1:", "/reviews", "not valid JSON"]);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 fn assert_warns_once(shop: &Shop, parts: &[&str]) {
-    let said = shop.router.said();
+    let output = shop.router.output();
     let warnings: Vec<&str> =
-        said.lines().filter(|line| line.contains("requests to a subgraph fail")).collect();
-    // A second one only if this took more than ten seconds.
-    assert!((1..=3).contains(&warnings.len()), "{said}");
+        output.lines().filter(|line| line.contains("requests to a subgraph fail")).collect();
+    // A second warning occurs only if this took more than ten seconds.
+    assert!((1..=3).contains(&warnings.len()), "{output}");
     for part in ["WARN", "reviews"].iter().chain(parts) {
         assert!(warnings[0].contains(part), "{part}: {}", warnings[0]);
     }

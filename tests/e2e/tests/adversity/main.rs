@@ -1,14 +1,14 @@
-//! Everything that can go wrong, on a real router: whatever comes in, whoever asked for it is told
-//! what is wrong, everybody else notices nothing, and nothing panics.
+//! Failure scenarios on a real router: the requesting client receives an error that explains the problem, other
+//! clients are not affected, and nothing panics.
 //!
-//! Each test ends with [`shop::Shop::assert_unharmed`], which asks the neighbours. Expected answers
-//! stand in the tests in full, since their wording is what a user reads at three in the morning;
-//! `UPDATE_EXPECT=1` rewrites them, and the diff is to be read.
+//! Each test ends with [`shop::Shop::assert_unaffected`], which checks the other clients. The tests contain expected
+//! responses in full, since operators read their wording in emergencies; `UPDATE_EXPECT=1` rewrites them, and the
+//! difference must be reviewed.
 
-#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+#![allow(clippy::unwrap_used)] // a missing response fails the test
 
-mod answers;
-mod foreign;
+mod broker_clients;
+mod responses;
 mod shop;
 mod socket;
 mod stream;

@@ -1,4 +1,4 @@
-//! A NATS server that is away: at the start, or later.
+//! A NATS server that is unavailable at the start or later.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,8 +9,8 @@ use e2e::request;
 use expect_test::expect;
 use serde_json::json;
 
-use crate::answers::{case, shown};
-use crate::shop::{Shop, assert_sound};
+use crate::responses::{case, format_response};
+use crate::shop::{Shop, assert_no_defects};
 use crate::socket::Socket;
 use crate::stream::Stream;
 
@@ -18,7 +18,7 @@ const EVENT: &str = r#"{"__typename":"Product","id":"1"}"#;
 const SUBSCRIPTION: &str = "subscription { productChanged { id name } }";
 const CONNECTED: &str = r#"starling_events_provider_connected{provider="nats/default"}"#;
 
-/// Retries fast, since the tests wait for them.
+/// Starts a shop with fast reconnection, since the tests wait for it.
 fn shop(port: u16) -> Shop {
     let provider = format!(
         "{{id: default, url: \"nats://127.0.0.1:{port}\", retry: {{initial: 20ms, max: 100ms}}}}"
@@ -29,29 +29,29 @@ fn shop(port: u16) -> Shop {
     )
 }
 
-/// A port that nobody listens at now.
+/// Returns a port without a listener.
 fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Publishes as any NATS client does, and waits until the server has it.
+/// Publishes like any NATS client, and waits until the server has processed the message.
 fn publish(port: u16, subject: &str, event: &[u8]) {
     let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let head = format!("CONNECT {{\"verbose\":false}}\r\nPUB {subject} {}\r\n", event.len());
     client.write_all(&[head.as_bytes(), event, b"\r\nPING\r\n"].concat()).unwrap();
-    let mut said = String::new();
+    let mut output = String::new();
     let mut buffer = [0; 4096];
-    while !said.contains("PONG\r\n") {
+    while !output.contains("PONG\r\n") {
         let length = client.read(&mut buffer).unwrap();
-        assert_ne!(length, 0, "the server hung up: {said}");
-        said.push_str(&String::from_utf8_lossy(&buffer[..length]));
+        assert_ne!(length, 0, "the server hung up: {output}");
+        output.push_str(&String::from_utf8_lossy(&buffer[..length]));
     }
 }
 
 #[test]
 fn a_broker_that_is_away_at_the_start_costs_its_fields_until_it_comes() {
-    // Only where a server can be started does it matter what happens without one.
+    // The test requires a server that can be started later.
     let Some(server) = NatsServer::start() else { return };
     let port = server.kill();
     let shop = shop(port);
@@ -63,10 +63,10 @@ fn a_broker_that_is_away_at_the_start_costs_its_fields_until_it_comes() {
     let mut outcomes = case("over WebSocket", &format!("{}\n", socket.message()));
     outcomes += &case("over SSE", &Stream::open(shop.address(), SUBSCRIPTION).transcript());
     let mutation = r#"mutation { announce(id: 1, place: "here") { success } }"#;
-    outcomes += &case("a mutation", &shown(&shop.query(mutation)));
+    outcomes += &case("a mutation", &format_response(&shop.query(mutation)));
     let target = "/admin/publish?provider=nats/default&topic=products";
     let admin = request(shop.router.admin(), "POST", target, &[], EVENT.as_bytes()).unwrap();
-    outcomes += &case("a test event", &shown(&admin).replace(&port.to_string(), "PORT"));
+    outcomes += &case("a test event", &format_response(&admin).replace(&port.to_string(), "PORT"));
     expect![[r#"
         --- over WebSocket
         {"id":"1","type":"error","payload":[{"message":"The event provider nats/default is not connected at present; try again later.","extensions":{"code":"PROVIDER_UNAVAILABLE"}}]}
@@ -86,7 +86,7 @@ fn a_broker_that_is_away_at_the_start_costs_its_fields_until_it_comes() {
 
     "#]].assert_eq(&outcomes);
 
-    let Some(_server) = NatsServer::start_again_on(port) else { return };
+    let Some(_server) = NatsServer::restart_on(port) else { return };
     shop.wait_for_metric(CONNECTED, 1);
     socket.subscribe("2", SUBSCRIPTION);
     shop.wait_for_subscribers(1);
@@ -94,7 +94,7 @@ fn a_broker_that_is_away_at_the_start_costs_its_fields_until_it_comes() {
     let data = json!({ "productChanged": { "id": "1", "name": "Kettle" } });
     assert_eq!(socket.message(), json!({ "id": "2", "type": "next", "payload": { "data": data } }));
     assert_eq!(shop.ask(mutation), json!({ "data": { "announce": { "success": true } } }));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -115,18 +115,18 @@ fn a_broker_that_is_lost_keeps_its_subscriptions_and_the_gap_is_announced() {
 
     let port = server.kill();
     shop.wait_for_metric(CONNECTED, 0);
-    // Who is there stays; who wants what nobody listens to yet is told.
+    // Existing subscribers stay; a new subscription to another topic is refused.
     let mut late = Socket::ready(shop.address());
     late.subscribe("1", r#"subscription { productChangedAt(place: "late") { id } }"#);
     expect![[r#"{"id":"1","type":"error","payload":[{"message":"The event provider nats/default is not connected at present; try again later.","extensions":{"code":"PROVIDER_UNAVAILABLE"}}]}"#]].assert_eq(&late.message().to_string());
 
-    let Some(server) = NatsServer::start_again_on(port) else { return };
+    let Some(server) = NatsServer::restart_on(port) else { return };
     shop.wait_for_metric(CONNECTED, 1);
     shop.wait_for_metric(r#"starling_events_reconnects_total{provider="nats/default"}"#, 1);
-    // Connected is not yet subscribed: what is published in between is what the gap is announced for.
+    // A connected provider is not subscribed yet: events published in between are the reason for the announced gap.
     let received = r#"starling_events_received_total{provider="nats/default"}"#;
     let before = shop.router.metric(received);
-    e2e::eventually("an event to come through", || {
+    e2e::eventually("an event to be delivered", || {
         publish(server.port(), "products", EVENT.as_bytes());
         (shop.router.metric(received) > before).then_some(())
     });
@@ -138,7 +138,7 @@ fn a_broker_that_is_lost_keeps_its_subscriptions_and_the_gap_is_announced() {
     );
     publish(server.port(), "products", EVENT.as_bytes());
     assert_eq!(socket.message(), next(json!({ "data": data })));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_malformed_event_from_a_broker_is_an_error_and_the_subscription_lives_on() {
         {"id":"1","type":"next","payload":{"data":{"productChanged":{"id":"1","name":"Kettle"}}}}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_value_with_a_wildcard_or_an_empty_token_never_becomes_a_subject() {
         end
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_router_that_requires_its_brokers_does_not_start_without_them() {
         ["serve", "--config", file.to_str().unwrap(), "--listen", listen, "--admin-listen", listen];
     let (code, _, err) = e2e::router::run(words);
     assert_eq!(code, Some(1), "{err}");
-    assert_sound(&err);
+    assert_no_defects(&err);
     assert!(!err.contains("secret"), "{err}");
     let last = err.lines().last().unwrap();
     expect!["error: provider nats/default is not connected and `events.require_all` is true"]

@@ -1,4 +1,4 @@
-//! `starling check --online` against brokers that are there, away, or of another mind.
+//! `starling check --online` with brokers that are available, unavailable, or configured differently.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use e2e::redis::RedisServer;
 use e2e::router::run;
 use serde_json::Value;
 
-use crate::foreign::{NatsClient, RedisClient};
+use crate::broker_clients::{NatsClient, RedisClient};
 use crate::shop::{SUPERGRAPH, Shop};
 
-/// What is found with this broker, and these replacements in the supergraph: `verdict what where: reason`, a line for each
-/// thing but the subgraphs, which nobody serves. In the end the exit code.
+/// Returns the findings with this broker and these replacements in the supergraph: `verdict what where: reason`, one
+/// line for each check except those of the subgraphs, which are not running. The exit code is checked too.
 fn found(provider: &str, configuration: &str, replacements: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut supergraph =
@@ -24,9 +24,10 @@ fn found(provider: &str, configuration: &str, replacements: &[(&str, &str)]) -> 
     let file = folder.path().join("starling.yaml");
     let configuration = format!("events: {{providers: {{{configuration}}}}}\n");
     std::fs::write(&file, &configuration).unwrap();
-    let (code, report, said) = check(&file, &["--format", "json"]);
-    assert!(!said.contains("secret") && !report.contains("secret"), "{report}{said}");
-    let report: Value = serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report}{said}"));
+    let (code, report, output) = check(&file, &["--format", "json"]);
+    assert!(!output.contains("secret") && !report.contains("secret"), "{report}{output}");
+    let report: Value =
+        serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report}{output}"));
     assert_eq!(report["ok"], Value::Bool(code == Some(0)));
     let mut lines = String::new();
     for check in report["checks"].as_array().unwrap() {
@@ -37,7 +38,7 @@ fn found(provider: &str, configuration: &str, replacements: &[(&str, &str)]) -> 
             assert!(text("reason").starts_with("connection failed"), "{check}");
             continue;
         }
-        // Whoever reads it at night is told what to do.
+        // Each failed check has advice.
         assert!(text("verdict") != "failed" || !text("advice").is_empty(), "{check}");
         lines += &format!("{} {} {place}: {}\n", text("verdict"), text("what"), text("reason"));
     }
@@ -53,9 +54,9 @@ fn check(file: &Path, words: &[&str]) -> (Option<i32>, String, String) {
 #[test]
 fn where_everything_is_there_the_table_says_so_and_the_exit_code_is_zero() {
     let shop = Shop::open();
-    let (code, table, said) = check(&shop.supergraph_file().with_file_name("starling.yaml"), &[]);
+    let (code, table, output) = check(&shop.supergraph_file().with_file_name("starling.yaml"), &[]);
     let table = table.replace(&shop_server(&shop), "SERVER");
-    assert_eq!((code, said.as_str()), (Some(0), ""), "{table}");
+    assert_eq!((code, output.as_str()), (Some(0), ""), "{table}");
     assert_eq!(
         table,
         "ok       connect    subgraph products, SERVER/products\n\
@@ -73,10 +74,10 @@ fn where_everything_is_there_the_table_says_so_and_the_exit_code_is_zero() {
          \n\
          Nothing failed; what is unknown cannot be tried.\n"
     );
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
-/// The address of the subgraphs, as the supergraph names it.
+/// Returns the address of the subgraphs in the supergraph.
 fn shop_server(shop: &Shop) -> String {
     let supergraph = shop.supergraph();
     let (_, after) = supergraph.split_once("name: \"stock\", url: \"").unwrap();
@@ -84,7 +85,7 @@ fn shop_server(shop: &Shop) -> String {
 }
 
 #[test]
-fn nats_that_is_away_or_refuses_is_told_with_the_reason_and_what_to_do() {
+fn an_unreachable_or_refusing_nats_server_is_reported_with_reason_and_help() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nats.conf");
     let users = r#"authorization: {users: [
@@ -123,7 +124,7 @@ fn nats_that_is_away_or_refuses_is_told_with_the_reason_and_what_to_do() {
 }
 
 #[test]
-fn a_stream_of_jetstream_that_is_missing_is_told() {
+fn a_missing_jetstream_stream_is_reported() {
     let store = tempfile::tempdir().unwrap();
     let arguments = ["-js", "-sd", store.path().to_str().unwrap()];
     let Some(server) = NatsServer::start_with(-1, &arguments) else { return };
@@ -139,21 +140,21 @@ fn a_stream_of_jetstream_that_is_missing_is_told() {
     client.request("$JS.API.STREAM.CREATE.SHOP", None, stream).unwrap();
     let there = found("nats/default", &nats, &[(binding, stored)]);
     assert!(there.contains(&format!("ok {at}: \n")), "{there}");
-    e2e::eventually("nothing to be left behind", || {
+    e2e::eventually("all resources to be released", || {
         let names = client.request("$JS.API.CONSUMER.NAMES.SHOP", None, "").unwrap();
         names.contains("\"total\":0").then_some(())
     });
 }
 
 #[test]
-fn redis_that_is_away_or_refuses_is_told_with_the_reason_and_what_to_do() {
+fn an_unreachable_or_refusing_redis_server_is_reported_with_reason_and_help() {
     let Some(server) = RedisServer::start(&[]) else { return };
     let mut client = RedisClient::connect(server.port()).unwrap();
     for user in [
         ["ACL", "SETUSER", "all", "on", ">secret", "+@all", "~*", "&*"],
         ["ACL", "SETUSER", "few", "on", ">secret", "+@all", "~*", "&other"],
     ] {
-        assert_eq!(client.tell(&user).unwrap(), "+OK");
+        assert_eq!(client.command(&user).unwrap(), "+OK");
     }
     let redis = |user: &str, password: &str| {
         let user = format!("authentication: {{username: {user}, password: {password}}}");
@@ -176,8 +177,8 @@ fn redis_that_is_away_or_refuses_is_told_with_the_reason_and_what_to_do() {
         "{wrong}"
     );
 
-    // A stream is read and written by keys.
-    assert_eq!(client.tell(&["ACL", "SETUSER", "few", "resetkeys", "~other"]).unwrap(), "+OK");
+    // The stream mode uses keys for reading and writing.
+    assert_eq!(client.command(&["ACL", "SETUSER", "few", "resetkeys", "~other"]).unwrap(), "+OK");
     let provider = r#"providerId: "redis/default""#;
     let stored = [
         ("announced.{{ args.place }}", "announced"),
@@ -191,7 +192,7 @@ fn redis_that_is_away_or_refuses_is_told_with_the_reason_and_what_to_do() {
     for expected in [&format!("ok {subscribe}: \n"), &format!("ok {publish}: \n")] {
         assert!(well.contains(expected), "{well}");
     }
-    assert_eq!(client.tell(&["EXISTS", "announced"]).unwrap(), ":0", "nothing was published");
+    assert_eq!(client.command(&["EXISTS", "announced"]).unwrap(), ":0", "nothing was published");
 
     let configuration = redis("all", "secret");
     drop(server);

@@ -1,13 +1,13 @@
-//! GraphQL requests whose operation cannot run.
+//! GraphQL requests whose operation cannot be executed.
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::answers::{case, shown};
+use crate::responses::{case, format_response};
 use crate::shop::Shop;
 
-/// The outcome with `application/graphql-response+json`, where the status speaks. With `application/json`
-/// it is the same but for the status, 200.
+/// Returns the response with `application/graphql-response+json`, where the status reports the kind of error, and
+/// checks that the response with `application/json` has the same body and status 200.
 fn outcome(shop: &Shop, body: &Value) -> String {
     let answer = shop.router.post(&body.to_string()).unwrap();
     let headers = [("content-type", "application/json")];
@@ -15,11 +15,11 @@ fn outcome(shop: &Shop, body: &Value) -> String {
         e2e::request(shop.address(), "POST", "/graphql", &headers, body.to_string().as_bytes());
     let plain = plain.unwrap();
     assert_eq!((plain.status, plain.text()), (200, answer.text()));
-    shown(&answer)
+    format_response(&answer)
 }
 
 #[test]
-fn a_document_that_does_not_parse_is_refused_with_its_place() {
+fn a_document_that_does_not_parse_is_refused_with_the_position() {
     let shop = Shop::open();
     let mut outcomes = String::new();
     for query in [
@@ -79,11 +79,11 @@ fn a_document_that_does_not_parse_is_refused_with_its_place() {
         {"errors":[{"message":"an executable document must not contain an object type definition","locations":[{"line":1,"column":1}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn an_operation_that_does_not_fit_the_schema_is_refused_with_its_place() {
+fn an_operation_that_does_not_match_the_schema_is_refused_with_the_position() {
     let shop = Shop::open();
     let mut outcomes = String::new();
     for query in [
@@ -202,11 +202,11 @@ fn an_operation_that_does_not_fit_the_schema_is_refused_with_its_place() {
         {"errors":[{"message":"type `Query` does not have a field `_entities`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn an_operation_name_that_names_nothing_is_refused_with_the_names_there_are() {
+fn an_unknown_operation_name_is_refused_with_the_known_names() {
     let shop = Shop::open();
     let two = "query First { warehouse { city } } query Second { warehouse { city } }";
     let mut outcomes = String::new();
@@ -244,11 +244,11 @@ fn an_operation_name_that_names_nothing_is_refused_with_the_names_there_are() {
         {"errors":[{"message":"fragment `F` must be used in an operation","locations":[{"line":1,"column":1}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_variable_that_does_not_fit_its_type_is_refused_with_the_place_in_the_value() {
+fn a_variable_that_does_not_match_its_type_is_refused_with_the_path_in_the_value() {
     let shop = Shop::open();
     let query = "query ($id: ID!, $first: Int, $filter: ProductFilter) {
         product(id: $id) { name } products(first: $first, filter: $filter) { name } }";
@@ -321,14 +321,14 @@ fn a_variable_that_does_not_fit_its_type_is_refused_with_the_place_in_the_value(
 
     "#]].assert_eq(&outcomes);
     assert_eq!(shop.subgraph("products").request_count(), 0);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
 fn an_operation_over_a_limit_is_refused_with_the_limit_and_its_key() {
     let limits = "limits: {depth: 5, aliases: 3, root_fields: 4, tokens: 200, selections: 30}";
     let shop = Shop::with(limits);
-    // Twice as many selections with each fragment.
+    // Each fragment doubles the number of selections.
     let doubling: String = (0..6)
         .map(|n| format!("fragment F{n} on Product {{ ...F{} ...F{} }} ", n + 1, n + 1))
         .collect();
@@ -374,11 +374,11 @@ fn an_operation_over_a_limit_is_refused_with_the_limit_and_its_key() {
         {"errors":[{"message":"syntax error: expected `}`, but the document ends here","locations":[{"line":1,"column":81}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_document_that_nests_as_deep_as_its_tokens_allow_is_refused() {
+fn a_document_with_the_deepest_possible_nesting_is_refused() {
     let shop = Shop::open();
     for (head, open, close, tail) in [
         ("", "{a", "}", ""),
@@ -392,5 +392,5 @@ fn a_document_that_nests_as_deep_as_its_tokens_allow_is_refused() {
         assert_eq!(answer.status, 400, "{open}: {}", answer.text());
         assert!(answer.text().contains("`limits.depth`"), "{open}: {}", answer.text());
     }
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

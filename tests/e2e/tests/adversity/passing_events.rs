@@ -1,5 +1,5 @@
-//! Brokers that keep nothing, Redis Pub/Sub and NATS core, killed under a stream of numbered events: subscriptions stay,
-//! nothing comes twice or out of order, and whoever misses something is told so by the next payload.
+//! Redis Pub/Sub and NATS core store nothing. They are killed during a stream of numbered events: the subscriptions
+//! stay open, no event arrives twice or out of order, and the next payload reports that events may be missing.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
@@ -9,50 +9,51 @@ use e2e::nats::NatsServer;
 use e2e::redis::RedisServer;
 use serde_json::Value;
 
-use crate::foreign::{NatsClient, RedisClient};
+use crate::broker_clients::{NatsClient, RedisClient};
 use crate::shop::Shop;
 use crate::socket::Socket;
 use crate::stream::Stream;
 
 const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
 
-/// Events that both subscribers get before, between and after what happens to the broker.
+/// Events that both subscribers receive before, between and after the faults of the broker.
 const EVENTS_AT_LEAST: usize = 700;
 
-/// So far the publisher goes ahead of a subscriber: more than twice as many would fill the queues on the way, and what they
-/// drop is another matter.
+/// How far the publisher may be ahead of a subscriber. More than twice as many events would fill the queues and be
+/// dropped there, which is another test.
 const EVENTS_AHEAD_MAX: usize = 30;
 
-/// So long it waits for one who hears nothing because the broker is away, and then goes on by one event.
+/// How long the publisher waits for a subscriber that receives nothing because the broker is down, before it publishes
+/// the next event.
 const PACE: Duration = Duration::from_millis(100);
 
-/// Says that nothing follows.
-const THE_END: &str = "the end";
+/// Marks the last event.
+const LAST_EVENT: &str = "the end";
 
-/// A broker that can be mistreated.
-trait Broker: Sized {
-    /// In the configuration.
+/// A broker with faults that the test causes.
+trait PubSubBroker: Sized {
+    /// Provider in the configuration.
     const PROVIDER: &'static str;
 
     fn configuration(&self) -> String;
 
     fn port(&self) -> u16;
 
-    /// Killed, and started on the same port.
+    /// Kills the broker and starts it on the same port.
     fn restart(self) -> Self;
 
-    /// Cuts the connection over which the router hears events. False: this broker cannot.
-    fn cut(&self) -> bool;
+    /// Closes the connection over which the router receives events. Returns false if this broker cannot do that.
+    fn close_subscriptions(&self) -> bool;
 }
 
-/// Publishes what is told once, and knows whether that was done.
+/// Publishes an event once and returns whether the broker accepted it.
 trait Publisher: Sized + 'static {
     fn connect(port: u16) -> std::io::Result<Self>;
 
     fn publish(&mut self, event: &str) -> std::io::Result<()>;
 }
 
-impl Broker for RedisServer {
+impl PubSubBroker for RedisServer {
     const PROVIDER: &'static str = "redis/default";
 
     fn configuration(&self) -> String {
@@ -65,12 +66,12 @@ impl Broker for RedisServer {
     }
 
     fn restart(self) -> Self {
-        Self::start_again_on(self.kill(), &[]).unwrap()
+        Self::restart_on(self.kill(), &[]).unwrap()
     }
 
-    fn cut(&self) -> bool {
+    fn close_subscriptions(&self) -> bool {
         let mut client = RedisClient::connect(self.port()).unwrap();
-        let killed = client.tell(&["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
+        let killed = client.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
         assert_eq!(killed, ":1", "one connection for all subscriptions");
         true
     }
@@ -82,13 +83,13 @@ impl Publisher for RedisClient {
     }
 
     fn publish(&mut self, event: &str) -> std::io::Result<()> {
-        let answer = self.tell(&["PUBLISH", "products", event])?;
-        // So many have got it.
+        let answer = self.command(&["PUBLISH", "products", event])?;
+        // The reply is the number of subscribers.
         if answer.starts_with(':') { Ok(()) } else { Err(std::io::Error::other(answer)) }
     }
 }
 
-impl Broker for NatsServer {
+impl PubSubBroker for NatsServer {
     const PROVIDER: &'static str = "nats/default";
 
     fn configuration(&self) -> String {
@@ -101,10 +102,10 @@ impl Broker for NatsServer {
     }
 
     fn restart(self) -> Self {
-        Self::start_again_on(self.kill()).unwrap()
+        Self::restart_on(self.kill()).unwrap()
     }
 
-    fn cut(&self) -> bool {
+    fn close_subscriptions(&self) -> bool {
         false
     }
 }
@@ -123,24 +124,24 @@ fn event(id: &str) -> String {
     format!(r#"{{"__typename":"Product","id":"{id}"}}"#)
 }
 
-/// What one subscriber has had.
+/// What one subscriber has received.
 #[derive(Default)]
-struct Had {
+struct ReceivedEvents {
     events: usize,
     latest: usize,
-    /// Payloads that say that something may be missing before them,
+    /// Payloads that report that events may be missing before them.
     gaps: usize,
-    /// and those before which something is.
+    /// Payloads before which events are missing.
     holes: usize,
 }
 
-impl Had {
-    /// False: that was the last one.
-    fn hear(&mut self, payload: &Value) -> bool {
+impl ReceivedEvents {
+    /// Returns false after the last event.
+    fn receive(&mut self, payload: &Value) -> bool {
         assert!(payload["errors"].is_null(), "{payload}");
         assert!(payload["extensions"]["lost"].is_null(), "nothing was dropped here: {payload}");
         let id = payload["data"]["productChanged"]["id"].as_str().unwrap();
-        if id == THE_END {
+        if id == LAST_EVENT {
             return false;
         }
         let (number, latest) = (id.parse::<usize>().unwrap(), self.latest);
@@ -156,9 +157,10 @@ impl Had {
     }
 }
 
-/// Publishes each number at most once, until it is told to end, and then the end until everybody has heard it.
-fn publish<P: Publisher>(port: u16, heard: &mpsc::Receiver<usize>, is_over: &AtomicBool) {
-    let connect = || e2e::eventually("the broker to be there", || P::connect(port).ok());
+/// Publishes each number at most once until the test stops it, and then the end marker until all subscribers have
+/// received it.
+fn publish<P: Publisher>(port: u16, received: &mpsc::Receiver<usize>, is_over: &AtomicBool) {
+    let connect = || e2e::eventually("the broker to start", || P::connect(port).ok());
     let mut publisher = connect();
     let mut latest = 0;
     for number in 1.. {
@@ -166,29 +168,29 @@ fn publish<P: Publisher>(port: u16, heard: &mpsc::Receiver<usize>, is_over: &Ato
             break;
         }
         while number > latest + EVENTS_AHEAD_MAX {
-            match heard.recv_timeout(PACE) {
+            match received.recv_timeout(PACE) {
                 Ok(number) => latest = number,
-                // Nobody may hear anything at present.
+                // The subscribers may receive nothing at present.
                 Err(_) => break,
             }
         }
         if publisher.publish(&event(&number.to_string())).is_err() {
-            // It may have been passed on or not: never the same again.
+            // The broker may have forwarded the event or not, so the number is not used again.
             publisher = connect();
         }
     }
     loop {
-        if publisher.publish(&event(THE_END)).is_err() {
+        if publisher.publish(&event(LAST_EVENT)).is_err() {
             publisher = connect();
         }
-        match heard.recv_timeout(PACE) {
+        match received.recv_timeout(PACE) {
             Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-fn survive<B: Broker, P: Publisher>(broker: B) {
+fn run_with_faults<B: PubSubBroker, P: Publisher>(broker: B) {
     let configuration = format!("events: {{providers: {{{}}}}}", broker.configuration());
     let shop = Shop::with_provider(B::PROVIDER, &configuration);
     let metric = |name: &str| format!("starling_events_{name}{{provider=\"{}\"}}", B::PROVIDER);
@@ -201,17 +203,17 @@ fn survive<B: Broker, P: Publisher>(broker: B) {
     let port = broker.port();
     let (is_over, [by_socket, by_stream]) =
         (AtomicBool::new(false), [(); 2].map(|()| AtomicUsize::new(0)));
-    let (tell, heard) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
     let (had, outages, _broker) = std::thread::scope(|scope| {
         let is_over = &is_over;
-        scope.spawn(move || publish::<P>(port, &heard, is_over));
+        scope.spawn(move || publish::<P>(port, &received, is_over));
         let of_socket = scope.spawn({
-            let (tell, count) = (tell.clone(), &by_socket);
+            let (sender, count) = (sender.clone(), &by_socket);
             move || {
-                let mut had = Had::default();
-                while had.hear(&socket.message()["payload"]) {
+                let mut had = ReceivedEvents::default();
+                while had.receive(&socket.message()["payload"]) {
                     count.store(had.events, SeqCst);
-                    let _ = tell.send(had.latest);
+                    let _ = sender.send(had.latest);
                 }
                 had
             }
@@ -219,13 +221,13 @@ fn survive<B: Broker, P: Publisher>(broker: B) {
         let of_stream = scope.spawn({
             let count = &by_stream;
             move || {
-                // The other one sets the pace.
-                let _lives = tell;
-                let mut had = Had::default();
+                // The other subscriber determines the speed.
+                let _lives = sender;
+                let mut had = ReceivedEvents::default();
                 loop {
                     let event = stream.event().expect("the subscription stays");
                     let payload = event.strip_prefix("next ").expect("the subscription stays");
-                    if !had.hear(&serde_json::from_str(payload).unwrap()) {
+                    if !had.receive(&serde_json::from_str(payload).unwrap()) {
                         break had;
                     }
                     count.store(had.events, SeqCst);
@@ -235,7 +237,7 @@ fn survive<B: Broker, P: Publisher>(broker: B) {
         let more = || {
             let counts = [&by_socket, &by_stream];
             let before = counts.map(|count| count.load(SeqCst));
-            e2e::eventually("more events to come", || {
+            e2e::eventually("more events", || {
                 let mut now = counts.iter().zip(before);
                 now.all(|(count, before)| count.load(SeqCst) >= before + EVENTS_AT_LEAST)
                     .then_some(())
@@ -246,7 +248,7 @@ fn survive<B: Broker, P: Publisher>(broker: B) {
         let broker = broker.restart();
         outages += 1;
         more();
-        outages += usize::from(broker.cut());
+        outages += usize::from(broker.close_subscriptions());
         more();
         let broker = broker.restart();
         outages += 1;
@@ -254,24 +256,24 @@ fn survive<B: Broker, P: Publisher>(broker: B) {
         is_over.store(true, SeqCst);
         ([of_socket.join().unwrap(), of_stream.join().unwrap()], outages, broker)
     });
-    for Had { events, gaps, holes, .. } in had {
+    for ReceivedEvents { events, gaps, holes, .. } in had {
         assert!(events >= 4 * EVENTS_AT_LEAST, "{events}");
         assert_eq!(gaps, outages, "each is announced, and once; {holes} holes");
         assert!((1..=outages).contains(&holes), "{holes}");
     }
     let reconnects = shop.router.metric(&metric("reconnects_total"));
     assert!(reconnects >= Some(outages as u64), "{reconnects:?}");
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn redis_that_is_killed_or_cuts_the_connection_makes_holes_that_are_announced() {
+fn a_killed_redis_or_a_closed_connection_causes_announced_gaps() {
     let Some(server) = RedisServer::start(&[]) else { return };
-    survive::<_, RedisClient>(server);
+    run_with_faults::<_, RedisClient>(server);
 }
 
 #[test]
-fn nats_that_is_killed_makes_holes_that_are_announced() {
+fn a_killed_nats_server_causes_announced_gaps() {
     let Some(server) = NatsServer::start() else { return };
-    survive::<_, NatsClient>(server);
+    run_with_faults::<_, NatsClient>(server);
 }

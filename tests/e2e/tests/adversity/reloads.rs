@@ -1,4 +1,4 @@
-//! New supergraphs while the router serves: good ones, bad ones, none at all.
+//! New supergraphs while the router serves: valid ones, invalid ones and a deleted file.
 
 use expect_test::expect;
 use serde_json::json;
@@ -16,7 +16,7 @@ fn wait_for_loads(shop: &Shop, result: &str, count: u64) {
     shop.wait_for_metric(&format!("starling_graph_loads_total{{result=\"{result}\"}}"), count);
 }
 
-/// As deployments do: written beside, then moved into place.
+/// As deployments do: written to a new file, then renamed.
 fn replace_supergraph(shop: &Shop, text: &str) {
     let file = shop.supergraph_file();
     let beside = file.with_extension("new");
@@ -33,7 +33,7 @@ fn next(id: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_hang_up_signal_without_a_change_changes_nothing() {
+fn a_hangup_signal_without_a_change_changes_nothing() {
     let shop = Shop::open();
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
@@ -43,11 +43,11 @@ fn a_hang_up_signal_without_a_change_changes_nothing() {
     shop.publish("products", EVENT);
     assert_eq!(socket.message(), next("1"));
     assert_eq!((loads(&shop, "loaded"), loads(&shop, "refused")), (1, 0));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_supergraph_that_does_not_load_is_refused_and_nobody_notices() {
+fn an_invalid_supergraph_is_refused_without_effect_on_clients() {
     let shop = Shop::open();
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
@@ -74,16 +74,16 @@ fn a_supergraph_that_does_not_load_is_refused_and_nobody_notices() {
     wait_for_loads(&shop, "refused", count + 1);
     let refusal = "the new supergraph was refused; the old one continues to serve";
     e2e::eventually("all refusals to be logged", || {
-        (shop.router.said().matches(refusal).count() as u64 == count + 1).then_some(())
+        (shop.router.output().matches(refusal).count() as u64 == count + 1).then_some(())
     });
-    assert!(shop.router.said().contains("cannot find type `Revue`"), "{}", shop.router.said());
+    assert!(shop.router.output().contains("cannot find type `Revue`"), "{}", shop.router.output());
     replace_supergraph(&shop, &good);
     wait_for_loads(&shop, "unchanged", 1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_new_supergraph_serves_at_once_and_ends_only_what_is_not_valid_on_it() {
+fn a_new_supergraph_serves_at_once_and_ends_only_operations_that_are_invalid_on_it() {
     let shop = Shop::open();
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
@@ -110,31 +110,31 @@ fn a_new_supergraph_serves_at_once_and_ends_only_what_is_not_valid_on_it() {
         complete
         end
     "#]].assert_eq(&outdated.transcript());
-    // The others go on, and who comes now shares with them.
+    // The other subscriptions continue, and a new subscription shares their operation.
     socket.subscribe("2", SUBSCRIPTION);
     shop.wait_for_subscribers(3);
     shop.publish("products", EVENT);
-    let mut heard = [socket.message(), socket.message()];
-    heard.sort_by_key(|message| message["id"].to_string());
-    assert_eq!(heard, [next("1"), next("2")]);
+    let mut received = [socket.message(), socket.message()];
+    received.sort_by_key(|message| message["id"].to_string());
+    assert_eq!(received, [next("1"), next("2")]);
     assert_eq!(
         stream.event().unwrap(),
         r#"next {"data":{"productChanged":{"id":"1","name":"Kettle"}}}"#
     );
     assert_eq!(shop.router.metric("starling_hub_resolutions_total"), Some(1));
-    // A query that was prepared for the old graph is prepared anew.
+    // A query that was prepared for the old graph is prepared again.
     assert_eq!(
         shop.ask("{ warehouse { town: city } }"),
         json!({ "data": { "warehouse": { "town": "Bergen" } } })
     );
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
+fn a_hundred_reloads_under_load_neither_lose_nor_repeat_events() {
     const RELOADS: u64 = 100;
     const SOCKETS: usize = 100;
-    // Faster than a browser's screen; the machine that runs all tests at once keeps up with it.
+    // Faster than the refresh rate of a display, and slow enough for a machine that runs all tests at once.
     const PACE: std::time::Duration = std::time::Duration::from_millis(20);
     let shop = Shop::open();
     let query = "subscription { productChanged { note name } }";
@@ -147,12 +147,12 @@ fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
         let number = number.to_string();
         json!({ "data": { "productChanged": { "note": number, "name": "Kettle" } } })
     };
-    let (mut published, mut heard) = (0, 0);
+    let (mut published, mut received) = (0, 0);
     for reload in 1..=RELOADS {
         replace_supergraph(&shop, &format!("# {reload}\n{}", shop.supergraph()));
         while shop.router.metric("starling_graph_generation") != Some(reload + 1) {
             published += 1;
-            // Somebody comes and goes all the time.
+            // One client subscribes and leaves all the time.
             comer.subscribe(&published.to_string(), query);
             if published > 1 {
                 let before = (published - 1).to_string();
@@ -163,8 +163,8 @@ fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
             shop.publish("products", event.to_string());
             std::thread::sleep(PACE);
         }
-        // All of them, in order, once, and with nothing to announce.
-        for number in heard + 1..=published {
+        // All events, in order, once, without a report of missing events.
+        for number in received + 1..=published {
             for socket in &mut sockets {
                 let expected = json!({ "id": "1", "type": "next", "payload": data(number) });
                 assert_eq!(socket.message(), expected);
@@ -173,7 +173,7 @@ fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
                 format!(r#"{{"data":{{"productChanged":{{"note":"{number}","name":"Kettle"}}}}}}"#);
             assert_eq!(stream.event().unwrap(), format!("next {expected}"));
         }
-        heard = published;
+        received = published;
         comer.subscribe("read", "{ __typename }");
         loop {
             let message = comer.message();
@@ -183,16 +183,16 @@ fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
             }
         }
     }
-    assert!(heard > RELOADS, "every reload happened under load");
+    assert!(received > RELOADS, "every reload happened under load");
     comer.send(&json!({ "id": published.to_string(), "type": "complete" }).to_string());
     shop.wait_for_subscribers(SOCKETS as u64 + 1);
     assert_eq!(shop.subscribers(), SOCKETS as u64 + 2, "nobody had to come again");
     assert_eq!(shop.router.metric("starling_hub_groups"), Some(2));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_subscription_whose_topic_changes_goes_on_with_the_new_one_and_says_so() {
+fn a_subscription_whose_topic_changes_continues_with_the_new_topic_and_reports_it() {
     let shop = Shop::open();
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
@@ -205,11 +205,11 @@ fn a_subscription_whose_topic_changes_goes_on_with_the_new_one_and_says_so() {
     let mut first = next("1");
     first["payload"]["extensions"] = json!({ "gap": true });
     assert_eq!([socket.message(), socket.message()], [first, next("1")]);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_query_in_flight_during_a_reload_is_answered_by_the_graph_that_it_was_asked_of() {
+fn a_query_in_flight_during_a_reload_is_executed_on_the_old_graph() {
     let shop = Shop::open();
     shop.subgraph("reviews").set_fault(load::subgraph::Fault::Hold);
     let mut socket = Socket::ready(shop.address());
@@ -225,5 +225,5 @@ fn a_query_in_flight_during_a_reload_is_answered_by_the_graph_that_it_was_asked_
         json!({ "id": "1", "type": "next", "payload": { "data": { "latestReview": { "text": "Shines." } } } })
     );
     assert_eq!(shop.query("{ latestReview { text } }").status, 400);
-    shop.without_bystander().assert_unharmed();
+    shop.without_control_subscriber().assert_unaffected();
 }

@@ -1,21 +1,27 @@
-//! HTTP requests that are no GraphQL requests, or hardly HTTP.
+//! HTTP requests that are not valid GraphQL requests, or not valid HTTP.
 
-use e2e::{Answer, exchange, request};
+use e2e::{HttpResponse, exchange, request};
 use expect_test::expect;
 use serde_json::json;
 
-use crate::answers::{case, shown};
+use crate::responses::{case, format_response};
 use crate::shop::Shop;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const GRAPHQL_RESPONSE: (&str, &str) = ("accept", "application/graphql-response+json");
 
-fn send(shop: &Shop, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+fn send(
+    shop: &Shop,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> HttpResponse {
     request(shop.address(), method, target, headers, body.as_bytes()).unwrap()
 }
 
 #[test]
-fn a_body_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
+fn a_body_that_is_not_a_graphql_request_is_refused_with_400_and_the_reason() {
     let shop = Shop::open();
     let deep = format!(r#"{{"query":"{{ a }}","variables":{}}}"#, "[".repeat(100_000));
     let bodies: [(&str, &[u8]); 13] = [
@@ -38,8 +44,8 @@ fn a_body_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
         let post =
             |headers: &[_]| request(shop.address(), "POST", "/graphql", headers, body).unwrap();
         let answer = post(&[JSON, GRAPHQL_RESPONSE]);
-        outcomes += &case(name, &shown(&answer));
-        // Clients of `application/json` get the same status: it is the request that is malformed.
+        outcomes += &case(name, &format_response(&answer));
+        // Clients of `application/json` get the same status because the request itself is malformed.
         let plain = post(&[JSON]);
         assert_eq!((plain.status, &plain.body), (answer.status, &answer.body), "{name}");
     }
@@ -97,11 +103,11 @@ fn a_body_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
         {"errors":[{"message":"the request body is not valid JSON: arrays and objects are nested too deeply at byte 540","extensions":{"code":"BAD_REQUEST"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_url_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
+fn a_url_that_is_not_a_graphql_request_is_refused_with_400_and_the_reason() {
     let shop = Shop::open();
     let mut outcomes = String::new();
     for target in [
@@ -112,7 +118,7 @@ fn a_url_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
         "/graphql?query=%ff%fe",
     ] {
         let answer = send(&shop, "GET", target, &[GRAPHQL_RESPONSE], "");
-        outcomes += &case(target, &shown(&answer));
+        outcomes += &case(target, &format_response(&answer));
     }
     expect![[r#"
         --- /graphql
@@ -136,11 +142,11 @@ fn a_url_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
         {"errors":[{"message":"syntax error: Unexpected character \"�\"","locations":[{"line":1,"column":1}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would() {
+fn unsupported_methods_and_media_types_are_refused_with_their_status_and_the_supported_ones() {
     let shop = Shop::open();
     let query = r#"{"query":"{ warehouse { city } }"}"#;
     let mutation = "/graphql?query=mutation%7BaddReview(product:1,text:%22x%22)%7Bid%7D%7D";
@@ -193,7 +199,7 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
     ];
     let mut outcomes = String::new();
     for (name, method, target, headers, body) in requests {
-        outcomes += &case(name, &shown(&send(&shop, method, target, &headers, body)));
+        outcomes += &case(name, &format_response(&send(&shop, method, target, &headers, body)));
     }
     expect![[r#"
         --- PATCH
@@ -260,11 +266,11 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
 
     "#]].assert_eq(&outcomes);
     assert_eq!(shop.subgraph("reviews").request_count(), 0, "a mutation by GET has run");
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_body_over_the_limit_is_answered_with_413_whether_announced_or_not() {
+fn a_body_over_the_limit_is_refused_with_413_with_or_without_a_declared_length() {
     let shop = Shop::with("limits: {body: 1KiB}");
     let body =
         json!({ "query": "{ warehouse { city } }", "extensions": { "x": "y".repeat(2000) } });
@@ -277,13 +283,16 @@ fn a_body_over_the_limit_is_answered_with_413_whether_announced_or_not() {
     expect![[r#"
         413 application/json; charset=utf-8
         {"errors":[{"message":"the request body is larger than 1024 bytes (`limits.body`)","extensions":{"code":"BAD_REQUEST"}}]}
-    "#]].assert_eq(&shown(&announced));
-    assert_eq!(chunked.iter().map(shown).collect::<Vec<_>>(), [shown(&announced)]);
-    shop.assert_unharmed();
+    "#]].assert_eq(&format_response(&announced));
+    assert_eq!(
+        chunked.iter().map(format_response).collect::<Vec<_>>(),
+        [format_response(&announced)]
+    );
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operation() {
+fn a_request_with_an_ambiguous_end_or_an_oversized_head_never_reaches_an_operation() {
     let shop = Shop::open();
     let body = r#"{"query":"{ latestReview { id } }"}"#;
     let head = "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
@@ -368,9 +377,9 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
     let mut outcomes = String::new();
     for (name, bytes) in requests {
         let outcome = match exchange(shop.address(), bytes.as_bytes()) {
-            Ok(answers) if answers.is_empty() => "closed without an answer\n".to_owned(),
-            Ok(answers) => answers.iter().map(shown).collect(),
-            // What is still unread when the server closes makes the system reset the connection.
+            Ok(responses) if responses.is_empty() => "closed without an answer\n".to_owned(),
+            Ok(responses) => responses.iter().map(format_response).collect(),
+            // If the server closes the connection with unread data, the operating system resets it.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
                 "reset\n".to_owned()
             }
@@ -488,13 +497,13 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
 
     "#]].assert_eq(&outcomes);
     assert_eq!(shop.subgraph("reviews").request_count(), 0);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_length_beside_chunks_is_ignored_and_nothing_behind_the_request_is_read() {
+fn a_content_length_beside_chunks_is_ignored_and_nothing_after_the_request_is_read() {
     let shop = Shop::open();
-    // RFC 9112, section 6.3: the chunks win, and the connection must not be used again.
+    // RFC 9112, section 6.3: the chunks take precedence, and the connection must not be used again.
     let (body, length) = (r#"{"query":"{ warehouse { city } }"}"#, 34);
     let smuggled = r#"{"query":"{ latestReview { id } }"}"#;
     let head = "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
@@ -507,17 +516,17 @@ fn a_length_beside_chunks_is_ignored_and_nothing_behind_the_request_is_read() {
              {head}content-length: {}\r\n\r\n{smuggled}",
             smuggled.len()
         );
-        let answers = exchange(shop.address(), request.as_bytes()).unwrap();
-        let answers: Vec<String> = answers.iter().map(shown).collect();
+        let responses = exchange(shop.address(), request.as_bytes()).unwrap();
+        let responses: Vec<String> = responses.iter().map(format_response).collect();
         let expected = "200 application/json; charset=utf-8\n{\"data\":{\"warehouse\":{\"city\":\"Bergen\"}}}\n";
-        assert_eq!(answers, [expected]);
+        assert_eq!(responses, [expected]);
     }
     assert_eq!(shop.subgraph("reviews").request_count(), 0);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_and_a_bad_one_costs_only_itself() {
+fn pipelined_requests_are_answered_in_order_and_an_invalid_request_affects_only_itself() {
     let shop = Shop::open();
     let one = |body: &str, connection: &str| {
         format!(
@@ -531,7 +540,7 @@ fn pipelined_requests_are_answered_in_order_and_a_bad_one_costs_only_itself() {
         one(r#"{"query""#, "keep-alive"),
         one(r#"{"query":"{ warehouse { city } }"}"#, "close"),
     ];
-    let answers = exchange(shop.address(), pipeline.concat().as_bytes()).unwrap();
+    let responses = exchange(shop.address(), pipeline.concat().as_bytes()).unwrap();
     expect![[r#"
         200 application/json; charset=utf-8
         {"data":{"product":{"name":"Kettle"}}}
@@ -539,12 +548,12 @@ fn pipelined_requests_are_answered_in_order_and_a_bad_one_costs_only_itself() {
         {"errors":[{"message":"the request body is not valid JSON: the text ends too early at byte 8","extensions":{"code":"BAD_REQUEST"}}]}
         200 application/json; charset=utf-8
         {"data":{"warehouse":{"city":"Bergen"}}}
-    "#]].assert_eq(&answers.iter().map(shown).collect::<String>());
-    shop.assert_unharmed();
+    "#]].assert_eq(&responses.iter().map(format_response).collect::<String>());
+    shop.assert_unaffected();
 }
 
 #[test]
-fn garbage_behind_a_request_ends_the_connection_after_its_answer() {
+fn invalid_data_after_a_request_ends_the_connection_after_the_response() {
     let shop = Shop::open();
     let body = r#"{"query":"{ warehouse { city } }"}"#;
     let request = format!(
@@ -554,17 +563,17 @@ fn garbage_behind_a_request_ends_the_connection_after_its_answer() {
     );
     for garbage in ["\x16\x03\x01\x02\x00\r\n\r\n", "}}}} / x\r\n\r\n", "GET\r\n\r\n"] {
         let bytes = [&request, garbage, &request].concat();
-        let answers = exchange(shop.address(), bytes.as_bytes()).unwrap();
-        let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+        let responses = exchange(shop.address(), bytes.as_bytes()).unwrap();
+        let statuses: Vec<u16> = responses.iter().map(|answer| answer.status).collect();
         assert_eq!(statuses, [200, 400], "{garbage:?}");
     }
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
 fn upgrades_to_other_protocols_are_ignored() {
     let shop = Shop::open();
-    // As curl --http2 sends.
+    // The headers that `curl --http2` sends.
     let headers = [
         JSON,
         ("connection", "Upgrade, HTTP2-Settings"),
@@ -576,6 +585,6 @@ fn upgrades_to_other_protocols_are_ignored() {
         200 application/json; charset=utf-8
         {"data":{"warehouse":{"city":"Bergen"}}}
     "#]]
-    .assert_eq(&shown(&answer));
-    shop.assert_unharmed();
+    .assert_eq(&format_response(&answer));
+    shop.assert_unaffected();
 }

@@ -1,6 +1,6 @@
-//! Requests that ask the same at the same time: they share what nobody could tell apart, and nothing else.
+//! Equal requests at the same time share the work whose result cannot differ between them, and nothing else.
 //!
-//! Subgraphs hold their answers until every request is where the test wants it.
+//! The subgraphs hold their responses until every request is in the state that the test needs.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -19,12 +19,12 @@ fn kettle() -> Value {
     json!({ "data": { "product": { "name": "Kettle" } } })
 }
 
-/// Forwards what tells users apart.
+/// Forwards the header that identifies users.
 const FORWARDING: &str = "headers: {all: {request: [{propagate: {named: authorization}}]}}\n";
 
-/// The value of a metric of sharing.
-fn metric(level: &str, what: &str) -> String {
-    format!("starling_sharing_{what}_total{{level=\"{level}\"}}")
+/// The name of a sharing metric.
+fn metric(level: &str, counter: &str) -> String {
+    format!("starling_sharing_{counter}_total{{level=\"{level}\"}}")
 }
 
 fn wait_for_requests(subgraph: &Controls, count: u64) {
@@ -33,7 +33,7 @@ fn wait_for_requests(subgraph: &Controls, count: u64) {
     });
 }
 
-/// The answer's body to a query with these headers.
+/// Returns the response body to a query with these headers.
 fn ask_with(shop: &Shop, query: &str, headers: &[(&str, &str)]) -> Value {
     let mut all = vec![("content-type", "application/json")];
     all.extend(headers);
@@ -43,7 +43,7 @@ fn ask_with(shop: &Shop, query: &str, headers: &[(&str, &str)]) -> Value {
 }
 
 /// Sends a query on a connection that the caller may close.
-fn begin(shop: &Shop, query: &str) -> TcpStream {
+fn send_query(shop: &Shop, query: &str) -> TcpStream {
     let mut socket = TcpStream::connect(shop.address()).unwrap();
     let body = json!({ "query": query }).to_string();
     let head = "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
@@ -52,7 +52,7 @@ fn begin(shop: &Shop, query: &str) -> TcpStream {
 }
 
 #[test]
-fn clients_that_ask_the_same_at_once_get_one_answer() {
+fn equal_queries_at_the_same_time_share_one_execution() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
@@ -66,14 +66,14 @@ fn clients_that_ask_the_same_at_once_get_one_answer() {
     });
     assert_eq!(products.request_count(), 1);
     assert_eq!(shop.router.metric(&metric("operation", "leaders")), Some(1));
-    // It is over: who asks now asks anew.
+    // The shared execution has ended: a new query is executed again.
     assert_eq!(shop.ask(QUERY), kettle());
     assert_eq!(products.request_count(), 2);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn transports_and_spellings_do_not_matter() {
+fn queries_of_different_transport_and_spelling_are_shared() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
@@ -91,11 +91,11 @@ fn transports_and_spellings_do_not_matter() {
         assert_eq!((first.join().unwrap(), second.join().unwrap()), (kettle(), kettle()));
     });
     assert_eq!(products.request_count(), 1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn users_whose_forwarded_headers_differ_share_nothing() {
+fn users_with_different_forwarded_headers_share_nothing() {
     let shop = Shop::with(FORWARDING);
     let products = shop.subgraph("products");
     products.record_requests(true);
@@ -121,11 +121,11 @@ fn users_whose_forwarded_headers_differ_share_nothing() {
     assert_eq!(sent, [None, Some("one".to_owned()), Some("two".to_owned())]);
     assert_eq!(shop.router.metric(&metric("operation", "followers")), Some(0));
     assert_eq!(shop.router.metric(&metric("subgraph", "followers")), Some(0));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn headers_that_reach_no_subgraph_do_not_keep_users_apart() {
+fn users_with_different_headers_that_reach_no_subgraph_share() {
     let shop = Shop::with(FORWARDING);
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
@@ -142,11 +142,11 @@ fn headers_that_reach_no_subgraph_do_not_keep_users_apart() {
         }
     });
     assert_eq!(products.request_count(), 1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn other_variables_are_another_question() {
+fn queries_with_different_variables_are_not_shared() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
@@ -163,11 +163,11 @@ fn other_variables_are_another_question() {
         assert_eq!(one.join().unwrap(), kettle());
         assert_eq!(two.join().unwrap(), json!({ "data": { "product": { "name": "Lamp" } } }));
     });
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn operations_that_differ_share_what_they_ask_a_subgraph_alike() {
+fn different_operations_share_equal_subgraph_requests() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
@@ -181,15 +181,15 @@ fn operations_that_differ_share_what_they_ask_a_subgraph_alike() {
         assert_eq!(other.join().unwrap(), json!({ "data": both }));
     });
     assert_eq!(products.request_count(), 1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_leader_that_goes_does_not_take_its_followers_along() {
+fn followers_get_their_response_after_the_leader_disconnects() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
-    let leader = begin(&shop, QUERY);
+    let leader = send_query(&shop, QUERY);
     wait_for_requests(products, 1);
     thread::scope(|scope| {
         let follower = scope.spawn(|| shop.ask(QUERY));
@@ -203,24 +203,24 @@ fn a_leader_that_goes_does_not_take_its_followers_along() {
     });
     assert_eq!(products.request_count(), 1);
     assert_eq!(shop.router.metric(&metric("operation", "cancelled")), Some(0));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn when_everybody_has_gone_the_work_ends_at_every_level() {
+fn the_work_is_cancelled_at_every_level_after_all_clients_have_disconnected() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
-    let leader = begin(&shop, QUERY);
+    let leader = send_query(&shop, QUERY);
     wait_for_requests(products, 1);
-    let follower = begin(&shop, QUERY);
+    let follower = send_query(&shop, QUERY);
     shop.wait_for_metric(&metric("operation", "followers"), 1);
     drop((leader, follower));
     shop.wait_for_metric(&metric("operation", "cancelled"), 1);
     shop.wait_for_metric(&metric("subgraph", "cancelled"), 1);
     shop.wait_for_metric("starling_subgraph_requests_in_flight{subgraph=\"products\"}", 0);
     products.clear_fault();
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -238,11 +238,11 @@ fn mutations_are_never_shared() {
             assert_eq!(answer.join().unwrap(), expected);
         }
     });
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn who_asks_after_a_mutation_does_not_get_an_answer_from_before() {
+fn a_query_after_a_mutation_does_not_get_an_earlier_result() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
@@ -251,9 +251,9 @@ fn who_asks_after_a_mutation_does_not_get_an_answer_from_before() {
         wait_for_requests(products, 1);
         shop.ask(r#"mutation { addReview(product: 1, text: "x") { text } }"#);
         let after = scope.spawn(|| shop.ask(QUERY));
-        // Neither the operation nor its query to the subgraph joins what is in flight.
+        // Neither the operation nor its subgraph request joins the ones in flight.
         wait_for_requests(products, 2);
-        // The next one does join the second.
+        // The next query joins the second one.
         let later = scope.spawn(|| shop.ask(QUERY));
         shop.wait_for_metric(&metric("operation", "followers"), 1);
         products.clear_fault();
@@ -262,11 +262,11 @@ fn who_asks_after_a_mutation_does_not_get_an_answer_from_before() {
         }
     });
     assert_eq!(products.request_count(), 2);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_published_event_and_a_mutation_that_failed_count_as_mutations() {
+fn a_published_event_and_a_failed_mutation_count_as_mutations() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
@@ -285,11 +285,11 @@ fn a_published_event_and_a_mutation_that_failed_count_as_mutations() {
             assert_eq!(answer.join().unwrap(), kettle());
         }
     });
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn errors_and_nulls_are_shared_as_any_answer() {
+fn errors_and_nulls_are_shared_like_any_response() {
     let shop = Shop::open();
     let products = shop.subgraph("products");
     for fault in [
@@ -311,13 +311,13 @@ fn errors_and_nulls_are_shared_as_any_answer() {
         assert_eq!(products.request_count(), count + 1, "{fault:?}");
         products.clear_fault();
     }
-    // And nobody gets them later.
+    // A later query does not get them.
     assert_eq!(shop.ask(QUERY), kettle());
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_client_that_asks_is_told_what_its_request_cost() {
+fn a_client_that_requests_a_trace_gets_the_cost_of_its_request() {
     let shop = Shop::with("trace: {enabled: true}\n");
     let products = shop.subgraph("products");
     products.set_fault(Fault::Hold);
@@ -339,33 +339,33 @@ fn a_client_that_asks_is_told_what_its_request_cost() {
     assert_eq!((&fetch["status"], &fetch["sharing"]), (&json!(200), &json!("leader")));
     assert!(fetch["took"].as_u64() <= leader["execute"].as_u64(), "{leader}");
     assert!(fetch["answerBytes"].as_u64() > Some(10), "{leader}");
-    // Who does not ask gets the answer as ever.
+    // Without the header the response has no trace.
     assert_eq!(shop.ask(QUERY), kettle());
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn each_operation_of_a_batch_is_told_what_it_cost() {
+fn each_operation_of_a_batch_has_its_own_trace() {
     let shop = Shop::with("trace: {enabled: true}\nhttp: {batching: {enabled: true}}\n");
     let headers = [("content-type", "application/json"), ("starling-trace", "1")];
     let body =
         json!([{ "query": QUERY }, { "query": "{ __typename }" }, { "query": "{" }]).to_string();
     let answer = request(shop.address(), "POST", "/graphql", &headers, body.as_bytes()).unwrap();
-    let answers: Value = serde_json::from_slice(&answer.body).unwrap();
-    let trace = |index: usize| &answers[index]["extensions"]["trace"];
-    assert_eq!(answers[0]["data"], kettle()["data"]);
+    let responses: Value = serde_json::from_slice(&answer.body).unwrap();
+    let trace = |index: usize| &responses[index]["extensions"]["trace"];
+    assert_eq!(responses[0]["data"], kettle()["data"]);
     assert_eq!(trace(0)["fetches"][0]["subgraph"], "products");
     assert_eq!(trace(1)["fetches"], json!([]));
-    // What was refused has cost nothing worth telling.
-    assert_eq!((trace(2), &answers[2]["data"]), (&Value::Null, &Value::Null));
-    shop.assert_unharmed();
+    // A refused operation has no trace.
+    assert_eq!((trace(2), &responses[2]["data"]), (&Value::Null, &Value::Null));
+    shop.assert_unaffected();
 }
 
 #[test]
-fn costs_are_told_to_nobody_by_default() {
+fn no_trace_is_sent_by_default() {
     let shop = Shop::open();
     assert_eq!(ask_with(&shop, QUERY, &[("starling-trace", "1")]), kettle());
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn operations_that_differ_in_literals_are_planned_once() {
         |name, stock| json!({ "data": { "product": { "name": name, "inStock": stock } } });
     assert_eq!((ask(1), ask(2)), (product("Kettle", 7), product("Lamp", 0)));
     assert_eq!(shop.router.metric("starling_operations_plans_shared_total"), Some(1));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
@@ -403,6 +403,6 @@ fn sharing_can_be_turned_off_level_by_level() {
             }
         });
         assert_eq!(products.request_count(), requests, "{setting}");
-        shop.assert_unharmed();
+        shop.assert_unaffected();
     }
 }

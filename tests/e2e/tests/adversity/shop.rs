@@ -1,12 +1,12 @@
-//! The graph that the tests mistreat: three subgraphs in this process, an event subgraph, and the
-//! router as a program, with an innocent bystander on it.
+//! The graph of these tests: three subgraphs in this process, an event subgraph and the router as a program, with a
+//! control subscriber that must not be affected by a test.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use e2e::router::Router;
-use e2e::{Answer, request};
+use e2e::{HttpResponse, request};
 use load::subgraph::{Controls, Server, Subgraph};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,11 +40,11 @@ type Product @key(fields: "id") { id: ID! inStock: Int! }
 type Warehouse { city: String! }
 "#;
 
-/// The graph in service. Everything of it ends when it is dropped.
+/// The running graph. Everything in it ends when it is dropped.
 pub(crate) struct Shop {
     pub(crate) router: Router,
     /// Subscribed since the start to a topic that no test uses.
-    bystander: Option<Socket>,
+    control_subscriber: Option<Socket>,
     subgraphs: Server,
     folder: TempDir,
     provider: &'static str,
@@ -52,34 +52,34 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    /// With a default configuration.
+    /// Starts with the default configuration.
     pub(crate) fn open() -> Self {
         Self::with("")
     }
 
-    /// With these lines in its configuration file.
+    /// Starts with these lines in the configuration file.
     pub(crate) fn with(configuration: &str) -> Self {
         let mut shop = Self::with_provider("memory/default", configuration);
-        let mut bystander = Socket::ready(shop.address());
-        let query = r#"subscription { productChangedAt(place: "bystander") { id } }"#;
-        bystander.subscribe("bystander", query);
+        let mut control_subscriber = Socket::ready(shop.address());
+        let query = r#"subscription { productChangedAt(place: "control_subscriber") { id } }"#;
+        control_subscriber.subscribe("bystander", query);
         shop.wait_for_subscribers(1);
-        shop.bystander = Some(bystander);
+        shop.control_subscriber = Some(control_subscriber);
         shop
     }
 
-    /// With its events at this provider, and no bystander.
+    /// Starts with events from this provider and without the control subscriber.
     pub(crate) fn with_provider(provider: &'static str, configuration: &str) -> Self {
         Self::started(provider, configuration, |words| Router::start(words))
     }
 
-    /// With a router that may open so many files, and no bystander.
+    /// Starts with a router that may open this number of files and without the control subscriber.
     pub(crate) fn with_descriptors(descriptors: u32, configuration: &str) -> Self {
         let start = |words: [&Path; 3]| Router::start_with_descriptors(descriptors, words);
         Self::started("memory/default", configuration, start)
     }
 
-    /// With its log where `stderr` says, and no bystander.
+    /// Starts with the log written to `stderr` and without the control subscriber.
     pub(crate) fn with_stderr(configuration: &str, stderr: impl Fn() -> Stdio) -> Self {
         let start = |words: [&Path; 3]| Router::start_with_stderr(words, stderr);
         Self::started("memory/default", configuration, start)
@@ -90,7 +90,7 @@ impl Shop {
         configuration: &str,
         start: impl FnOnce([&Path; 3]) -> Router,
     ) -> Self {
-        // Most tests read what subgraphs have said; those about what clients see of that say so themselves.
+        // Most tests check the errors of subgraphs; tests of the default error messages configure that themselves.
         let configuration = match configuration.contains("include_subgraph_errors") {
             true => configuration.to_owned(),
             false => format!("include_subgraph_errors: {{all: true}}\n{configuration}"),
@@ -107,10 +107,10 @@ impl Shop {
         let file = folder.path().join("starling.yaml");
         std::fs::write(&file, configuration).unwrap();
         let router = start([Path::new("serve"), Path::new("--config"), &file]);
-        Self { router, bystander: None, subgraphs, folder, provider, _runtime: runtime }
+        Self { router, control_subscriber: None, subgraphs, folder, provider, _runtime: runtime }
     }
 
-    /// The hand on one subgraph: `products`, `reviews` or `stock`.
+    /// Controls of one subgraph: `products`, `reviews` or `stock`.
     pub(crate) fn subgraph(&self, name: &str) -> &Controls {
         self.subgraphs.controls_at(&format!("/{name}")).unwrap()
     }
@@ -119,7 +119,7 @@ impl Shop {
         self.router.address()
     }
 
-    /// The file of the supergraph that serves.
+    /// Path of the supergraph file that the router reads.
     pub(crate) fn supergraph_file(&self) -> PathBuf {
         self.folder.path().join("supergraph.graphql")
     }
@@ -129,12 +129,12 @@ impl Shop {
         supergraph(self.subgraphs.address(), self.provider)
     }
 
-    /// A query by POST, without variables.
-    pub(crate) fn query(&self, query: &str) -> Answer {
+    /// Sends a query by POST without variables.
+    pub(crate) fn query(&self, query: &str) -> HttpResponse {
         self.router.post(&json!({ "query": query }).to_string()).unwrap()
     }
 
-    /// The answer's body.
+    /// Sends a query and returns the response body.
     pub(crate) fn ask(&self, query: &str) -> Value {
         serde_json::from_slice(&self.query(query).body).unwrap()
     }
@@ -146,7 +146,7 @@ impl Shop {
         assert_eq!((answer.status, answer.text().as_str()), (200, "published\n"));
     }
 
-    /// How many subscribers get each event from now on, the bystander among them.
+    /// Number of subscribers that receive each event published from now on, including the control subscriber.
     pub(crate) fn subscribers(&self) -> u64 {
         let answer = request(self.router.admin(), "GET", "/admin/subscriptions", &[], b"").unwrap();
         let topology: Value = serde_json::from_slice(&answer.body).unwrap();
@@ -155,44 +155,44 @@ impl Shop {
         groups.map(|group| group["subscribers"].as_u64().unwrap()).sum()
     }
 
-    /// Until there are so many, the bystander not counted.
+    /// Waits until there are `count` subscribers, without the control subscriber.
     pub(crate) fn wait_for_subscribers(&self, count: u64) {
-        let count = count + u64::from(self.bystander.is_some());
+        let count = count + u64::from(self.control_subscriber.is_some());
         e2e::eventually(&format!("{count} subscribers"), || {
             (self.subscribers() == count).then_some(())
         });
     }
 
-    /// Until a metric has this value.
+    /// Waits until a metric has this value.
     pub(crate) fn wait_for_metric(&self, name: &str, value: u64) {
         e2e::eventually(&format!("{name} to be {value}"), || {
             (self.router.metric(name).unwrap_or(0) == value).then_some(())
         });
     }
 
-    /// The bystander goes: for tests that end what it has subscribed to.
-    pub(crate) fn without_bystander(mut self) -> Self {
-        self.bystander = None;
+    /// Disconnects the control subscriber, for tests that end its subscription.
+    pub(crate) fn without_control_subscriber(mut self) -> Self {
+        self.control_subscriber = None;
         self
     }
 
-    /// The router alone, and what keeps its subgraphs running.
+    /// The router alone, and a value that keeps its subgraphs running.
     pub(crate) fn into_parts(self) -> (Router, impl Sized) {
-        let Self { router, bystander, subgraphs, folder, _runtime, .. } = self;
-        (router, (bystander, subgraphs, folder, _runtime))
+        let Self { router, control_subscriber, subgraphs, folder, _runtime, .. } = self;
+        (router, (control_subscriber, subgraphs, folder, _runtime))
     }
 
-    /// Nobody else has noticed: queries are answered, the bystander gets its events, and no thread of
-    /// the router has panicked.
-    pub(crate) fn assert_unharmed(mut self) {
+    /// Checks that other clients are not affected: queries are answered, the control subscriber receives its events,
+    /// and no thread of the router has panicked.
+    pub(crate) fn assert_unaffected(mut self) {
         assert_eq!(
             self.ask("{ warehouse { city } }"),
             json!({ "data": { "warehouse": { "city": "Bergen" } } })
         );
-        if let Some(mut bystander) = self.bystander.take() {
+        if let Some(mut control_subscriber) = self.control_subscriber.take() {
             self.publish("products.bystander", r#"{"__typename":"Product","id":"1"}"#);
-            let mut message = bystander.message();
-            // Where payloads have cursors, so has this one.
+            let mut message = control_subscriber.message();
+            // Other payloads have cursors, so this one must have a cursor too.
             if let Some(payload) = message["payload"].as_object_mut() {
                 payload.remove("extensions");
             }
@@ -205,16 +205,16 @@ impl Shop {
                 })
             );
         }
-        assert!(!self.router.has_ended());
-        assert_sound(&self.router.said());
+        assert!(!self.router.has_exited());
+        assert_no_defects(&self.router.output());
     }
 }
 
-/// No thread of the router has panicked, and it has not called anything a defect of its own.
+/// Checks that no thread of the router has panicked and that the router has not reported an internal error.
 #[track_caller]
-pub(crate) fn assert_sound(said: &str) {
+pub(crate) fn assert_no_defects(output: &str) {
     for word in ["panicked", "defect", "report this"] {
-        assert!(!said.contains(word), "the router said `{word}`:\n{said}");
+        assert!(!output.contains(word), "the router said `{word}`:\n{output}");
     }
 }
 

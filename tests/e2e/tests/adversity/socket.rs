@@ -1,4 +1,4 @@
-//! A WebSocket client that says exactly what it is told to, and believes nothing.
+//! A WebSocket client that sends exactly what the test gives it and checks everything it receives.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -14,15 +14,15 @@ use wire::graphql_transport_ws::SUBPROTOCOL;
 use wire::websocket::handshake::ClientHandshake;
 use wire::websocket::{Closed, Config};
 
-/// Longer than anything that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any condition takes that a test waits for.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What came.
+/// A received message or the end of the connection.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     /// A text message.
     Text(String),
-    /// The end.
+    /// The close frame or the end of the connection.
     Closed(Closed),
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Connects with the subprotocol of GraphQL.
+    /// Connects with the subprotocol `graphql-transport-ws`.
     pub(crate) fn open(address: SocketAddr) -> Self {
         Self::open_with(address, &[SUBPROTOCOL])
     }
@@ -41,7 +41,7 @@ impl Socket {
     /// Connects with these subprotocols.
     pub(crate) fn open_with(address: SocketAddr, subprotocols: &[&str]) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         let (mut handshake, request) = ClientHandshake::new(
             &address.to_string(),
             "/graphql",
@@ -66,7 +66,7 @@ impl Socket {
         Self { stream, connection }
     }
 
-    /// Connects, and is acknowledged.
+    /// Connects and completes the initialisation.
     pub(crate) fn ready(address: SocketAddr) -> Self {
         let mut socket = Self::open(address);
         socket.send(r#"{"type":"connection_init"}"#);
@@ -74,7 +74,7 @@ impl Socket {
         socket
     }
 
-    /// The same, if somebody listens there.
+    /// Like [`Socket::ready`], but returns `None` if nothing listens at the address.
     pub(crate) fn try_ready(address: SocketAddr) -> Option<Self> {
         drop(TcpStream::connect(address).ok()?);
         Some(Self::ready(address))
@@ -86,35 +86,35 @@ impl Socket {
         self.flush();
     }
 
-    /// Asks for an operation.
+    /// Starts an operation.
     pub(crate) fn subscribe(&mut self, id: &str, query: &str) {
         let message = json!({ "id": id, "type": "subscribe", "payload": { "query": query } });
         self.send(&message.to_string());
     }
 
-    /// The next thing that comes. Where it is comes now and then, and does not count.
-    pub(crate) fn hear(&mut self) -> Heard {
+    /// Returns the next message or the end, without messages that only carry a cursor.
+    pub(crate) fn receive(&mut self) -> Received {
         loop {
-            match self.hear_any() {
-                Heard::Text(text) if text.starts_with(r#"{"type":"ping""#) => {}
-                heard => return heard,
+            match self.receive_any() {
+                Received::Text(text) if text.starts_with(r#"{"type":"ping""#) => {}
+                received => return received,
             }
         }
     }
 
-    fn hear_any(&mut self) -> Heard {
+    fn receive_any(&mut self) -> Received {
         let mut buffer = [0; 16 << 10];
-        // Pings come as long as the router lives, and do not count.
-        let deadline = Instant::now() + PATIENCE;
+        // The router sends pings regularly, and they do not count.
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             assert!(Instant::now() < deadline, "nothing came but pings");
-            if let Some(heard) = self.connection.poll_event() {
-                return heard;
+            if let Some(received) = self.connection.poll_event() {
+                return received;
             }
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.connection.receive_eof(Instant::now()),
                 Ok(length) => self.connection.receive(Instant::now(), &buffer[..length]),
-                // What a killed router had not read yet resets the connection.
+                // If a killed router has unread data, the operating system resets the connection.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                     self.connection.receive_eof(Instant::now());
                 }
@@ -124,30 +124,30 @@ impl Socket {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(crate) fn message(&mut self) -> Value {
-        message(self.hear())
+        message(self.receive())
     }
 
-    /// The next message, which says where operation `id` is: its cursor.
+    /// Returns the cursor of operation `id` from the next message, which must carry one.
     pub(crate) fn position(&mut self, id: &str) -> String {
         let message = self.any_message();
         assert_eq!((&message["type"], &message["payload"]["id"]), (&json!("ping"), &json!(id)));
         message["payload"]["cursor"].as_str().unwrap().to_owned()
     }
 
-    /// The next message, also one that says where an operation is.
+    /// Returns the next message, including one that only carries a cursor.
     pub(crate) fn any_message(&mut self) -> Value {
-        message(self.hear_any())
+        message(self.receive_any())
     }
 
-    /// What comes until the connection is closed, a line each.
+    /// Returns everything received until the connection is closed, one line per message.
     pub(crate) fn transcript(&mut self) -> String {
         let mut lines = String::new();
         loop {
-            match self.hear() {
-                Heard::Text(text) => lines.extend([&text, "\n"]),
-                Heard::Closed(Closed { code, reason, .. }) => {
+            match self.receive() {
+                Received::Text(text) => lines.extend([&text, "\n"]),
+                Received::Closed(Closed { code, reason, .. }) => {
                     lines.push_str(&format!("closed {code} {reason}\n"));
                     return lines;
                 }
@@ -157,31 +157,31 @@ impl Socket {
 
     fn flush(&mut self) {
         while let Some(chunks) = self.connection.poll_transmit(Instant::now()) {
-            // A server that has closed reads nothing more; what it said before is still to be read.
+            // A server that has closed the connection reads nothing more; its earlier messages can still be received.
             let _ = self.stream.write_all(&chunks.to_vec());
         }
     }
 }
 
-fn message(heard: Heard) -> Value {
-    match heard {
-        Heard::Text(text) => serde_json::from_str(&text).unwrap(),
-        Heard::Closed(closed) => panic!("closed instead of a message: {closed:?}"),
+fn message(received: Received) -> Value {
+    match received {
+        Received::Text(text) => serde_json::from_str(&text).unwrap(),
+        Received::Closed(closed) => panic!("closed instead of a message: {closed:?}"),
     }
 }
 
-/// Passes texts through, in both directions.
+/// Removes and adds the WebSocket framing of text messages, without changing their text.
 #[derive(Default)]
 struct Verbatim {
-    heard: VecDeque<Heard>,
+    received: VecDeque<Received>,
     outputs: VecDeque<Output>,
 }
 
 impl Protocol for Verbatim {
-    type Event = Heard;
+    type Event = Received;
 
     fn receive_text(&mut self, text: Bytes) {
-        self.heard.push_back(Heard::Text(String::from_utf8(text.to_vec()).unwrap()));
+        self.received.push_back(Received::Text(String::from_utf8(text.to_vec()).unwrap()));
     }
 
     fn receive_binary(&mut self, _: Bytes) {
@@ -189,11 +189,11 @@ impl Protocol for Verbatim {
     }
 
     fn ended(&mut self, closed: Closed) {
-        self.heard.push_back(Heard::Closed(closed));
+        self.received.push_back(Received::Closed(closed));
     }
 
-    fn poll_event(&mut self) -> Option<Heard> {
-        self.heard.pop_front()
+    fn poll_event(&mut self) -> Option<Received> {
+        self.received.pop_front()
     }
 
     fn poll_output(&mut self) -> Option<Output> {

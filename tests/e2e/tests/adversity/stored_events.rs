@@ -1,5 +1,5 @@
-//! JetStream and Redis Streams behind real routers: whatever dies meanwhile, who comes again with a cursor has missed
-//! nothing.
+//! JetStream and Redis Streams with real routers: a client that resumes with a cursor misses no event, whichever
+//! process was killed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,47 +14,47 @@ use e2e::router::Router;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::foreign::{NatsClient, RedisClient};
-use crate::shop::{SUPERGRAPH, assert_sound};
-use crate::socket::{Heard, Socket};
+use crate::broker_clients::{NatsClient, RedisClient};
+use crate::shop::{SUPERGRAPH, assert_no_defects};
+use crate::socket::{Received, Socket};
 
 const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
 
-/// Thousands, so that every queue on the way has been full when something happens.
+/// Thousands, so that every queue has been full when a fault occurs.
 const EVENTS: usize = 3000;
 
-/// A broker that can be mistreated.
-trait Broker: Send {
-    /// The provider, and what says that the broker's store is read.
+/// A broker with faults that the test causes.
+trait StoredEventsBroker: Send {
+    /// The provider, and the metric or log text that shows that the stored events are read.
     fn provider(&self) -> (&'static str, &'static str);
 
-    /// The part of the configuration that names it.
+    /// The part of the configuration that contains the provider.
     fn configuration(&self) -> String;
 
     fn port(&self) -> u16;
 
     fn id(&self) -> u32;
 
-    /// Killed, and started on the same port with what it had stored.
-    fn restart(self: Box<Self>) -> Box<dyn Broker>;
+    /// Kills the broker and starts it on the same port with the data that it had stored.
+    fn restart(self: Box<Self>) -> Box<dyn StoredEventsBroker>;
 
-    /// Takes from the routers what they read with: consumers, connections.
-    fn kick(&self);
+    /// Removes the consumers and connections of the routers at the broker.
+    fn disconnect_routers(&self);
 
-    /// Who publishes event `number`, and is sure that it is stored once.
+    /// Returns a function that publishes event `number` and makes sure that it is stored exactly once.
     fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()>;
 }
 
 struct JetStream {
     server: NatsServer,
     store: TempDir,
-    /// The argument `stream` of the directive.
+    /// Argument `stream` of the directive.
     stream: &'static str,
 }
 
 const STREAM: &str = r#"stream: {name: "SHOP"}"#;
 
-/// Each router keeps a consumer at the broker, and all of them on one machine the same.
+/// Each router has a consumer at the broker, and all routers on one machine have the same one.
 const STREAM_WITH_CONSUMER: &str = r#"stream: {name: "SHOP", consumer: "shop"}"#;
 
 impl JetStream {
@@ -74,7 +74,7 @@ impl JetStream {
     }
 }
 
-impl Broker for JetStream {
+impl StoredEventsBroker for JetStream {
     fn provider(&self) -> (&'static str, &'static str) {
         ("nats/default", self.stream)
     }
@@ -92,7 +92,7 @@ impl Broker for JetStream {
         self.server.id()
     }
 
-    fn restart(self: Box<Self>) -> Box<dyn Broker> {
+    fn restart(self: Box<Self>) -> Box<dyn StoredEventsBroker> {
         let Self { server, store, stream } = *self;
         let port = server.kill();
         let arguments = ["-js", "-sd", store.path().to_str().unwrap()];
@@ -100,8 +100,8 @@ impl Broker for JetStream {
         Box::new(Self { server, store, stream })
     }
 
-    fn kick(&self) {
-        // A router that has lost its consumer a moment ago makes another one first.
+    fn disconnect_routers(&self) {
+        // A router that has just lost its consumer creates a new one first.
         let consumers = e2e::eventually("a consumer of the stream", || {
             let names: Value =
                 serde_json::from_str(self.ask("CONSUMER.NAMES.SHOP", "").trim()).ok()?;
@@ -117,7 +117,7 @@ impl Broker for JetStream {
             let id = number.to_string();
             let answer =
                 NatsClient::connect(port)?.request("products", Some(&id), &event(number))?;
-            // While a server starts, nobody answers for the stream.
+            // While a server starts, no leader responds for the stream.
             if answer.contains("\"seq\"") { Ok(()) } else { Err(std::io::Error::other(answer)) }
         }
     }
@@ -130,7 +130,7 @@ struct RedisStreams {
 
 impl RedisStreams {
     fn arguments(store: &TempDir) -> [String; 6] {
-        // Everything that was acknowledged is there after a kill.
+        // Everything that was acknowledged is stored after a kill.
         let folder = store.path().to_str().unwrap();
         ["--appendonly", "yes", "--appendfsync", "always", "--dir", folder].map(str::to_owned)
     }
@@ -143,7 +143,7 @@ impl RedisStreams {
     }
 }
 
-impl Broker for RedisStreams {
+impl StoredEventsBroker for RedisStreams {
     fn provider(&self) -> (&'static str, &'static str) {
         ("redis/default", "stream: {}")
     }
@@ -161,18 +161,19 @@ impl Broker for RedisStreams {
         self.server.id()
     }
 
-    fn restart(self: Box<Self>) -> Box<dyn Broker> {
+    fn restart(self: Box<Self>) -> Box<dyn StoredEventsBroker> {
         let Self { server, store } = *self;
         let arguments = Self::arguments(&store);
         let port = server.kill();
         let arguments = arguments.each_ref().map(|it| &**it);
-        let server = RedisServer::start_again_on(port, &arguments).unwrap();
+        let server = RedisServer::restart_on(port, &arguments).unwrap();
         Box::new(Self { server, store })
     }
 
-    fn kick(&self) {
+    fn disconnect_routers(&self) {
         let mut client = RedisClient::connect(self.server.port()).unwrap();
-        let killed = client.tell(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+        let killed =
+            client.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
         assert_ne!(killed, ":0", "somebody reads");
     }
 
@@ -180,8 +181,8 @@ impl Broker for RedisStreams {
         |port, number| {
             let (id, event) = (format!("{number}-1"), event(number));
             let answer =
-                RedisClient::connect(port)?.tell(&["XADD", "products", &id, "data", &event])?;
-            // Said twice it is stored once: the number is taken.
+                RedisClient::connect(port)?.command(&["XADD", "products", &id, "data", &event])?;
+            // A repeated publish is stored once, because the number already exists.
             let is_stored = answer == id || answer.contains("equal or smaller");
             if is_stored { Ok(()) } else { Err(std::io::Error::other(answer)) }
         }
@@ -192,13 +193,13 @@ fn event(number: usize) -> String {
     format!(r#"{{"__typename":"Product","id":"{number}"}}"#)
 }
 
-/// What all routers behind one broker are started with.
-struct Files {
+/// The files that all routers of one broker are started with.
+struct RouterFiles {
     folder: TempDir,
 }
 
-impl Files {
-    fn new(broker: &dyn Broker) -> Self {
+impl RouterFiles {
+    fn new(broker: &dyn StoredEventsBroker) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (provider, stored) = broker.provider();
         let binding = r#"args: { topics: ["products"], providerId: "$PROVIDER" }"#;
@@ -226,7 +227,8 @@ impl Files {
     }
 }
 
-/// A subscriber that comes again, at whichever router serves its place now, until it has had all events once and in order.
+/// A subscriber that reconnects to whichever router currently serves its address, until it has received all events
+/// once and in order.
 struct Subscriber<'a> {
     router: &'a Mutex<SocketAddr>,
     had: &'a AtomicUsize,
@@ -246,20 +248,20 @@ impl Subscriber<'_> {
         socket
     }
 
-    /// Returns the socket, still subscribed: without a subscriber the router would give up its consumer.
+    /// Returns the socket, still subscribed: without a subscriber the router would remove its consumer.
     fn read_all(&self, mut socket: Socket) -> Socket {
         let mut cursor: Option<String> = None;
         let mut had = 0;
         while had < EVENTS {
-            let message: Value = match socket.hear() {
-                Heard::Text(text) => serde_json::from_str(&text).unwrap(),
-                Heard::Closed(_) => {
+            let message: Value = match socket.receive() {
+                Received::Text(text) => serde_json::from_str(&text).unwrap(),
+                Received::Closed(_) => {
                     socket = self.connect(cursor.as_deref());
                     continue;
                 }
             };
             if message["payload"][0]["extensions"]["code"] == "PROVIDER_UNAVAILABLE" {
-                // It came while the broker was away; a client would try again a little later.
+                // The connection was made while the broker was down; a client would retry a little later.
                 socket = self.connect(cursor.as_deref());
                 continue;
             }
@@ -283,15 +285,16 @@ fn signal(process: u32, signal: &str) {
     assert!(status.success());
 }
 
-/// Two routers, a client at each; broker and routers are killed, stopped and kicked while thousands of events pass.
-fn survive(broker: impl Broker + 'static) {
-    let broker: Box<dyn Broker> = Box::new(broker);
-    let files = Files::new(&*broker);
+/// Runs two routers with one client each; the broker and the routers are killed, stopped and disconnected while
+/// thousands of events pass.
+fn run_with_faults(broker: impl StoredEventsBroker + 'static) {
+    let broker: Box<dyn StoredEventsBroker> = Box::new(broker);
+    let files = RouterFiles::new(&*broker);
     let mut routers = [files.router(), files.router()];
     let addresses = routers.each_ref().map(|router| Mutex::new(router.address()));
     let had = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let (port, publish) = (broker.port(), broker.publisher());
-    // The subscriptions stay open: what a router counts of a topic is gone when nobody subscribes to it.
+    // The subscriptions stay open, because the router drops the metrics of a topic without subscribers.
     let (broker, _sockets) = std::thread::scope(|scope| {
         let mut broker = broker;
         let subscribers = [0, 1].map(|at| {
@@ -324,24 +327,24 @@ fn survive(broker: impl Broker + 'static) {
         broker = broker.restart();
         both_have(800);
         for (router, address) in routers.iter_mut().zip(&addresses) {
-            // Its client holds a cursor, and finds another router in its place.
+            // Its client has a cursor and connects to another router at the same address.
             let successor = files.router();
             *address.lock().unwrap() = successor.address();
-            assert_sound(&router.said());
+            assert_no_defects(&router.output());
             signal(router.id(), "-KILL");
             *router = successor;
         }
         both_have(1300);
-        broker.kick();
+        broker.disconnect_routers();
         both_have(1800);
         signal(broker.id(), "-STOP");
-        // The time for which the broker hangs; nobody waits for anything by it.
+        // The duration for which the broker hangs; no condition marks its end.
         std::thread::sleep(Duration::from_millis(500));
         signal(broker.id(), "-CONT");
         both_have(2200);
         broker = broker.restart();
         both_have(2600);
-        broker.kick();
+        broker.disconnect_routers();
         both_have(EVENTS);
         (broker, subscribers.map(|subscriber| subscriber.join().unwrap()))
     });
@@ -350,35 +353,35 @@ fn survive(broker: impl Broker + 'static) {
         broker.provider().0
     );
     for router in &routers {
-        // How many of them came by the live stream, and how many by the reader of a group that had fallen behind,
-        // depends on the speed of the machine.
+        // How many of them came by the live stream and how many by the catch-up reader depends on the speed of the
+        // machine.
         assert!(router.metric(&topic).unwrap_or(0) > 0, "counted by topic");
-        assert_sound(&router.said());
+        assert_no_defects(&router.output());
     }
 }
 
 #[test]
-fn nothing_of_jetstream_is_lost_while_broker_and_routers_are_killed_stopped_and_replaced() {
+fn jetstream_events_are_not_lost_while_broker_and_routers_are_killed_stopped_and_replaced() {
     let Some(broker) = JetStream::start(STREAM) else { return };
-    survive(broker);
+    run_with_faults(broker);
 }
 
 #[test]
-fn a_durable_consumer_repeats_and_loses_nothing_for_subscribers_with_cursors() {
+fn a_durable_consumer_neither_repeats_nor_loses_events_for_subscribers_with_cursors() {
     let Some(broker) = JetStream::start(STREAM_WITH_CONSUMER) else { return };
-    survive(broker);
+    run_with_faults(broker);
 }
 
 #[test]
-fn nothing_of_redis_streams_is_lost_while_broker_and_routers_are_killed_stopped_and_replaced() {
+fn redis_stream_events_are_not_lost_while_broker_and_routers_are_killed_stopped_and_replaced() {
     let Some(broker) = RedisStreams::start() else { return };
-    survive(broker);
+    run_with_faults(broker);
 }
 
 #[test]
-fn a_stream_of_jetstream_that_is_deleted_ends_its_subscriptions() {
+fn deleting_a_jetstream_stream_ends_its_subscriptions() {
     let Some(broker) = JetStream::start(STREAM) else { return };
-    let router = Files::new(&broker).router();
+    let router = RouterFiles::new(&broker).router();
     let address = Mutex::new(router.address());
     let mut socket = Subscriber { router: &address, had: &AtomicUsize::new(0) }.connect(None);
     e2e::eventually("the subscription to be live", || {
@@ -389,5 +392,5 @@ fn a_stream_of_jetstream_that_is_deleted_ends_its_subscriptions() {
     assert!(deleted.contains("\"success\":true"), "{deleted}");
     let message = socket.message();
     assert_eq!(message["payload"][0]["extensions"]["code"], "SOURCE_GONE", "{message}");
-    assert_sound(&router.said());
+    assert_no_defects(&router.output());
 }

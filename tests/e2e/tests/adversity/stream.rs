@@ -6,38 +6,38 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-/// Longer than anything that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any condition takes that a test waits for.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running stream.
 pub(crate) struct Stream {
     socket: TcpStream,
-    /// Received, and not given out yet; without the framing of chunks, which is never cut inside of an event here.
+    /// Received and not yet returned, including the framing of chunks, which never splits an event here.
     received: String,
-    has_ended: bool,
+    has_exited: bool,
 }
 
 impl Stream {
-    /// Asks for an operation.
+    /// Starts an operation.
     pub(crate) fn open(address: SocketAddr, query: &str) -> Self {
         Self::open_with(address, query, "")
     }
 
-    /// Asks for what follows that event, as a browser does that connects again.
+    /// Starts an operation after the event with this id, as a browser does when it reconnects.
     pub(crate) fn open_after(address: SocketAddr, query: &str, id: &str) -> Self {
         Self::open_with(address, query, &format!("last-event-id: {id}\r\n"))
     }
 
-    /// Opens a stream that was reserved.
+    /// Opens a reserved stream.
     pub(crate) fn open_reserved(address: SocketAddr, token: &str) -> Self {
         let mut socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         let head = format!(
             "GET /graphql HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\
              x-graphql-event-stream-token: {token}\r\n\r\n"
         );
         socket.write_all(head.as_bytes()).unwrap();
-        let mut stream = Self { socket, received: String::new(), has_ended: false };
+        let mut stream = Self { socket, received: String::new(), has_exited: false };
         let head = stream.until("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         stream
@@ -45,7 +45,7 @@ impl Stream {
 
     fn open_with(address: SocketAddr, query: &str, headers: &str) -> Self {
         let mut socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         let body = json!({ "query": query }).to_string();
         let head = format!(
             "POST /graphql HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
@@ -54,13 +54,13 @@ impl Stream {
         );
         socket.write_all(head.as_bytes()).unwrap();
         socket.write_all(body.as_bytes()).unwrap();
-        let mut stream = Self { socket, received: String::new(), has_ended: false };
+        let mut stream = Self { socket, received: String::new(), has_exited: false };
         let head = stream.until("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         stream
     }
 
-    /// The next event as `name data`, comments left out; `None` at the end of the stream.
+    /// Returns the next event as `name data`, without comments, or `None` at the end of the stream.
     pub(crate) fn event(&mut self) -> Option<String> {
         loop {
             let block = self.until("\n\n")?;
@@ -78,7 +78,7 @@ impl Stream {
         }
     }
 
-    /// The next result, and the id of its event.
+    /// Returns the next result and the id of its event.
     pub(crate) fn event_with_id(&mut self) -> (String, serde_json::Value) {
         loop {
             let block = self.until("\n\n").expect("the stream goes on");
@@ -89,12 +89,12 @@ impl Stream {
         }
     }
 
-    /// The next id without an event.
+    /// Returns the next id without an event.
     pub(crate) fn position(&mut self) -> String {
         loop {
             let block = self.until("\n\n").expect("the stream goes on");
             assert!(!block.contains("event:"), "{block}");
-            // The framing of chunks stands before it.
+            // The framing of chunks precedes it.
             let id = block.lines().find_map(|line| line.strip_prefix("id: "));
             if let Some(id) = id {
                 return id.to_owned();
@@ -102,33 +102,33 @@ impl Stream {
         }
     }
 
-    /// What comes until the stream ends, a line each, and how it ends.
+    /// Returns everything received until the stream ends, one line per event, and how it ends.
     pub(crate) fn transcript(&mut self) -> String {
         let mut lines = String::new();
         while let Some(event) = self.event() {
             lines.extend([event.trim_end(), "\n"]);
         }
-        // The last chunk of a body that is complete.
+        // The last chunk of a complete body.
         lines.push_str(if self.received.ends_with("0\r\n\r\n") { "end\n" } else { "broken off\n" });
         lines
     }
 
-    /// The text up to this mark.
+    /// Returns the text up to the mark.
     fn until(&mut self, mark: &str) -> Option<String> {
         let mut buffer = [0; 16 << 10];
-        // Heartbeats come as long as the router lives, and do not count.
-        let deadline = Instant::now() + PATIENCE;
+        // The router sends heartbeats regularly, and they do not count.
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             assert!(Instant::now() < deadline, "nothing came but heartbeats");
             if let Some(at) = self.received.find(mark) {
                 let rest = self.received.split_off(at + mark.len());
                 return Some(std::mem::replace(&mut self.received, rest));
             }
-            if self.has_ended {
+            if self.has_exited {
                 return None;
             }
             match self.socket.read(&mut buffer).unwrap() {
-                0 => self.has_ended = true,
+                0 => self.has_exited = true,
                 length => self.received.push_str(std::str::from_utf8(&buffer[..length]).unwrap()),
             }
         }

@@ -1,4 +1,4 @@
-//! Subgraphs that fail, in every way they can.
+//! Subgraphs with every kind of failure.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
@@ -9,53 +9,54 @@ use expect_test::expect;
 use load::subgraph::Fault;
 use serde_json::{Value, json};
 
-use crate::answers::{case, shown};
+use crate::responses::{case, format_response};
 use crate::shop::Shop;
 use crate::socket::Socket;
 
-/// Joins three subgraphs; `reviews` is asked about entities, and everything of it is non-null but the product.
+/// Joins three subgraphs; the router fetches entities from `reviews`, and all its fields are non-null except the
+/// product.
 const JOINED: &str = "{ product(id: 1) { name inStock reviews { text } } }";
 
-fn answers(status: u16, content_type: &str, body: &'static str) -> Fault {
+fn responses(status: u16, content_type: &str, body: &'static str) -> Fault {
     let body = Bytes::from_static(body.as_bytes());
-    Fault::Answer { status, content_type: content_type.to_owned(), body }
+    Fault::Response { status, content_type: content_type.to_owned(), body }
 }
 
-/// Every way to fail as a whole.
+/// Every way in which a whole response can fail.
 fn faults() -> Vec<(&'static str, Fault)> {
     const JSON: &str = "application/json";
     vec![
         ("hangs up", Fault::Down),
         ("500", Fault::InternalServerError),
         ("HTML", Fault::Html),
-        ("502 with HTML", answers(502, "text/html", "<h1>Bad Gateway</h1>")),
-        ("503 with JSON", answers(503, JSON, r#"{"message":"try later"}"#)),
+        ("502 with HTML", responses(502, "text/html", "<h1>Bad Gateway</h1>")),
+        ("503 with JSON", responses(503, JSON, r#"{"message":"try later"}"#)),
         (
             "401 with GraphQL errors",
-            answers(
+            responses(
                 401,
                 JSON,
                 r#"{"errors":[{"message":"token expired","extensions":{"code":"UNAUTHENTICATED","stacktrace":["at a"]}}]}"#,
             ),
         ),
-        ("302", answers(302, "text/plain", "")),
+        ("302", responses(302, "text/plain", "")),
         ("truncated JSON", Fault::TruncatedJson),
         ("cut off", Fault::CutOff),
-        ("nothing", answers(200, JSON, "")),
-        ("a number", answers(200, JSON, "7")),
-        ("a list", answers(200, JSON, "[]")),
-        ("an empty object", answers(200, JSON, "{}")),
-        ("null without a reason", answers(200, JSON, r#"{"data":null}"#)),
-        ("no data", answers(200, JSON, r#"{"data":{}}"#)),
-        ("data that is no object", answers(200, JSON, r#"{"data":[]}"#)),
-        ("too few entities", answers(200, JSON, r#"{"data":{"_entities":[]}}"#)),
-        ("too many entities", answers(200, JSON, r#"{"data":{"_entities":[null,null,null]}}"#)),
-        ("entities that are no list", answers(200, JSON, r#"{"data":{"_entities":{}}}"#)),
-        ("an entity that is no object", answers(200, JSON, r#"{"data":{"_entities":["x"]}}"#)),
-        ("an unknown entity", answers(200, JSON, r#"{"data":{"_entities":[null]}}"#)),
+        ("nothing", responses(200, JSON, "")),
+        ("a number", responses(200, JSON, "7")),
+        ("a list", responses(200, JSON, "[]")),
+        ("an empty object", responses(200, JSON, "{}")),
+        ("null without a reason", responses(200, JSON, r#"{"data":null}"#)),
+        ("no data", responses(200, JSON, r#"{"data":{}}"#)),
+        ("data that is no object", responses(200, JSON, r#"{"data":[]}"#)),
+        ("too few entities", responses(200, JSON, r#"{"data":{"_entities":[]}}"#)),
+        ("too many entities", responses(200, JSON, r#"{"data":{"_entities":[null,null,null]}}"#)),
+        ("entities that are no list", responses(200, JSON, r#"{"data":{"_entities":{}}}"#)),
+        ("an entity that is no object", responses(200, JSON, r#"{"data":{"_entities":["x"]}}"#)),
+        ("an unknown entity", responses(200, JSON, r#"{"data":{"_entities":[null]}}"#)),
         (
             "values of other types",
-            answers(
+            responses(
                 200,
                 JSON,
                 r#"{"data":{"_entities":[{"__typename":"Product","reviews":[{"text":{"a":1}}]}]}}"#,
@@ -63,14 +64,18 @@ fn faults() -> Vec<(&'static str, Fault)> {
         ),
         (
             "no list where one should be",
-            answers(200, JSON, r#"{"data":{"_entities":[{"__typename":"Product","reviews":7}]}}"#),
+            responses(
+                200,
+                JSON,
+                r#"{"data":{"_entities":[{"__typename":"Product","reviews":7}]}}"#,
+            ),
         ),
-        ("errors that are no list", answers(200, JSON, r#"{"errors":"no"}"#)),
+        ("errors that are no list", responses(200, JSON, r#"{"errors":"no"}"#)),
         (
             "errors of strange shapes",
-            answers(200, JSON, r#"{"errors":[7,{},{"message":7,"path":"x","extensions":[]}]}"#),
+            responses(200, JSON, r#"{"errors":[7,{},{"message":7,"path":"x","extensions":[]}]}"#),
         ),
-        ("another media type", answers(200, "application/xml", "<a/>")),
+        ("another media type", responses(200, "application/xml", "<a/>")),
         (
             "an error with a code",
             Fault::GraphqlError {
@@ -84,12 +89,12 @@ fn faults() -> Vec<(&'static str, Fault)> {
 }
 
 #[test]
-fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
+fn a_failing_subgraph_fails_only_its_own_fields_and_the_error_reports_the_cause() {
     let shop = Shop::open();
     let mut outcomes = String::new();
     for (name, fault) in faults() {
         shop.subgraph("reviews").set_fault(fault);
-        outcomes += &case(name, &shown(&shop.query(JOINED)));
+        outcomes += &case(name, &format_response(&shop.query(JOINED)));
     }
     expect![[r#"
         --- hangs up
@@ -214,24 +219,24 @@ fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
         200 application/graphql-response+json; charset=utf-8
         {"data":{"product":{"name":"Kettle","inStock":7,"reviews":[{"text":"Boils."}]}}}
     "#]]
-    .assert_eq(&shown(&shop.query(JOINED)));
-    shop.assert_unharmed();
+    .assert_eq(&format_response(&shop.query(JOINED)));
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_failing_subgraph_that_a_query_begins_with_is_named_at_its_root_fields() {
+fn a_failing_subgraph_of_root_fields_is_reported_at_these_fields() {
     let shop = Shop::open();
     let mut outcomes = String::new();
     for (name, fault) in [
         ("hangs up", Fault::Down),
         ("500", Fault::InternalServerError),
         ("truncated JSON", Fault::TruncatedJson),
-        ("no data", answers(200, "application/json", r#"{"data":{}}"#)),
+        ("no data", responses(200, "application/json", r#"{"data":{}}"#)),
         ("a null that must not be", Fault::null_field("Product", "name")),
     ] {
         shop.subgraph("products").set_fault(fault);
         let query = "{ warehouse { city } first: product(id: 1) { name } products { name } }";
-        outcomes += &case(name, &shown(&shop.query(query)));
+        outcomes += &case(name, &format_response(&shop.query(query)));
     }
     expect![[r#"
         --- hangs up
@@ -255,17 +260,17 @@ fn a_failing_subgraph_that_a_query_begins_with_is_named_at_its_root_fields() {
         {"data":null,"errors":[{"message":"Cannot return null for non-nullable field Product.name.","path":["first","name"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}},{"message":"Cannot return null for non-nullable field Product.name.","path":["products",0,"name"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_subgraph_that_nobody_runs_is_named_and_its_address_is_not() {
-    // Bound and given back: nobody listens there.
+fn an_unreachable_subgraph_is_reported_by_name_without_its_address() {
+    // Bound and released, so that nothing listens at this address.
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let shop = Shop::with(&format!(
         "subgraphs: {{reviews: {{url: \"http://{nobody}/\"}}, products: {{url: \"http://nobody.invalid/\"}}}}"
     ));
-    let answer = shown(&shop.query("{ latestReview { text } }"));
+    let answer = format_response(&shop.query("{ latestReview { text } }"));
     assert!(!answer.contains(&nobody.port().to_string()), "{answer}");
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
@@ -274,44 +279,44 @@ fn a_subgraph_that_nobody_runs_is_named_and_its_address_is_not() {
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"product":null},"errors":[{"message":"Request to subgraph \"products\" failed: connection failed: the host name cannot be resolved.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
-    "#]].assert_eq(&shown(&shop.query("{ product(id: 1) { name } }")));
-    shop.assert_unharmed();
+    "#]].assert_eq(&format_response(&shop.query("{ product(id: 1) { name } }")));
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_slow_subgraph_costs_its_fields_when_its_timeout_is_over_and_others_wait_no_longer() {
+fn a_slow_subgraph_fails_its_fields_after_its_timeout_and_others_wait_no_longer() {
     let shop = Shop::with("traffic: {subgraphs: {reviews: {timeout: 200ms}}}");
     shop.subgraph("reviews").set_fault(Fault::Hold);
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: no response within 200ms.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
-    "#]].assert_eq(&shown(&shop.query(JOINED)));
+    "#]].assert_eq(&format_response(&shop.query(JOINED)));
     shop.subgraph("reviews").clear_fault();
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn an_operation_that_takes_too_long_is_cut_off_and_what_is_there_is_answered() {
+fn an_operation_over_its_timeout_is_cut_off_and_returns_the_data_so_far() {
     let shop = Shop::with("limits: {time: 300ms}");
     shop.subgraph("reviews").set_fault(Fault::Hold);
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" did not respond before the request's time was up.","path":["product"],"extensions":{"code":"TIMEOUT","serviceName":"reviews"}}]}
-    "#]].assert_eq(&shown(&shop.query(JOINED)));
+    "#]].assert_eq(&format_response(&shop.query(JOINED)));
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"addReview":null},"errors":[{"message":"Subgraph \"reviews\" did not respond before the request's time was up. The mutation may have taken effect.","path":["addReview"],"extensions":{"code":"TIMEOUT","serviceName":"reviews"}}]}
     "#]]
-        .assert_eq(&shown(&shop.query("mutation { addReview(product: 1, text: \"x\") { text } }")));
+        .assert_eq(&format_response(&shop.query("mutation { addReview(product: 1, text: \"x\") { text } }")));
     shop.subgraph("reviews").clear_fault();
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn an_answer_over_the_limit_is_not_read_to_its_end() {
+fn a_subgraph_response_over_the_limit_is_not_read_to_its_end() {
     let shop = Shop::with("traffic: {all: {max_response_size: 10KB}}");
     let body = format!(r#"{{"data":{{"latestReview":{{"text":"{}"}}}}}}"#, "x".repeat(20_000));
-    shop.subgraph("reviews").set_fault(Fault::Answer {
+    shop.subgraph("reviews").set_fault(Fault::Response {
         status: 200,
         content_type: "application/json".to_owned(),
         body: body.into(),
@@ -319,13 +324,13 @@ fn an_answer_over_the_limit_is_not_read_to_its_end() {
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"latestReview":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: response larger than 10000 bytes.","path":["latestReview"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
-    "#]].assert_eq(&shown(&shop.query("{ latestReview { text } }")));
+    "#]].assert_eq(&format_response(&shop.query("{ latestReview { text } }")));
     shop.subgraph("reviews").clear_fault();
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_subgraph_that_fails_during_a_subscription_costs_fields_of_that_event_only() {
+fn a_subgraph_that_fails_during_a_subscription_fails_only_fields_of_that_event() {
     let shop = Shop::open();
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", "subscription { productChanged { id name inStock } }");
@@ -363,11 +368,11 @@ fn a_subgraph_that_fails_during_a_subscription_costs_fields_of_that_event_only()
         {"id":"1","type":"next","payload":{"data":{"productChanged":{"id":"1","name":"Kettle","inStock":7}}}}
 
     "#]].assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_client_that_leaves_does_not_leave_its_requests_behind() {
+fn a_disconnected_client_leaves_no_subgraph_requests_behind() {
     let shop = Shop::open();
     shop.subgraph("reviews").set_fault(Fault::Hold);
     let mut socket = Socket::ready(shop.address());
@@ -377,53 +382,53 @@ fn a_client_that_leaves_does_not_leave_its_requests_behind() {
     drop(socket);
     shop.wait_for_metric(in_flight, 0);
     shop.subgraph("reviews").clear_fault();
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn waiting_for_a_slow_subgraph_does_not_delay_a_neighbour_on_the_same_core() {
+fn waiting_for_a_slow_subgraph_does_not_delay_other_requests_on_the_same_core() {
     let shop = Shop::with("workers: 1");
     shop.subgraph("reviews").set_fault(Fault::Slow(Duration::from_secs(3600)));
     let mut sockets: Vec<Socket> = (0..50).map(|_| Socket::ready(shop.address())).collect();
     for (number, socket) in sockets.iter_mut().enumerate() {
-        // Equal ones would wait for one request together.
+        // Equal operations would share one request.
         socket.subscribe("1", &format!("{{ number{number}: latestReview {{ text }} }}"));
     }
     let in_flight = r#"starling_subgraph_requests_in_flight{subgraph="reviews"}"#;
     shop.wait_for_metric(in_flight, 50);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_subgraph_that_restarts_is_asked_again_and_the_client_notices_nothing() {
+fn a_restarted_subgraph_is_requested_again_without_effect_on_the_client() {
     let shop = Shop::open();
-    for fault in [Fault::Down, answers(503, "text/plain", "starting")] {
+    for fault in [Fault::Down, responses(503, "text/plain", "starting")] {
         shop.subgraph("reviews").fail_next(2, fault);
         expect![[r#"
             200 application/graphql-response+json; charset=utf-8
             {"data":{"latestReview":{"text":"Shines."}}}
         "#]]
-        .assert_eq(&shown(&shop.query("{ latestReview { text } }")));
+        .assert_eq(&format_response(&shop.query("{ latestReview { text } }")));
     }
     shop.wait_for_metric(r#"starling_subgraph_retries_total{subgraph="reviews"}"#, 4);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_mutation_is_sent_once_whatever_becomes_of_it() {
+fn a_mutation_is_sent_once_whatever_happens_to_it() {
     let shop = Shop::open();
-    for fault in [Fault::Down, answers(503, "text/plain", "starting")] {
+    for fault in [Fault::Down, responses(503, "text/plain", "starting")] {
         let before = shop.subgraph("reviews").request_count();
         shop.subgraph("reviews").fail_next(1, fault);
         let answer = shop.ask(r#"mutation { addReview(product: 1, text: "x") { text } }"#);
         assert_eq!(answer["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
         assert_eq!(shop.subgraph("reviews").request_count(), before + 1);
     }
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_subgraph_that_keeps_failing_is_left_alone_until_it_answers_again() {
+fn a_subgraph_that_keeps_failing_gets_no_requests_until_it_responds_again() {
     let shop = Shop::with(
         "traffic: {all: {retry: {retries: 0}, circuit_breaker: {min_requests: 4, open_for: 100ms}}}",
     );
@@ -433,13 +438,13 @@ fn a_subgraph_that_keeps_failing_is_left_alone_until_it_answers_again() {
         let answer = shop.ask(query);
         assert_eq!(answer["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
     }
-    // It may be tried again at any time, and is open again then.
+    // The breaker may try again at any time and opens again if the request fails.
     e2e::eventually("the breaker to refuse a request", || {
         let answer = shop.ask(query);
         (answer["errors"][0]["extensions"]["code"] == "SUBGRAPH_UNAVAILABLE").then_some(())
     });
     shop.subgraph("reviews").clear_fault();
-    e2e::eventually("the subgraph to be found again", || {
+    e2e::eventually("the subgraph to be reachable again", || {
         shop.ask(query)["data"]["latestReview"].is_object().then_some(())
     });
     e2e::eventually("the breaker to close", || {
@@ -447,17 +452,17 @@ fn a_subgraph_that_keeps_failing_is_left_alone_until_it_answers_again() {
         let state = r#"starling_subgraph_breaker_state{subgraph="reviews"}"#;
         (shop.router.metric(state) == Some(0)).then_some(())
     });
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_client_whose_requests_a_subgraph_cannot_read_takes_it_away_from_nobody() {
+fn a_client_whose_requests_a_subgraph_cannot_read_does_not_open_its_breaker() {
     let shop = Shop::with(
         "http: {max_headers: 128}
 headers: {all: {request: [{propagate: {matching: '^x-'}}]}}
 traffic: {all: {circuit_breaker: {min_requests: 4}}}",
     );
-    // The server of the subgraphs reads a hundred headers, and closes the connection if there are more.
+    // The server of the subgraphs reads at most 100 headers and closes the connection if there are more.
     let names: Vec<_> = (0..110).map(|number| format!("x-{number}")).collect();
     let mut unreadable: Vec<_> = names.iter().map(|name| (&**name, "1")).collect();
     unreadable.push(("content-type", "application/json"));
@@ -474,5 +479,5 @@ traffic: {all: {circuit_breaker: {min_requests: 4}}}",
     }
     let checks = r#"starling_subgraph_breaker_checks_total{subgraph="reviews"}"#;
     assert!(shop.router.metric(checks) > Some(0));
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

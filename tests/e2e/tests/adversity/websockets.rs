@@ -1,4 +1,4 @@
-//! WebSocket clients that break rules: of the handshake, of the framing, of graphql-transport-ws.
+//! WebSocket clients that violate the handshake, the framing or `graphql-transport-ws`.
 
 use std::io::Write;
 
@@ -6,12 +6,12 @@ use e2e::request;
 use expect_test::expect;
 use serde_json::json;
 
-use crate::answers::{case, shown};
+use crate::responses::{case, format_response};
 use crate::shop::Shop;
 use crate::socket::Socket;
 
 #[test]
-fn a_handshake_that_is_not_one_is_refused_with_what_is_missing() {
+fn an_invalid_handshake_is_refused_with_the_missing_part() {
     let shop = Shop::open();
     let connection = ("connection", "Upgrade");
     let upgrade = ("upgrade", "websocket");
@@ -36,9 +36,9 @@ fn a_handshake_that_is_not_one_is_refused_with_what_is_missing() {
             vec![connection, upgrade, version, key, ("origin", "https://evil.example")],
         ),
     ] {
-        // The helper adds `connection: close`, which is a header of its own and changes nothing here.
+        // The helper adds `connection: close`, which is a separate header and changes nothing here.
         let answer = request(shop.address(), method, "/graphql", &headers, b"").unwrap();
-        outcomes += &case(name, &shown(&answer));
+        outcomes += &case(name, &format_response(&answer));
     }
     expect![[r#"
         --- by POST
@@ -76,17 +76,17 @@ fn a_handshake_that_is_not_one_is_refused_with_what_is_missing() {
         400 text/plain; charset=utf-8
         the header `Sec-WebSocket-Key` must be given once, as base64 of 16 bytes
 
-        --- a foreign origin
+        --- a broker_clients origin
         403 text/plain; charset=utf-8
         this origin may not connect: it is neither this host nor listed in `cors.origins` ("*" is for requests without cookies)
 
     "#]]
     .assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_client_without_a_known_subprotocol_is_told_by_a_close_code() {
+fn a_client_without_a_known_subprotocol_is_closed_with_a_code() {
     let shop = Shop::open();
     let mut outcomes = String::new();
     for subprotocols in [&[][..], &["soap"]] {
@@ -102,11 +102,11 @@ fn a_client_without_a_known_subprotocol_is_told_by_a_close_code() {
 
     "#]]
     .assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn messages_that_break_the_protocol_close_the_connection_with_a_reason() {
+fn messages_that_violate_the_protocol_close_the_connection_with_a_reason() {
     let shop = Shop::with("websocket: {max_message_size: 4KiB}");
     let init = r#"{"type":"connection_init"}"#;
     let subscribe = r#"{"id":"1","type":"subscribe","payload":{"query":"subscription { productChanged { id } }"}}"#;
@@ -222,11 +222,11 @@ fn messages_that_break_the_protocol_close_the_connection_with_a_reason() {
 
     "#]]
     .assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn frames_that_break_the_protocol_close_the_connection_with_a_reason() {
+fn frames_that_violate_the_protocol_close_the_connection_with_a_reason() {
     let shop = Shop::open();
     let mask = [0; 4];
     let frame = |head: &[u8], payload: &[u8]| [head, &mask, payload].concat();
@@ -292,22 +292,22 @@ fn frames_that_break_the_protocol_close_the_connection_with_a_reason() {
 
     "#]]
     .assert_eq(&outcomes);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_client_that_never_introduces_itself_is_closed_after_the_configured_time() {
+fn a_client_without_connection_init_is_closed_after_the_configured_time() {
     let shop = Shop::with("websocket: {init_timeout: 100ms}");
     let mut socket = Socket::open(shop.address());
     expect![[r#"
         closed 4408 Connection initialisation timeout
     "#]]
     .assert_eq(&socket.transcript());
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
 #[test]
-fn the_hash_of_an_operation_in_place_of_its_text_is_answered_as_clients_expect() {
+fn the_hash_of_an_operation_instead_of_its_text_is_answered_as_clients_expect() {
     let shop = Shop::open();
     for protocol in ["graphql-transport-ws", "graphql-ws"] {
         let mut socket = Socket::open_with(shop.address(), &[protocol]);
@@ -321,16 +321,16 @@ fn the_hash_of_an_operation_in_place_of_its_text_is_answered_as_clients_expect()
         for expected in ["PersistedQueryNotSupported", "PERSISTED_QUERY_NOT_SUPPORTED"] {
             assert!(refusal.contains(expected), "{protocol}: {refusal}");
         }
-        // The client sends the text then, under another id.
+        // The client then sends the text, under another id.
         let payload = json!({ "query": "{ warehouse { city } }", "extensions": extensions });
         socket.send(&json!({ "id": "2", "type": kind, "payload": payload }).to_string());
         let response = message_of(&mut socket, "2");
         assert!(response.contains(r#""city":"#), "{protocol}: {response}");
     }
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }
 
-/// The next message of an operation: `graphql-ws` sends others between them.
+/// Returns the next message of an operation; `graphql-ws` sends other messages between them.
 fn message_of(socket: &mut Socket, id: &str) -> String {
     loop {
         let message = socket.message();
@@ -341,7 +341,7 @@ fn message_of(socket: &mut Socket, id: &str) -> String {
 }
 
 #[test]
-fn an_operation_that_cannot_run_ends_with_an_error_and_the_connection_lives_on() {
+fn an_operation_that_cannot_run_ends_with_an_error_and_the_connection_stays_open() {
     let shop = Shop::with("websocket: {max_subscriptions_per_connection: 2}\nlimits: {depth: 3}");
     let mut socket = Socket::ready(shop.address());
     let mut outcomes = String::new();
@@ -356,7 +356,7 @@ fn an_operation_that_cannot_run_ends_with_an_error_and_the_connection_lives_on()
         socket.subscribe("1", query);
         outcomes += &case(query, &format!("{}\n", socket.message()));
     }
-    // The same id is free again each time; two at once are the most, and the third is told.
+    // The same id can be used again each time; at most two operations may run at once, and the third is refused.
     for id in ["a", "b", "c"] {
         socket.subscribe(id, "subscription { productChanged { id } }");
     }
@@ -386,15 +386,15 @@ fn an_operation_that_cannot_run_ends_with_an_error_and_the_connection_lives_on()
     "#]].assert_eq(&outcomes);
     shop.wait_for_subscribers(2);
     shop.publish("products", r#"{"__typename":"Product","id":"1"}"#);
-    let mut heard = [socket.message(), socket.message()];
-    heard.sort_by_key(|message| message["id"].to_string());
+    let mut received = [socket.message(), socket.message()];
+    received.sort_by_key(|message| message["id"].to_string());
     let next = |id: &str| json!({ "id": id, "type": "next", "payload": { "data": { "productChanged": { "id": "1" } } } });
-    assert_eq!(heard, [next("a"), next("b")]);
-    shop.assert_unharmed();
+    assert_eq!(received, [next("a"), next("b")]);
+    shop.assert_unaffected();
 }
 
 #[test]
-fn a_connection_that_breaks_off_leaves_nothing_behind() {
+fn a_broken_connection_leaves_nothing_behind() {
     let shop = Shop::open();
     let mut socket = Socket::ready(shop.address());
     for id in 0..10 {
@@ -404,5 +404,5 @@ fn a_connection_that_breaks_off_leaves_nothing_behind() {
     drop(socket);
     shop.wait_for_subscribers(0);
     shop.wait_for_metric("starling_hub_triggers", 1);
-    shop.assert_unharmed();
+    shop.assert_unaffected();
 }

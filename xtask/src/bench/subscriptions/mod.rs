@@ -1,67 +1,67 @@
-//! `cargo xtask bench subscriptions`: what holding subscriptions and sending events costs, against the targets.
+//! `cargo xtask bench subscriptions`: the cost of open subscriptions and of sending events, compared with the targets.
 //!
 //! Router or floor have core 0; broker, mocked subgraph and clients share core 1. Every measurement has a name for
-//! `--filter`; what is compared runs in turn, pair by pair.
+//! `--filter`; compared servers run in turn, pair by pair.
 //!
-//! - `against`: floor and router, the router with and without clients that never read.
-//! - `holding`: memory, idleness, storms.
-//! - `loaded`: more events than usual, more groups, reloads.
-//! - `topics`: many of them at a time, and many that come and go, with each provider.
+//! - `compare`: floor and router, the router with and without clients that never read.
+//! - `idle_memory`: memory, idle CPU use, storms of connections.
+//! - `sustained_load`: more events than usual, more groups, reloads.
+//! - `topics`: many topics at a time, and topics that are opened and closed quickly, with each provider.
 
-mod against;
-mod holding;
-mod loaded;
+mod compare;
+mod idle_memory;
+mod sustained_load;
 mod topics;
 
-use super::machine::{Serving, free_address, write};
+use super::server_process::{ServerProcess, free_address, write_file};
 use super::{Bench, brokers};
 use crate::Failure;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Seconds of events in one run, if nobody says otherwise: as many as the figures that others were measured with.
+/// The default of the seconds of events in one run, the same as in the published figures.
 pub(super) const SECONDS_DEFAULT: u32 = 15;
 
-/// Clients of a comparison.
+/// The number of clients of a comparison.
 const CLIENTS: u32 = 10_000;
 
-/// Only what an event carries.
+/// A subscription to fields that the event itself contains.
 const PLAIN: &str = "subscription { tick { id } }";
 
-/// The same, and a field that a subgraph has to be asked for.
+/// A subscription with one field that is fetched from a subgraph.
 const JOINED: &str = "subscription { tick { id name } }";
 
-/// A measurement by its name.
+/// The name of a measurement, and the function that runs it.
 type Measurement = (&'static str, fn(&Stage<'_>) -> Result<Vec<Value>, Failure>);
 
 const MEASUREMENTS: [Measurement; 15] = [
-    ("fan-out", |stage| against::floor(stage, PLAIN)),
-    ("entity-join", |stage| against::floor(stage, JOINED)),
-    ("never-readers", against::never_readers),
-    ("memory", |stage| holding::memory(stage, false)),
-    ("memory-tls", |stage| holding::memory(stage, true)),
-    ("header-bytes", holding::header_bytes),
-    ("idle", holding::idle),
-    ("connect-storm", |stage| holding::storm(stage, "connect-storm")),
-    ("reconnect-storm", |stage| holding::storm(stage, "reconnect-storm")),
-    ("mass-disconnect", |stage| holding::storm(stage, "mass-disconnect")),
-    ("sustained", loaded::sustained),
-    ("partitions", loaded::partitions),
+    ("fan-out", |stage| compare::compare_with_floor(stage, PLAIN)),
+    ("entity-join", |stage| compare::compare_with_floor(stage, JOINED)),
+    ("never-readers", compare::compare_with_never_readers),
+    ("memory", |stage| idle_memory::measure_memory(stage, false)),
+    ("memory-tls", |stage| idle_memory::measure_memory(stage, true)),
+    ("header-bytes", idle_memory::measure_header_memory),
+    ("idle", idle_memory::measure_idle_cpu),
+    ("connect-storm", |stage| idle_memory::run_connection_storm(stage, "connect-storm")),
+    ("reconnect-storm", |stage| idle_memory::run_connection_storm(stage, "reconnect-storm")),
+    ("mass-disconnect", |stage| idle_memory::run_connection_storm(stage, "mass-disconnect")),
+    ("sustained", sustained_load::measure_sustained_rates),
+    ("partitions", sustained_load::measure_partitions),
     ("reloads", |stage| {
-        let subscribers = stage.bench.clients.unwrap_or(loaded::SUSTAINED_CLIENTS);
-        loaded::reloads(stage, subscribers)
+        let subscribers = stage.bench.clients.unwrap_or(sustained_load::SUSTAINED_CLIENTS);
+        sustained_load::measure_reloads(stage, subscribers)
     }),
-    ("subjects", |stage| topics::subjects(stage.bench)),
-    ("resubscribe", |stage| topics::resubscribe(stage.bench)),
+    ("subjects", |stage| topics::measure_own_topics(stage.bench)),
+    ("resubscribe", |stage| topics::measure_resubscribing(stage.bench)),
 ];
 
-/// The broker, and what else every measurement needs.
+/// The broker and the options that every measurement needs.
 struct Stage<'a> {
     bench: &'a Bench,
-    nats: Serving,
+    nats: ServerProcess,
 }
 
-/// Runs the measurement that is called `filter`, or else every one whose name contains it.
+/// Runs the measurement named `filter`, or else every one whose name contains it.
 pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let is_name = MEASUREMENTS.iter().any(|(name, _)| Some(*name) == filter);
     let is_chosen = |name: &str| match filter {
@@ -74,12 +74,12 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     if chosen.is_empty() {
         let names: Vec<&str> = MEASUREMENTS.iter().map(|(name, _)| *name).collect();
         return Err(format!(
-            "no measurement has `{}` in its name; there are: {}",
+            "no measurement has `{}` in its name; the measurements are {}",
             filter.unwrap_or_default(),
             names.join(", ")
         ));
     }
-    let stage = Stage { bench, nats: brokers::nats(bench, &[])? };
+    let stage = Stage { bench, nats: brokers::start_nats(bench, &[])? };
     for (name, measurement) in chosen {
         println!("\n## {name}\n");
         let runs = measurement(&stage)?;
@@ -88,28 +88,32 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Clients that come and go a second.
+/// The number of clients that connect and disconnect in a second.
 const CHURN_RATE: &str = "2000";
 
-/// Clients come, subscribe, unsubscribe and go; the verdict on what the router keeps of them.
+/// Clients connect, subscribe, unsubscribe and disconnect; fails if the router keeps memory or descriptors of them.
 pub(super) fn churn(bench: &Bench) -> Result<(), Failure> {
-    let stage = Stage { bench, nats: brokers::nats(bench, &[])? };
+    let stage = Stage { bench, nats: brokers::start_nats(bench, &[])? };
     let router = stage.router(None, "")?;
     let duration = format!("{}s", bench.seconds);
-    let words = [
+    let arguments = [
         ["--scenario", "churn"],
         ["--churn", CHURN_RATE],
         ["--duration", &duration],
         ["--query", PLAIN],
         ["--name", "churn"],
     ];
-    let run =
-        bench.subscriptions(&router, words.concat().into_iter().map(str::to_owned).collect())?;
+    let run = bench
+        .subscriptions(&router, arguments.concat().into_iter().map(str::to_owned).collect())?;
     let churn = &run["churn"];
     println!("| | |\n|---|---|");
-    println!("| came and went | {} in {:.0} s |", churn["cycles"], number(&churn["seconds"]));
     println!(
-        "| could not begin, or came to no end | {} |",
+        "| connected and disconnected | {} in {:.0} s |",
+        churn["cycles"],
+        number(&churn["seconds"])
+    );
+    println!(
+        "| not started or not finished | {} |",
         number(&churn["skipped"]) + number(&churn["unfinished"])
     );
     println!(
@@ -131,69 +135,74 @@ pub(super) fn churn(bench: &Bench) -> Result<(), Failure> {
             println!("\nmemory is flat, and no descriptor was left open");
             Ok(())
         }
-        (true, true) => Err("connections ended that nobody meant to end".to_owned()),
+        (true, true) => Err("connections ended unexpectedly".to_owned()),
         (false, _) => Err("memory grows".to_owned()),
         (_, false) => Err("descriptors were left open".to_owned()),
     }
 }
 
-/// The graph is loaded anew while so many get events; the verdict on whether they notice.
+/// Reloads the graph while `subscribers` clients receive events; fails if any client is disturbed.
 pub(super) fn reloads(bench: &Bench, subscribers: u32) -> Result<(), Failure> {
-    let stage = Stage { bench, nats: brokers::nats(bench, &[])? };
-    let runs = loaded::reloads(&stage, subscribers)?;
+    let stage = Stage { bench, nats: brokers::start_nats(bench, &[])? };
+    let runs = sustained_load::measure_reloads(&stage, subscribers)?;
     bench.report("reloads", &runs)?;
-    match runs.iter().all(loaded::is_undisturbed) {
+    match runs.iter().all(sustained_load::is_undisturbed) {
         true => Ok(()),
-        false => Err("subscribers noticed that the graph was loaded".to_owned()),
+        false => Err("reloads of the graph disturbed subscribers".to_owned()),
     }
 }
 
-/// How clients are run.
+/// The parameters of a group of clients.
 #[derive(Clone, Copy)]
-struct Clients<'a> {
+struct ClientSettings<'a> {
     name: &'a str,
     count: u32,
     query: &'a str,
-    /// Further words of `starling bench subscriptions`.
+    /// Further arguments of `starling bench subscriptions`.
     extra: &'a [&'a str],
 }
 
 impl Stage<'_> {
-    /// The router in front of one mocked subgraph, whose answers take so long. `more` is added to its configuration.
-    fn router(&self, mock: Option<&Serving>, more: &str) -> Result<Serving, Failure> {
-        let (config_path, supergraph) = self.configured(mock, more)?;
+    /// Starts the router, in front of a mocked subgraph if there is one. `extra_config` is appended to its
+    /// configuration.
+    fn router(
+        &self,
+        mock: Option<&ServerProcess>,
+        extra_config: &str,
+    ) -> Result<ServerProcess, Failure> {
+        let (config_path, supergraph) = self.write_config(mock, extra_config)?;
         self.bench.start_starling(&config_path, &supergraph)
     }
 
-    /// Writes a router's configuration and its supergraph.
-    fn configured(
+    /// Writes a router's configuration and its supergraph and returns both paths.
+    fn write_config(
         &self,
-        mock: Option<&Serving>,
-        more: &str,
+        mock: Option<&ServerProcess>,
+        extra_config: &str,
     ) -> Result<(PathBuf, PathBuf), Failure> {
         let scratch = self.bench.reports.join("scratch").join("subscriptions");
         std::fs::create_dir_all(&scratch)
             .map_err(|error| format!("{}: {error}", scratch.display()))?;
-        // No client is asked whether it is there: idle is idle.
+        // No pings: an idle connection must cause no work.
         let config = format!(
             "events: {{providers: {{nats: [{{id: default, url: \"nats://{}\"}}]}}}}\n\
-             websocket: {{ping_interval: 1h}}\n{more}",
+             websocket: {{ping_interval: 1h}}\n{extra_config}",
             self.nats.address
         );
         let config_path = scratch.join("starling.yaml");
-        write(&config_path, &config)?;
+        write_file(&config_path, &config)?;
         let supergraph = self.supergraph(mock)?;
         Ok((config_path, supergraph))
     }
 
-    /// The same without a subgraph, behind TLS; and the words for clients that connect to it.
-    fn tls_router(&self) -> Result<(Serving, [String; 4]), Failure> {
+    /// Starts the router without a subgraph, behind TLS, and returns the arguments for clients that connect to it.
+    fn tls_router(&self) -> Result<(ServerProcess, [String; 4]), Failure> {
         let bench = self.bench;
         let address = free_address()?;
         let certificates = bench.file("crates/net/tests/certificates");
         let [cert, key, ca] =
             ["localhost.pem", "localhost.key", "ca.pem"].map(|it| certificates.join(it));
-        let (config_path, supergraph) = self.configured(
+        let (config_path, supergraph) = self.write_config(
             None,
             &format!(
                 "listen: [{{address: '{address}', tls: {{cert: '{}', key: '{}'}}}}]\n",
@@ -203,64 +212,71 @@ impl Stage<'_> {
         )?;
         let router = bench.start_starling_at(&config_path, &supergraph, address)?;
         let url = format!("wss://localhost:{}/graphql", address.port());
-        let words = ["--url".to_owned(), url, "--ca".to_owned(), ca.display().to_string()];
-        Ok((router, words))
+        let arguments = ["--url".to_owned(), url, "--ca".to_owned(), ca.display().to_string()];
+        Ok((router, arguments))
     }
 
-    /// The supergraph with its subgraph where it is mocked, if it is; written anew, which a running router notices.
-    fn supergraph(&self, mock: Option<&Serving>) -> Result<PathBuf, Failure> {
+    /// Writes the supergraph, with the mock's URL if there is one. A running router notices the new file.
+    fn supergraph(&self, mock: Option<&ServerProcess>) -> Result<PathBuf, Failure> {
         let path = self.bench.file("benches/subscriptions/supergraph.graphql");
         let text = std::fs::read_to_string(&path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
         let placed = match mock {
-            Some(mock) => super::machine::with_urls(&text, &["ticks"], mock.address),
+            Some(mock) => {
+                super::server_process::replace_subgraph_urls(&text, &["ticks"], mock.address)
+            }
             None => text,
         };
         let target = self.bench.reports.join("scratch/subscriptions/supergraph.graphql");
-        write(&target, &placed)?;
+        write_file(&target, &placed)?;
         Ok(target)
     }
 
-    /// Mocks the subgraph; its answers take so many milliseconds.
-    fn mock(&self, latency_ms: u32) -> Result<Serving, Failure> {
+    /// Starts a mock of the subgraph with the given latency.
+    fn mock(&self, latency_ms: u32) -> Result<ServerProcess, Failure> {
         let path = self.bench.file("benches/subscriptions/supergraph.graphql");
         self.bench.start_mock_with(&path, &["--latency", &format!("{latency_ms}ms")])
     }
 
-    /// Runs clients to their end and answers with the report.
-    fn clients(&self, server: &Serving, clients: &Clients<'_>) -> Result<Value, Failure> {
-        self.bench.subscriptions(server, self.words(clients))
+    /// Runs clients to their end and returns the report.
+    fn clients(
+        &self,
+        server: &ServerProcess,
+        clients: &ClientSettings<'_>,
+    ) -> Result<Value, Failure> {
+        self.bench.subscriptions(server, self.arguments(clients))
     }
 
-    /// The words of `starling bench subscriptions` for these clients.
-    fn words(&self, clients: &Clients<'_>) -> Vec<String> {
-        let mut words: Vec<String> =
+    /// Returns the arguments of `starling bench subscriptions` for these clients.
+    fn arguments(&self, clients: &ClientSettings<'_>) -> Vec<String> {
+        let mut arguments: Vec<String> =
             ["--name", clients.name, "--query", clients.query].map(str::to_owned).into();
-        words.extend(["--clients".to_owned(), clients.count.to_string()]);
+        arguments.extend(["--clients".to_owned(), clients.count.to_string()]);
         let own = |flag: &str| clients.extra.contains(&flag);
         if !own("--publish") {
-            words.extend(["--publish".to_owned(), format!("nats://{}/tick", self.nats.address)]);
+            arguments
+                .extend(["--publish".to_owned(), format!("nats://{}/tick", self.nats.address)]);
         }
-        words.extend(clients.extra.iter().map(|word| (*word).to_owned()));
-        words
+        arguments.extend(clients.extra.iter().map(|word| (*word).to_owned()));
+        arguments
     }
 
-    /// `--events` and `--rate` of an ordinary run: one a second.
+    /// Returns the value of `--events` for a run with one event a second.
     fn seconds(&self) -> String {
         self.bench.seconds.to_string()
     }
 }
 
-/// A number of a report; 0 where there is none.
+/// Returns a number of a report, or 0 if it is missing.
 pub(super) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(0.0)
 }
 
-/// A run that lost something without a word, or did not get everybody subscribed, is none.
+/// Fails if a run lost results without notice, received wrong ones, or did not subscribe all clients.
 pub(super) fn check(run: &Value) -> Result<(), Failure> {
     for (what, bad) in [
         ("results missing", number(&run["missing"])),
-        ("results too many", number(&run["surplus"])),
+        ("surplus results", number(&run["surplus"])),
         ("results out of order", number(&run["disordered"])),
         ("results with errors", number(&run["errors"])),
         ("results of other clients", number(&run["foreign"])),
@@ -277,7 +293,7 @@ pub(super) fn check(run: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `yes` or `NO`, for the column of targets.
+/// Returns `yes` or `NO`, for the column of targets.
 fn verdict(is_met: bool) -> &'static str {
     if is_met { "yes" } else { "NO" }
 }

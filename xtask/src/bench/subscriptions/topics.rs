@@ -1,58 +1,59 @@
-//! Many topics: ten thousand at a time over one connection to the broker, and thousands a second that come and go.
+//! Many topics: ten thousand at a time over one connection to the broker, and thousands a second opened and closed.
 
 use super::{CLIENTS, check, number, verdict};
 use crate::Failure;
 use crate::bench::Bench;
-use crate::bench::brokers::{Broker, Held, Provider};
+use crate::bench::brokers::{Broker, BrokerConnection, Provider};
 use crate::bench::events;
-use crate::bench::machine::Serving;
+use crate::bench::server_process::ServerProcess;
 use serde_json::Value;
 
-/// Every client has a topic of its own.
-const OWN: &str = "subscription ($key: ID!) { eventOf(key: $key) { id key } }";
+/// A subscription with a topic for each client.
+const OWN_TOPIC_QUERY: &str = "subscription ($key: ID!) { eventOf(key: $key) { id key } }";
 
-/// Every client has a key of its own in one topic.
-const OWN_KEY: &str = "subscription ($key: ID!) { eventWith(key: $key) { id key } }";
+/// A subscription with a key for each client in one topic.
+const OWN_KEY_QUERY: &str = "subscription ($key: ID!) { eventWith(key: $key) { id key } }";
 
-/// Its key is a variable, so that all clients have one operation and nothing is prepared for each.
+/// The variables of a client. The key is a variable, so that all clients share one prepared operation.
 const VARIABLES: &str = r#"{"key":"$K"}"#;
 
-/// All of them want the same.
-const SAME: &str = "subscription { event { id key } }";
+/// A subscription that is the same for all clients.
+const SHARED_QUERY: &str = "subscription { event { id key } }";
 
 const EVENT: &str = r#"{"__typename":"Event","id":"$T","key":"$K"}"#;
 
-/// What a result of client `$K` has in it, and no other.
+/// A text that only results for client `$K` contain.
 const EXPECTED: &str = r#""key":"$K""#;
 
 /// Events a second where each topic gets one.
 const RATE: &str = "5000";
 
-/// Clients that unsubscribe and subscribe again: at the rate below each of them rests for 0.4 s in between.
-const RESUBSCRIBING: u32 = 2_000;
+/// The number of clients that repeatedly unsubscribe and subscribe. At the rate below each pauses 0.4 s in between.
+const RESUBSCRIBING_CLIENTS: u32 = 2_000;
 
-/// How many of them a second.
-const RESUBSCRIBED_PER_SECOND: u32 = 5_000;
+/// The number of such cycles of all clients in a second.
+const RESUBSCRIBE_RATE: u32 = 5_000;
 
-/// A rate is met from this share of it on: the last ones end after the time.
+/// The share of the rate that must be reached: the last cycles end after the measured time.
 const RATE_MET: f64 = 0.98;
 
-/// What each client wants of its own, and where that is published. Kafka has keys in place of many topics.
-fn own(provider: Provider) -> (&'static str, &'static str) {
+/// Returns the subscription that differs by client, and the topic for its events. Kafka uses keys instead of many
+/// topics.
+fn own_subscription(provider: Provider) -> (&'static str, &'static str) {
     match provider {
-        Provider::Kafka => (OWN_KEY, ONE_TOPIC),
-        Provider::Memory | Provider::Nats | Provider::Redis => (OWN, "bench.$K"),
+        Provider::Kafka => (OWN_KEY_QUERY, ONE_TOPIC),
+        Provider::Memory | Provider::Nats | Provider::Redis => (OWN_TOPIC_QUERY, "bench.$K"),
     }
 }
 
-/// Where everything is published that is no client's own.
+/// The topic for events of subscriptions that do not differ by client.
 const ONE_TOPIC: &str = "bench";
 
-/// How long clients may take to subscribe.
+/// The time in which all clients must be subscribed.
 const TIMEOUT: &str = "120s";
 
-/// A topic for each client, over one connection to each broker.
-pub(super) fn subjects(bench: &Bench) -> Result<Vec<Value>, Failure> {
+/// Measures one topic for each client, over one connection to each broker.
+pub(super) fn measure_own_topics(bench: &Bench) -> Result<Vec<Value>, Failure> {
     let clients = bench.clients.unwrap_or(CLIENTS);
     println!(
         "| provider | clients | subscribed within, s | bytes a client, one topic | own topics | a topic | connections with topics / of the router | topics on it | events | each once, at its own | within, s | met |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
@@ -61,13 +62,14 @@ pub(super) fn subjects(bench: &Bench) -> Result<Vec<Value>, Failure> {
     for &provider in &bench.providers {
         let name = |what: &str| format!("{}, {what}", provider.name());
         let idle = ["--scenario", "idle", "--hold", "1s"].as_slice();
-        let (want, topic) = own(provider);
+        let (want, topic) = own_subscription(provider);
         let (same, seen_same) =
-            run(bench, provider, &name("one topic"), clients, (SAME, ONE_TOPIC), idle)?;
+            run(bench, provider, &name("one topic"), clients, (SHARED_QUERY, ONE_TOPIC), idle)?;
         let keys = clients.to_string();
-        let words = [idle, &["--keys", &keys]].concat();
-        let (own, _) = run(bench, provider, &name("own topics"), clients, (want, topic), &words)?;
-        let words = [
+        let arguments = [idle, &["--keys", &keys]].concat();
+        let (own, _) =
+            run(bench, provider, &name("own topics"), clients, (want, topic), &arguments)?;
+        let arguments = [
             "--scenario",
             "filters",
             "--keys",
@@ -80,7 +82,7 @@ pub(super) fn subjects(bench: &Bench) -> Result<Vec<Value>, Failure> {
             EXPECTED,
         ];
         let (each, seen) =
-            run(bench, provider, &name("one event each"), clients, (want, topic), &words)?;
+            run(bench, provider, &name("one event each"), clients, (want, topic), &arguments)?;
         let bytes = |run: &Value| number(&run["server"]["bytes_per_subscription"]);
         let once = each["expected"] == each["received"] && each["received"] == clients;
         let is_one = match (&seen, &seen_same) {
@@ -89,7 +91,7 @@ pub(super) fn subjects(bench: &Bench) -> Result<Vec<Value>, Failure> {
                     && own.topics >= Some(clients.into())
                     && own.connections == same.connections
             }
-            // A broker that does not tell: as many as for one topic.
+            // For a broker that does not report topics: as many connections as for one topic.
             (Some(own), Some(same)) => own.connections == same.connections,
             _ => true,
         };
@@ -121,17 +123,17 @@ pub(super) fn subjects(bench: &Bench) -> Result<Vec<Value>, Failure> {
     Ok(runs)
 }
 
-/// Topics that come and go.
-pub(super) fn resubscribe(bench: &Bench) -> Result<Vec<Value>, Failure> {
-    let clients = bench.clients.unwrap_or(RESUBSCRIBING);
+/// Measures topics that are opened and closed quickly.
+pub(super) fn measure_resubscribing(bench: &Bench) -> Result<Vec<Value>, Failure> {
+    let clients = bench.clients.unwrap_or(RESUBSCRIBING_CLIENTS);
     println!(
-        "| provider | clients | asked, 1/s | unsubscribed and subscribed, 1/s | failures | p50, ms | p99, ms | CPU each, µs | router cores | memory before / warm / end, MiB | flat | at the broker: subscribed / unsubscribed | met |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+        "| provider | clients | requested, 1/s | unsubscribed and subscribed, 1/s | failures | p50, ms | p99, ms | CPU each, µs | router cores | memory before / warm / end, MiB | flat | at the broker: subscribed / unsubscribed | met |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     );
     let mut runs = Vec::new();
     for &provider in &bench.providers {
-        let (keys, rate) = (clients.to_string(), RESUBSCRIBED_PER_SECOND.to_string());
+        let (keys, rate) = (clients.to_string(), RESUBSCRIBE_RATE.to_string());
         let duration = format!("{}s", bench.seconds);
-        let words = [
+        let arguments = [
             "--scenario",
             "resubscribe",
             "--churn",
@@ -147,13 +149,14 @@ pub(super) fn resubscribe(bench: &Bench) -> Result<Vec<Value>, Failure> {
             "--expect",
             EXPECTED,
         ];
-        let (run, seen) = run(bench, provider, provider.name(), clients, own(provider), &words)?;
+        let (run, seen) =
+            run(bench, provider, provider.name(), clients, own_subscription(provider), &arguments)?;
         let again = &run["resubscribed"];
         let failures = number(&again["skipped"]) + number(&again["unfinished"]);
         let achieved = number(&again["cycles_per_second"]);
         let is_flat = again["is_memory_flat"] == true;
         let is_met =
-            failures == 0.0 && is_flat && achieved >= f64::from(RESUBSCRIBED_PER_SECOND) * RATE_MET;
+            failures == 0.0 && is_flat && achieved >= f64::from(RESUBSCRIBE_RATE) * RATE_MET;
         println!(
             "| {} | {clients} | {rate} | {achieved:.0} | {failures} | {:.2} | {:.2} | {:.1} | {:.2} | {:.1} / {:.1} / {:.1} | {} | {} | {} |",
             provider.name(),
@@ -175,21 +178,21 @@ pub(super) fn resubscribe(bench: &Bench) -> Result<Vec<Value>, Failure> {
     Ok(runs)
 }
 
-/// What a broker saw of the router.
+/// The router's connections as a broker reported them.
 #[derive(Debug, Default)]
-struct Seen {
-    /// Connections of the router, at most.
+struct BrokerObservation {
+    /// The maximum number of connections of the router.
     connections: usize,
-    /// Those of them that held topics, at most.
+    /// The maximum number of those connections that had topics.
     with_topics: usize,
-    /// Topics of the one that held most, where the broker tells.
+    /// The maximum number of topics on one connection, if the broker reports it.
     topics: Option<u64>,
-    /// Subscriptions that came and went, where the broker counts them.
+    /// The numbers of subscriptions opened and closed, if the broker counts them.
     counts: Option<(u64, u64)>,
 }
 
-impl Seen {
-    fn add(&mut self, held: &[Held]) {
+impl BrokerObservation {
+    fn add(&mut self, held: &[BrokerConnection]) {
         self.connections = self.connections.max(held.len());
         let with_topics = held.iter().filter(|it| it.subscriptions > Some(0)).count();
         self.with_topics = self.with_topics.max(with_topics);
@@ -198,7 +201,7 @@ impl Seen {
     }
 }
 
-/// Runs clients against a fresh router and a fresh broker, which is watched meanwhile.
+/// Runs clients against a fresh router and a fresh broker, and observes the broker meanwhile.
 fn run(
     bench: &Bench,
     provider: Provider,
@@ -206,13 +209,13 @@ fn run(
     clients: u32,
     (query, topic): (&str, &str),
     extra: &[&str],
-) -> Result<(Value, Option<Seen>), Failure> {
+) -> Result<(Value, Option<BrokerObservation>), Failure> {
     let broker = Broker::start(bench, provider)?;
     let mock = bench.start_mock(&bench.file("benches/events/supergraph.graphql"))?;
-    let router: Serving = events::router(bench, &broker, &mock)?;
+    let router: ServerProcess = events::start_router(bench, &broker, &mock)?;
     let count = clients.to_string();
     let publish = broker.destination(&router, topic)?;
-    let words = [
+    let arguments = [
         "--name",
         name,
         "--query",
@@ -226,10 +229,11 @@ fn run(
         "--timeout",
         TIMEOUT,
     ];
-    let variables = if query == SAME { &[][..] } else { &["--variables", VARIABLES] };
-    let words = words.iter().chain(variables).chain(extra).map(|word| (*word).to_owned()).collect();
-    let mut seen: Option<Seen> = None;
-    let run = bench.begin_subscriptions(&router, words)?.finish_watching(|| {
+    let variables = if query == SHARED_QUERY { &[][..] } else { &["--variables", VARIABLES] };
+    let arguments =
+        arguments.iter().chain(variables).chain(extra).map(|word| (*word).to_owned()).collect();
+    let mut seen: Option<BrokerObservation> = None;
+    let run = bench.begin_subscriptions(&router, arguments)?.observe_to_end(|| {
         if let Some(held) = broker.connections(&router)? {
             seen.get_or_insert_default().add(&held);
         }

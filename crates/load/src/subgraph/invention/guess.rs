@@ -1,4 +1,4 @@
-//! What a leaf is likely to look like: prices like prices, names like names, by the field's name and type.
+//! Guesses the kind of a leaf from the field's name and type: prices look like prices, names like names.
 
 use apollo_compiler::Schema;
 use apollo_compiler::schema::ExtendedType;
@@ -6,7 +6,7 @@ use apollo_compiler::schema::ExtendedType;
 use super::leaf::{KeyStyle, Leaf, Text};
 use crate::subgraph::model::{FieldModel, ObjectType};
 
-/// How a field of a leaf type is made up.
+/// Returns the rule to make up a field of a leaf type.
 pub(super) fn leaf_of(schema: &Schema, object: &ObjectType, field: &FieldModel, key: bool) -> Leaf {
     if let Some(ExtendedType::Enum(definition)) = schema.types.get(&*field.named) {
         return Leaf::Enum(definition.values.keys().map(|name| name.as_str().into()).collect());
@@ -88,7 +88,7 @@ fn key_style(named: &str, words: &[String]) -> KeyStyle {
     }
 }
 
-/// What a number of this name is likely to be.
+/// Returns plausible bounds for a number with this name.
 fn bounds(words: &[String]) -> (f64, f64) {
     let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
     if has(&["price", "cost", "amount", "total", "fee", "balance", "salary", "revenue"]) {
@@ -116,7 +116,7 @@ fn bounds(words: &[String]) -> (f64, f64) {
     }
 }
 
-/// What a text of this name, in an object of this type, is likely to be.
+/// Returns the plausible kind of a text with this name in an object of this type.
 fn text_of(type_name: &str, words: &[String]) -> Text {
     let last = words.last().map_or("", String::as_str);
     let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
@@ -238,7 +238,7 @@ fn named_by_type(type_name: &str) -> Text {
     }
 }
 
-/// The words of a name: `createdAt`, `created_at` and `CreatedAt` have two.
+/// Splits a name into words: `createdAt`, `created_at` and `CreatedAt` have two.
 fn words_of(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut begins = true;
@@ -248,7 +248,7 @@ fn words_of(name: &str) -> Vec<String> {
             begins = true;
             continue;
         }
-        // A row of capitals is one word: a capital begins one only after a small letter.
+        // A row of capitals is one word: a capital begins a word only after a small letter.
         let capital = character.is_ascii_uppercase();
         begins |= capital && after_small;
         match words.last_mut() {

@@ -1,4 +1,4 @@
-//! How leaves are written once it is known what they are to look like (`guess`).
+//! Writes the values of leaves, whose kinds `guess` selects.
 
 use super::Identity;
 use super::words::{
@@ -11,39 +11,39 @@ use crate::random::{mix, unit};
 const TIME_BASE: u64 = 1_577_836_800;
 const TIME_SPAN: u64 = 5 * 365 * 86_400;
 
-/// How one leaf is made up.
+/// The rule to make up one leaf.
 pub(in crate::subgraph) enum Leaf {
     /// The entity's number, as a member of its key.
     Key(KeyStyle),
-    /// A whole number in these bounds, both included.
+    /// An integer within these bounds, both included.
     Int(i64, i64),
-    /// A number with two decimals in these bounds.
+    /// A number with two decimals within these bounds.
     Decimal(f64, f64),
-    /// A decimal as a string.
+    /// A number with two decimals, as a string.
     DecimalText(f64, f64),
     Boolean,
-    /// One of these.
+    /// One of these values.
     Enum(Box<[Box<str>]>),
-    /// Any number as a string, for an `ID` that is no key.
+    /// Any number as a string, for an `ID` that is not a key.
     Id,
     Text(Text),
-    /// An object, for a scalar that holds any JSON.
+    /// An object, for a scalar that accepts any JSON.
     Json,
 }
 
-/// How a key's member carries its entity's number.
+/// The format of a key's member that contains its entity's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::subgraph) enum KeyStyle {
     Number,
     NumberText,
-    /// The field's name in front, as it is often done.
+    /// The number after a prefix with the field's name.
     Prefixed(&'static str),
     Uuid,
     Email,
     Url,
 }
 
-/// Kinds of text.
+/// The kinds of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::subgraph) enum Text {
     PersonName,
@@ -75,7 +75,7 @@ pub(in crate::subgraph) enum Text {
 
 impl Leaf {
     /// Writes the value as JSON.
-    // hot path: some ten ns; a mock is not to be slower than what it stands for.
+    // hot path: about ten ns; a mock must not be slower than the subgraph that it replaces.
     pub(in crate::subgraph) fn write(&self, identity: Identity, seed: u64, into: &mut Vec<u8>) {
         match self {
             Self::Key(style) => style.write(identity.number, into),
@@ -143,9 +143,9 @@ impl KeyStyle {
 }
 
 impl Text {
-    /// Writes the text; none of it needs an escape.
+    /// Writes the text, which needs no escapes.
     fn write(self, identity: Identity, seed: u64, into: &mut Vec<u8>) {
-        // Names of one person fit each other: they follow from the object, not from the field.
+        // The names of one person match each other: they depend on the object and not on the field.
         let (given, family) = (mix(identity.seed, 11), mix(identity.seed, 12));
         let mut put = |parts: &[&str]| {
             for part in parts {
@@ -245,7 +245,7 @@ fn quoted(text: &str, into: &mut Vec<u8>) {
 
 fn print(into: &mut Vec<u8>, value: impl std::fmt::Display) {
     use std::io::Write as _;
-    // A vector takes all that is written to it.
+    // Writing to a vector cannot fail.
     let _ = write!(into, "{value}");
 }
 
@@ -287,7 +287,7 @@ fn sentence(length: u64, seed: u64, into: &mut Vec<u8>) {
     into.push(b'.');
 }
 
-/// The day of a time since 1970 (Hinnant, `civil_from_days`).
+/// Writes the day of a time since 1970 (Hinnant, `civil_from_days`).
 fn date(seconds: u64, into: &mut Vec<u8>) {
     let days = seconds / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

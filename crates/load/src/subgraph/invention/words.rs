@@ -1,4 +1,4 @@
-//! The words that made-up texts consist of. None needs an escape in JSON.
+//! The words of made-up texts. None needs an escape in JSON.
 
 pub(super) const GIVEN: &[&str] = &[
     "Ada",

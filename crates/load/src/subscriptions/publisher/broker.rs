@@ -4,14 +4,14 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The time a broker has to respond.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The deadline for a broker's response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum length of a broker's line; none is near that.
+/// The maximum length of a broker's line; real ones are far shorter.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// A connection to a destination of events.
-pub(super) trait Broker: Send {
+pub(super) trait BrokerConnection: Send {
     /// Adds an event to the next batch.
     fn add(&mut self, key: &str, event: &[u8]) -> io::Result<()>;
 
@@ -23,10 +23,10 @@ pub(super) trait Broker: Send {
 }
 
 pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
+    let stream = TcpStream::connect_timeout(&address, RESPONSE_TIMEOUT)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(ANSWER_MAX))?;
-    stream.set_write_timeout(Some(ANSWER_MAX))?;
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+    stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
     Ok(stream)
 }
 

@@ -1,23 +1,24 @@
-//! How far a publisher may be ahead of those who receive: a closed loop, in which nothing has to be dropped.
+//! Limits how far a publisher is ahead of its receivers: a closed loop, in which nothing must be dropped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a publisher sleeps that nobody wakes. Whoever confirms wakes it; this is for a gate that is closed meanwhile.
-const LOOK: Duration = Duration::from_millis(5);
+/// The sleep of a publisher between two checks of the gate. A confirmation wakes it earlier; the check serves a gate
+/// that is closed meanwhile.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// See the module. Whoever confirms and the publisher share it.
+/// The gate, see the module. The confirming thread and the publisher share it.
 #[derive(Debug)]
 pub(in crate::subscriptions) struct Gate {
-    /// Events that may be on their way.
+    /// The maximum number of events in flight.
     window: u64,
-    /// Events that everybody has got.
+    /// The number of events that all clients have received.
     confirmed: AtomicU64,
     is_closed: AtomicBool,
 }
 
 impl Gate {
-    /// A gate for so many unconfirmed events.
+    /// Creates a gate with a maximum number of events in flight.
     pub(in crate::subscriptions) fn new(window: u64) -> Self {
         Self {
             window: window.max(1),
@@ -26,17 +27,18 @@ impl Gate {
         }
     }
 
-    /// Says how many events everybody has got.
+    /// Sets the number of events that all clients have received.
     pub(in crate::subscriptions) fn confirm(&self, count: u64) {
         self.confirmed.store(count, Ordering::Release);
     }
 
-    /// Lets no further event through.
+    /// Stops the publisher.
     pub(in crate::subscriptions) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// Waits until one more event may follow `published` ones, and says how many may; nothing once the gate is closed.
+    /// Waits until further events may follow the `published` ones, and returns how many; `None` once the gate is
+    /// closed.
     pub(super) fn pass(&self, published: u64) -> Option<u64> {
         loop {
             if self.is_closed.load(Ordering::Acquire) {
@@ -46,7 +48,7 @@ impl Gate {
             if most > published {
                 return Some(most - published);
             }
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(CHECK_INTERVAL);
         }
     }
 }

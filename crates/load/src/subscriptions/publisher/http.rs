@@ -3,15 +3,15 @@
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use super::broker::{Broker, connect};
+use super::broker::{BrokerConnection, connect};
 use crate::query::response::ResponseReader;
 use crate::subscriptions::target::KEY;
 
-/// Bytes of events in one body: half of what the admin listener takes.
+/// The maximum bytes of events in one body: half of the admin listener's limit.
 const BODY_BYTES_MAX: usize = 512 * 1024;
 
 /// A connection over HTTP: a POST for each event, or for several, one line each.
-pub(super) struct Http {
+pub(super) struct HttpPublisher {
     address: SocketAddr,
     stream: BufReader<TcpStream>,
     authority: String,
@@ -21,7 +21,7 @@ pub(super) struct Http {
     bodies: Vec<(String, Vec<u8>)>,
 }
 
-impl Broker for Http {
+impl BrokerConnection for HttpPublisher {
     fn add(&mut self, key: &str, event: &[u8]) -> io::Result<()> {
         let path = self.path.replace(KEY, key);
         if self.lines
@@ -56,7 +56,7 @@ impl Broker for Http {
     }
 }
 
-impl Http {
+impl HttpPublisher {
     pub(super) fn open(
         address: SocketAddr,
         authority: String,
@@ -89,10 +89,10 @@ impl Http {
             let taken = bytes.len() - rest.len();
             self.stream.consume(taken);
             let read = read.map_err(|malformed| io::Error::other(malformed.0))?;
-            let Some(answer) = read else { continue };
-            if !(200..300).contains(&answer.status) {
+            let Some(response) = read else { continue };
+            if !(200..300).contains(&response.status) {
                 let body = String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned();
-                return Err(io::Error::other(format!("status {}: {body}", answer.status)));
+                return Err(io::Error::other(format!("status {}: {body}", response.status)));
             }
             return Ok(());
         }

@@ -1,52 +1,53 @@
-//! As much of Kafka's protocol as publishing to one topic needs: a topic is made if it is not there, events go to its first
-//! partition in batches, each of which is answered. [The protocol](https://kafka.apache.org/protocol) is spoken in versions that
-//! brokers of 2.1 and later have, and that have no tagged fields.
+//! The part of Kafka's protocol that is needed to publish to one topic: a missing topic is created, events go to its
+//! first partition in batches, and each batch has a response. The versions of [the
+//! protocol](https://kafka.apache.org/protocol) are those that brokers of 2.1 and later support, without tagged
+//! fields.
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::broker::Broker;
+use super::broker::BrokerConnection;
 use super::now_us;
 
-/// Kinds of requests, and their versions.
+/// The kinds of requests, and their versions.
 const PRODUCE: (i16, i16) = (0, 7);
 const CREATE_TOPICS: (i16, i16) = (19, 2);
 
-/// What we call ourselves.
+/// The client id.
 const CLIENT: &str = "bench";
 
-/// How long the broker may take for a request.
+/// The deadline of the broker for a request.
 const TIMEOUT_MS: i32 = 10_000;
 
-/// The broker has written it; replicas may follow.
+/// `acks`: the leader has written the batch; replicas may follow.
 const LEADER_ACKNOWLEDGES: i16 = 1;
 
 /// `TOPIC_ALREADY_EXISTS`.
-const EXISTS: i16 = 36;
+const TOPIC_EXISTS: i16 = 36;
 
-/// `UNKNOWN_TOPIC_OR_PARTITION`, `LEADER_NOT_AVAILABLE`, `NOT_LEADER_OR_FOLLOWER`, `REQUEST_TIMED_OUT`, `NOT_CONTROLLER`: what a
-/// broker says that has just begun, or of a topic that was just made.
-const NOT_YET: [i16; 5] = [3, 5, 6, 7, 41];
+/// `UNKNOWN_TOPIC_OR_PARTITION`, `LEADER_NOT_AVAILABLE`, `NOT_LEADER_OR_FOLLOWER`, `REQUEST_TIMED_OUT`,
+/// `NOT_CONTROLLER`: the errors of a broker that has just started, or about a topic that was just created.
+const RETRYABLE_ERRORS: [i16; 5] = [3, 5, 6, 7, 41];
 
-/// How long it may go on to say so, and how often it is asked.
-const NOT_YET_MAX: Duration = Duration::from_secs(10);
-const NOT_YET_PAUSE: Duration = Duration::from_millis(50);
+/// The time for which such errors are retried, and the pause between attempts.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// An answer of more is none to a request of ours.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// The maximum length of a response; longer ones cannot belong to these requests.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 /// A connection to the broker that has the topic's first partition.
-pub(super) struct Kafka {
+pub(super) struct KafkaPublisher {
     stream: BufReader<TcpStream>,
     topic: String,
-    /// Records that were added, and how many.
+    /// The pending records, and their number.
     records: Vec<u8>,
     count: i32,
     record: Vec<u8>,
 }
 
-impl Kafka {
+impl KafkaPublisher {
     pub(super) fn open(stream: BufReader<TcpStream>, topic: String) -> io::Result<Self> {
         let mut kafka = Self { stream, topic, records: Vec::new(), count: 0, record: Vec::new() };
         kafka.create_topic()?;
@@ -58,39 +59,39 @@ impl Kafka {
         put_count(&mut body, 1);
         put_text(&mut body, &self.topic);
         body.extend_from_slice(&1_i32.to_be_bytes());
-        // As many replicas as one broker has.
+        // One replica: there is one broker.
         body.extend_from_slice(&1_i16.to_be_bytes());
-        // Neither places of replicas nor settings.
+        // No assignment of replicas and no settings.
         put_count(&mut body, 0);
         put_count(&mut body, 0);
         body.extend_from_slice(&TIMEOUT_MS.to_be_bytes());
-        // Not only to be checked.
+        // Not a validation only.
         body.push(0);
-        // Time that it was slowed down, number of topics, name of ours.
-        self.insist(CREATE_TOPICS, &body, "make the topic", |answer| {
-            answer.skip(8)?;
-            answer.text()?;
-            answer.number()
+        // The throttle time, the number of topics, the name of the topic.
+        self.retry_request(CREATE_TOPICS, &body, "create the topic", |response| {
+            response.skip(8)?;
+            response.text()?;
+            response.number()
         })
     }
 
-    /// Asks until it is done, or never will be; `code` finds the error code in an answer.
-    fn insist(
+    /// Repeats a request until it succeeds or fails permanently; `code` finds the error code in a response.
+    fn retry_request(
         &mut self,
         request: (i16, i16),
         body: &[u8],
         what: &str,
-        code: impl Fn(&mut Answer<'_>) -> io::Result<i16>,
+        code: impl Fn(&mut BrokerResponse<'_>) -> io::Result<i16>,
     ) -> io::Result<()> {
         let began = Instant::now();
         loop {
-            let answer = self.ask(request, body)?;
-            match code(&mut Answer(&answer))? {
-                0 | EXISTS => return Ok(()),
-                again if NOT_YET.contains(&again) && began.elapsed() < NOT_YET_MAX => {
-                    std::thread::sleep(NOT_YET_PAUSE);
+            let response = self.send_request(request, body)?;
+            match code(&mut BrokerResponse(&response))? {
+                0 | TOPIC_EXISTS => return Ok(()),
+                again if RETRYABLE_ERRORS.contains(&again) && began.elapsed() < RETRY_TIMEOUT => {
+                    std::thread::sleep(RETRY_PAUSE);
                 }
-                // Error codes stand in the protocol (https://kafka.apache.org/protocol#protocol_error_codes).
+                // Error codes are listed in the protocol (https://kafka.apache.org/protocol#protocol_error_codes).
                 code => {
                     return Err(io::Error::other(format!(
                         "Kafka did not {what}: error code {code}"
@@ -100,12 +101,12 @@ impl Kafka {
         }
     }
 
-    /// Asks something and answers with what follows the answer's number.
-    fn ask(&mut self, (kind, version): (i16, i16), body: &[u8]) -> io::Result<Vec<u8>> {
+    /// Sends a request and returns the response after its correlation id.
+    fn send_request(&mut self, (kind, version): (i16, i16), body: &[u8]) -> io::Result<Vec<u8>> {
         let mut request = vec![0; 4];
         request.extend_from_slice(&kind.to_be_bytes());
         request.extend_from_slice(&version.to_be_bytes());
-        // Answers come in the order of requests, and there is one at a time.
+        // Responses come in the order of requests, and there is one request at a time.
         request.extend_from_slice(&0_i32.to_be_bytes());
         put_text(&mut request, CLIENT);
         request.extend_from_slice(body);
@@ -115,21 +116,21 @@ impl Kafka {
         let mut head = [0; 4];
         self.stream.read_exact(&mut head)?;
         let length = usize::try_from(i32::from_be_bytes(head)).unwrap_or(usize::MAX);
-        if !(4..=ANSWER_BYTES_MAX).contains(&length) {
+        if !(4..=RESPONSE_BYTES_MAX).contains(&length) {
             return Err(io::Error::other("this is not Kafka's protocol"));
         }
-        let mut answer = vec![0; length];
-        self.stream.read_exact(&mut answer)?;
-        answer.drain(..4);
-        Ok(answer)
+        let mut response = vec![0; length];
+        self.stream.read_exact(&mut response)?;
+        response.drain(..4);
+        Ok(response)
     }
 }
 
-impl Broker for Kafka {
+impl BrokerConnection for KafkaPublisher {
     fn add(&mut self, key: &str, event: &[u8]) -> io::Result<()> {
         let record = &mut self.record;
         record.clear();
-        // Attributes, and the time since that of the batch.
+        // Attributes, and the time relative to the batch's.
         record.extend_from_slice(&[0, 0]);
         put_varint(record, self.count.into());
         for bytes in [key.as_bytes(), event] {
@@ -163,12 +164,12 @@ impl Broker for Kafka {
         body.extend_from_slice(&0_i32.to_be_bytes());
         body.extend_from_slice(&length(batch.len()).to_be_bytes());
         body.extend_from_slice(&batch);
-        // Number of topics, name of ours, number of partitions, number of ours.
-        self.insist(PRODUCE, &body, "take events", |answer| {
-            answer.skip(4)?;
-            answer.text()?;
-            answer.skip(8)?;
-            answer.number()
+        // The number of topics, the name of the topic, the number of partitions, the number of the partition.
+        self.retry_request(PRODUCE, &body, "accept events", |response| {
+            response.skip(4)?;
+            response.text()?;
+            response.skip(8)?;
+            response.number()
         })
     }
 
@@ -177,10 +178,10 @@ impl Broker for Kafka {
     }
 }
 
-/// What is left of an answer.
-struct Answer<'a>(&'a [u8]);
+/// The unread rest of a response.
+struct BrokerResponse<'a>(&'a [u8]);
 
-impl Answer<'_> {
+impl BrokerResponse<'_> {
     fn skip(&mut self, count: usize) -> io::Result<()> {
         self.0 = self.0.get(count..).ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(())
@@ -200,7 +201,7 @@ impl Answer<'_> {
     }
 }
 
-/// Lengths here are those of events, which are far from the bound.
+/// Converts a length of events, which is far from the bound.
 fn length(bytes: usize) -> i32 {
     i32::try_from(bytes).unwrap_or(i32::MAX)
 }
@@ -210,12 +211,12 @@ fn put_count(into: &mut Vec<u8>, count: i32) {
 }
 
 fn put_text(into: &mut Vec<u8>, text: &str) {
-    // Names of topics have at most 249 bytes, and ours is short.
+    // Names of topics have at most 249 bytes, and the client id is short.
     into.extend_from_slice(&i16::try_from(text.len()).unwrap_or(i16::MAX).to_be_bytes());
     into.extend_from_slice(text.as_bytes());
 }
 
-/// Seven bits a byte, the sign in the lowest one.
+/// Appends a zigzag varint: seven bits a byte, the sign in the lowest bit.
 fn put_varint(into: &mut Vec<u8>, number: i64) {
     let mut rest = ((number << 1) ^ (number >> 63)).cast_unsigned();
     while rest >= 0x80 {
@@ -225,22 +226,22 @@ fn put_varint(into: &mut Vec<u8>, number: i64) {
     into.push(rest as u8);
 }
 
-/// A batch of records: [the format](https://kafka.apache.org/documentation/#recordbatch).
+/// Formats a batch of records: [the format](https://kafka.apache.org/documentation/#recordbatch).
 fn batch(count: i32, records: &[u8]) -> Vec<u8> {
     let time_ms = i64::try_from(now_us() / 1000).unwrap_or(i64::MAX);
     let mut checked = Vec::with_capacity(records.len() + 64);
-    // Attributes: no compression, times are ours.
+    // Attributes: no compression, create time.
     checked.extend_from_slice(&0_i16.to_be_bytes());
     checked.extend_from_slice(&(count - 1).to_be_bytes());
     checked.extend_from_slice(&time_ms.to_be_bytes());
     checked.extend_from_slice(&time_ms.to_be_bytes());
-    // No producer id, epoch or sequence: it is not idempotent.
+    // No producer id, epoch or sequence: the batch is not idempotent.
     checked.extend_from_slice(&[0xff; 8 + 2 + 4]);
     checked.extend_from_slice(&count.to_be_bytes());
     checked.extend_from_slice(records);
     let mut batch = Vec::with_capacity(checked.len() + 21);
     batch.extend_from_slice(&0_i64.to_be_bytes());
-    // What follows: epoch of the leader, magic, checksum and the rest.
+    // The length of the rest; then the leader's epoch, magic, checksum and the rest.
     batch.extend_from_slice(&length(checked.len() + 9).to_be_bytes());
     batch.extend_from_slice(&(-1_i32).to_be_bytes());
     batch.push(2);
@@ -249,7 +250,7 @@ fn batch(count: i32, records: &[u8]) -> Vec<u8> {
     batch
 }
 
-/// For eight bytes at a time: the checksum of a byte that so many zero bytes follow.
+/// The tables to process eight bytes at a time: the checksum of a byte followed by this number of zero bytes.
 const CRC_TABLES: [[u32; 256]; 8] = crc_tables();
 
 const fn crc_tables() -> [[u32; 256]; 8] {
@@ -279,7 +280,7 @@ const fn crc_tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// CRC-32C (RFC 3720, appendix B.4), eight bytes at a time: an event of 64 kB has to be cheap here.
+/// Computes CRC-32C (RFC 3720, appendix B.4), eight bytes at a time, so that an event of 64 kB is cheap.
 fn crc32c(bytes: &[u8]) -> u32 {
     let at = |table: usize, byte: u32| CRC_TABLES[table][(byte & 0xff) as usize];
     let mut crc = u32::MAX;
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_as_many_bytes_as_they_need() {
+    fn varints_have_the_shortest_form() {
         for (number, expected) in [
             (0, &[0][..]),
             (-1, &[1]),
@@ -335,10 +336,10 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_says_how_long_it_is() {
+    fn a_batch_contains_its_length() {
         let batch = batch(2, b"records");
         let length = i32::from_be_bytes(*batch[8..].first_chunk().unwrap());
-        // Beside the first offset and the length itself.
+        // The length excludes the first offset and the length itself.
         assert_eq!(length as usize, batch.len() - 12);
         assert_eq!(batch.len(), 61 + b"records".len());
     }

@@ -3,22 +3,22 @@
 use std::io::{self, BufReader, Write as _};
 use std::net::TcpStream;
 
-use super::broker::{Broker, read_line};
-use super::destination::User;
+use super::broker::{BrokerConnection, read_line};
+use super::destination::Credentials;
 use crate::subscriptions::target::KEY;
 
 /// A connection to NATS. Publications have no response; a pong shows that everything before its ping was read.
-pub(super) struct Nats {
+pub(super) struct NatsPublisher {
     stream: BufReader<TcpStream>,
     subject: String,
     output: Vec<u8>,
 }
 
-impl Nats {
+impl NatsPublisher {
     pub(super) fn open(
         stream: BufReader<TcpStream>,
         subject: String,
-        user: User,
+        user: Credentials,
     ) -> io::Result<Self> {
         let mut options =
             serde_json::json!({ "verbose": false, "pedantic": false, "name": "bench" });
@@ -33,7 +33,7 @@ impl Nats {
     }
 }
 
-impl Broker for Nats {
+impl BrokerConnection for NatsPublisher {
     fn add(&mut self, key: &str, event: &[u8]) -> io::Result<()> {
         let subject = self.subject.replace(KEY, key);
         write!(self.output, "PUB {subject} {}\r\n", event.len())?;
@@ -58,9 +58,9 @@ impl Broker for Nats {
                 "PONG" => return Ok(()),
                 "PING" => self.stream.get_mut().write_all(b"PONG\r\n")?,
                 error if error.starts_with("-ERR") => {
-                    return Err(io::Error::other(format!("the broker says {error}")));
+                    return Err(io::Error::other(format!("the broker responded {error}")));
                 }
-                // INFO: nothing in it matters here.
+                // INFO, which contains nothing relevant.
                 _ => {}
             }
         }

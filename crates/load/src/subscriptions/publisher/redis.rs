@@ -3,23 +3,23 @@
 use std::io::{self, BufReader, Write as _};
 use std::net::TcpStream;
 
-use super::broker::{Broker, read_line};
-use super::destination::User;
+use super::broker::{BrokerConnection, read_line};
+use super::destination::Credentials;
 use crate::subscriptions::target::KEY;
 
 /// A connection to Redis. The response to each `PUBLISH` is the number of connections that got it.
-pub(super) struct Redis {
+pub(super) struct RedisPublisher {
     stream: BufReader<TcpStream>,
     channel: String,
     output: Vec<u8>,
     unanswered: usize,
 }
 
-impl Redis {
+impl RedisPublisher {
     pub(super) fn open(
         stream: BufReader<TcpStream>,
         channel: String,
-        user: User,
+        user: Credentials,
     ) -> io::Result<Self> {
         let mut redis = Self { stream, channel, output: Vec::new(), unanswered: 0 };
         if let Some((user, password)) = user {
@@ -46,7 +46,7 @@ impl Redis {
     }
 }
 
-impl Broker for Redis {
+impl BrokerConnection for RedisPublisher {
     fn add(&mut self, key: &str, event: &[u8]) -> io::Result<()> {
         let channel = self.channel.replace(KEY, key);
         self.command([b"PUBLISH", channel.as_bytes(), event].into_iter());
@@ -61,7 +61,7 @@ impl Broker for Redis {
             read_line(&mut self.stream, &mut line)?;
             self.unanswered -= 1;
             if line.starts_with('-') {
-                return Err(io::Error::other(format!("the broker says {line}")));
+                return Err(io::Error::other(format!("the broker responded {line}")));
             }
         }
         Ok(())

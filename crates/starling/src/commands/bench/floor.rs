@@ -1,4 +1,4 @@
-//! `starling bench floor`.
+//! The command `starling bench floor`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,21 +8,22 @@ use load::floor::Floor;
 use load::floor::broadcast::BroadcastFloor;
 use load::subscriptions::Destination;
 
-/// Answers every request with the same file, or sends every event to all subscribed clients.
+/// Sends the same file as the response to every request, or sends every event to all subscribed clients.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// The body of every answer.
+pub(crate) struct FloorArguments {
+    /// The file with the body of every response.
     #[arg(long, value_name = "FILE", required_unless_present = "subscriptions")]
     file: Option<PathBuf>,
     /// Speaks graphql-transport-ws instead, just enough for `bench subscriptions`: each event is framed once and sent
     /// once to every client.
     #[arg(long, conflicts_with = "file")]
     subscriptions: bool,
-    /// With --subscriptions: where events come from, as nats://HOST:PORT/SUBJECT. Without it they are POSTed here.
+    /// With --subscriptions: the source of events, as nats://HOST:PORT/SUBJECT. Without it, events are POSTed to this
+    /// server.
     #[arg(long, value_name = "URL", requires = "subscriptions")]
     events: Option<Destination>,
-    /// With --subscriptions: the message of an event; $T, or an example of a time, is replaced by when it was
-    /// published.
+    /// With --subscriptions: the message of an event. $T, or an example of a time, is replaced by the time at which
+    /// the event was published.
     #[arg(
         long,
         value_name = "TEXT",
@@ -30,13 +31,13 @@ pub(crate) struct Arguments {
         default_value = r#"{"id":"1","type":"next","payload":{"data":{"tick":{"id":"$T"}}}}"#
     )]
     message: String,
-    /// Where to listen; port 0 takes a free port.
+    /// The address to listen on; port 0 takes a free port.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4991",
           value_parser = crate::usage::parse_listen)]
     listen: SocketAddr,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+pub(crate) fn run(arguments: &FloorArguments) -> Result<ExitCode, String> {
     let cannot = |error: std::io::Error| format!("cannot serve at {}: {error}", arguments.listen);
     let served = match &arguments.file {
         Some(file) => {

@@ -1,4 +1,4 @@
-//! `starling bench`: load for a GraphQL server, and reports about it.
+//! The command `starling bench`: load for a GraphQL server, and reports about it.
 
 use std::process::ExitCode;
 
@@ -18,59 +18,60 @@ mod subscriptions;
 
 /// Measures a GraphQL server, this one or another.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BenchArguments {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// Sends one operation over and over, checks every answer, and says how fast they came.
+enum BenchCommand {
+    /// Sends one operation repeatedly, checks every response, and reports their rate and latency.
     #[cfg(target_os = "linux")]
-    Query(Box<query::Arguments>),
-    /// Holds subscriptions open, publishes events, and says what each client got, when, and what it cost the server.
+    Query(Box<query::QueryArguments>),
+    /// Holds subscriptions open, publishes events, and reports what each client received, when, and the cost for the
+    /// server.
     #[cfg(target_os = "linux")]
-    Subscriptions(Box<subscriptions::Arguments>),
+    Subscriptions(Box<subscriptions::SubscriptionArguments>),
     /// Shows runs of `bench query` or `bench subscriptions` side by side.
-    Report(report::Arguments),
-    /// Serves prepared answers, or sends prepared events, with the least work there is: what to compare a router with.
+    Report(report::ReportArguments),
+    /// Sends prepared responses or events with the least work possible, as a baseline for routers.
     #[cfg(target_os = "linux")]
-    Floor(floor::Arguments),
+    Floor(floor::FloorArguments),
 }
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
     let result = match &arguments.command {
         #[cfg(target_os = "linux")]
-        Command::Query(arguments) => query::run(arguments),
+        BenchCommand::Query(arguments) => query::run(arguments),
         #[cfg(target_os = "linux")]
-        Command::Subscriptions(arguments) => subscriptions::run(arguments),
-        Command::Report(arguments) => report::run(arguments),
+        BenchCommand::Subscriptions(arguments) => subscriptions::run(arguments),
+        BenchCommand::Report(arguments) => report::run(arguments),
         #[cfg(target_os = "linux")]
-        Command::Floor(arguments) => floor::run(arguments),
+        BenchCommand::Floor(arguments) => floor::run(arguments),
     };
     match result {
         Ok(code) => code,
         Err(message) => {
-            super::complain(&format!("error: {message}\n"));
+            super::print_error(&format!("error: {message}\n"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// How to print a result.
+/// The output format of a result.
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+enum ReportFormat {
     /// For people.
     Table,
     /// For programs, and for `bench report`.
     Json,
 }
 
-fn read(path: &std::path::Path) -> Result<String, String> {
+fn read_file(path: &std::path::Path) -> Result<String, String> {
     std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-fn write(path: &std::path::Path, text: &str) -> Result<(), String> {
+fn write_file(path: &std::path::Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

@@ -1,45 +1,45 @@
-//! What goes to standard error while a run goes on.
+//! Progress lines on standard error during a run.
 
 use std::io::IsTerminal as _;
 
-use crate::commands::complain;
+use crate::commands::print_error;
 
-/// One line that is written over on a terminal, a line each time elsewhere.
+/// A line that is overwritten on a terminal; elsewhere each update is a line of its own.
 pub(super) struct Progress {
-    quiet: bool,
-    shown: bool,
+    is_quiet: bool,
+    is_line_open: bool,
 }
 
 impl Progress {
-    pub(super) fn new(quiet: bool) -> Self {
-        Self { quiet, shown: false }
+    pub(super) fn new(is_quiet: bool) -> Self {
+        Self { is_quiet, is_line_open: false }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub(super) fn note(&mut self, line: &str) {
         self.end();
-        if !self.quiet {
-            complain(&format!("{line}\n"));
+        if !self.is_quiet {
+            print_error(&format!("{line}\n"));
         }
     }
 
-    /// A line that the next one takes the place of.
+    /// Prints a line that the next one overwrites.
     pub(super) fn show(&mut self, line: &str) {
-        if self.quiet {
+        if self.is_quiet {
             return;
         }
         if std::io::stderr().is_terminal() {
-            complain(&format!("\r{line}\x1b[K"));
-            self.shown = true;
+            print_error(&format!("\r{line}\x1b[K"));
+            self.is_line_open = true;
         } else {
-            complain(&format!("{line}\n"));
+            print_error(&format!("{line}\n"));
         }
     }
 
-    /// Leaves the line that is written over.
+    /// Ends the line that would be overwritten.
     pub(super) fn end(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            complain("\n");
+        if std::mem::take(&mut self.is_line_open) {
+            print_error("\n");
         }
     }
 }

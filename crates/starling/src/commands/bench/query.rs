@@ -1,4 +1,4 @@
-//! `starling bench query`.
+//! The command `starling bench query`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,95 +6,97 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use http::header::{HeaderName, HeaderValue};
-use load::query::{self, Check, Condition, Load, Operation, Settings, Step, Target};
+use load::query::{
+    self, Check, Load, MeasuredOperation, QuerySettings, QueryTarget, RunCondition, SearchStep,
+};
 use load::rate::{Arrivals, Rate};
-use load::report::{self, Interval, Run};
+use load::report::{self, QueryInterval, Run};
 use load::units::parse_duration;
 use serde_json::{Map, Value};
 
-use super::Format;
+use super::ReportFormat;
 use super::progress::Progress;
-use crate::commands::{complain, print};
+use crate::commands::{print, print_error};
 
-/// How long a run takes if nobody says otherwise.
-const DURATION: Duration = Duration::from_secs(10);
+/// The default duration of a run.
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// How long one trial of a search takes if nobody says otherwise.
-const TRIAL: Duration = Duration::from_secs(5);
+/// The default duration of one trial of a search.
+const TRIAL_DURATION_DEFAULT: Duration = Duration::from_secs(5);
 
-/// Sends one operation over and over.
+/// Sends one operation repeatedly.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Without --rate the loop is closed: each connection asks again as soon as it has its answer. With --rate \
-it is open: requests start when it is their time, and latency counts from then, also where a request had \
-to wait for a free connection. So a server that stalls shows it.\n\n\
-Every answer is checked. A failure is counted and shown, and the exit status is 1 if there was one.\n\n\
+Without --rate the loop is closed: each connection sends its next request as soon as it has its response. With --rate \
+it is open: requests are due at fixed times, and latency counts from then, even if a request had \
+to wait for a free connection. A stalling server is therefore visible.\n\n\
+Every response is checked. Failures are counted and shown, and the exit status is 1 if there were any.\n\n\
 Examples:\n  \
 starling bench query --url http://127.0.0.1:4000/graphql --operation query.graphql\n  \
 starling bench query --url … --operation … --rate 1000..2000/120s --html report.html\n  \
 starling bench query --url … --operation … --connections 200 --find-max 'p50<200ms'")]
-pub(crate) struct Arguments {
+pub(crate) struct QueryArguments {
     /// The GraphQL endpoint.
     #[arg(long)]
     url: String,
-    /// A file with the operation (GraphQL).
+    /// The file with the operation (GraphQL).
     #[arg(long, value_name = "FILE")]
     operation: PathBuf,
-    /// Which operation of the file; needed where it has several.
+    /// The name of the operation; required if the file has several.
     #[arg(long, value_name = "NAME")]
     operation_name: Option<String>,
-    /// A file with the variables (JSON): an object, or a list of objects that requests take in turn.
+    /// A file with the variables (JSON): an object, or a list of objects that requests use in turn.
     #[arg(long, value_name = "FILE")]
     variables: Option<PathBuf>,
     /// A header of every request; may be given several times.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// A header with another value in every request, so that the server can share nothing between them.
+    /// A header with a different value in every request, so that the server can share nothing between them.
     #[arg(long, value_name = "NAME")]
     unique_header: Option<String>,
-    /// Connections at a time.
+    /// The number of concurrent connections.
     #[arg(long, short = 'c', default_value_t = 50)]
     connections: usize,
-    /// The measured time; 10s, or as long as --rate changes, or 5s for each trial of --find-max.
+    /// The measured time. Default: 10s, the time of a changing --rate, or 5s for each trial of --find-max.
     #[arg(long, short = 'd', value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Time before anything counts.
+    /// The time before the measurement begins.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     warmup: Duration,
     /// Open loop: requests a second, or a rate that changes: 1000..2000/120s.
     #[arg(long, short = 'r', value_name = "RATE")]
     rate: Option<Rate>,
-    /// Open loop: equal gaps, or those of independent clients.
+    /// Open loop: equal gaps, or the gaps of independent clients.
     #[arg(long, value_enum, default_value_t = ArrivalsArgument::Constant)]
     arrivals: ArrivalsArgument,
-    /// Searches the highest rate at which this holds, as p50<200ms or 'p99<1s and errors<0.1%'.
+    /// Searches the highest rate at which this condition holds, such as p50<200ms or 'p99<1s and errors<0.1%'.
     #[arg(long, value_name = "CONDITION", conflicts_with = "rate")]
-    find_max: Option<Condition>,
-    /// What a right answer is.
+    find_max: Option<RunCondition>,
+    /// The condition for a correct response.
     #[arg(long, value_enum, default_value_t = CheckArgument::Graphql)]
     check: CheckArgument,
-    /// When a request is given up.
+    /// The time after which a request is abandoned.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
-    /// The server's process on this machine: its CPU time and memory are reported.
+    /// The id of the server's process on this machine: its CPU time and memory are reported.
     #[arg(long)]
     pid: Option<u32>,
-    /// What the report calls the run; the URL if nothing is said.
+    /// The name of the run in the report. Default: the URL.
     #[arg(long)]
     name: Option<String>,
-    /// Decides the gaps of Poisson arrivals.
+    /// The seed of the gaps of Poisson arrivals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How to print the result.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// The output format of the result.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Also writes the result as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also writes a page with plots that needs nothing else.
+    /// Also writes a self-contained page with plots.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Says nothing while it runs.
+    /// Prints no progress.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -109,17 +111,17 @@ enum ArrivalsArgument {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum CheckArgument {
-    /// Status 200; the body is not looked at.
+    /// Status 200; the body is not checked.
     Status,
     /// Status 200 and no `errors`.
     Graphql,
-    /// As graphql, and as long as the first answer.
+    /// As graphql, and the length of the first response.
     Length,
-    /// As graphql, and the same bytes as the first answer.
+    /// As graphql, and the bytes of the first response.
     Bytes,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+pub(crate) fn run(arguments: &QueryArguments) -> Result<ExitCode, String> {
     let settings = settings(arguments)?;
     let mut progress = Progress::new(arguments.quiet);
     let runs = match &arguments.find_max {
@@ -132,43 +134,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     };
     let json = || format!("{:#}\n", serde_json::to_value(&runs).unwrap_or_default());
     match arguments.format {
-        Format::Table => print(&report::text(&runs)),
-        Format::Json => print(&json()),
+        ReportFormat::Table => print(&report::text(&runs)),
+        ReportFormat::Json => print(&json()),
     }
     if let Some(path) = &arguments.json {
-        super::write(path, &json())?;
+        super::write_file(path, &json())?;
     }
     if let Some(path) = &arguments.html {
-        super::write(path, &report::html(&settings.name, &runs))?;
+        super::write_file(path, &report::html(&settings.name, &runs))?;
     }
-    // A search fails requests on purpose, beyond the rate that holds.
+    // A search exceeds the rate that holds on purpose, so failures are expected there.
     let failed = runs.first().is_none_or(|run| run.failed > 0);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The run at the highest rate that held, and the next one above it.
+/// Returns the run at the highest rate that held, and the next one above it.
 fn search(
-    settings: &Settings,
-    condition: &Condition,
+    settings: &QuerySettings,
+    condition: &RunCondition,
     progress: &mut Progress,
 ) -> Result<Vec<Run>, String> {
     let found = query::find_max(settings, condition, |step| show_step(progress, &step));
     progress.end();
     let found = found.map_err(|error| error.to_string())?;
     let Some(best) = found.best else {
-        return Err(format!("{condition} held at no rate that was tried"));
+        return Err(format!("{condition} did not hold at any tried rate"));
     };
     let rate = best.rate.map_or(0.0, |rate| rate.from);
-    complain(&format!("{condition} holds up to {rate:.0} requests a second\n"));
+    print_error(&format!("{condition} holds up to {rate:.0} requests a second\n"));
     Ok([best].into_iter().chain(found.above).collect())
 }
 
-fn settings(arguments: &Arguments) -> Result<Settings, String> {
-    let target = Target::parse(&arguments.url)?;
+fn settings(arguments: &QueryArguments) -> Result<QuerySettings, String> {
+    let target = QueryTarget::parse(&arguments.url)?;
     let headers = arguments.headers.iter().map(|header| parse_header(header));
     let unique_header = arguments.unique_header.as_deref().map(header_name).transpose()?;
-    let operation = Operation {
-        text: super::read(&arguments.operation)?,
+    let operation = MeasuredOperation {
+        text: super::read_file(&arguments.operation)?,
         name: arguments.operation_name.clone(),
         variables: arguments.variables.as_deref().map(variables).transpose()?.unwrap_or_default(),
         headers: headers.collect::<Result<_, _>>()?,
@@ -180,13 +182,14 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
     };
     let load = match (arguments.rate, &arguments.find_max) {
         (Some(rate), _) => Load::Open { rate, arrivals },
-        // The search puts its own rates in its place.
+        // The search replaces this rate by its own.
         (None, Some(_)) => Load::Open { rate: Rate::constant(1.0), arrivals },
         (None, None) => Load::Closed,
     };
     let change = arguments.rate.and_then(|rate| rate.change());
-    let usual = if arguments.find_max.is_some() { TRIAL } else { DURATION };
-    Ok(Settings {
+    let usual =
+        if arguments.find_max.is_some() { TRIAL_DURATION_DEFAULT } else { DURATION_DEFAULT };
+    Ok(QuerySettings {
         name: arguments.name.clone().unwrap_or_else(|| arguments.url.clone()),
         target,
         operation,
@@ -208,8 +211,8 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
 
 fn variables(path: &std::path::Path) -> Result<Vec<Map<String, Value>>, String> {
     let wrong = |what: &str| format!("{}: {what}", path.display());
-    let value: Value =
-        serde_json::from_str(&super::read(path)?).map_err(|error| wrong(&error.to_string()))?;
+    let value: Value = serde_json::from_str(&super::read_file(path)?)
+        .map_err(|error| wrong(&error.to_string()))?;
     let sets = match value {
         Value::Array(sets) => sets,
         one => vec![one],
@@ -227,9 +230,9 @@ fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
         .split_once(':')
         .ok_or_else(|| format!("`{text}` is not a header: write name: value"))?;
     let name = header_name(name.trim())?;
-    // Not shown: it may be a secret.
+    // The value is not shown: it may be a secret.
     let value = HeaderValue::from_str(value.trim()).map_err(|_| {
-        format!("the value of the header `{name}` has characters that no header may have")
+        format!("the value of the header `{name}` has characters that are not allowed in headers")
     })?;
     Ok((name, value))
 }
@@ -247,10 +250,10 @@ fn header_name(name: &str) -> Result<HeaderName, String> {
     }
 }
 
-/// Says how a run goes.
-fn show_interval(progress: &mut Progress, interval: &Interval) {
+/// Shows the progress of a run.
+fn show_interval(progress: &mut Progress, interval: &QueryInterval) {
     let mut line = format!(
-        "{:6.0} s  {:9.0} answers/s  p50 {:9.3} ms  p99 {:9.3} ms",
+        "{:6.0} s  {:9.0} responses/s  p50 {:9.3} ms  p99 {:9.3} ms",
         interval.at_seconds,
         interval.answers_per_second,
         interval.p50_us / 1e3,
@@ -268,16 +271,18 @@ fn show_interval(progress: &mut Progress, interval: &Interval) {
     progress.show(&line);
 }
 
-/// Says how a search goes.
-fn show_step(progress: &mut Progress, step: &Step<'_>) {
+/// Shows the progress of a search.
+fn show_step(progress: &mut Progress, step: &SearchStep<'_>) {
     match step {
-        Step::Trying(None) => progress.note("as fast as it goes, to begin with"),
-        Step::Trying(Some(rate)) => progress.note(&format!("trying {rate:.0} requests a second")),
-        Step::Interval(interval) => show_interval(progress, interval),
-        Step::Tried(run, held) => {
+        SearchStep::Trying(None) => progress.note("as fast as possible, to begin with"),
+        SearchStep::Trying(Some(rate)) => {
+            progress.note(&format!("trying {rate:.0} requests a second"))
+        }
+        SearchStep::QueryInterval(interval) => show_interval(progress, interval),
+        SearchStep::Tried(run, held) => {
             let verdict = if *held { "holds" } else { "does not hold" };
             progress.note(&format!(
-                "{verdict}: {:.0} answers/s, p50 {:.3} ms, p99 {:.3} ms, {} failed",
+                "{verdict}: {:.0} responses/s, p50 {:.3} ms, p99 {:.3} ms, {} failed",
                 run.answers_per_second,
                 run.latency.p50_us / 1e3,
                 run.latency.p99_us / 1e3,

@@ -1,43 +1,44 @@
 //! `starling bench subscriptions --simulate`: a router in this process, with subscribers that have everything but a
-//! socket. The whole way is the real one: protocol machine, operation, hub, fan-out, the frame for each of them.
+//! socket. The whole path is the real one: protocol machine, operation, hub, fan-out, and the frame for each
+//! subscriber.
 
 use std::time::{Duration, Instant};
 
 use events::Message;
 use load::histogram::Histogram;
 use load::process::Process;
-use load::report::Latency;
-use load::report::subscriptions::{Server, SubscriptionRun};
+use load::report::LatencySummary;
+use load::report::subscriptions::{SubscriptionRun, SubscriptionServerUsage};
 use load::subscriptions::Subscription;
 use server::config::{Config, Listener, Log, LogLevel};
 use server::{Options, Running, SupergraphSource};
 
-/// One event, by the memory provider.
+/// A supergraph with one event of the memory provider.
 const SUPERGRAPH: &str = include_str!("simulated.graphql");
 
-/// What everybody subscribes to.
+/// The subscription of all subscribers.
 const QUERY: &str = "subscription { tick { id } }";
 
 const TOPIC: &str = "tick";
 
-/// How long one event may take to everybody.
-const EVENT_MAX: Duration = Duration::from_secs(60);
+/// The deadline for one event to reach all subscribers.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between two looks at what has been sent.
-const LOOK: Duration = Duration::from_millis(2);
+/// The interval between two checks of the number of sent messages.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Runs a router with so many subscribers and publishes some events, one after the other.
+/// Runs a router with `count` subscribers and publishes `events` events, one after the other.
 pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
     let runtime = crate::commands::control_runtime()
         .map_err(|error| format!("cannot start threads: {error}"))?;
     let run = runtime.block_on(async {
         let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        // No warning about more connections than descriptors, which these do not need.
+        // Suppresses the warning about more connections than descriptors: these connections need none.
         let log = Log { level: LogLevel::Error, ..Log::default() };
         let mut config =
             Config { log, listen: vec![Listener::plain(any_port)], ..Config::default() };
         config.admin.listen = any_port;
-        // Nobody is there who could answer a ping.
+        // No simulated client responds to pings.
         config.websocket.ping_interval = Duration::from_secs(24 * 3600);
         config.http.max_connections = u32::try_from(count).unwrap_or(u32::MAX);
         server::logging::start(&config.log);
@@ -54,7 +55,7 @@ pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
         let router = server::start(options).await.map_err(|error| error.to_string())?;
         simulate(&router, count, events).await
     });
-    // A million connections need not be ended one by one.
+    // Closing a million connections one by one would take long.
     runtime.shutdown_background();
     run
 }
@@ -63,13 +64,13 @@ async fn simulate(router: &Running, count: u64, events: u64) -> Result<Subscript
     let usage = || Process::Own.usage().map_err(|error| error.to_string());
     let mib = |kib: u64| kib as f64 / 1024.0;
     let before = usage()?;
-    let [greeting, said] =
-        Subscription { query: QUERY.to_owned(), ..Subscription::default() }.opening(0);
+    let [connection_init, subscribe] =
+        Subscription { query: QUERY.to_owned(), ..Subscription::default() }.opening_messages(0);
     let began = Instant::now();
-    let subscribed = router.subscribe_nowhere(count, &greeting, &said).await;
+    let subscribed = router.subscribe_nowhere(count, &connection_init, &subscribe).await;
     let joining_seconds = began.elapsed().as_secs_f64();
     let idle = usage()?;
-    // What the protocol itself has said: that the connection is accepted.
+    // The messages of the protocol itself, which accept the connections.
     let (greetings, _) = router.sent_nowhere().await;
     let providers = router.providers();
     let provider =
@@ -83,8 +84,8 @@ async fn simulate(router: &Running, count: u64, events: u64) -> Result<Subscript
         let published = Instant::now();
         provider.publish(Message::new(TOPIC, event)).await.map_err(|error| error.to_string())?;
         let expected = greetings + (number + 1) * subscribed;
-        while messages < expected && published.elapsed() < EVENT_MAX {
-            tokio::time::sleep(LOOK).await;
+        while messages < expected && published.elapsed() < EVENT_TIMEOUT {
+            tokio::time::sleep(POLL_INTERVAL).await;
             (messages, bytes) = router.sent_nowhere().await;
         }
         latency.record(u64::try_from(published.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -110,9 +111,9 @@ async fn simulate(router: &Running, count: u64, events: u64) -> Result<Subscript
         deliveries: received,
         deliveries_per_second: received as f64 / seconds,
         message_bytes: (bytes - bytes_before) as f64 / received.max(1) as f64,
-        latency: Latency::of(&latency),
+        latency: LatencySummary::from_histogram(&latency),
         histogram: latency.buckets(),
-        server: Some(Server {
+        server: Some(SubscriptionServerUsage {
             pid: std::process::id(),
             cpu_us_per_delivery: (received > 0).then(|| cpu * 1e6 / received as f64),
             busy_cores: Some(cpu / seconds),
@@ -129,7 +130,7 @@ async fn simulate(router: &Running, count: u64, events: u64) -> Result<Subscript
             threads_before: before.threads,
             threads_idle: idle.threads,
             threads_after: after.threads,
-            ..Server::default()
+            ..SubscriptionServerUsage::default()
         }),
         ..SubscriptionRun::default()
     })

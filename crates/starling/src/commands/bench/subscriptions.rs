@@ -1,4 +1,4 @@
-//! `starling bench subscriptions`.
+//! The command `starling bench subscriptions`.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -9,223 +9,230 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use load::report::subscription_report as report;
-use load::report::subscriptions::{Interval, SubscriptionRun};
-use load::subscriptions::{self, Destination, Events, Scenario, Settings, Subscription, Target};
+use load::report::subscriptions::{SubscriptionInterval, SubscriptionRun};
+use load::subscriptions::{
+    self, Destination, Events, Scenario, Subscription, SubscriptionSettings, SubscriptionTarget,
+};
 use load::units::{parse_duration, parse_share};
 use serde_json::{Map, Value};
 
 use super::progress::Progress;
-use super::{Format, simulated};
+use super::{ReportFormat, simulated};
 use crate::commands::print;
 
-/// Clients, if nobody says otherwise.
-const CLIENTS: usize = 1000;
+/// The default number of clients.
+const CLIENTS_DEFAULT: usize = 1000;
 
-/// Clients that come and go at a time: a second of them at the usual rate.
+/// The number of clients connected at the same time in a churn: those of one second at the default rate.
 const CHURN_CLIENTS: usize = 2000;
 
-/// Events, if nobody says otherwise.
-const EVENTS: u64 = 100;
+/// The default number of events.
+const EVENTS_DEFAULT: u64 = 100;
 
-/// Events for simulated subscribers: each is a million results.
+/// The default number of events for simulated subscribers: each event is a million results.
 const SIMULATED_EVENTS: u64 = 10;
 
-/// Events of a storm: they only show that everybody is served.
+/// The default number of events of a storm: they only show that all clients are served.
 const STORM_EVENTS: u64 = 3;
 
-/// Events for slow consumers: with the padding, more than a kernel and a queue hold for one client.
+/// The default number of events for slow consumers: with the padding they exceed the buffers of the kernel and of a
+/// client's queue.
 const SLOW_EVENTS: u64 = 500;
 
-/// See [`SLOW_EVENTS`].
+/// The default padding for slow consumers, see [`SLOW_EVENTS`].
 const SLOW_PADDING_BYTES: usize = 2048;
 
 /// Holds subscriptions open and measures their events.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Clients speak graphql-transport-ws. Every event carries the time of its publishing ($T), by which it is timed, told from \
-others and put in order; the query has to select the field it stands in. Each client has to get every event of its key, \
-or be told how many were lost (extensions.lost). What else is missing makes the exit status 1.\n\n\
+Clients speak graphql-transport-ws. Every event carries the time of its publishing ($T), by which it is timed, identified \
+and ordered; the query must select the field that contains it. Each client must receive every event of its key, or a \
+notice of the number of lost events (extensions.lost). If other events are missing, the exit status is 1.\n\n\
 Placeholders: in --query, --variables and --expect, $K is the client's key and $I its number; in --event and --publish, $K is the \
 event's key; in --event, $T is the time, $N the event's number, $P padding.\n\n\
-Scenarios: fan-out (everybody gets every event), filters (each client has a key of its own), slow-consumers (some never \
-read), idle (nothing happens for --hold), connect-storm (all connect at once), mass-disconnect and reconnect-storm (all \
-connections vanish at once), churn (--churn clients a second come, subscribe, unsubscribe and go), resubscribe \
-(they stay connected, unsubscribe and subscribe again), throughput (events are published as fast as everybody gets \
-them, for --duration, with at most --window on their way).\n\n\
+Scenarios: fan-out (every client receives every event), filters (each client has a key of its own), slow-consumers (some never \
+read), idle (no events for --hold), connect-storm (all connect at once), mass-disconnect and reconnect-storm (all \
+connections are dropped at once), churn (--churn clients a second connect, subscribe, unsubscribe and disconnect), resubscribe \
+(they stay connected, unsubscribe and subscribe again), throughput (events are published as fast as all clients receive \
+them, for --duration, with at most --window in flight).\n\n\
 Examples:\n  \
 starling bench subscriptions --url ws://127.0.0.1:4000/graphql --query 'subscription { tick { id } }' \\\n    \
 --publish nats://127.0.0.1:4222/tick --clients 10000 --events 100 --rate 10 --pid $(pidof starling) --floor\n  \
 starling bench subscriptions --url … --query … --scenario idle --clients 10000 --hold 30s --pid …\n  \
 starling bench subscriptions --url … --query 'subscription { tickOf(key: \"$K\") { id } }' --scenario filters \\\n    \
 --publish 'memory://127.0.0.1:8088/tick.$K'")]
-pub(crate) struct Arguments {
-    /// The endpoint, as ws://127.0.0.1:4000/graphql or wss://localhost:4443/graphql.
+pub(crate) struct SubscriptionArguments {
+    /// The endpoint, such as ws://127.0.0.1:4000/graphql or wss://localhost:4443/graphql.
     #[arg(long, required_unless_present = "simulate")]
     url: Option<String>,
-    /// wss: trusts the certificates of this file (PEM), and no others.
+    /// wss: trusts only the certificates in this file (PEM).
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Instead of a server, a router in this process with so many subscribers that have everything but a socket: what
-    /// they cost, and how long an event takes to all of them.
+    /// Instead of a server, runs a router in this process with COUNT subscribers that have everything but a socket,
+    /// and reports their cost and the time in which an event reaches all of them.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["url", "query", "operation", "publish", "pid", "scenario", "clients"])]
     simulate: Option<u64>,
     /// The subscription (GraphQL).
     #[arg(long, value_name = "TEXT", required_unless_present_any = ["operation", "simulate"])]
     query: Option<String>,
-    /// A file with the subscription instead.
+    /// A file with the subscription, instead of --query.
     #[arg(long, value_name = "FILE", conflicts_with = "query")]
     operation: Option<PathBuf>,
-    /// Its variables: a JSON object, or a file with one.
+    /// The variables: a JSON object, or a file with one.
     #[arg(long, value_name = "JSON")]
     variables: Option<String>,
-    /// What happens to the clients.
+    /// The behaviour of the clients.
     #[arg(long, value_enum, default_value_t = ScenarioArgument::FanOut)]
     scenario: ScenarioArgument,
-    /// How many there are; 1000, or 2000 that come and go.
+    /// The number of clients. Default: 1000, or 2000 for churn.
     #[arg(long, short = 'c')]
     clients: Option<usize>,
-    /// Where events are published: nats://HOST:PORT/SUBJECT, memory://ADMIN_HOST:PORT/TOPIC (the router's memory
-    /// provider, by its admin listener), redis://HOST:PORT/CHANNEL, kafka://HOST:PORT/TOPIC or http://… (a POST of
-    /// each).
+    /// The destination of events: nats://HOST:PORT/SUBJECT, memory://ADMIN_HOST:PORT/TOPIC (the router's memory
+    /// provider, by its admin listener), redis://HOST:PORT/CHANNEL, kafka://HOST:PORT/TOPIC or http://… (each event is
+    /// POSTed).
     #[arg(long, value_name = "URL")]
     publish: Option<Destination>,
     /// The text of an event.
     #[arg(long, value_name = "JSON", default_value = r#"{"__typename":"Tick","id":"$T"}"#)]
     event: String,
-    /// Length of $P in an event; 2048 for slow consumers, otherwise 0.
+    /// The length of $P in an event. Default: 2048 for slow consumers, otherwise 0.
     #[arg(long, value_name = "BYTES")]
     padding: Option<usize>,
-    /// How many events are measured.
+    /// The number of measured events.
     #[arg(long)]
     events: Option<u64>,
     /// Events a second.
     #[arg(long, short = 'r', default_value_t = 10.0)]
     rate: f64,
-    /// How many keys there are; client n has key n modulo this. As many as clients for filters, otherwise 1.
+    /// The number of keys; client n has key n modulo this number. Default: the number of clients for filters,
+    /// otherwise 1.
     #[arg(long)]
     keys: Option<usize>,
-    /// Gives each client a header `authorization` of its own, of so many bytes.
+    /// Gives each client a unique header `authorization` of this length.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     header_bytes: usize,
     /// slow-consumers: the share of clients that never read.
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_share)]
     slow: f64,
-    /// idle: for how long.
+    /// idle: the time for which subscriptions stay idle.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     hold: Duration,
-    /// churn, resubscribe: how many clients a second.
+    /// churn, resubscribe: the number of clients a second.
     #[arg(long, value_name = "RATE", default_value_t = 2000.0)]
     churn: f64,
-    /// churn, resubscribe, throughput: for how long.
+    /// churn, resubscribe, throughput: the duration.
     #[arg(long, short = 'd', value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     duration: Duration,
-    /// throughput: how many events may be on their way, published and not yet with everybody.
+    /// throughput: the maximum number of events in flight, published and not yet received by all clients.
     #[arg(long, value_name = "EVENTS", default_value_t = 64)]
     window: u64,
-    /// What each result has to contain; $K and $I are replaced. Results without it are those of other clients.
+    /// A text that each result must contain; $K and $I are replaced. Results without it count as those of other
+    /// clients.
     #[arg(long, value_name = "TEXT")]
     expect: Option<String>,
-    /// From how many loopback addresses to connect, so that ports suffice; one for 20,000 clients, 16 for a churn.
+    /// The number of loopback addresses to connect from, so that ports suffice. Default: one for each 20,000 clients,
+    /// 16 for churn.
     #[arg(long, value_name = "COUNT")]
     sources: Option<usize>,
-    /// When a client that is not subscribed is given up.
+    /// The time after which a client that is not subscribed is given up.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
-    /// How long nothing may come until what is missing is taken for lost.
+    /// The silence after which missing events count as lost.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     quiet_time: Duration,
-    /// The server's process on this machine: its CPU time, memory, threads and descriptors are reported.
+    /// The id of the server's process on this machine: its CPU time, memory, threads and descriptors are reported.
     #[arg(long)]
     pid: Option<u32>,
-    /// Also measures the floor, on the same cores as --pid, and prints how often it is contained in the figures.
+    /// Also measures the floor, on the same cores as --pid, and prints the figures as multiples of it.
     #[arg(long, requires = "publish")]
     floor: bool,
-    /// What the report calls the run; the URL if nothing is said.
+    /// The name of the run in the report. Default: the URL.
     #[arg(long)]
     name: Option<String>,
-    /// How to print the result.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// The output format of the result.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Also writes the result as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also writes a page with plots that needs nothing else.
+    /// Also writes a self-contained page with plots.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Says nothing while it runs.
+    /// Prints no progress.
     #[arg(long, short)]
     quiet: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ScenarioArgument {
-    /// Everybody gets every event.
+    /// Every client receives every event.
     FanOut,
-    /// All connect at once.
+    /// All clients connect at the same time.
     ConnectStorm,
-    /// Nothing happens for a while.
+    /// No events are sent for a while.
     Idle,
-    /// Every client gets the events of its own key.
+    /// Every client receives the events of its own key.
     Filters,
-    /// Some never read.
+    /// Some clients never read.
     SlowConsumers,
-    /// All connections vanish at once.
+    /// All connections are dropped at the same time.
     MassDisconnect,
-    /// All connections vanish at once, and all clients come back at once.
+    /// All connections are dropped at the same time, and all clients reconnect at the same time.
     ReconnectStorm,
-    /// Clients come, subscribe, unsubscribe and go.
+    /// Clients connect, subscribe, unsubscribe and disconnect.
     Churn,
     /// Clients stay connected, unsubscribe and subscribe again.
     Resubscribe,
-    /// Events are published as fast as everybody gets them.
+    /// Events are published as fast as all clients receive them.
     Throughput,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+pub(crate) fn run(arguments: &SubscriptionArguments) -> Result<ExitCode, String> {
     if let Some(count) = arguments.simulate {
         let events = arguments.events.unwrap_or(SIMULATED_EVENTS);
-        return conclude(arguments, "simulated", vec![simulated::run(count, events)?]);
+        return write_results(arguments, "simulated", vec![simulated::run(count, events)?]);
     }
-    let settings = settings(arguments)?;
+    let read_settings = read_settings(arguments)?;
     let mut progress = Progress::new(arguments.quiet);
-    let mut measure = |settings: &Settings| {
-        let run = subscriptions::run(settings, |interval| show(&mut progress, interval));
+    let mut measure = |read_settings: &SubscriptionSettings| {
+        let run =
+            subscriptions::run(read_settings, |interval| show_interval(&mut progress, interval));
         progress.end();
         run.map_err(|error| error.to_string())
     };
-    let run = measure(&settings)?;
+    let run = measure(&read_settings)?;
     let mut runs = Vec::new();
     if arguments.floor {
-        let floor = Floor::start(&settings, run.message.as_deref())?;
-        runs.push(measure(&floor.settings(&settings)?)?);
+        let floor = FloorProcess::start(&read_settings, run.message.as_deref())?;
+        runs.push(measure(&floor.read_settings(&read_settings)?)?);
     }
-    // What it is compared with comes first.
+    // The floor comes first, as the base of the comparison.
     runs.push(run);
-    conclude(arguments, &settings.name, runs)
+    write_results(arguments, &read_settings.name, runs)
 }
 
-/// Shows the runs as it was asked for, and says whether all of them are sound.
-fn conclude(
-    arguments: &Arguments,
+/// Prints and writes the runs as the arguments request; the exit code says whether all of them are sound.
+fn write_results(
+    arguments: &SubscriptionArguments,
     title: &str,
     runs: Vec<SubscriptionRun>,
 ) -> Result<ExitCode, String> {
     let json = || format!("{:#}\n", serde_json::to_value(&runs).unwrap_or_default());
     match arguments.format {
-        Format::Table => print(&report::text(&runs)),
-        Format::Json => print(&json()),
+        ReportFormat::Table => print(&report::text(&runs)),
+        ReportFormat::Json => print(&json()),
     }
     if let Some(path) = &arguments.json {
-        super::write(path, &json())?;
+        super::write_file(path, &json())?;
     }
     if let Some(path) = &arguments.html {
-        super::write(path, &report::html(title, &runs))?;
+        super::write_file(path, &report::html(title, &runs))?;
     }
     let is_sound = runs.iter().all(SubscriptionRun::is_sound);
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn settings(arguments: &Arguments) -> Result<Settings, String> {
+fn read_settings(arguments: &SubscriptionArguments) -> Result<SubscriptionSettings, String> {
     use Scenario::{
         Churn, ConnectStorm, Filters, MassDisconnect, ReconnectStorm, Resubscribe, SlowConsumers,
         Throughput,
@@ -242,24 +249,29 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
         ScenarioArgument::Resubscribe => Resubscribe,
         ScenarioArgument::Throughput => Throughput,
     };
-    // clap wants one where nothing is simulated.
+    // clap requires a URL unless --simulate is given.
     let url = arguments.url.as_deref().unwrap_or_default();
-    let usual_clients = if scenario == Churn { CHURN_CLIENTS } else { CLIENTS };
+    let usual_clients = if scenario == Churn { CHURN_CLIENTS } else { CLIENTS_DEFAULT };
     let clients = arguments.clients.unwrap_or(usual_clients);
     let keys = arguments.keys.unwrap_or(if scenario == Filters { clients } else { 1 });
     let query = match (&arguments.query, &arguments.operation) {
         (Some(text), _) => text.clone(),
-        (None, Some(file)) => super::read(file)?,
-        (None, None) => return Err("say what to subscribe to: --query or --operation".to_owned()),
+        (None, Some(file)) => super::read_file(file)?,
+        (None, None) => {
+            return Err("the subscription is missing: give --query or --operation".to_owned());
+        }
     };
-    let authorities = arguments.ca.as_deref().map(super::read).transpose()?;
+    let authorities = arguments.ca.as_deref().map(super::read_file).transpose()?;
     let is_slow = scenario == SlowConsumers;
     if scenario == MassDisconnect && arguments.pid.is_none() {
-        return Err("mass-disconnect looks at the server's process; name it by --pid".to_owned());
+        return Err("mass-disconnect inspects the server's process: give --pid".to_owned());
     }
-    Ok(Settings {
+    Ok(SubscriptionSettings {
         name: arguments.name.clone().unwrap_or_else(|| url.to_owned()),
-        target: Target::trusting(url, authorities.as_deref().map(str::as_bytes))?,
+        target: SubscriptionTarget::parse_with_roots(
+            url,
+            authorities.as_deref().map(str::as_bytes),
+        )?,
         subscription: Subscription {
             query,
             variables: arguments.variables.as_deref().map(variables).transpose()?,
@@ -281,9 +293,9 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
         event_count: arguments.events.unwrap_or(match scenario {
             ConnectStorm | ReconnectStorm => STORM_EVENTS,
             SlowConsumers => SLOW_EVENTS,
-            // Each client one, and each two where that is not much.
-            Filters | Resubscribe => (keys as u64).max(EVENTS),
-            _ => EVENTS,
+            // At least one event for each client, and two for each if there are few.
+            Filters | Resubscribe => (keys as u64).max(EVENTS_DEFAULT),
+            _ => EVENTS_DEFAULT,
         }),
         rate: arguments.rate,
         hold: arguments.hold,
@@ -298,19 +310,19 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
     })
 }
 
-/// A JSON object, or a file with one.
+/// Parses a JSON object, or a file with one.
 fn variables(text: &str) -> Result<Map<String, Value>, String> {
     let owned;
     let json = if text.trim_start().starts_with('{') {
         text
     } else {
-        owned = super::read(Path::new(text))?;
+        owned = super::read_file(Path::new(text))?;
         &owned
     };
     serde_json::from_str(json).map_err(|error| format!("--variables is not an object: {error}"))
 }
 
-fn show(progress: &mut Progress, interval: &Interval) {
+fn show_interval(progress: &mut Progress, interval: &SubscriptionInterval) {
     let mut line = format!("{:6.0} s  {:8} subscribed", interval.at_seconds, interval.subscribed);
     if interval.deliveries_per_second > 0.0 {
         let _ = write!(
@@ -330,16 +342,16 @@ fn show(progress: &mut Progress, interval: &Interval) {
     progress.show(&line);
 }
 
-/// The floor as a process of its own; killed when dropped.
-struct Floor {
+/// The floor in a process of its own, killed on drop.
+struct FloorProcess {
     child: Child,
     address: SocketAddr,
 }
 
-impl Floor {
-    /// Starts a floor whose messages are as long as the server's, on the same cores.
-    fn start(settings: &Settings, message: Option<&str>) -> Result<Self, String> {
-        let events = settings.events.as_ref().ok_or("--floor needs --publish")?;
+impl FloorProcess {
+    /// Starts a floor whose messages have the length of the server's, on the same cores.
+    fn start(read_settings: &SubscriptionSettings, message: Option<&str>) -> Result<Self, String> {
+        let events = read_settings.events.as_ref().ok_or("--floor needs --publish")?;
         let message = message.ok_or("the server sent no result that the floor could repeat")?;
         let program = std::env::current_exe().map_err(|error| format!("no floor: {error}"))?;
         let mut command = Command::new(program);
@@ -353,8 +365,8 @@ impl Floor {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot start the floor: {error}"))?;
-        if let Some(pid) = settings.pid {
-            // Where it is not allowed, the floor runs where it likes: less comparable, not wrong.
+        if let Some(pid) = read_settings.pid {
+            // If this is not permitted, the floor runs on any core: less comparable, but not wrong.
             let _ = subscriptions::share_cores(pid, child.id());
         }
         let mut line = String::new();
@@ -372,24 +384,27 @@ impl Floor {
         }
     }
 
-    /// The same run, against the floor.
-    fn settings(&self, settings: &Settings) -> Result<Settings, String> {
-        let mut settings = settings.clone();
-        settings.name = "floor".to_owned();
-        settings.target = Target::parse(&format!("ws://{}/", self.address))?;
-        settings.pid = Some(self.child.id());
-        if let Some(events) = &mut settings.events
+    /// Returns the settings for the same run against the floor.
+    fn read_settings(
+        &self,
+        read_settings: &SubscriptionSettings,
+    ) -> Result<SubscriptionSettings, String> {
+        let mut read_settings = read_settings.clone();
+        read_settings.name = "floor".to_owned();
+        read_settings.target = SubscriptionTarget::parse(&format!("ws://{}/", self.address))?;
+        read_settings.pid = Some(self.child.id());
+        if let Some(events) = &mut read_settings.events
             && events.destination.nats().is_none()
         {
             events.destination = format!("http://{}/", self.address).parse()?;
         }
-        Ok(settings)
+        Ok(read_settings)
     }
 }
 
-impl Drop for Floor {
+impl Drop for FloorProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-// Plays one attack in a process of its own until it is asked to stop: `node attacker.mjs NAME TARGET`.
+// Runs one attack in its own process until it is asked to stop: `node attacker.mjs NAME TARGET`.
 import process from "node:process";
 
 const [name, target] = process.argv.slice(2);
@@ -11,13 +11,13 @@ process.on("message", (message) => {
   controller.abort();
   process.send({ type: "stopped", ...told }, () => process.exit(0));
 });
-// Resets, refusals and closed sockets of an attacker are no failure of the soak.
+// Resets, refusals and closed sockets of an attacker do not fail the soak.
 process.on("uncaughtException", (error) => { told.problem = error.message; });
 
 const done = attack.run({
   ...JSON.parse(target),
   signal: controller.signal,
-  /** Counts something that the attack has sent. */
+  /** Counts a message or request of the attack. */
   sent: () => { told.count += 1; },
 });
 process.send({ type: "attacking" });

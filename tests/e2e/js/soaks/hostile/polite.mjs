@@ -1,5 +1,5 @@
-// The polite client of the hostile soak, in a process of its own: 50 queries, 10 new operations and 20 events a second.
-// Latencies count from the time at which a request was due, so that a router that stands still is seen in all of them.
+// The normal client of the hostile soak, in its own process: 50 queries, 10 new operations and 20 events per second.
+// Latencies are measured from the time at which a request was due, so that a pause of the router affects all of them.
 import { once } from "node:events";
 import http from "node:http";
 import process from "node:process";
@@ -8,7 +8,7 @@ import WebSocket from "ws";
 const QUERIES_PER_SECOND = 50;
 const NEW_OPERATIONS_PER_SECOND = 10;
 const EVENTS_PER_SECOND = 20;
-/** Then a request has failed. */
+/** Time after which a request has failed. */
 const REQUEST_MS_MAX = 20_000;
 
 const target = JSON.parse(process.argv[2]);
@@ -27,7 +27,7 @@ function fail(kind, reason) {
   kind.example ||= String(reason).slice(0, 200);
 }
 
-/** POST; settles with the body. */
+/** Sends a POST request; settles with the body. */
 function post(url, body, agent) {
   return new Promise((resolve, reject) => {
     const request = http.request(url, {
@@ -61,7 +61,7 @@ async function ask(kind, query) {
   }
 }
 
-/** Events carry the time at which they were due in the sender's clock, which is the receiver's too. */
+/** Events carry the time at which they were due. Sender and receiver use the same clock. */
 async function publish(kind) {
   const id = `${(number += 1)}`;
   const note = String(performance.now());
@@ -114,7 +114,7 @@ process.on("message", (message) => {
   }
 });
 
-/** Reports when all requests of the phase have ended: those that take long count most. */
+/** Reports after all requests of the phase have ended, because the slow ones matter most. */
 function report(ended, deadline) {
   samples = fresh();
   const look = () => {

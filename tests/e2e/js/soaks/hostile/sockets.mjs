@@ -1,11 +1,11 @@
-// Connections of attackers. They come from an address of their own, 127.0.0.2, because the router treats clients
-// fairly by their address and the polite client has 127.0.0.1.
+// Connections of attackers. They use a separate address, 127.0.0.2, because the router treats clients fairly by their
+// address and the normal client has 127.0.0.1.
 import net from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 
 export const HOSTILE_ADDRESS = "127.0.0.2";
 
-/** Until a connection that was closed is replaced. */
+/** Delay before a closed connection is replaced. */
 export const REOPEN_MS = 100;
 
 /** A connection to the host of `url`. */
@@ -25,8 +25,8 @@ export function post(url, body, headers = {}) {
 }
 
 /**
- * Keeps `count` connections open until `signal`: each is given to `use`, and replaced a moment after it was closed. They
- * are opened at once, or `perSecond`.
+ * Keeps `count` connections open until `signal`: each is passed to `use` and replaced shortly after it was closed.
+ * They are opened at once, or `perSecond`.
  */
 export function keepConnections(count, url, signal, use, perSecond = Infinity) {
   const open = async () => {
@@ -41,7 +41,7 @@ export function keepConnections(count, url, signal, use, perSecond = Infinity) {
   for (let index = 0; index < count; index += 1) setTimeout(open, (index / perSecond) * 1000);
 }
 
-/** Sends `next()` again and again, `ahead` requests before their responses. */
+/** Sends `next()` repeatedly, `ahead` requests before their responses. */
 export function pipeline(socket, ahead, next) {
   const send = () => {
     if (!socket.destroyed) socket.write(next());

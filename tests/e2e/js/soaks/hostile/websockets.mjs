@@ -1,17 +1,17 @@
-// WebSockets of attackers: they come from the attackers' address, and open again when they are closed.
+// WebSockets of attackers, which use the attackers' address and reopen when they are closed.
 import { setTimeout as pause } from "node:timers/promises";
 import WebSocket from "ws";
 import { HOSTILE_ADDRESS, REOPEN_MS } from "./sockets.mjs";
 
-/** Above this a socket takes nothing more, and how often it is asked then. */
+/** Above this number of bytes a socket accepts nothing more; how often it is checked then. */
 const BUFFERED_BYTES_MAX = 1 << 20;
 const FULL_MS = 20;
 
 const url = (graphql) => graphql.replace(/^http/, "ws");
 
 /**
- * Keeps `count` WebSockets open until `signal`: each is given to `use`, acknowledged unless `early`, and replaced a moment
- * after it was closed.
+ * Keeps `count` WebSockets open until `signal`: each is passed to `use`, after initialisation unless `early`, and
+ * replaced shortly after it was closed.
  */
 export function keepWebSockets(count, graphql, signal, use, { early = false } = {}) {
   const open = () => {
@@ -37,17 +37,17 @@ export function subscribe(id, query, variables) {
   return JSON.stringify({ id: String(id), type: "subscribe", payload: { query, variables } });
 }
 
-/** Calls `send` again and again, as long as the socket takes it and `signal` lets it. */
+/** Calls `send` repeatedly while the socket accepts data, until `signal`. */
 export async function flood(socket, signal, send) {
   while (!signal.aborted && socket.readyState === WebSocket.OPEN) {
     const hasRoom = socket.bufferedAmount < BUFFERED_BYTES_MAX;
     if (hasRoom) send();
-    // The socket does not say when it has room again.
+    // The socket does not signal when it accepts data again.
     await pause(hasRoom ? 0 : FULL_MS);
   }
 }
 
-/** Reads nothing more of the socket. */
+/** Stops reading from the socket. */
 export function stopReading(socket) {
   socket.pause();
 }

@@ -1,5 +1,5 @@
-// 2 KB of gzip that become a million numbers in a variable that the operation does not declare, on 64 connections that
-// pipeline.
+// 2 KB of gzip that decompress to a million numbers in a variable that the operation does not declare, on 64
+// connections with pipelining.
 import { gzipSync } from "node:zlib";
 import { keepConnections, pipeline, post } from "../sockets.mjs";
 

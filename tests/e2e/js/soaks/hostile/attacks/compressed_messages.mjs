@@ -1,4 +1,4 @@
-// 2 KB of a compressed message that become a megabyte, on 20 WebSockets, before any `connection_init`.
+// A compressed message of 2 KB that decompresses to a megabyte, on 20 WebSockets, before any `connection_init`.
 import { flood, keepWebSockets } from "../websockets.mjs";
 
 const message = JSON.stringify({ type: "ping", payload: { x: "0".repeat(1_000_000) } });

@@ -1,5 +1,6 @@
-// Heads of 57 KB: a long `connection` header beside many headers, where a rule propagates headers by a pattern. With
-// those of the router they are more than the subgraph reads, so that it closes the connection. 32 connections.
+// Request heads of 57 KB: a long `connection` header beside many headers, with a rule that propagates headers by a
+// pattern. With the router's own headers they exceed the limit of the subgraph, which closes the connection. 32
+// connections.
 import { keepConnections, pipeline, post } from "../sockets.mjs";
 
 const CONNECTIONS = 32;

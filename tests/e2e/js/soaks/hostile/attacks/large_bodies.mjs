@@ -1,4 +1,4 @@
-// Requests of almost 2 MB, not compressed, on 16 connections.
+// Uncompressed requests of almost 2 MB on 16 connections.
 import { keepConnections, pipeline, post } from "../sockets.mjs";
 
 const CONNECTIONS = 16;

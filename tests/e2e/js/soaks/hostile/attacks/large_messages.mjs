@@ -1,4 +1,4 @@
-// Large messages of clients that were acknowledged: a list of numbers in a variable that the operation does not declare.
+// Large messages of initialised clients: a list of numbers in a variable that the operation does not declare.
 import { flood, keepWebSockets, subscribe } from "../websockets.mjs";
 
 const numbers = Array.from({ length: 150_000 }, (_, index) => index % 1000);

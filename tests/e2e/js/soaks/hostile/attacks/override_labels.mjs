@@ -1,5 +1,4 @@
-// Texts that are no valid operations, each of them new, where a supergraph has labels of progressive overrides: 100
-// connections.
+// Invalid operations, each of them new, with a supergraph that has labels of progressive overrides: 100 connections.
 import { keepConnections, pipeline, post } from "../sockets.mjs";
 
 const CONNECTIONS = 100;

@@ -1,8 +1,8 @@
-// Live subscriptions whose texts are padded with comments, and that bring variables they do not declare.
+// Live subscriptions whose texts are padded with comments, with variables that they do not declare.
 import { setTimeout as pause } from "node:timers/promises";
 import { keepWebSockets, subscribe } from "../websockets.mjs";
 
-/** Fast enough to fill the bounds in a phase, slow enough that each message is read. */
+/** Fast enough to reach the limits within a phase, slow enough that each message is read. */
 const GAP_MS = 20;
 
 const padding = Array.from({ length: 20_000 }, (_, index) => `${index}`).join(" ");

@@ -1,5 +1,5 @@
-// Subscribers that read nothing, many of them, where the policy is to drop the oldest event: together they fill the bound
-// of all queues.
+// Many subscribers that read nothing, with the policy of dropping the oldest event: together they reach the limit of
+// all queues.
 import { keepWebSockets, stopReading, subscribe } from "../websockets.mjs";
 
 export default {

@@ -1,4 +1,4 @@
-// Subscribing and completing at once, again and again, on 8 WebSockets.
+// Subscribing and completing immediately, repeatedly, on 8 WebSockets.
 import { flood, keepWebSockets, subscribe } from "../websockets.mjs";
 
 export default {

@@ -1,8 +1,9 @@
-// A thousand subscriptions of one client to one source that differ in an alias: each event is resolved for each of them.
+// A thousand subscriptions of one client to one source with different aliases: each event is resolved for each of
+// them.
 import { setTimeout as pause } from "node:timers/promises";
 import { keepWebSockets, subscribe } from "../websockets.mjs";
 
-/** Between two subscriptions: all of them exist within some seconds. */
+/** Interval between two subscriptions: all of them exist after a few seconds. */
 const GAP_MS = 2;
 
 export default {

@@ -1,4 +1,4 @@
-// Event streams that are reserved and never opened, with operations on them whose responses are large.
+// Event streams that are reserved and never opened, with operations that have large responses.
 import { keepConnections, post } from "../sockets.mjs";
 
 const query = "{ items(first: 200) { id name description related { id name description } } }";

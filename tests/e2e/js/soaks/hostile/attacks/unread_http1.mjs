@@ -1,5 +1,5 @@
-// 300 connections that ask for responses of some megabytes and read none. They come one after the other, because
-// making the responses takes time from others too, and it is the memory that is attacked here.
+// 300 connections that request responses of several megabytes and read none. They are opened one after the other,
+// because producing the responses takes CPU time from other clients and this attack targets memory.
 import { keepConnections, post } from "../sockets.mjs";
 
 const CONNECTIONS = 300;

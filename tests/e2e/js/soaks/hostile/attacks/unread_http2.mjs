@@ -1,4 +1,5 @@
-// HTTP/2 with a window of 0: a hundred responses of some megabytes on each of 4 connections, none of which can be sent.
+// HTTP/2 with a window of 0: a hundred responses of several megabytes on each of 4 connections, none of which can be
+// sent.
 import http2 from "node:http2";
 import { setTimeout as pause } from "node:timers/promises";
 import { connect } from "../sockets.mjs";
@@ -7,7 +8,10 @@ import { LARGE } from "./unread_http1.mjs";
 const CONNECTIONS = 4;
 const STREAMS = 100;
 
-/** Until a session that the router has closed is opened again: making the responses takes time from others too. */
+/**
+ * Delay before a session that the router has closed is reopened, because producing the responses takes CPU time from
+ * other clients.
+ */
 const REOPEN_MS = 1_000;
 
 export default {

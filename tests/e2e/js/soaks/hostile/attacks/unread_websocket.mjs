@@ -1,4 +1,4 @@
-// One WebSocket that asks for large responses, reads none, and completes each operation at once.
+// One WebSocket that requests large responses, reads none, and completes each operation immediately.
 import { flood, keepWebSockets, stopReading, subscribe } from "../websockets.mjs";
 
 const query = "{ items(first: 200) { id name description related { id name description } } }";

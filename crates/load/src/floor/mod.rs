@@ -1,9 +1,10 @@
-//! `starling bench floor`: the least that answering over HTTP/1.1 can cost.
+//! `starling bench floor`: the minimum cost of responding over HTTP/1.1.
 //!
-//! One epoll loop reads each request whole (head and `content-length` body) and writes the same prepared answer. No
-//! routing, no GraphQL, no task: what a router needs above this, measured in the same run, is its own doing.
+//! One epoll loop reads each request whole (head and `content-length` body) and writes the same prepared response. It
+//! has no routing, no GraphQL and no tasks: the cost of a router above this, measured in the same run, is the router's
+//! own.
 //!
-//! [`broadcast`] is the same for subscriptions.
+//! [`broadcast`] is the floor for subscriptions.
 
 pub mod broadcast;
 
@@ -14,57 +15,57 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::epoll;
 
-/// Bytes of a request, head and body. Whoever sends more is disconnected.
+/// The maximum length of a request, head and body. A client that sends more is disconnected.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 
-/// Read from a socket at a time.
+/// The number of bytes read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Events taken from the kernel at a time.
+/// The number of events taken from the kernel at a time.
 const EVENTS: usize = 256;
 
-/// The listener's place among events; connections count from 0.
+/// The key of the listener among epoll events; the keys of connections count from 0.
 const LISTENER: u64 = u64::MAX;
 
-/// A listener that is bound and does not serve yet.
+/// A bound listener that does not serve yet.
 #[derive(Debug)]
 pub struct Floor {
     listener: TcpListener,
-    answer: Vec<u8>,
+    response: Vec<u8>,
 }
 
-struct Connection {
+struct FloorConnection {
     stream: TcpStream,
     input: Vec<u8>,
-    /// Bytes of the answer that are still to be written.
+    /// The number of bytes of the response that are still to be written.
     pending: usize,
 }
 
 impl Floor {
-    /// Binds. `body` is the body of every answer.
+    /// Binds the listener. `body` is the body of every response.
     ///
     /// # Errors
-    /// Where the address cannot be bound.
+    /// The address cannot be bound.
     pub fn bind(listen: SocketAddr, body: &[u8]) -> io::Result<Self> {
         let listener = TcpListener::bind(listen)?;
-        let mut answer = format!(
+        let mut response = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             body.len()
         )
         .into_bytes();
-        answer.extend_from_slice(body);
-        Ok(Self { listener, answer })
+        response.extend_from_slice(body);
+        Ok(Self { listener, response })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     ///
     /// # Errors
-    /// Where the system does not say.
+    /// The system does not report the address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until something fails that no client can cause.
+    /// Serves until a failure that no client can cause.
     ///
     /// # Errors
     /// That failure.
@@ -84,7 +85,7 @@ impl Floor {
             for event in events.drain(..) {
                 let id = event.data.u64();
                 if id == LISTENER {
-                    // A client that has left again, or no free descriptor: the others are served.
+                    // The client has disconnected again, or no descriptor is free: the other clients are still served.
                     if let Ok(connection) = self.accept(&poller, next) {
                         connections.insert(next, connection);
                         next += 1;
@@ -92,27 +93,27 @@ impl Floor {
                     continue;
                 }
                 let Some(connection) = connections.get_mut(&id) else { continue };
-                if self.turn(&poller, id, connection, &mut buffer).is_err() {
+                if self.handle_ready(&poller, id, connection, &mut buffer).is_err() {
                     connections.remove(&id);
                 }
             }
         }
     }
 
-    fn accept(&self, poller: &OwnedFd, id: u64) -> io::Result<Connection> {
+    fn accept(&self, poller: &OwnedFd, id: u64) -> io::Result<FloorConnection> {
         let (stream, _) = self.listener.accept()?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         epoll::add(poller, &stream, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?;
-        Ok(Connection { stream, input: Vec::new(), pending: 0 })
+        Ok(FloorConnection { stream, input: Vec::new(), pending: 0 })
     }
 
-    /// Reads or writes what is there; an error ends the connection.
-    fn turn(
+    /// Reads or writes as much as possible; an error ends the connection.
+    fn handle_ready(
         &self,
         poller: &OwnedFd,
         id: u64,
-        connection: &mut Connection,
+        connection: &mut FloorConnection,
         buffer: &mut [u8],
     ) -> io::Result<()> {
         if connection.pending == 0 {
@@ -127,24 +128,24 @@ impl Floor {
                 return Ok(());
             }
             connection.input.drain(..length);
-            connection.pending = self.answer.len();
+            connection.pending = self.response.len();
         }
-        let from = self.answer.len() - connection.pending;
-        match connection.stream.write(&self.answer[from..]) {
+        let from = self.response.len() - connection.pending;
+        match connection.stream.write(&self.response[from..]) {
             Ok(count) => connection.pending -= count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        let wanted = match connection.pending {
+        let interest = match connection.pending {
             0 => epoll::EventFlags::IN,
             _ => epoll::EventFlags::OUT,
         };
-        epoll::modify(poller, &connection.stream, epoll::EventData::new_u64(id), wanted)?;
+        epoll::modify(poller, &connection.stream, epoll::EventData::new_u64(id), interest)?;
         Ok(())
     }
 }
 
-/// The length of the request at the front, once its head is there.
+/// Returns the length of the request at the front of `input`, once its head is complete.
 fn request_length(input: &[u8]) -> io::Result<Option<usize>> {
     let Some(end) = memchr::memmem::find(input, b"\r\n\r\n") else {
         return if input.len() > REQUEST_BYTES_MAX {

@@ -1,9 +1,9 @@
-//! Answers as text, for comparison with what a test expects: status, the headers that matter, body.
+//! Responses as text, for comparison with expectations: status, relevant headers, body.
 
-use e2e::Answer;
+use e2e::HttpResponse;
 
-/// Headers that are the same for each answer, or that change from one to the next.
-const BORING: [&str; 7] = [
+/// The headers that are the same in all responses, or differ in each.
+const IGNORED_HEADERS: [&str; 7] = [
     "cache-control",
     "connection",
     "content-length",
@@ -13,17 +13,17 @@ const BORING: [&str; 7] = [
     "x-content-type-options",
 ];
 
-/// One answer, as in
+/// Formats one response, for example:
 ///
 /// ```text
 /// 405 application/json; charset=utf-8
 /// allow: GET, POST, PUT, DELETE, OPTIONS
 /// {"errors":[…]}
 /// ```
-pub(crate) fn shown(answer: &Answer) -> String {
+pub(crate) fn format_response(answer: &HttpResponse) -> String {
     let mut text = format!("{} {}\n", answer.status, answer.header("content-type").unwrap_or("-"));
     for (name, value) in &answer.headers {
-        if name != "content-type" && !BORING.contains(&&**name) {
+        if name != "content-type" && !IGNORED_HEADERS.contains(&&**name) {
             text.push_str(&format!("{name}: {value}\n"));
         }
     }
@@ -32,7 +32,7 @@ pub(crate) fn shown(answer: &Answer) -> String {
     text
 }
 
-/// A case of a table and its outcome.
+/// Formats a named case and its outcome.
 pub(crate) fn case(name: &str, outcome: &str) -> String {
     format!("--- {name}\n{outcome}\n")
 }

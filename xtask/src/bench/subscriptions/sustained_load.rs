@@ -1,38 +1,38 @@
-//! More than usual: events, groups, reloads, and clients without sockets.
+//! Sustained load: more events and groups than usual, and reloads during events.
 
-use super::{CLIENTS, Clients, JOINED, PLAIN, Stage, check, number, verdict};
+use super::{CLIENTS, ClientSettings, JOINED, PLAIN, Stage, check, number, verdict};
 use crate::Failure;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Clients of a sustained load.
+/// The number of clients under sustained load.
 pub(super) const SUSTAINED_CLIENTS: u32 = 5_000;
 
-/// Events a second, and whether everybody is to get all of them: 200,000 results a second are more than a core sends.
+/// Events a second, and whether every client must receive all of them: 200,000 results a second exceed one core.
 const SUSTAINED: [(u32, bool); 2] = [(10, true), (40, false)];
 
-/// Within this an event is to reach 10,000 groups that share nothing but their entity.
+/// The maximum time in which an event reaches 10,000 groups that share only their entity.
 const PARTITIONS_SECONDS_MAX: f64 = 1.0;
 
-/// What the subgraph takes meanwhile.
+/// The latency of the subgraph during that measurement.
 const PARTITIONS_LATENCY_MS: u32 = 5;
 
-/// How often the graph is loaded anew under load.
+/// The number of reloads of the graph under load.
 const RELOADS: u32 = 100;
 
-/// Between two of them, at least.
+/// The minimum time between two reloads.
 const RELOAD_GAP: Duration = Duration::from_millis(400);
 
-/// What the router says whenever it serves another graph.
-const RELOADED: &str = "a new supergraph serves now";
+/// The log message of the router for each new graph that it serves.
+const RELOAD_LOG_MESSAGE: &str = "a new supergraph serves now";
 
-/// Events go on for so long behind the last one.
-const AFTER_RELOADS: Duration = Duration::from_secs(5);
+/// The time for which events continue after the last reload.
+const EVENTS_AFTER_RELOADS: Duration = Duration::from_secs(5);
 
-/// Events that never end, at a rate that one core can send, and at one that it cannot.
-pub(super) fn sustained(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+/// Sends events for the whole duration, at a rate that one core can deliver and at one that it cannot.
+pub(super) fn measure_sustained_rates(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     println!(
-        "| events/s | expected | received | lost, and told | missing | p50, ms | p99, ms | max, ms | most memory, MiB | met |\n|---|---|---|---|---|---|---|---|---|---|"
+        "| events/s | expected | received | lost, announced | missing | p50, ms | p99, ms | max, ms | peak memory, MiB | met |\n|---|---|---|---|---|---|---|---|---|---|"
     );
     let count = stage.bench.clients.unwrap_or(SUSTAINED_CLIENTS);
     let mut runs = Vec::new();
@@ -41,8 +41,10 @@ pub(super) fn sustained(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
         let (name, events) = (format!("{rate} events/s"), (rate * stage.bench.seconds).to_string());
         let rate = rate.to_string();
         let extra = ["--events", &events, "--rate", &rate];
-        let run =
-            stage.clients(&router, &Clients { name: &name, count, query: PLAIN, extra: &extra })?;
+        let run = stage.clients(
+            &router,
+            &ClientSettings { name: &name, count, query: PLAIN, extra: &extra },
+        )?;
         let met = check(&run).is_ok() && (!gets_all || number(&run["lost"]) == 0.0);
         println!(
             "| {rate} | {} | {} | {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {} |",
@@ -61,8 +63,8 @@ pub(super) fn sustained(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     Ok(runs)
 }
 
-/// Clients of which each is a group of its own, on one trigger, with one entity for all of them.
-pub(super) fn partitions(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+/// Measures clients that each form a group of their own on one trigger, with one entity for all of them.
+pub(super) fn measure_partitions(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let mock = stage.mock(PARTITIONS_LATENCY_MS)?;
     let router = stage.router(Some(&mock), "")?;
     let variables = r#"{"viewer":"$I"}"#;
@@ -70,8 +72,8 @@ pub(super) fn partitions(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
         ["--variables", variables, "--events", "10", "--rate", "0.5", "--quiet-time", "20s"];
     let query = "subscription ($viewer: ID!) { tickFor(viewer: $viewer) { id name } }";
     let count = stage.bench.clients.unwrap_or(CLIENTS);
-    let run =
-        stage.clients(&router, &Clients { name: "partitions", count, query, extra: &extra })?;
+    let run = stage
+        .clients(&router, &ClientSettings { name: "partitions", count, query, extra: &extra })?;
     check(&run)?;
     let slowest = number(&run["latency"]["max_us"]) / 1e6;
     println!(
@@ -85,26 +87,27 @@ pub(super) fn partitions(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     Ok(vec![run])
 }
 
-/// The graph is loaded again and again while events are sent.
-pub(super) fn reloads(stage: &Stage<'_>, subscribers: u32) -> Result<Vec<Value>, Failure> {
+/// Reloads the graph repeatedly while events are sent.
+pub(super) fn measure_reloads(stage: &Stage<'_>, subscribers: u32) -> Result<Vec<Value>, Failure> {
     let mock = stage.mock(0)?;
     let router = stage.router(Some(&mock), "")?;
     let gap = (Duration::from_secs(stage.bench.seconds.into()) / RELOADS).max(RELOAD_GAP);
-    let events = ((gap * RELOADS + AFTER_RELOADS).as_secs() * 10).to_string();
+    let events = ((gap * RELOADS + EVENTS_AFTER_RELOADS).as_secs() * 10).to_string();
     let extra = ["--events", &events, "--rate", "10"];
-    let clients = Clients { name: "reloads", count: subscribers, query: JOINED, extra: &extra };
-    let load = stage.bench.begin_subscriptions(&router, stage.words(&clients))?;
+    let clients =
+        ClientSettings { name: "reloads", count: subscribers, query: JOINED, extra: &extra };
+    let load = stage.bench.begin_subscriptions(&router, stage.arguments(&clients))?;
     for number in 0..RELOADS {
         std::thread::sleep(gap);
         let path = stage.supergraph(Some(&mock))?;
-        // A comment more: other bytes, the same graph.
+        // An additional comment changes the bytes but not the graph.
         let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
-        super::write(&path, &format!("{text}# {number}\n"))?;
+        super::write_file(&path, &format!("{text}# {number}\n"))?;
     }
     let mut run = load.finish()?;
-    let loaded = stage.bench.log("starling")?.matches(RELOADED).count();
+    let loaded = stage.bench.log("starling")?.matches(RELOAD_LOG_MESSAGE).count();
     run["reloads"] = loaded.into();
-    let lasting = number(&run["subscribed"]) - ended(&run);
+    let lasting = number(&run["subscribed"]) - count_ended(&run);
     println!(
         "| reloads | subscribed | still connected | expected | received | missing | met |\n|---|---|---|---|---|---|---|"
     );
@@ -122,14 +125,14 @@ pub(super) fn reloads(stage: &Stage<'_>, subscribers: u32) -> Result<Vec<Value>,
     Ok(vec![run])
 }
 
-/// Every graph was served, and no subscriber of [`reloads`] has noticed.
+/// True if every graph was served and no subscriber of [`measure_reloads`] was disturbed.
 pub(super) fn is_undisturbed(run: &Value) -> bool {
     let all_loaded = number(&run["reloads"]) >= f64::from(RELOADS);
-    all_loaded && check(run).is_ok() && ended(run) == 0.0 && number(&run["lost"]) == 0.0
+    all_loaded && check(run).is_ok() && count_ended(run) == 0.0 && number(&run["lost"]) == 0.0
 }
 
-/// Connections that ended.
-fn ended(run: &Value) -> f64 {
+/// Returns the number of connections that ended.
+fn count_ended(run: &Value) -> f64 {
     let ends = run["ends"].as_array().map(Vec::as_slice).unwrap_or_default();
     ends.iter().map(|end| number(&end["count"])).sum()
 }

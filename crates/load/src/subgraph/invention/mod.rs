@@ -1,9 +1,9 @@
-//! Data that is made up from a schema and a seed: for any object the same, whenever and in whichever subgraph it is
-//! asked for.
+//! Made-up data that depends on the schema and a seed only: an object has the same data in every response and in every
+//! subgraph.
 //!
-//! An entity is known by a number, which all its keys carry (`"17"`, `"upc-17"`, `user17@example.com`), so that each key
-//! leads to the same entity. What an object holds follows from its identity and the field's name alone; nothing is
-//! stored. What leaves look like is in `leaf`.
+//! An entity is identified by a number, which all its keys contain (`"17"`, `"upc-17"`, `user17@example.com`), so that
+//! each key leads to the same entity. The data of an object depends on its identity and the field's name only; nothing
+//! is stored. `leaf` formats the values of leaves.
 
 mod guess;
 mod leaf;
@@ -15,24 +15,24 @@ use self::leaf::Leaf;
 use super::model::{FieldIndex, KeyFields, Model, ObjectType, TypeId};
 use crate::random::{mix, mix_text, unit};
 
-/// Items of a list that a client asked for with an argument such as `first`.
-const ASKED_ITEMS_MAX: u64 = 100_000;
+/// The maximum number of items of a list whose length an argument such as `first` requests.
+const REQUESTED_ITEMS_MAX: u64 = 100_000;
 
-/// Arguments that say how many items a list is to have.
+/// The arguments that limit the number of items of a list.
 const LIMIT_ARGUMENTS: [&str; 9] =
     ["first", "last", "limit", "take", "count", "size", "pageSize", "perPage", "top"];
 
-/// Arguments that say how many items come before the first one.
+/// The arguments that skip items at the beginning of a list.
 const OFFSET_ARGUMENTS: [&str; 3] = ["offset", "skip", "start"];
 
-/// How data is made up.
+/// The settings of made-up data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Invention {
-    /// Another seed, other data.
+    /// The seed of the data.
     pub seed: u64,
-    /// How many entities of each type refer to each other.
+    /// The number of entities of each type that refer to each other.
     pub entities: u64,
-    /// The fewest and the most items of a list.
+    /// The minimum and maximum number of items of a list.
     pub list: (u64, u64),
     /// The share of nullable fields that are null.
     pub nulls: f64,
@@ -44,48 +44,48 @@ impl Default for Invention {
     }
 }
 
-/// Which object it is.
+/// The identity of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     seed: u64,
     number: u64,
 }
 
-/// How to make up every field of a schema.
+/// The rules to make up every field of a schema.
 pub(super) struct Inventor {
     settings: Invention,
     /// By type, by field.
-    fields: Vec<Box<[Made]>>,
-    /// By type; for the seeds of its entities.
+    fields: Vec<Box<[FieldRule]>>,
+    /// By type: the seed of its entities.
     names: Vec<u64>,
 }
 
-/// How a field is made up.
-pub(super) struct Made {
-    /// The field's name, mixed into the seed of what it holds.
+/// The rule to make up one field.
+pub(super) struct FieldRule {
+    /// A hash of the field's name, mixed into the seed of its values.
     salt: u64,
-    pub(super) kind: MadeKind,
-    /// Part of a key: never null.
+    pub(super) kind: FieldRuleKind,
+    /// True if the field is part of a key, so that it is never null.
     key: bool,
-    /// Of a root type: its lists begin with the first entities.
+    /// True for fields of a root type, whose lists begin with the first entities.
     root: bool,
 }
 
-/// What a field holds.
-pub(super) enum MadeKind {
+/// The kind of value of a field.
+pub(super) enum FieldRuleKind {
     Leaf(Leaf),
-    /// One of these types.
+    /// An object of one of these types.
     Object(Box<[TypeId]>),
 }
 
-/// What a field's arguments ask for.
+/// The effect of a field's arguments.
 #[derive(Default)]
-pub(super) struct Wishes {
+pub(super) struct RequestedItems {
     limit: Option<u64>,
     offset: u64,
-    /// Keys of the entities that are asked for, one or a list of them.
+    /// The requested keys: of one entity, or of a list of them.
     keys: Vec<(Box<str>, Value)>,
-    /// All other arguments.
+    /// A hash of all other arguments.
     other: u64,
 }
 
@@ -108,12 +108,17 @@ impl Inventor {
                     .map(|field| {
                         let key = object.keys.iter().any(|key| key.has_member(&field.name));
                         let kind = match field.composite {
-                            true => MadeKind::Object(model.possible_types(&field.named).into()),
-                            false => {
-                                MadeKind::Leaf(guess::leaf_of(&model.schema, object, field, key))
+                            true => {
+                                FieldRuleKind::Object(model.possible_types(&field.named).into())
                             }
+                            false => FieldRuleKind::Leaf(guess::leaf_of(
+                                &model.schema,
+                                object,
+                                field,
+                                key,
+                            )),
                         };
-                        Made { salt: mix_text(0, field.name.as_bytes()), kind, key, root }
+                        FieldRule { salt: mix_text(0, field.name.as_bytes()), kind, key, root }
                     })
                     .collect()
             })
@@ -126,22 +131,22 @@ impl Inventor {
         Self { settings, fields, names }
     }
 
-    pub(super) fn field(&self, type_id: TypeId, index: FieldIndex) -> &Made {
+    pub(super) fn field(&self, type_id: TypeId, index: FieldIndex) -> &FieldRule {
         &self.fields[type_id.index()][usize::from(index)]
     }
 
-    /// A root type's object.
+    /// Returns the identity of a root type's object.
     pub(super) fn root(&self, type_id: TypeId) -> Identity {
         Identity { seed: self.names[type_id.index()], number: 1 }
     }
 
-    /// The entity with this number.
+    /// Returns the identity of the entity with this number.
     fn entity(&self, type_id: TypeId, number: u64) -> Identity {
         Identity { seed: mix(self.names[type_id.index()], number), number }
     }
 
-    /// The entity that a representation, or the arguments of a root field, mean.
-    pub(super) fn by_key(
+    /// Returns the identity of the entity that a representation, or the arguments of a root field, refer to.
+    pub(super) fn entity_by_key(
         &self,
         model: &Model,
         type_id: TypeId,
@@ -158,11 +163,11 @@ impl Inventor {
         self.entity(type_id, number)
     }
 
-    /// The object at a place of a field, in a list or alone.
+    /// Returns the identity of the object at a position of a field, in a list or alone.
     pub(super) fn object(
         &self,
         model: &Model,
-        made: &Made,
+        rule: &FieldRule,
         type_id: TypeId,
         seed: u64,
         place: u64,
@@ -170,36 +175,36 @@ impl Inventor {
         if model.object(type_id).keys.is_empty() {
             return Identity { seed, number: 1 + seed % self.settings.entities };
         }
-        let number = if made.root { place + 1 } else { 1 + seed % self.settings.entities };
+        let number = if rule.root { place + 1 } else { 1 + seed % self.settings.entities };
         self.entity(type_id, number)
     }
 
-    /// The seed of what a field holds.
-    pub(super) fn seed(identity: Identity, made: &Made, wishes: &Wishes) -> u64 {
-        let seed = mix(identity.seed, made.salt);
-        if wishes.other == 0 { seed } else { mix(seed, wishes.other) }
+    /// Returns the seed of the value of a field.
+    pub(super) fn seed(identity: Identity, rule: &FieldRule, requested: &RequestedItems) -> u64 {
+        let seed = mix(identity.seed, rule.salt);
+        if requested.other == 0 { seed } else { mix(seed, requested.other) }
     }
 
-    /// Whether a nullable value is null.
-    pub(super) fn is_null(&self, made: &Made, seed: u64) -> bool {
-        self.settings.nulls > 0.0 && !made.key && unit(mix(seed, 1)) < self.settings.nulls
+    /// True if a nullable value is null.
+    pub(super) fn is_null(&self, rule: &FieldRule, seed: u64) -> bool {
+        self.settings.nulls > 0.0 && !rule.key && unit(mix(seed, 1)) < self.settings.nulls
     }
 
-    /// How many items a list has, and the place of the first.
-    pub(super) fn list(&self, seed: u64, wishes: &Wishes) -> (u64, u64) {
+    /// Returns the length of a list, and the position of its first item.
+    pub(super) fn list(&self, seed: u64, requested: &RequestedItems) -> (u64, u64) {
         let (fewest, most) = self.settings.list;
         let length = fewest + mix(seed, 2) % (most.saturating_sub(fewest) + 1);
-        (wishes.limit.map_or(length, |limit| limit.min(ASKED_ITEMS_MAX)), wishes.offset)
+        (requested.limit.map_or(length, |limit| limit.min(REQUESTED_ITEMS_MAX)), requested.offset)
     }
 }
 
-impl Wishes {
-    /// What the arguments of a field of these types ask for.
-    pub(super) fn read(model: &Model, made: &Made, arguments: Map<String, Value>) -> Self {
-        let mut wishes = Self::default();
-        let types: &[TypeId] = match &made.kind {
-            MadeKind::Object(types) => types,
-            MadeKind::Leaf(_) => &[],
+impl RequestedItems {
+    /// Reads the arguments of a field of these types.
+    pub(super) fn read(model: &Model, rule: &FieldRule, arguments: Map<String, Value>) -> Self {
+        let mut requested = Self::default();
+        let types: &[TypeId] = match &rule.kind {
+            FieldRuleKind::Object(types) => types,
+            FieldRuleKind::Leaf(_) => &[],
         };
         for (name, value) in arguments {
             if value.is_null() {
@@ -207,27 +212,29 @@ impl Wishes {
             }
             let count = value.as_u64();
             if let Some(count) = count.filter(|_| LIMIT_ARGUMENTS.contains(&&*name)) {
-                wishes.limit = Some(count);
+                requested.limit = Some(count);
             } else if let Some(count) = count.filter(|_| OFFSET_ARGUMENTS.contains(&&*name)) {
-                wishes.offset = count;
+                requested.offset = count;
             } else if let Some(key) =
                 types.iter().find_map(|id| key_member(model.object(*id), &name, &value))
             {
-                wishes.keys.push((key, value));
+                requested.keys.push((key, value));
             } else {
-                wishes.other =
-                    mix_text(mix_text(wishes.other, name.as_bytes()), value.to_string().as_bytes());
+                requested.other = mix_text(
+                    mix_text(requested.other, name.as_bytes()),
+                    value.to_string().as_bytes(),
+                );
             }
         }
-        wishes
+        requested
     }
 
-    /// How many entities are asked for by their keys: nothing for a field that is not a list of them.
+    /// Returns the number of entities requested by their keys; `None` unless the keys are a list.
     pub(super) fn key_count(&self) -> Option<u64> {
         self.keys.iter().find_map(|(_, value)| value.as_array()).map(|keys| keys.len() as u64)
     }
 
-    /// The key of the entity that is asked for, alone or at this place of a list.
+    /// Returns the key of the requested entity, alone or at this position of a list.
     pub(super) fn key(&self, place: u64) -> Option<Map<String, Value>> {
         if self.keys.is_empty() {
             return None;
@@ -240,7 +247,7 @@ impl Wishes {
     }
 }
 
-/// The key's member that an argument stands for: `id`, `ids` or `userId` for the key `id` of `User`.
+/// Returns the member of a key that an argument refers to: `id`, `ids` or `userId` for the key `id` of `User`.
 fn key_member(object: &ObjectType, argument: &str, value: &Value) -> Option<Box<str>> {
     if value.is_object() {
         return None;
@@ -255,7 +262,7 @@ fn key_member(object: &ObjectType, argument: &str, value: &Value) -> Option<Box<
     members.filter(|member| member.eq_ignore_ascii_case(argument)).map(Box::from).next()
 }
 
-/// The number that a key carries: its last digits, or one that follows from the whole text.
+/// Returns the number in a key: its last digits, or a hash of the whole text.
 fn number_in(text: &str) -> u64 {
     let end = text.bytes().rposition(|byte| byte.is_ascii_digit()).map_or(0, |last| last + 1);
     let digits = text[..end].bytes().rev().take_while(u8::is_ascii_digit).count();
@@ -269,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_leads_to_its_number_whatever_it_looks_like() {
+    fn keys_of_all_formats_lead_to_their_number() {
         for (text, expected) in [
             ("17", 17),
             ("upc-17", 17),

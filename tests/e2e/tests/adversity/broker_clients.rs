@@ -1,26 +1,26 @@
-//! Clients of brokers that owe nothing to ours: the few words that a test has to say, by hand.
+//! Minimal broker clients that share no code with the router's.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-/// A broker that says nothing for so long is taken for gone; it may be asleep on purpose.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time after which a silent broker counts as failed; it may be paused on purpose.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Speaks NATS.
+/// A client of NATS.
 pub(crate) struct NatsClient(BufReader<TcpStream>);
 
 impl NatsClient {
     pub(crate) fn connect(port: u16) -> Result<Self> {
         let mut client = Self(connect(port)?);
-        client.say("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB answers 1\r\n")?;
+        client.send("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB answers 1\r\n")?;
         Ok(client)
     }
 
-    /// Publishes, and waits until the server has passed it on.
+    /// Publishes, and waits until the server has processed the message.
     pub(crate) fn publish(&mut self, subject: &str, payload: &str) -> Result<()> {
         let size = payload.len();
-        self.say(&format!("PUB {subject} {size}\r\n{payload}\r\nPING\r\n"))?;
+        self.send(&format!("PUB {subject} {size}\r\n{payload}\r\nPING\r\n"))?;
         loop {
             let mut line = String::new();
             if self.0.read_line(&mut line)? == 0 {
@@ -29,14 +29,14 @@ impl NatsClient {
             if line.starts_with("PONG") {
                 return Ok(());
             } else if line.starts_with("PING") {
-                self.say("PONG\r\n")?;
+                self.send("PONG\r\n")?;
             } else if line.starts_with("-ERR") {
                 return Err(Error::other(line));
             }
         }
     }
 
-    /// Asks JetStream, or has an event stored under an id that counts once.
+    /// Sends a request to JetStream, or stores an event under a message id that is deduplicated.
     pub(crate) fn request(
         &mut self,
         subject: &str,
@@ -45,11 +45,11 @@ impl NatsClient {
     ) -> Result<String> {
         let size = payload.len();
         match id {
-            None => self.say(&format!("PUB {subject} answers {size}\r\n{payload}\r\n"))?,
+            None => self.send(&format!("PUB {subject} answers {size}\r\n{payload}\r\n"))?,
             Some(id) => {
                 let head = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
                 let (head_size, size) = (head.len(), head.len() + size);
-                self.say(&format!(
+                self.send(&format!(
                     "HPUB {subject} answers {head_size} {size}\r\n{head}{payload}\r\n"
                 ))?;
             }
@@ -60,7 +60,7 @@ impl NatsClient {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             if line.starts_with("PING") {
-                self.say("PONG\r\n")?;
+                self.send("PONG\r\n")?;
             } else if line.starts_with("MSG") || line.starts_with("HMSG") {
                 let size = line.split_whitespace().last().and_then(|size| size.parse().ok());
                 let mut message = vec![0; size.unwrap_or(0_usize) + 2];
@@ -72,12 +72,12 @@ impl NatsClient {
         }
     }
 
-    fn say(&mut self, text: &str) -> Result<()> {
+    fn send(&mut self, text: &str) -> Result<()> {
         self.0.get_mut().write_all(text.as_bytes())
     }
 }
 
-/// Speaks Redis.
+/// A client of Redis.
 pub(crate) struct RedisClient(BufReader<TcpStream>);
 
 impl RedisClient {
@@ -85,8 +85,8 @@ impl RedisClient {
         Ok(Self(connect(port)?))
     }
 
-    /// The answer, if that is one line or one text.
-    pub(crate) fn tell(&mut self, words: &[&str]) -> Result<String> {
+    /// Sends a command and returns the response, if it is one line or one bulk string.
+    pub(crate) fn command(&mut self, words: &[&str]) -> Result<String> {
         let mut command = format!("*{}\r\n", words.len());
         for word in words {
             command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
@@ -109,6 +109,6 @@ impl RedisClient {
 
 fn connect(port: u16) -> Result<BufReader<TcpStream>> {
     let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(WAIT_TIMEOUT))?;
     Ok(BufReader::new(socket))
 }

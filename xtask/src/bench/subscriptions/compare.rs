@@ -1,33 +1,33 @@
-//! Two of a kind in turn: the floor and the router; the router with and without clients that never read.
+//! Comparisons in turn: the floor with the router; the router with and without clients that never read.
 
-use super::{CLIENTS, Clients, Stage, check, number, verdict};
+use super::{CLIENTS, ClientSettings, Stage, check, number, verdict};
 use crate::Failure;
-use crate::bench::statistics::Sample;
+use crate::bench::statistics::Samples;
 use serde_json::Value;
 
-/// The most CPU time of the router for a result, in that of the floor.
+/// The maximum CPU time of the router for a result, as a multiple of the floor's.
 const CPU_MAX: f64 = 1.25;
 
-/// The same of the 99th percentile of the latency.
+/// The maximum 99th percentile of the router's latency, as a multiple of the floor's.
 const P99_MAX: f64 = 2.0;
 
-/// How much the 99th percentile of the others may change because some never read.
+/// The maximum relative change of the 99th percentile of reading clients that clients that never read may cause.
 const P99_CHANGE_MAX: f64 = 0.2;
 
-/// One of so many clients never reads: 1,000 of 10,000.
-const NEVER_READERS_SHARE: u32 = 10;
+/// The inverse share of clients that never read: 1,000 of 10,000.
+const CLIENTS_PER_NEVER_READER: u32 = 10;
 
-/// What one side showed.
+/// The measurements of one side of a comparison.
 #[derive(Default)]
-struct Side {
-    cpu_us: Sample,
-    p50_ms: Sample,
-    p99_ms: Sample,
-    peak_mib: Sample,
-    generator_us: Sample,
+struct SideSamples {
+    cpu_us: Samples,
+    p50_ms: Samples,
+    p99_ms: Samples,
+    peak_mib: Samples,
+    generator_us: Samples,
 }
 
-impl Side {
+impl SideSamples {
     fn add(&mut self, run: &Value) {
         self.cpu_us.push(number(&run["server"]["cpu_us_per_delivery"]));
         self.p50_ms.push(number(&run["latency"]["p50_us"]) / 1e3);
@@ -39,35 +39,36 @@ impl Side {
     fn print(&self, name: &str) {
         println!(
             "| {name} | {} | {} | {} | {:.1} | {:.1} |",
-            self.cpu_us.show(2),
-            self.p50_ms.show(1),
-            self.p99_ms.show(1),
+            self.cpu_us.format_with_range(2),
+            self.p50_ms.format_with_range(1),
+            self.p99_ms.format_with_range(1),
             self.peak_mib.max(),
             self.generator_us.median(),
         );
     }
 }
 
-const HEAD: &str = "| | CPU per result, µs | p50, ms | p99, ms | most memory, MiB | generator, µs |\n\
+const HEAD: &str = "| | CPU per result, µs | p50, ms | p99, ms | peak memory, MiB | generator, µs |\n\
                     |---|---|---|---|---|---|";
 
-/// Floor and router send the same messages to the same clients.
-pub(super) fn floor(stage: &Stage<'_>, query: &str) -> Result<Vec<Value>, Failure> {
+/// Compares floor and router, which send the same messages to the same clients.
+pub(super) fn compare_with_floor(stage: &Stage<'_>, query: &str) -> Result<Vec<Value>, Failure> {
     let (seconds, count) = (stage.seconds(), stage.bench.clients.unwrap_or(CLIENTS));
     let extra = ["--events", &seconds, "--rate", "1"];
-    let clients = |name| Clients { name, count, query, extra: &extra };
+    let clients = |name| ClientSettings { name, count, query, extra: &extra };
     let mock = stage.mock(0)?;
-    // What the floor is to say is learned from the router.
-    let first = Clients { count: 10, ..clients("first") };
+    // The floor's message is taken from a first run of the router.
+    let first = ClientSettings { count: 10, ..clients("first") };
     let router = stage.router(Some(&mock), "")?;
     let message = stage.clients(&router, &first)?;
     check(&message)?;
     let message = message["message"].as_str().unwrap_or_default().to_owned();
     drop(router);
-    let (mut runs, mut of_floor, mut of_router) = (Vec::new(), Side::default(), Side::default());
+    let (mut runs, mut floor_side, mut router_side) =
+        (Vec::new(), SideSamples::default(), SideSamples::default());
     for _ in 0..stage.bench.pairs {
-        for (name, side) in [("floor", &mut of_floor), ("router", &mut of_router)] {
-            // A process of its own each time: what one run leaves behind is not the next one's.
+        for (name, side) in [("floor", &mut floor_side), ("router", &mut router_side)] {
+            // A fresh process for each run, so that the state left by one run does not affect the next.
             let server = match name {
                 "floor" => {
                     stage.bench.start_broadcast_floor(&message, stage.nats.address, "tick")?
@@ -89,33 +90,36 @@ pub(super) fn floor(stage: &Stage<'_>, query: &str) -> Result<Vec<Value>, Failur
         "\n{count} clients, {seconds} events, one a second; median (smallest–largest) of {} pairs.\n\n{HEAD}",
         stage.bench.pairs
     );
-    of_floor.print("floor");
-    of_router.print("router");
-    let cpu = of_router.cpu_us.median() / of_floor.cpu_us.median();
-    let p99 = of_router.p99_ms.median() / of_floor.p99_ms.median();
+    floor_side.print("floor");
+    router_side.print("router");
+    let cpu = router_side.cpu_us.median() / floor_side.cpu_us.median();
+    let p99 = router_side.p99_ms.median() / floor_side.p99_ms.median();
     println!("\n| times the floor | | at most | met |\n|---|---|---|---|");
     println!("| CPU per result | {cpu:.2} | {CPU_MAX} | {} |", verdict(cpu <= CPU_MAX));
     println!("| p99 | {p99:.2} | {P99_MAX} | {} |", verdict(p99 <= P99_MAX));
     Ok(runs)
 }
 
-/// Clients that never read, among others whose latency must not change.
-pub(super) fn never_readers(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+/// Measures clients that never read among others whose latency must not change.
+pub(super) fn compare_with_never_readers(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let query = "subscription { tick { id note } }";
     let event = r#"{"__typename":"Tick","id":"$T","note":"$P"}"#;
-    // So slow that a slower machine has half a core left, too: what 1,000 clients who go at once take from an event would
-    // otherwise be added to the ones behind it. So many that nobody's queue holds them.
+    // The rate is low enough that a slower machine has half a core left: otherwise the work of closing 1,000 clients
+    // at one event would delay the events behind it. The events are more than any client's queue can hold.
     let common = ["--event", event, "--padding", "4096", "--events", "300", "--rate", "5"];
     let all = stage.bench.clients.unwrap_or(CLIENTS);
-    let never = all / NEVER_READERS_SHARE;
+    let never = all / CLIENTS_PER_NEVER_READER;
     let share = format!("{:.6}", f64::from(never) / f64::from(all));
-    let slow_words = [&common[..], &["--scenario", "slow-consumers", "--slow", &share]].concat();
-    let without = Clients { name: "all read", count: all - never, query, extra: &common };
-    let with = Clients { name: "some never read", count: all, query, extra: &slow_words };
-    let (mut runs, mut of_without, mut of_with) = (Vec::new(), Side::default(), Side::default());
-    let mut met = Sample::default();
+    let slow_arguments =
+        [&common[..], &["--scenario", "slow-consumers", "--slow", &share]].concat();
+    let without = ClientSettings { name: "all read", count: all - never, query, extra: &common };
+    let with =
+        ClientSettings { name: "some never read", count: all, query, extra: &slow_arguments };
+    let (mut runs, mut without_side, mut with_side) =
+        (Vec::new(), SideSamples::default(), SideSamples::default());
+    let mut met = Samples::default();
     for _ in 0..stage.bench.pairs {
-        for (clients, side) in [(&without, &mut of_without), (&with, &mut of_with)] {
+        for (clients, side) in [(&without, &mut without_side), (&with, &mut with_side)] {
             let router = stage.router(None, "")?;
             let run = stage.clients(&router, clients)?;
             check(&run)?;
@@ -128,9 +132,9 @@ pub(super) fn never_readers(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
         }
     }
     println!("\nMedian (smallest–largest) of {} pairs.\n\n{HEAD}", stage.bench.pairs);
-    of_without.print(without.name);
-    of_with.print(with.name);
-    let change = of_with.p99_ms.median() / of_without.p99_ms.median() - 1.0;
+    without_side.print(without.name);
+    with_side.print(with.name);
+    let change = with_side.p99_ms.median() / without_side.p99_ms.median() - 1.0;
     println!("\n| | | to be | met |\n|---|---|---|---|");
     println!(
         "| change of p99 of the others | {:+.0} % | less than {:.0} % | {} |",
