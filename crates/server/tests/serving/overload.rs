@@ -186,7 +186,7 @@ fn what_an_operation_does_not_declare_is_not_read() {
 #[test]
 fn a_long_list_of_connection_options_costs_no_more_than_its_length() {
     let router = Router::start(
-        "http: {max_header_size: 64KiB}\nheaders: {all: {request: [{propagate: {matching: \".*\"}}]}}",
+        "http: {max_header_size: 64KiB, max_headers: 128}\nheaders: {all: {request: [{propagate: {matching: \".*\"}}]}}",
     );
     let options: String = (0..7_900).map(|it| format!("a{it},")).collect();
     let body = r#"{"query":"{ __typename }"}"#;
