@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     object_store::{Object, ObjectStore, StoredValue, complete_arguments},
-    subgraph::RequestLog,
+    request_log::RequestLog,
 };
 
 /// The maximum nesting depth of objects in a payload. Objects of the store may contain each other.

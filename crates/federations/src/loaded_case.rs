@@ -17,7 +17,8 @@ use crate::{
     broker::InMemoryBroker,
     executor::Impaired,
     reference_server::{self, Expected},
-    subgraph::{InMemorySubgraph, RequestLog},
+    request_log::RequestLog,
+    subgraph::InMemorySubgraph,
 };
 
 /// The deadline of requests: longer than any case takes.

@@ -6,26 +6,15 @@ use std::sync::{Arc, Mutex};
 use apollo_compiler::ast::{Document, Field};
 use bytes::Bytes;
 use execute::{FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
-use graph::{
-    FieldId, FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape,
-};
+use graph::{FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    executor::{self, Resolved, Resolver},
+    executor::{self, Resolved, Resolver, any_leaf},
     object_store::{Object, ObjectStore, StoredValue, complete_arguments},
-    reference_server::any_leaf,
+    request_log::RequestLog,
 };
-
-/// The requests sent to subgraphs, those that were invalid, and the events.
-#[derive(Debug, Default)]
-pub(crate) struct RequestLog {
-    pub(crate) requests: Vec<(SubgraphId, String)>,
-    pub(crate) violations: Vec<String>,
-    /// The root fields of event subgraphs that were delivered, with all arguments.
-    pub(crate) events: Vec<(FieldId, Map<String, Value>)>,
-}
 
 /// One subgraph in memory.
 pub(crate) struct InMemorySubgraph {
