@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     object_store::{Object, ObjectStore, StoredValue, complete_arguments},
-    subgraph::RequestLog,
+    request_log::RequestLog,
 };
 
 /// The maximum nesting depth of objects in a payload. Objects of the store may contain each other.
@@ -26,15 +26,11 @@ pub(crate) struct InMemoryBroker {
 
 impl InMemoryBroker {
     /// Returns the payload of a subscription's event, as JSON text.
-    pub(crate) fn event(
-        &self,
-        event: &EventField,
-        operation: &plan::Operation,
-        variables: &Variables,
-    ) -> Bytes {
-        let given = event.arguments.iter().filter_map(|(name, value)| {
-            Some((name.to_string(), json_value(value, operation, variables)?))
-        });
+    pub(crate) fn event(&self, event: &EventField, variables: &Variables) -> Bytes {
+        let given = event
+            .arguments
+            .iter()
+            .filter_map(|(name, value)| Some((name.to_string(), json_value(value, variables)?)));
         self.deliver(event.field, given.collect()).to_string().into()
     }
 
@@ -101,12 +97,8 @@ pub(crate) fn event_subgraph(graph: &Supergraph, field: FieldId) -> Option<Subgr
 }
 
 /// Returns a value of an operation as JSON; `None` for a variable without a value.
-fn json_value(
-    value: &PlanValue,
-    operation: &plan::Operation,
-    variables: &Variables,
-) -> Option<Value> {
-    let nested = |value: &PlanValue| json_value(value, operation, variables).unwrap_or_default();
+fn json_value(value: &PlanValue, variables: &Variables) -> Option<Value> {
+    let nested = |value: &PlanValue| json_value(value, variables).unwrap_or_default();
     Some(match value {
         PlanValue::Null => Value::Null,
         PlanValue::Int(text) | PlanValue::Float(text) => serde_json::from_str(text).ok()?,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use apollo_compiler::Node;
 use apollo_compiler::ast::{self, Definition, Directive, Document, Field, Selection};
-use graph::{TypeRef, TypeRefShape};
+use graph::{TypeId, TypeRef, TypeRefShape};
 use serde_json::{Map, Value, json};
 
 /// The result of a resolver.
@@ -305,4 +305,9 @@ fn literal(value: &ast::Value, variables: &Map<String, Value>) -> Value {
             .map(|(name, value)| (name.to_string(), literal(value, variables)))
             .collect(),
     }
+}
+
+/// Returns the type of a value that is treated as a leaf, whatever the schema declares.
+pub(crate) fn any_leaf() -> TypeRef {
+    TypeRef { nullable: true, shape: TypeRefShape::Named(TypeId(0)) }
 }

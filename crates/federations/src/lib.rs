@@ -18,6 +18,7 @@ mod operation_generator;
 mod random;
 mod random_data;
 mod reference_server;
+mod request_log;
 mod shrinker;
 mod subgraph;
 mod trials;

@@ -17,7 +17,8 @@ use crate::{
     broker::InMemoryBroker,
     executor::Impaired,
     reference_server::{self, Expected},
-    subgraph::{InMemorySubgraph, RequestLog},
+    request_log::RequestLog,
+    subgraph::InMemorySubgraph,
 };
 
 /// The deadline of requests: longer than any case takes.
@@ -246,7 +247,7 @@ impl LoadedCase {
         };
         let expected = reference.response.to_json();
         self.take_log();
-        let seed = self.seed(&prepared.operation, &prepared.plan, &coerced).map_err(other)?;
+        let seed = self.seed(&prepared.plan, &coerced).map_err(other)?;
         let context = RequestContext {
             claims: None,
             generation: Arc::clone(&self.generation),
@@ -293,16 +294,11 @@ impl LoadedCase {
     }
 
     /// Returns the event of a subscription, with which its execution starts.
-    fn seed(
-        &self,
-        operation: &plan::Operation,
-        plan: &plan::Plan,
-        variables: &plan::Variables,
-    ) -> Result<Seed, String> {
+    fn seed(&self, plan: &plan::Plan, variables: &plan::Variables) -> Result<Seed, String> {
         match &plan.subscription {
             None => Ok(Seed::Nothing),
             Some(SubscriptionRoot::Event(event)) => {
-                Ok(Seed::Event(self.broker.event(event, operation, variables)))
+                Ok(Seed::Event(self.broker.event(event, variables)))
             }
             Some(SubscriptionRoot::Upstream { subgraph, operation }) => {
                 let value = |id| variables.get(id).and_then(|it| serde_json::from_str(it).ok());

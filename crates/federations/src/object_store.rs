@@ -181,7 +181,10 @@ impl ObjectStore {
         field: FieldId,
     ) -> bool {
         let required = requires(graph, object.ty, field);
-        required.is_some_and(|set| self.fails(graph, set, object))
+        // No plan fetches a field that requires itself, so its requirements cannot fail.
+        required.is_some_and(|set| {
+            !requires_itself(graph, object.ty, field) && self.fails(graph, set, object)
+        })
     }
 
     fn fails(&self, graph: &Supergraph, set: &FieldSet, object: &Object) -> bool {
@@ -216,6 +219,53 @@ fn requires(graph: &Supergraph, ty: TypeId, field: FieldId) -> Option<&FieldSet>
     let mentions = interface_mentions(graph, ty, field);
     let there = mentions.into_iter().flat_map(|mention| &graph.field(mention).subgraphs);
     there.into_iter().find_map(|there| there.requires.as_ref())
+}
+
+/// True if a field of objects of type `ty` requires itself, directly or through the fields that it requires.
+fn requires_itself(graph: &Supergraph, ty: TypeId, field: FieldId) -> bool {
+    let mut pending = vec![(ty, field)];
+    let mut visited: Vec<(TypeId, FieldId)> = Vec::new();
+    while let Some((of, next)) = pending.pop() {
+        let mut required = Vec::new();
+        if let Some(set) = requires(graph, of, next) {
+            collect_required(graph, set, of, &mut required);
+        }
+        for found in required {
+            if found == (ty, field) {
+                return true;
+            }
+            if !visited.contains(&found) {
+                visited.push(found);
+                pending.push(found);
+            }
+        }
+    }
+    false
+}
+
+/// Collects the fields that a set selects on objects of type `ty`, and below them.
+fn collect_required(
+    graph: &Supergraph,
+    set: &FieldSet,
+    ty: TypeId,
+    found: &mut Vec<(TypeId, FieldId)>,
+) {
+    for item in &set.items {
+        match item {
+            FieldSetItem::Fragment { on, fields } => {
+                if *on == ty || graph.ty(*on).possible.contains(&ty) {
+                    collect_required(graph, fields, ty, found);
+                }
+            }
+            FieldSetItem::Field { field, fields, .. } => {
+                let Some(own) = graph.field_named(ty, &graph.field(*field).name) else { continue };
+                found.push((ty, own));
+                for &member in &graph.ty(graph.field(own).ty.named()).possible {
+                    collect_required(graph, fields, member, found);
+                }
+            }
+        }
+    }
 }
 
 /// Returns the field itself, and the same field of the interface objects that may resolve it.

@@ -3,12 +3,12 @@
 use std::{cell::RefCell, rc::Rc};
 
 use apollo_compiler::ast::{Document, Field};
-use graph::{FieldId, Supergraph, TypeId, TypeRef, TypeRefShape};
+use graph::{FieldId, Supergraph, TypeId, TypeRef};
 use serde_json::{Map, Value, json};
 
 use crate::{
     broker::event_subgraph,
-    executor::{self, Resolved, Resolver, Response},
+    executor::{self, Resolved, Resolver, Response, any_leaf},
     object_store::{Object, ObjectStore, StoredValue, complete_arguments, interface_mentions},
 };
 
@@ -161,9 +161,4 @@ fn resolved(stored: StoredValue, above: &ServerObjectRef) -> Resolved<ServerObje
         }))),
         StoredValue::Error(message) => Resolved::Error(message),
     }
-}
-
-/// Returns the type of a value that is treated as a leaf, whatever the schema declares.
-pub(crate) fn any_leaf() -> TypeRef {
-    TypeRef { nullable: true, shape: TypeRefShape::Named(TypeId(0)) }
 }

@@ -6,26 +6,15 @@ use std::sync::{Arc, Mutex};
 use apollo_compiler::ast::{Document, Field};
 use bytes::Bytes;
 use execute::{FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
-use graph::{
-    FieldId, FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape,
-};
+use graph::{FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    executor::{self, Resolved, Resolver},
+    executor::{self, Resolved, Resolver, any_leaf},
     object_store::{Object, ObjectStore, StoredValue, complete_arguments},
-    reference_server::any_leaf,
+    request_log::RequestLog,
 };
-
-/// The requests sent to subgraphs, those that were invalid, and the events.
-#[derive(Debug, Default)]
-pub(crate) struct RequestLog {
-    pub(crate) requests: Vec<(SubgraphId, String)>,
-    pub(crate) violations: Vec<String>,
-    /// The root fields of event subgraphs that were delivered, with all arguments.
-    pub(crate) events: Vec<(FieldId, Map<String, Value>)>,
-}
 
 /// One subgraph in memory.
 pub(crate) struct InMemorySubgraph {
@@ -155,7 +144,7 @@ impl<'a> SubgraphResolver<'a> {
         let there = there.ok_or_else(|| format!("{coordinate} is not in the subgraph"))?;
         let mut provides = Vec::new();
         provided(graph, &here.provides, here.known_as, &field.name, &mut provides);
-        let is_external = there.external && !self.is_reference(mention);
+        let is_external = there.external && !graph.is_key_reference(mention, id);
         if (is_external || !graph.field(mention).resolved_by.contains(id)) && provides.is_empty() {
             return Err(format!("{coordinate} is external"));
         }
@@ -188,16 +177,6 @@ impl<'a> SubgraphResolver<'a> {
         provides.extend(&there.provides);
         let ty = there.ty.as_ref().unwrap_or(&graph.field(mention).ty);
         Ok((self.resolved(stored, ty.named(), &provides)?, ty.clone()))
-    }
-
-    /// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to objects by
-    /// it, so it knows the value.
-    fn is_reference(&self, field: FieldId) -> bool {
-        let graph = self.graph;
-        let types = graph.types.iter().flat_map(|ty| &ty.subgraphs);
-        let there = types.filter(|there| there.subgraph == self.subgraph.id);
-        let mut keys = there.flat_map(|there| &there.keys).filter(|key| key.is_extension);
-        keys.any(|key| mentions(&key.fields, field))
     }
 
     fn resolved(
@@ -313,16 +292,6 @@ impl<'a> SubgraphResolver<'a> {
         }
         Err(format!("{sent} identifies no object"))
     }
-}
-
-/// True if `set` names `field`, at any depth.
-fn mentions(set: &FieldSet, field: FieldId) -> bool {
-    set.items.iter().any(|item| match item {
-        FieldSetItem::Field { field: named, fields, .. } => {
-            *named == field || mentions(fields, field)
-        }
-        FieldSetItem::Fragment { fields, .. } => mentions(fields, field),
-    })
 }
 
 /// True if `value` contains all of `part`.

@@ -7,8 +7,8 @@ use federations::{LoadedCase, ObjectStore, Outcome, Random, generate_operation_o
 use graph::Supergraph;
 use plan::OperationKind;
 
-/// The number of operations for each supergraph and root.
-const SEEDS: u64 = 100;
+/// The number of operations of each test for each supergraph and root; there are two tests for two cores.
+const SEEDS: u64 = 50;
 
 /// The number of operations that share a random object store.
 const SEEDS_OF_STORE: u64 = 25;
@@ -26,8 +26,7 @@ fn supergraphs() -> Vec<PathBuf> {
     files
 }
 
-#[test]
-fn random_operations_have_sound_plans_and_correct_responses() {
+fn try_seeds(first_seed: u64) {
     let (mut correct, mut refused) = (0_u32, 0_u32);
     for file in supergraphs() {
         let sdl = std::fs::read_to_string(&file).expect("fixtures are valid");
@@ -37,7 +36,7 @@ fn random_operations_have_sound_plans_and_correct_responses() {
             (OperationKind::Mutation, graph.mutation.is_some()),
             (OperationKind::Subscription, graph.subscription.is_some()),
         ];
-        for first in (1..=SEEDS).step_by(SEEDS_OF_STORE as usize) {
+        for first in (first_seed..first_seed + SEEDS).step_by(SEEDS_OF_STORE as usize) {
             let data = ObjectStore::random(&graph, &mut Random::new(first), false);
             let Ok(loaded) = LoadedCase::load(&sdl, data, &[]) else {
                 // Composition would reject such a supergraph, so there is no expected response.
@@ -65,6 +64,15 @@ fn random_operations_have_sound_plans_and_correct_responses() {
             }
         }
     }
-    println!("{correct} correct, {refused} refused");
-    assert!(correct > 1000, "most operations are planned: {correct}, not {refused}");
+    assert!(correct > 500, "most operations are planned: {correct}, not {refused}");
+}
+
+#[test]
+fn random_operations_have_sound_plans_and_correct_responses() {
+    try_seeds(1);
+}
+
+#[test]
+fn more_random_operations_have_sound_plans_and_correct_responses() {
+    try_seeds(1_000);
 }

@@ -69,6 +69,15 @@ impl Supergraph {
             .filter(|key| key.resolvable)
     }
 
+    /// True if `field` is a member of a key on a type extension of Federation 1 in `subgraph`: the subgraph refers to
+    /// objects by it, so it gives the value although the field is external there.
+    pub fn is_key_reference(&self, field: FieldId, subgraph: SubgraphId) -> bool {
+        let there = self.types.iter().flat_map(|ty| &ty.subgraphs);
+        let there = there.filter(|there| there.subgraph == subgraph);
+        let mut keys = there.flat_map(|there| &there.keys).filter(|key| key.is_extension);
+        keys.any(|key| key.fields.mentions(field))
+    }
+
     /// True if `holders` together resolve every field of `set` on an object of type `on`. Nested fields are resolved by
     /// those holders that give the nested object, without further requests.
     pub fn resolves_set(&self, set: &FieldSet, on: TypeId, holders: SubgraphSet) -> bool {

@@ -142,6 +142,18 @@ pub struct FieldSet {
     pub items: Vec<FieldSetItem>,
 }
 
+impl FieldSet {
+    /// True if the set names `field`, at any depth.
+    pub fn mentions(&self, field: FieldId) -> bool {
+        self.items.iter().any(|item| match item {
+            FieldSetItem::Field { field: named, fields, .. } => {
+                *named == field || fields.mentions(field)
+            }
+            FieldSetItem::Fragment { fields, .. } => fields.mentions(field),
+        })
+    }
+}
+
 /// One member of a [`FieldSet`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FieldSetItem {

@@ -174,22 +174,3 @@ fn check_covers(
     }
     Ok(())
 }
-
-/// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to objects by it,
-/// so it gives the value although the field is external there.
-pub(crate) fn is_reference(graph: &Supergraph, field: FieldId, subgraph: SubgraphId) -> bool {
-    let types = graph.types.iter().flat_map(|ty| &ty.subgraphs);
-    let there = types.filter(|there| there.subgraph == subgraph);
-    let mut keys = there.flat_map(|there| &there.keys).filter(|key| key.is_extension);
-    keys.any(|key| is_member(&key.fields, field))
-}
-
-/// True if `set` names `field`, at any depth.
-fn is_member(set: &FieldSet, field: FieldId) -> bool {
-    set.items.iter().any(|item| match item {
-        FieldSetItem::Field { field: named, fields, .. } => {
-            *named == field || is_member(fields, field)
-        }
-        FieldSetItem::Fragment { fields, .. } => is_member(fields, field),
-    })
-}

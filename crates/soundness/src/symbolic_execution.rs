@@ -404,7 +404,7 @@ impl<'a> SymbolicExecution<'a> {
         }
         let there = graph.field_in(mention, scope.subgraph);
         let is_external = there.is_some_and(|there| there.external);
-        if is_external && !representations::is_reference(graph, mention, scope.subgraph) {
+        if is_external && !graph.is_key_reference(mention, scope.subgraph) {
             unsound!("`{}` is external in subgraph `{subgraph}`", coordinate(graph, own));
         }
         if let Some(requires) = there.and_then(|there| there.requires.as_ref()) {

@@ -9,7 +9,7 @@ pub enum PlanError {
     /// A field cannot be fetched from any subgraph at its position in the operation.
     #[error("{0}")]
     Unreachable(String),
-    /// The plan would be larger than [`Limits`] and the bounds on shapes allow.
+    /// The plan would be larger than [`crate::Limits`] and the bounds on shapes allow.
     #[error("{0}")]
     TooComplex(String),
 }

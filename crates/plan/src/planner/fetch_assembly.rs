@@ -32,12 +32,12 @@ pub(super) fn assemble_plan(
     graph: &Supergraph,
     operation: &Operation,
     batching: &Batching,
-    nodes: FetchGraph,
+    fetch_graph: FetchGraph,
     shape: Shape,
     event: Option<EventField>,
     steps_max: u64,
 ) -> Result<(Plan, u64), PlanError> {
-    let FetchGraph { mut nodes, mut selections, supplies, reached } = nodes;
+    let FetchGraph { mut nodes, mut selections, supplies, reached } = fetch_graph;
     propagate_needs(&mut nodes, &supplies);
     let merged_into = merge_same_targets(&mut nodes, &mut selections);
     let resolve = |node: FetchNodeId| merged_into[node];

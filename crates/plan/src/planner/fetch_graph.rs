@@ -182,7 +182,7 @@ pub(super) struct FetchGraph {
 pub(super) struct FetchGraphBuilder<'a> {
     graph: &'a Supergraph,
     keys: DataKeys<'a>,
-    nodes: FetchGraph,
+    fetch_graph: FetchGraph,
     steps: u64,
     /// The limit of steps. Beyond it no node is added any more, and the caller that reads [`FetchGraphBuilder::steps`]
     /// gives up.
@@ -289,7 +289,7 @@ const COMPARISONS_IN_STEP: u64 = 8;
 
 impl<'a> FetchGraphBuilder<'a> {
     pub(super) fn new(graph: &'a Supergraph, keys: DataKeys<'a>) -> Self {
-        let nodes = FetchGraph {
+        let fetch_graph = FetchGraph {
             nodes: Vec::new(),
             selections: Vec::new(),
             supplies: Vec::new(),
@@ -298,7 +298,7 @@ impl<'a> FetchGraphBuilder<'a> {
         Self {
             graph,
             keys,
-            nodes,
+            fetch_graph,
             readers: HashMap::default(),
             problem: None,
             steps: 0,
@@ -317,12 +317,12 @@ impl<'a> FetchGraphBuilder<'a> {
         self.problem.as_deref()
     }
 
-    pub(super) fn into_nodes(self) -> (DataKeys<'a>, FetchGraph) {
-        (self.keys, self.nodes)
+    pub(super) fn into_fetch_graph(self) -> (DataKeys<'a>, FetchGraph) {
+        (self.keys, self.fetch_graph)
     }
 
     pub(super) fn node_ids(&self) -> std::ops::Range<FetchNodeId> {
-        0..self.nodes.nodes.len()
+        0..self.fetch_graph.nodes.len()
     }
 
     /// Adds the nodes of a solved root. Every root node waits for `before`.
@@ -336,15 +336,15 @@ impl<'a> FetchGraphBuilder<'a> {
         self.steps_max = steps_max;
         let at = TreePosition::root();
         let mut places = Vec::new();
-        let done = before.iter().map(|&node| self.nodes.nodes[node].level).max().unwrap_or(0);
+        let done = before.iter().map(|&node| self.fetch_graph.nodes[node].level).max().unwrap_or(0);
         let is_event = kind == FetchNodeKind::Event;
         for jump in &solution.jumps {
             let level = if is_event { 0 } else { done + jump.depth.max(1) };
             let node = self.add_node(jump.subgraph, kind.clone(), &at, solution.ty, level);
-            self.nodes.nodes[node].depends_on.extend(before);
+            self.fetch_graph.nodes[node].depends_on.extend(before);
             places.push(HolderPlace {
                 node,
-                selection: self.nodes.nodes[node].selection,
+                selection: self.fetch_graph.nodes[node].selection,
                 on: None,
             });
         }
@@ -360,7 +360,7 @@ impl<'a> FetchGraphBuilder<'a> {
         level: u32,
     ) -> FetchNodeId {
         let selection = self.add_selection(ty, false);
-        self.nodes.nodes.push(FetchNode {
+        self.fetch_graph.nodes.push(FetchNode {
             subgraph,
             kind,
             target: at.path(self.graph),
@@ -372,12 +372,12 @@ impl<'a> FetchGraphBuilder<'a> {
             representation: Vec::new(),
             need: Need::NEVER,
         });
-        self.nodes.nodes.len() - 1
+        self.fetch_graph.nodes.len() - 1
     }
 
     fn add_selection(&mut self, ty: TypeId, selects_type: bool) -> SelectionId {
-        self.nodes.selections.push(SubgraphSelection::new(ty, selects_type));
-        self.nodes.selections.len() - 1
+        self.fetch_graph.selections.push(SubgraphSelection::new(ty, selects_type));
+        self.fetch_graph.selections.len() - 1
     }
 
     /// Adds the nodes of a solution at a position. `touched` collects every node that was given a field to select.
@@ -388,7 +388,8 @@ impl<'a> FetchGraphBuilder<'a> {
         at: &TreePosition,
         touched: &mut BTreeSet<FetchNodeId>,
     ) {
-        let base = places.iter().map(|place| self.nodes.nodes[place.node].level).min().unwrap_or(0);
+        let base =
+            places.iter().map(|place| self.fetch_graph.nodes[place.node].level).min().unwrap_or(0);
         match &solution.kind {
             SolutionKind::Object(object) => {
                 self.add_object(object, places, at, base, touched);
@@ -428,11 +429,11 @@ impl<'a> FetchGraphBuilder<'a> {
             let mut depends_on = BTreeSet::new();
             let mut suppliers = Vec::new();
             let mut representation = Vec::new();
-            let added_before = self.nodes.nodes.len();
+            let added_before = self.fetch_graph.nodes.len();
             for input in &jump.inputs {
                 for &carrier in input.choice.carriers.iter() {
                     let place = places[carrier];
-                    if self.nodes.nodes[place.node].selection == place.selection {
+                    if self.fetch_graph.nodes[place.node].selection == place.selection {
                         suppliers.push(place.node);
                     }
                 }
@@ -442,7 +443,7 @@ impl<'a> FetchGraphBuilder<'a> {
                 merge_representation_field(&mut representation, member);
             }
             // A request that is sent only for these requirements is needed when this request is.
-            suppliers.extend(added_before..self.nodes.nodes.len());
+            suppliers.extend(added_before..self.fetch_graph.nodes.len());
             if self.has_context_arguments(solution, index, places.len()) {
                 let readers = self.readers_above(at);
                 suppliers.extend(&readers);
@@ -452,19 +453,24 @@ impl<'a> FetchGraphBuilder<'a> {
             if is_root {
                 // A root request has no representation, but the object must be in the tree before it.
                 let held = places[..places.len() - index].iter().map(|place| place.node);
-                depends_on.extend(held.min_by_key(|&node| self.nodes.nodes[node].level));
+                depends_on.extend(held.min_by_key(|&node| self.fetch_graph.nodes[node].level));
             }
-            let before = depends_on.iter().map(|&node| self.nodes.nodes[node].level + 1).max();
+            let before =
+                depends_on.iter().map(|&node| self.fetch_graph.nodes[node].level + 1).max();
             let level = (base + jump.depth).max(before.unwrap_or(0));
             let ty = self.graph.local_type(solution.ty, jump.subgraph);
             let kind = if is_root { FetchNodeKind::RootBelow } else { FetchNodeKind::Entity };
             let node = self.add_node(jump.subgraph, kind, at, ty, level);
-            debug_assert!(depends_on.iter().all(|&before| self.nodes.nodes[before].level < level));
+            debug_assert!(
+                depends_on.iter().all(|&before| self.fetch_graph.nodes[before].level < level)
+            );
             suppliers.dedup();
-            self.nodes.supplies.extend(suppliers.into_iter().map(|supplier| (supplier, node)));
+            self.fetch_graph
+                .supplies
+                .extend(suppliers.into_iter().map(|supplier| (supplier, node)));
             touched.extend(&depends_on);
             touched.insert(node);
-            let added = &mut self.nodes.nodes[node];
+            let added = &mut self.fetch_graph.nodes[node];
             added.depends_on = depends_on;
             added.representation = representation;
             places.push(HolderPlace { node, selection: added.selection, on: None });
@@ -566,8 +572,8 @@ impl<'a> FetchGraphBuilder<'a> {
             let place = places[first];
             touched.insert(place.node);
             // Below an added field, the requests that need the field determine the need.
-            if !at.is_added && self.nodes.nodes[place.node].selection == place.selection {
-                self.nodes.nodes[place.node].need.add(&at.selected_here());
+            if !at.is_added && self.fetch_graph.nodes[place.node].selection == place.selection {
+                self.fetch_graph.nodes[place.node].need.add(&at.selected_here());
             }
             return;
         };
@@ -578,7 +584,7 @@ impl<'a> FetchGraphBuilder<'a> {
             self.steps = self.steps_max + 1;
             return;
         }
-        let subgraph = self.nodes.nodes[places[first].node].subgraph;
+        let subgraph = self.fetch_graph.nodes[places[first].node].subgraph;
         let data_key = self.keys.data_key(at.id, &choice.wanted, subgraph);
         let selected = at.selected(&choice.wanted);
         let mut below = Vec::with_capacity(choice.carriers.len());
@@ -586,16 +592,16 @@ impl<'a> FetchGraphBuilder<'a> {
             let place = places[carrier];
             touched.insert(place.node);
             if choice.wanted.key.is_some()
-                && self.nodes.nodes[place.node].selection == place.selection
+                && self.fetch_graph.nodes[place.node].selection == place.selection
             {
-                self.nodes.nodes[place.node].need.add(&selected);
+                self.fetch_graph.nodes[place.node].need.add(&selected);
             }
             let child = self.add_entry(place, &data_key, field, choice, &selected, at);
             below.extend(child.map(|selection| HolderPlace { selection, on: None, ..place }));
         }
         if let Some(child) = &choice.child {
             let at = at.below(&mut self.keys, &data_key, &choice.wanted);
-            self.nodes.reached.entry(at.id).or_insert(Need::NEVER).add(&selected);
+            self.fetch_graph.reached.entry(at.id).or_insert(Need::NEVER).add(&selected);
             self.add_position(child, &below, &at, touched);
         }
     }
@@ -609,8 +615,8 @@ impl<'a> FetchGraphBuilder<'a> {
         selected: &[Condition],
         at: &TreePosition,
     ) -> Option<SelectionId> {
-        let subgraph = self.nodes.nodes[place.node].subgraph;
-        let selection = &mut self.nodes.selections[place.selection];
+        let subgraph = self.fetch_graph.nodes[place.node].subgraph;
+        let selection = &mut self.fetch_graph.selections[place.selection];
         if let Some(entry) = selection.entry_mut(place.on, data_key) {
             merge_any_of(&mut entry.any_of, selected);
             return entry.child;
@@ -623,7 +629,7 @@ impl<'a> FetchGraphBuilder<'a> {
             self.add_selection(ty, selects_type)
         });
         let context = self.context_uses(field, subgraph, at);
-        self.nodes.selections[place.selection].push(SelectedField {
+        self.fetch_graph.selections[place.selection].push(SelectedField {
             context,
             on: place.on,
             data_key: data_key.clone(),

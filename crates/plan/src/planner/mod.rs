@@ -125,7 +125,7 @@ fn plan_counted(
     if let Some(problem) = builder.problem() {
         return Err(PlanError::NotSupported(problem.to_owned()));
     }
-    let (keys, nodes) = builder.into_nodes();
+    let (keys, fetch_graph) = builder.into_fetch_graph();
     let left = steps_max - effort.steps;
     let (shape, steps) = response_shape::build_shape(graph, &mut tree, &keys, &parts, left)?;
     effort.steps += steps;
@@ -134,7 +134,7 @@ fn plan_counted(
         graph,
         operation,
         batching,
-        nodes,
+        fetch_graph,
         shape,
         subscription,
         left,

@@ -356,7 +356,7 @@ fn collect_variables(value: &Value, into: &mut Vec<VariableId>) {
         Value::Variable(id) => into.push(*id),
         Value::List(items) => items.iter().for_each(|item| collect_variables(item, into)),
         Value::Object(members) => {
-            members.iter().for_each(|(_, value)| collect_variables(value, into))
+            members.iter().for_each(|(_, value)| collect_variables(value, into));
         }
         _ => {}
     }
