@@ -1,14 +1,14 @@
-//! How long to wait before the next attempt. Knows nothing of what is attempted.
+//! Delays between attempts, for any kind of attempt.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// When to try again.
+/// The delays between attempts to connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retry {
-    /// Before the second attempt; doubles with each failure.
+    /// The delay before the second attempt. It doubles with each failure.
     pub initial: Duration,
-    /// Never longer than this.
+    /// The longest delay.
     pub max: Duration,
 }
 
@@ -18,8 +18,8 @@ impl Default for Retry {
     }
 }
 
-/// Doubling delays with jitter: each is between half of the nominal delay and the whole, so that routers
-/// that lost the same broker do not come back at the same moment.
+/// Doubling delays with jitter. Each delay is between half of the nominal delay and the whole, so that routers that
+/// lost the same broker do not reconnect at the same moment.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     retry: Retry,
@@ -33,13 +33,13 @@ impl Backoff {
         Self { retry, failures: 0, random: RandomState::new().hash_one(0) | 1 }
     }
 
-    /// After success.
+    /// Starts again with the initial delay, after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// After a failure: how long to wait now.
-    pub(crate) fn next(&mut self) -> Duration {
+    /// Returns the delay before the next attempt, after a failure.
+    pub(crate) fn next_delay(&mut self) -> Duration {
         let nominal = self
             .retry
             .initial
@@ -63,19 +63,19 @@ mod tests {
         let retry = Retry { initial: Duration::from_millis(100), max: Duration::from_millis(1000) };
         let mut backoff = Backoff::new(retry);
         for nominal in [100, 200, 400, 800, 1000, 1000, 1000] {
-            let delay = backoff.next();
+            let delay = backoff.next_delay();
             let nominal = Duration::from_millis(nominal);
             assert!(delay >= nominal / 2 && delay <= nominal, "{delay:?} for {nominal:?}");
         }
         backoff.reset();
-        assert!(backoff.next() <= Duration::from_millis(100));
+        assert!(backoff.next_delay() <= Duration::from_millis(100));
     }
 
     #[test]
     fn a_thousand_failures_neither_overflow_nor_pass_the_maximum() {
         let mut backoff = Backoff::new(Retry::default());
         for _ in 0..1000 {
-            assert!(backoff.next() <= Duration::from_secs(5));
+            assert!(backoff.next_delay() <= Duration::from_secs(5));
         }
     }
 }

@@ -1,36 +1,43 @@
-//! Brokers behind `Source` and `Sink`: memory, NATS, Kafka and Redis.
+//! Brokers behind one interface: memory, NATS, Kafka and Redis.
 //!
-//! Invariant: topics, payloads and positions are all this crate knows; nothing of GraphQL execution.
-//! A [`Provider`] is one configured broker, [`Providers`] finds it by the name that directives use.
+//! Invariant: this crate knows topics, payloads and positions, and nothing of GraphQL execution. A [`Provider`] is one
+//! configured broker. [`Providers`] finds it by the name that directives use.
 
 mod backoff;
-mod check;
-mod feed;
+mod connection_state;
+mod event;
+mod event_queue;
+mod event_stream;
 mod kafka;
 mod memory;
 mod nats;
+mod position;
 mod provider;
+mod provider_stats;
 mod providers;
 mod redis;
-mod stats;
 mod tls;
-mod topics;
+mod topic;
+mod topic_check;
+mod topic_stats;
 
 pub use backoff::Retry;
-pub use check::{TopicUse, Verdict};
+pub use event::{Event, Headers, Message};
+pub use event_stream::{
+    Durable, EventStream, SourceError, SourceMessage, Start, StreamEnd, Wanted,
+};
 pub use kafka::{
-    Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaTls, KafkaUser,
+    Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaUser,
     is_kafka_broker,
 };
 pub use memory::{Memory, MemorySettings};
 pub use nats::{Nats, NatsAuthentication, NatsSettings, NatsSettingsError};
-pub use provider::{
-    Durable, Event, EventFuture, EventStream, Headers, Mark, Message, Position, Provider,
-    PublishError, SourceError, SourceMessage, Start, StreamEnd, TOPIC_BYTES_MAX, TopicUsage,
-    Wanted,
-};
+pub use position::{Mark, Position};
+pub use provider::{EventFuture, Provider, PublishError};
+pub use provider_stats::{ErrorKind, ProviderState, ProviderStats};
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
-pub use stats::{ErrorKind, ProviderState, ProviderStats};
-pub use tls::{BrokerTls, BrokerTlsError};
-pub use topics::{Lag, OTHER_TOPICS, TOPICS_NAMED_MAX, TopicStats};
+pub use tls::{BrokerTls, BrokerTls as KafkaTls, BrokerTlsError};
+pub use topic::{TOPIC_BYTES_MAX, TopicUsage};
+pub use topic_check::{TopicUse, Verdict};
+pub use topic_stats::{Lag, OTHER_TOPICS, TOPICS_NAMED_MAX, TopicStats};

@@ -1,7 +1,7 @@
-//! The provider inside the process: the default of the demo and of tests, always there.
+//! The broker in this process, `memory/…`. It is always available, and the default of the demo and of tests.
 //!
-//! Topics are plain names without patterns. Each keeps a ring of its latest events, so that a stream can
-//! start in the past. Nothing survives the process, so the second part of a mark names the process.
+//! Topics are plain names without patterns. Each topic keeps a ring of its latest events, so that a stream can start in
+//! the past. Events do not survive the process, so the second part of an offset identifies the process.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -11,36 +11,38 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use crate::feed::{Feed, Offered};
-use crate::provider::plain_topic;
+use crate::event_queue::{EventSender, SendOutcome};
+use crate::topic::check_plain_topic;
 use crate::{
     Durable, Event, EventFuture, EventStream, Mark, Message, Provider, ProviderState,
     ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage,
     TopicUse, Verdict, Wanted,
 };
 
-/// Largest event in bytes: what NATS takes by default, so that moving there changes nothing.
+/// The maximum size of an event in bytes. It is the default of NATS, so that nothing changes for users who move there.
 const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Streams that were dropped are looked for when this many feeds exist, and then at every doubling.
-const FEEDS_BEFORE_PRUNING: usize = 64;
+/// The number of senders at which those of dropped streams are removed for the first time; it then doubles.
+const SENDERS_BEFORE_PRUNING: usize = 64;
 
-/// Bounds of a [`Memory`] provider.
+/// Limits of a [`Memory`] provider.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemorySettings {
-    /// Events that each topic's ring keeps for replay.
+    /// The number of events that the ring of each topic keeps for replay.
     pub ring_events: usize,
-    /// Bytes of payload that all rings together keep; the rings of the longest silent topics go first.
+    /// The bytes of payload that all rings together keep. The rings of the topics that are silent longest are emptied
+    /// first.
     pub ring_bytes: usize,
-    /// Topics known at a time. Beyond it the longest silent topic without streams is forgotten; where
-    /// all have streams, a new topic is refused.
+    /// The number of topics that are known at a time. Beyond it the topic without streams that is silent longest is
+    /// forgotten; if all topics have streams, a new topic is refused.
     pub topics_max: usize,
-    /// Events that wait in one stream.
+    /// The number of events that wait in one stream.
     pub queue_events: usize,
 }
 
 impl Default for MemorySettings {
-    /// 128 events a topic and 64 MiB in all: enough to look back in a demo, small beside the rest of the process.
+    /// Returns 128 events per topic and 64 MiB in all: enough to look back in a demo, and small beside the rest of the
+    /// process.
     fn default() -> Self {
         Self {
             ring_events: 128,
@@ -57,39 +59,39 @@ pub struct Memory {
     name: Box<str>,
     settings: MemorySettings,
     stats: ProviderStats,
-    /// Tells this process's numbers from those of others: the second part of all marks.
+    /// Distinguishes this process's offsets from those of other processes: the second part of all offsets.
     epoch: u64,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    topics: HashMap<Arc<str>, Topic>,
-    feeds: HashMap<u64, Feed>,
-    next_feed: u64,
+struct MemoryState {
+    topics: HashMap<Arc<str>, MemoryTopic>,
+    senders: HashMap<u64, EventSender>,
+    next_sender: u64,
     next_inbox: u64,
     prune_at: usize,
-    /// Sum of payload bytes in all rings.
+    /// The payload bytes in all rings.
     ring_bytes: usize,
-    /// Counts publications and subscriptions; the clock behind [`Topic::touched`].
+    /// The number of publications and subscriptions so far. It is the clock for [`MemoryTopic::touched`].
     clock: u64,
-    /// Highest number of any topic that was forgotten: a topic that comes back counts on from here, so
-    /// that a number never means two events.
+    /// The highest offset of any forgotten topic. A topic that is used again continues from here, so that an offset
+    /// never identifies two events.
     forgotten: u64,
 }
 
 #[derive(Debug, Default)]
-struct Topic {
+struct MemoryTopic {
     ring: VecDeque<Event>,
-    /// Number of the latest event; 0: none so far.
+    /// The offset of the latest event; 0 before the first.
     latest: u64,
-    /// Who listens, and which lane of theirs it is.
-    feeds: Vec<(u64, u32)>,
+    /// The ids of the senders that listen, each with its number for this partition.
+    senders: Vec<(u64, u32)>,
     touched: u64,
 }
 
 impl Memory {
-    /// The provider `memory/{id}`.
+    /// Makes the provider `memory/{id}`.
     pub fn new(id: &str, settings: MemorySettings) -> Self {
         Self::with_name(&format!("memory/{id}"), settings)
     }
@@ -97,13 +99,13 @@ impl Memory {
     pub(crate) fn with_name(name: &str, settings: MemorySettings) -> Self {
         let stats = ProviderStats::default();
         stats.set_state(ProviderState::Connected);
-        let state = State { prune_at: FEEDS_BEFORE_PRUNING, ..State::default() };
+        let state = MemoryState { prune_at: SENDERS_BEFORE_PRUNING, ..MemoryState::default() };
         let epoch = RandomState::new().hash_one(0);
         Self { name: name.into(), settings, stats, epoch, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code that can panic runs while the lock is held; if one ever did, topics would still be whole.
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
+        // No code that can panic runs while the lock is held. Even if it did, the topics would be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,10 +115,11 @@ impl Memory {
             topic: topic.into(),
             reason: reason.into(),
         };
-        // Lanes are the topics in order: the same whoever asks for them.
+        // Partitions are numbered in the order of topics, so that every request for the same topics gets the same
+        // numbers.
         let topics: BTreeSet<Box<str>> = wanted.topics.into_iter().collect();
         for topic in &topics {
-            plain_topic(topic).map_err(|reason| invalid(topic, reason))?;
+            check_plain_topic(topic).map_err(|reason| invalid(topic, reason))?;
         }
         let mut state = self.state();
         state.prune(&self.stats);
@@ -124,9 +127,9 @@ impl Memory {
         let mut passed = Vec::with_capacity(topics.len());
         for (lane, name) in (0..).zip(&topics) {
             let topic = state
-                .topic(name, &self.settings)
+                .topic_or_insert(name, &self.settings)
                 .ok_or_else(|| invalid(name, "too many topics are in use"))?;
-            let first = topic.replayed_from(lane, &wanted.start, self.epoch);
+            let first = topic.replay_start(lane, &wanted.start, self.epoch);
             let first = first.ok_or_else(|| SourceError::Gone { provider: self.name.clone() })?;
             let lane_mark = |offset| Mark { lane, offset, part: self.epoch };
             passed.push(lane_mark(topic.latest - (topic.ring.len() - first) as u64));
@@ -139,38 +142,38 @@ impl Memory {
             replayed.sort_by_key(|event| event.published);
             replayed.drain(..replayed.len().saturating_sub(1));
         }
-        let id = state.next_feed;
-        state.next_feed += 1;
-        // Replay must fit beside what the queue holds for later.
+        let id = state.next_sender;
+        state.next_sender += 1;
+        // Replayed events must fit in addition to the events that the queue holds later.
         let beside = replayed.len() + passed.len();
-        let (mut feed, stream) = Feed::new(self.settings.queue_events + beside);
-        feed.count(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
-        passed.into_iter().for_each(|mark| feed.passed(mark));
+        let (mut sender, stream) = EventSender::new(self.settings.queue_events + beside);
+        sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
+        passed.into_iter().for_each(|mark| sender.try_send_progress(mark));
         for event in replayed {
-            feed.offer(event);
+            sender.try_send(event);
         }
-        state.feeds.insert(id, feed);
+        state.senders.insert(id, sender);
         for (lane, name) in (0..).zip(&topics) {
             if let Some(topic) = state.topics.get_mut(&**name) {
-                topic.feeds.push((id, lane));
+                topic.senders.push((id, lane));
             }
         }
         ProviderStats::add(&self.stats.streams, 1);
         Ok(stream)
     }
 
-    /// Says whether anybody listens.
+    /// Publishes an event. Returns true if a stream received it.
     fn publish_now(&self, message: Message) -> Result<bool, PublishError> {
         let topic = message.topic.clone();
         let refused = |reason: &str| {
-            self.stats.publication(&topic, false);
+            self.stats.record_publication(&topic, false);
             PublishError::Refused {
                 provider: self.name.clone(),
                 topic: topic.clone(),
                 reason: reason.into(),
             }
         };
-        plain_topic(&topic).map_err(refused)?;
+        check_plain_topic(&topic).map_err(refused)?;
         if message.payload.len() > EVENT_BYTES_MAX {
             return Err(refused("it is larger than 1 MiB"));
         }
@@ -178,23 +181,24 @@ impl Memory {
         let heard = state
             .publish(message, self.epoch, &self.settings, &self.stats)
             .ok_or_else(|| refused("too many topics are in use"))?;
-        self.stats.publication(&topic, true);
+        self.stats.record_publication(&topic, true);
         Ok(heard)
     }
 
-    /// The answer comes as the first event of a topic of its own, which the request's header [`REPLY_TO`] names.
+    /// Publishes a request. The response arrives as the first event of a topic of its own, which the header
+    /// [`REPLY_TO`] of the request names.
     async fn request_now(
         &self,
         mut message: Message,
         limit: Duration,
     ) -> Result<Bytes, PublishError> {
         let topic = message.topic.clone();
-        let inbox = Inbox::open(self).map_err(|error| PublishError::Refused {
+        let inbox = ReplyInbox::open(self).map_err(|error| PublishError::Refused {
             provider: self.name.clone(),
             topic: topic.clone(),
             reason: error.to_string(),
         })?;
-        let Inbox { name, mut stream, .. } = inbox;
+        let ReplyInbox { name, mut stream, .. } = inbox;
         message.headers.push((REPLY_TO.into(), Bytes::copy_from_slice(name.0.as_bytes())));
         if !self.publish_now(message)? {
             return Err(PublishError::NoResponder { provider: self.name.clone(), topic });
@@ -214,39 +218,39 @@ impl Memory {
     }
 }
 
-/// The header of a request that names the topic for its answer.
+/// The header of a request that names the topic for its response.
 const REPLY_TO: &str = "reply-to";
 
-/// Where the answer to a request comes in. The topic is gone when this is.
-struct Inbox<'a> {
-    name: InboxName<'a>,
+/// The stream that receives the response to a request. Dropping it removes its topic.
+struct ReplyInbox<'a> {
+    name: ReplyTopic<'a>,
     stream: EventStream,
 }
 
-struct InboxName<'a>(Box<str>, &'a Memory);
+struct ReplyTopic<'a>(Box<str>, &'a Memory);
 
-impl<'a> Inbox<'a> {
+impl<'a> ReplyInbox<'a> {
     fn open(memory: &'a Memory) -> Result<Self, SourceError> {
         let name: Box<str> = {
             let mut state = memory.state();
             state.next_inbox += 1;
             format!("_INBOX.{:x}.{}", memory.epoch, state.next_inbox).into()
         };
-        let name = InboxName(name, memory);
+        let name = ReplyTopic(name, memory);
         let stream = memory.subscribe_now(Wanted::new(vec![name.0.clone()]))?;
         Ok(Self { name, stream })
     }
 }
 
-impl Drop for InboxName<'_> {
+impl Drop for ReplyTopic<'_> {
     fn drop(&mut self) {
-        self.1.state().forget(&self.0);
+        self.1.state().forget_topic(&self.0);
     }
 }
 
-impl Topic {
-    /// Which event of the ring is the first to be replayed; `None`: what follows the position is gone.
-    fn replayed_from(&self, lane: u32, start: &Start, epoch: u64) -> Option<usize> {
+impl MemoryTopic {
+    /// Returns the index of the first event in the ring to replay, or `None` if events after the position are gone.
+    fn replay_start(&self, lane: u32, start: &Start, epoch: u64) -> Option<usize> {
         let oldest = self.latest + 1 - self.ring.len() as u64;
         let at = |offset: u64| {
             usize::try_from(offset.saturating_sub(oldest))
@@ -270,15 +274,19 @@ impl Topic {
     }
 }
 
-impl State {
-    /// The topic of that name, made if need be; `None` if there are too many.
-    fn topic(&mut self, name: &str, settings: &MemorySettings) -> Option<&mut Topic> {
+impl MemoryState {
+    /// Returns the topic of that name and creates it if needed. Returns `None` if there are too many topics.
+    fn topic_or_insert(
+        &mut self,
+        name: &str,
+        settings: &MemorySettings,
+    ) -> Option<&mut MemoryTopic> {
         self.clock += 1;
         if !self.topics.contains_key(name) {
             if self.topics.len() >= settings.topics_max && !self.forget_silent_topics() {
                 return None;
             }
-            let topic = Topic { latest: self.forgotten, ..Topic::default() };
+            let topic = MemoryTopic { latest: self.forgotten, ..MemoryTopic::default() };
             self.topics.insert(name.into(), topic);
         }
         let topic = self.topics.get_mut(name)?;
@@ -286,14 +294,16 @@ impl State {
         Some(topic)
     }
 
-    /// Forgets an eighth of all topics without streams (at least one), the longest silent first: a scan
-    /// for each single one would cost every new topic a walk over all. False if there is none.
+    /// Forgets an eighth of all topics without streams (at least one), those that are silent longest first. Forgetting
+    /// them one by one would cost a scan over all topics for every new one. Returns false if there is none.
     fn forget_silent_topics(&mut self) -> bool {
-        let feeds = &self.feeds;
+        let senders = &self.senders;
         let mut silent: Vec<(u64, Arc<str>)> = self
             .topics
             .iter()
-            .filter(|(_, topic)| !topic.feeds.iter().any(|(feed, _)| feeds.contains_key(feed)))
+            .filter(|(_, topic)| {
+                !topic.senders.iter().any(|(sender, _)| senders.contains_key(sender))
+            })
             .map(|(name, topic)| (topic.touched, Arc::clone(name)))
             .collect();
         silent.sort_unstable();
@@ -317,7 +327,7 @@ impl State {
     ) -> Option<bool> {
         let bytes = message.payload.len();
         let name = &*message.topic;
-        self.topic(name, settings)?;
+        self.topic_or_insert(name, settings)?;
         if self.ring_bytes + bytes > settings.ring_bytes {
             self.empty_oldest_rings(
                 (settings.ring_bytes - settings.ring_bytes / 8).saturating_sub(bytes),
@@ -335,18 +345,18 @@ impl State {
             ..Event::new(Arc::clone(&name), message.payload)
         };
         let mut heard = false;
-        let feeds = &mut self.feeds;
-        topic.feeds.retain(|(id, lane)| {
-            let Some(feed) = feeds.get_mut(id) else { return false };
+        let senders = &mut self.senders;
+        topic.senders.retain(|(id, lane)| {
+            let Some(sender) = senders.get_mut(id) else { return false };
             let mark = event.mark.map(|mark| Mark { lane: *lane, ..mark });
-            match feed.offer(Event { mark, ..event.clone() }) {
-                Offered::Taken => heard = true,
-                Offered::Dropped { begins_gap } => {
+            match sender.try_send(Event { mark, ..event.clone() }) {
+                SendOutcome::Queued => heard = true,
+                SendOutcome::Dropped { starts_gap } => {
                     ProviderStats::add(&stats.dropped, 1);
-                    ProviderStats::add(&stats.gaps, begins_gap.into());
+                    ProviderStats::add(&stats.gaps, starts_gap.into());
                 }
-                Offered::Gone => {
-                    feeds.remove(id);
+                SendOutcome::Closed => {
+                    senders.remove(id);
                     ProviderStats::subtract(&stats.streams, 1);
                     return false;
                 }
@@ -365,38 +375,38 @@ impl State {
             self.ring_bytes += bytes;
             topic.ring.push_back(event);
         } else {
-            // A ring has no holes: without its latest event it is empty.
+            // A ring has no holes, so without its latest event it must be empty.
             self.ring_bytes -= topic.ring.drain(..).map(|event| event.payload.len()).sum::<usize>();
         }
         self.topics.insert(name, topic);
         Some(heard)
     }
 
-    /// Ends the streams of a topic. Returns how many.
-    fn complete(&mut self, name: &str, stats: &ProviderStats) -> usize {
+    /// Ends the streams of a topic. Returns their number.
+    fn complete_topic(&mut self, name: &str, stats: &ProviderStats) -> usize {
         let Some(topic) = self.topics.get_mut(name) else { return 0 };
         let mut ended = 0;
-        for (id, _) in topic.feeds.drain(..) {
-            let Some(feed) = self.feeds.remove(&id) else { continue };
+        for (id, _) in topic.senders.drain(..) {
+            let Some(sender) = self.senders.remove(&id) else { continue };
             ProviderStats::subtract(&stats.streams, 1);
-            if !feed.is_gone() {
+            if !sender.is_closed() {
                 ended += 1;
-                feed.end(StreamEnd::Complete);
+                sender.end(StreamEnd::Complete);
             }
         }
         ended
     }
 
-    /// Nobody publishes to that topic any more.
-    fn forget(&mut self, name: &str) {
+    /// Forgets a topic that receives no more events.
+    fn forget_topic(&mut self, name: &str) {
         if let Some(topic) = self.topics.remove(name) {
             self.ring_bytes -= topic.ring.iter().map(|event| event.payload.len()).sum::<usize>();
             self.forgotten = self.forgotten.max(topic.latest);
         }
     }
 
-    /// Empties the rings of the longest silent topics until all together hold no more than `target` bytes.
-    /// Called with an eighth to spare, so that a full store does not sort its topics for each event.
+    /// Empties the rings of the topics that are silent longest until all rings together hold at most `target` bytes.
+    /// Callers leave an eighth to spare, so that a full store does not sort its topics for each event.
     fn empty_oldest_rings(&mut self, target: usize) {
         let mut by_age: Vec<_> =
             self.topics.values_mut().filter(|topic| !topic.ring.is_empty()).collect();
@@ -409,19 +419,19 @@ impl State {
         }
     }
 
-    /// Forgets the feeds of dropped streams, so that subscribing to silent topics over and over leaks nothing.
+    /// Removes the senders of dropped streams, so that repeated subscriptions to silent topics do not accumulate.
     fn prune(&mut self, stats: &ProviderStats) {
-        if self.feeds.len() < self.prune_at {
+        if self.senders.len() < self.prune_at {
             return;
         }
-        let before = self.feeds.len();
-        self.feeds.retain(|_, feed| !feed.is_gone());
-        ProviderStats::subtract(&stats.streams, (before - self.feeds.len()) as u64);
-        let feeds = &self.feeds;
+        let before = self.senders.len();
+        self.senders.retain(|_, sender| !sender.is_closed());
+        ProviderStats::subtract(&stats.streams, (before - self.senders.len()) as u64);
+        let senders = &self.senders;
         for topic in self.topics.values_mut() {
-            topic.feeds.retain(|(id, _)| feeds.contains_key(id));
+            topic.senders.retain(|(id, _)| senders.contains_key(id));
         }
-        self.prune_at = (self.feeds.len() * 2).max(FEEDS_BEFORE_PRUNING);
+        self.prune_at = (self.senders.len() * 2).max(SENDERS_BEFORE_PRUNING);
     }
 }
 
@@ -452,10 +462,10 @@ impl Provider for Memory {
     }
 
     fn complete(&self, topic: &str) -> Result<usize, &'static str> {
-        Ok(self.state().complete(topic, &self.stats))
+        Ok(self.state().complete_topic(topic, &self.stats))
     }
 
-    /// Nobody else is there who could refuse.
+    /// Always succeeds, because no other process could refuse.
     fn check(&self, _: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(std::future::ready(Verdict::Works))
     }
@@ -469,14 +479,14 @@ impl Provider for Memory {
     }
 
     fn check_topic(&self, topic: &str, _usage: TopicUsage) -> Result<(), &'static str> {
-        plain_topic(topic)
+        check_plain_topic(topic)
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        for (_, feed) in self.state().feeds.drain() {
-            feed.end(StreamEnd::Closed);
+        for (_, sender) in self.state().senders.drain() {
+            sender.end(StreamEnd::Closed);
         }
     }
 }
@@ -526,7 +536,7 @@ mod tests {
         try_subscribe(memory, topics, start).unwrap()
     }
 
-    /// After the events with these numbers, by lane.
+    /// Starts after the events with these offsets, one for each partition.
     fn after(memory: &Memory, offsets: &[u64]) -> Start {
         let marks = (0..).zip(offsets);
         let mark = |(lane, &offset)| Mark { lane, offset, part: memory.epoch };
@@ -537,7 +547,7 @@ mod tests {
         memory.publish_now(Message::new(topic, payload)).unwrap();
     }
 
-    /// What has come so far: `topic#number payload`.
+    /// Returns the events received so far, as `topic#offset payload`.
     fn heard(stream: &mut EventStream) -> Vec<String> {
         std::iter::from_fn(|| stream.messages.try_recv().ok())
             .filter_map(|message| match message {
@@ -686,11 +696,11 @@ mod tests {
     #[test]
     fn streams_dropped_on_silent_topics_do_not_pile_up() {
         let memory = memory(MemorySettings::default());
-        for _ in 0..10 * FEEDS_BEFORE_PRUNING {
+        for _ in 0..10 * SENDERS_BEFORE_PRUNING {
             drop(subscribe(&memory, &["silent"], Start::New));
         }
-        assert!(memory.state().feeds.len() <= FEEDS_BEFORE_PRUNING);
-        assert!(memory.state().topics["silent"].feeds.len() <= FEEDS_BEFORE_PRUNING);
+        assert!(memory.state().senders.len() <= SENDERS_BEFORE_PRUNING);
+        assert!(memory.state().topics["silent"].senders.len() <= SENDERS_BEFORE_PRUNING);
     }
 
     #[test]

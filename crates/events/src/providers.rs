@@ -1,6 +1,6 @@
 //! All configured providers, found by the names that directives use: `kind/id`, or a bare id that only one kind has. A
 //! broker takes precedence over a memory provider: `memory/default` always exists, so a bare `default` means the broker
-//! of that name where one is configured.
+//! of that name if one is configured.
 
 use std::sync::Arc;
 
@@ -9,41 +9,41 @@ use crate::Provider;
 /// The configured providers. They live as long as the configuration, across generations of the graph.
 #[derive(Clone, Default)]
 pub struct Providers {
-    /// Sorted by name.
+    /// The providers, sorted by name.
     list: Arc<[Arc<dyn Provider>]>,
 }
 
 /// The kind of providers that keep events in this process.
 const MEMORY: &str = "memory";
 
-/// The list cannot be.
+/// An invalid list of providers.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProvidersError {
-    /// Two have one name.
+    /// Two providers have the same name.
     #[error("two providers are named {name}")]
     Duplicate {
-        /// `kind/id`
+        /// The name of the provider, `kind/id`.
         name: Box<str>,
     },
 }
 
-/// Why a name leads nowhere.
+/// The reason why a name does not identify a provider.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// There is none.
+    /// No provider has that name.
     #[error("no provider {wanted:?} is configured; {}", configured(.known))]
     Unknown {
-        /// As written.
+        /// The name as written.
         wanted: Box<str>,
-        /// Names of those that could have been meant.
+        /// The names of providers that could have been meant.
         known: Vec<Box<str>>,
     },
-    /// Several kinds have that id.
+    /// Several kinds have a provider with that id.
     #[error("provider id {wanted:?} is ambiguous: write one of {}", .candidates.join(", "))]
     Ambiguous {
-        /// As written.
+        /// The id as written.
         wanted: Box<str>,
-        /// Names to choose from.
+        /// The names to choose from.
         candidates: Vec<Box<str>>,
     },
 }
@@ -57,7 +57,7 @@ fn configured(known: &[Box<str>]) -> String {
 }
 
 impl Providers {
-    /// A registry of these.
+    /// Makes the list of providers. Fails if two have the same name.
     pub fn new(list: impl IntoIterator<Item = Arc<dyn Provider>>) -> Result<Self, ProvidersError> {
         let mut list: Vec<_> = list.into_iter().collect();
         list.sort_by(|a, b| a.name().cmp(b.name()));
@@ -67,13 +67,13 @@ impl Providers {
         }
     }
 
-    /// In the order of their names.
+    /// Iterates over the providers in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Provider>> {
         self.list.iter()
     }
 
-    /// Returns the provider that `id` means. `kind/id` is exact. A bare id must be unique among brokers; a memory
-    /// provider is found by it only where no broker has it.
+    /// Returns the provider that `id` identifies. `kind/id` is exact. A bare id must be unique among brokers; it
+    /// identifies a memory provider only if no broker has it.
     pub fn resolve(&self, id: &str) -> Result<&Arc<dyn Provider>, ResolveError> {
         if id.contains('/') {
             return self.named(id).ok_or_else(|| self.unknown(id, |_| true));
@@ -93,7 +93,7 @@ impl Providers {
         }
     }
 
-    /// The provider of that kind which `id` means: a bare id, or `kind/id` with this kind.
+    /// Returns the provider of that kind that `id` identifies: a bare id, or `kind/id` with this kind.
     pub fn resolve_kind(&self, kind: &str, id: &str) -> Result<&Arc<dyn Provider>, ResolveError> {
         let name = if id.contains('/') { id.to_owned() } else { format!("{kind}/{id}") };
         self.named(&name)

@@ -1,77 +1,99 @@
-//! TLS to brokers: the files that say whom the router trusts and who it is. How a connection is made from them
-//! is the business of each provider.
+//! TLS files for connections to brokers: trusted authorities and the router's own certificate. Each provider makes its
+//! connections from them.
 
 use std::path::{Path, PathBuf};
 
 use net::{Identity, Roots, TlsClient};
 
-/// Largest PEM file that is read: the whole list of authorities that Mozilla trusts is 0.2 MB.
+/// The maximum size of a PEM file. The whole list of authorities that Mozilla trusts has 0.2 MB.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Files in PEM. Providers that connect anew read them anew, so certificates can be replaced.
+/// Files in PEM format. NATS and Kafka providers read them again for each new client, so certificates can be replaced.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BrokerTls {
-    /// Who may have signed the broker's certificate; none: those that the system trusts.
+    /// The authorities that may sign the broker's certificate. `None` trusts the authorities of the system.
     pub ca: Option<PathBuf>,
-    /// The router's own certificate and those between it and the root; it comes with `key`.
+    /// The router's own certificate with its intermediate certificates. It requires `key`.
     pub certificate: Option<PathBuf>,
     /// The private key of `certificate`.
     pub key: Option<PathBuf>,
 }
 
-/// Files that cannot be used. Messages name files and never show what is in them.
+/// TLS files that cannot be used. Messages contain file names and never file contents.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BrokerTlsError {
-    /// One of them cannot be read.
+    /// A file cannot be read.
     #[error("cannot read {path}: {reason}")]
     Unreadable {
-        /// As configured.
+        /// The path as configured.
         path: String,
-        /// What the system says.
+        /// The reason that the system gives.
         reason: String,
     },
-    /// A certificate without its key, or a key without its certificate.
+    /// A certificate is configured without its key, or a key without its certificate.
     #[error("a certificate needs its key, and a key its certificate")]
     Half,
-    /// They can be read, but mean nothing or do not fit each other.
+    /// The files can be read, but are not valid or do not match each other.
     #[error("{0}")]
     Unusable(String),
 }
 
 impl BrokerTls {
-    /// Reads the files. No protocol is offered by ALPN: brokers know none.
+    /// Reads the files and makes a client. The client offers no protocol by ALPN, because brokers know none.
     ///
     /// # Errors
-    /// [`BrokerTlsError`] where a file cannot be read or used.
+    /// [`BrokerTlsError`] if a file cannot be read or used.
     pub fn client(&self) -> Result<TlsClient, BrokerTlsError> {
-        let file = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
-        let ca = file(&self.ca)?;
-        let identity = match (file(&self.certificate)?, file(&self.key)?) {
-            (None, None) => None,
-            (Some(certificates), Some(key)) => Some((certificates, key)),
-            _ => return Err(BrokerTlsError::Half),
-        };
+        let [ca, certificate, key] = self.read_files()?;
+        let identity = certificate.zip(key);
         let roots = ca.as_deref().map_or(Roots::Native, Roots::Pem);
         let identity = identity.as_ref().map(|(certificates, key)| Identity { certificates, key });
         TlsClient::new(roots, identity, &[])
             .map_err(|error| BrokerTlsError::Unusable(error.to_string()))
     }
+
+    /// Checks that the files can be opened, for a client library that reports only later that it cannot read them.
+    ///
+    /// # Errors
+    /// [`BrokerTlsError`] if a file cannot be opened, or if the certificate or the key is missing.
+    pub(crate) fn check_files(&self) -> Result<(), BrokerTlsError> {
+        self.check_pair()?;
+        let files = [&self.ca, &self.certificate, &self.key];
+        files.into_iter().flatten().try_for_each(|path| open(path).map(drop))
+    }
+
+    fn check_pair(&self) -> Result<(), BrokerTlsError> {
+        let is_pair = self.certificate.is_some() == self.key.is_some();
+        is_pair.then_some(()).ok_or(BrokerTlsError::Half)
+    }
+
+    fn read_files(&self) -> Result<[Option<Vec<u8>>; 3], BrokerTlsError> {
+        self.check_pair()?;
+        let read = |path: &Option<PathBuf>| path.as_deref().map(read_pem_file).transpose();
+        Ok([read(&self.ca)?, read(&self.certificate)?, read(&self.key)?])
+    }
 }
 
-/// Reads a file of certificates, keys or credentials, if it is not larger than any of them can be.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BrokerTlsError> {
+/// Reads a file of certificates, keys or credentials, and refuses one that is larger than any of them can be.
+pub(crate) fn read_pem_file(path: &Path) -> Result<Vec<u8>, BrokerTlsError> {
     use std::io::Read;
-    let unreadable =
-        |reason: String| BrokerTlsError::Unreadable { path: path.display().to_string(), reason };
-    let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let mut bytes = Vec::new();
-    file.take(PEM_BYTES_MAX + 1)
+    open(path)?
+        .take(PEM_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| unreadable(error.to_string()))?;
+        .map_err(|error| unreadable(path, error.to_string()))?;
     if bytes.len() as u64 > PEM_BYTES_MAX {
-        return Err(unreadable("it is larger than 1 MiB".into()));
+        return Err(unreadable(path, "it is larger than 1 MiB".into()));
     }
     Ok(bytes)
+}
+
+fn open(path: &Path) -> Result<std::fs::File, BrokerTlsError> {
+    std::fs::File::open(path).map_err(|error| unreadable(path, error.to_string()))
+}
+
+fn unreadable(path: &Path, reason: String) -> BrokerTlsError {
+    BrokerTlsError::Unreadable { path: path.display().to_string(), reason }
 }
 
 #[cfg(test)]

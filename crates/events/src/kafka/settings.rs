@@ -1,4 +1,4 @@
-//! What a Kafka provider needs to know, and what librdkafka is told of it.
+//! Settings of a Kafka provider, and the configuration of librdkafka made from them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,65 +7,65 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
-use super::context::Token;
-use crate::Retry;
+use super::client_callbacks::OauthToken;
+use crate::{BrokerTls, BrokerTlsError, Retry};
 
-/// Brokers to begin with; the others of the cluster are found through them.
+/// The maximum number of initial brokers. The other brokers of the cluster are found through them.
 const BROKERS_MAX: usize = 100;
 
-/// The name that the library wants to assign partitions at all. No group of that name is ever joined and
+/// The name of the group that the library requires for assigning partitions. No group of that name is ever joined and
 /// no offset is committed.
 const GROUP: &str = "starling";
 
-/// Publications that wait in the producer, and their bytes. At the bound a publication is refused rather
-/// than held: whoever publishes hears of it.
+/// The maximum number of publications that wait in the producer, and their kibibytes. Beyond it a publication is
+/// refused rather than held, so that the publisher gets an error.
 const PUBLICATIONS_WAITING_MAX: u32 = 10_000;
 const PUBLICATIONS_WAITING_KIBIBYTES_MAX: u32 = 64 * 1024;
 
-/// How long the producer collects events for one request: as long as a broker's answer takes anyway.
+/// The time for which the producer collects events for one request: about as long as a broker's response takes anyway.
 const LINGER: &str = "1";
 
-/// Where the library's own ranges end: bytes in an answer (less what comes on top), queue, and waiting, which must
-/// be less than the minute after which a request has failed.
+/// The limits of the library's own ranges: the bytes in a response (less the overhead), the queue, and the wait, which
+/// must be shorter than the minute after which a request has failed.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
 const QUEUE_KIBIBYTES_MAX: usize = 2_097_151;
 const WAIT_MAX: Duration = Duration::from_secs(50);
 
-/// The largest message the consumer ever takes; above it the broker sends it alone, and the library takes
-/// it whatever this says.
+/// The largest message that the consumer accepts. A broker sends a larger one alone, and the library accepts it
+/// regardless of this setting.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What one Kafka provider needs to know.
+/// Settings of one Kafka provider.
 #[derive(Clone)]
 pub struct KafkaSettings {
     /// The part of the name after `kafka/`.
     pub id: Box<str>,
-    /// `host:port` of brokers to begin with.
+    /// The initial brokers as `host:port`.
     pub brokers: Vec<String>,
-    /// None: connects without credentials.
+    /// The credentials. `None` connects without credentials.
     pub authentication: Option<KafkaAuthentication>,
-    /// None: connects without TLS.
-    pub tls: Option<KafkaTls>,
-    /// How to come back.
+    /// The TLS files. `None` connects without TLS.
+    pub tls: Option<BrokerTls>,
+    /// The delays between attempts to connect.
     pub retry: Retry,
-    /// How often the partitions of the wanted topics are looked at.
+    /// The interval at which the partitions of the topics are checked.
     pub metadata_refresh: Duration,
-    /// How much is read ahead.
+    /// The amount that is read ahead.
     pub fetch: KafkaFetch,
-    /// How long a publication is tried.
+    /// The maximum time for a publication.
     pub publish_timeout: Duration,
-    /// Events that wait in one stream.
+    /// The number of events that wait in one stream.
     pub queue_events: usize,
 }
 
-/// How the router proves to brokers who it is (SASL).
+/// The credentials for brokers (SASL).
 #[derive(Clone)]
 pub enum KafkaAuthentication {
-    /// User and password as they are; only with TLS a secret on the way.
+    /// User and password in plain text. They are secret only with TLS.
     Plain(KafkaUser),
-    /// User and password, never sent.
+    /// User and password with SCRAM-SHA-256, which never sends the password.
     ScramSha256(KafkaUser),
-    /// User and password, never sent.
+    /// User and password with SCRAM-SHA-512, which never sends the password.
     ScramSha512(KafkaUser),
     /// OAUTHBEARER with this token.
     Token(Box<str>),
@@ -76,38 +76,29 @@ pub enum KafkaAuthentication {
 /// A user and a password.
 #[derive(Clone)]
 pub struct KafkaUser {
-    /// The name.
+    /// The name of the user.
     pub username: Box<str>,
-    /// The secret.
+    /// The password.
     pub password: Box<str>,
 }
 
-/// Certificates, all in PEM.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct KafkaTls {
-    /// Who may sign the brokers' certificates; none: those that the system trusts.
-    pub ca: Option<PathBuf>,
-    /// The router's own certificate.
-    pub certificate: Option<PathBuf>,
-    /// Its private key.
-    pub key: Option<PathBuf>,
-}
-
-/// How much is read ahead of what streams take.
+/// The amount that is read ahead of the streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KafkaFetch {
-    /// How long a broker waits for events before it answers that there are none.
+    /// The time for which a broker waits for events before it sends an empty response.
     pub wait_max: Duration,
-    /// Bytes in one answer of a broker.
+    /// The maximum bytes in one response of a broker.
     pub answer_bytes: usize,
-    /// Bytes that wait in each reader's queue.
+    /// The maximum bytes in the queue of each consumer.
     pub queue_bytes: usize,
-    /// Readers beside the shared one, for streams that start in the past or have fallen behind.
+    /// The maximum number of consumers in addition to the shared one, for streams that start in the past or have fallen
+    /// behind.
     pub readers: usize,
 }
 
 impl Default for KafkaFetch {
-    /// 16 MiB hold a second of what a router can resolve; sixteen readers of their own are 256 MiB at worst.
+    /// Returns the defaults: 16 MiB hold a second of the events that a router can resolve; sixteen dedicated consumers
+    /// have 256 MiB at worst.
     fn default() -> Self {
         Self {
             wait_max: Duration::from_millis(500),
@@ -141,26 +132,18 @@ impl fmt::Debug for KafkaUser {
     }
 }
 
-/// Why a provider cannot be made.
+/// Settings that can never work.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KafkaSettingsError {
-    /// A broker cannot be read.
+    /// A broker is not written as `host:port`.
     #[error("broker {0:?} is not written as `host:port`")]
     Broker(String),
-    /// None, or too many of them.
+    /// There is no broker, or there are too many.
     #[error("one to {BROKERS_MAX} brokers are needed")]
     Brokers,
-    /// One without the other.
-    #[error("a certificate needs its key, and a key its certificate")]
-    HalfACertificate,
-    /// A file cannot be read.
-    #[error("{path}: {reason}")]
-    File {
-        /// Which.
-        path: String,
-        /// What the system says.
-        reason: String,
-    },
+    /// The files for TLS cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] BrokerTlsError),
 }
 
 impl KafkaAuthentication {
@@ -173,18 +156,18 @@ impl KafkaAuthentication {
         }
     }
 
-    /// Where the token comes from, if there is one.
-    pub(super) fn token(&self) -> Option<Token> {
+    /// Returns the source of the token, if the method needs one.
+    pub(super) fn token(&self) -> Option<OauthToken> {
         match self {
-            Self::Token(token) => Some(Token::Fixed(token.clone())),
-            Self::TokenFile(path) => Some(Token::File(path.clone())),
+            Self::Token(token) => Some(OauthToken::Fixed(token.clone())),
+            Self::TokenFile(path) => Some(OauthToken::File(path.clone())),
             Self::Plain(_) | Self::ScramSha256(_) | Self::ScramSha512(_) => None,
         }
     }
 }
 
 impl KafkaSettings {
-    /// Whether they can work at all.
+    /// Checks that the settings can work at all.
     pub(super) fn check(&self) -> Result<(), KafkaSettingsError> {
         if !(1..=BROKERS_MAX).contains(&self.brokers.len()) {
             return Err(KafkaSettingsError::Brokers);
@@ -192,24 +175,13 @@ impl KafkaSettings {
         if let Some(broker) = self.brokers.iter().find(|broker| !is_kafka_broker(broker)) {
             return Err(KafkaSettingsError::Broker(broker.clone()));
         }
-        let Some(tls) = &self.tls else { return Ok(()) };
-        if tls.certificate.is_some() != tls.key.is_some() {
-            return Err(KafkaSettingsError::HalfACertificate);
-        }
-        for path in [&tls.ca, &tls.certificate, &tls.key].into_iter().flatten() {
-            // The library would say only later that it cannot.
-            if let Err(error) = std::fs::File::open(path) {
-                let path = path.display().to_string();
-                return Err(KafkaSettingsError::File { path, reason: error.to_string() });
-            }
-        }
-        Ok(())
+        Ok(self.tls.as_ref().map_or(Ok(()), BrokerTls::check_files)?)
     }
 
-    /// What consumers and producers have in common.
+    /// Returns the configuration that consumers and producers have in common.
     fn common(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
-        // Failures reach the log through the context, once each.
+        // Failures are logged by the callbacks, once each.
         config.set_log_level(RDKafkaLogLevel::Error);
         config
             .set("client.id", "starling")
@@ -229,7 +201,7 @@ impl KafkaSettings {
         if let Some(tls) = &self.tls {
             let trusted = match &tls.ca {
                 Some(path) => path.display().to_string(),
-                // As the router's other clients: the variable, then where systems keep them.
+                // The same order as for the router's other clients: the variable, then the usual places of systems.
                 None => std::env::var("SSL_CERT_FILE").unwrap_or_else(|_| "probe".into()),
             };
             config.set("ssl.ca.location", trusted);
@@ -255,7 +227,7 @@ impl KafkaSettings {
         config
     }
 
-    /// For a reader.
+    /// Returns the configuration of a consumer.
     pub(super) fn consumer(&self) -> ClientConfig {
         let mut config = self.common();
         let queue_kibibytes = (self.fetch.queue_bytes / 1024).clamp(1, QUEUE_KIBIBYTES_MAX);
@@ -264,58 +236,58 @@ impl KafkaSettings {
             .set("group.id", GROUP)
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
-            // Where a wanted offset is gone, we say so instead of going on elsewhere.
+            // If the next offset does not exist, the router announces a gap instead of continuing elsewhere silently.
             .set("auto.offset.reset", "error")
             .set("allow.auto.create.topics", "false")
             .set("fetch.wait.max.ms", milliseconds(self.fetch.wait_max.min(WAIT_MAX)))
             .set("fetch.max.bytes", answer_bytes.max(MESSAGE_BYTES_MAX).to_string())
             .set("max.partition.fetch.bytes", answer_bytes.to_string())
             .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
-            // What stands around the events in an answer comes on top.
+            // The overhead around the events in a response is added.
             .set("receive.message.max.bytes", (answer_bytes + 2 * MESSAGE_BYTES_MAX).to_string())
             .set("queued.max.messages.kbytes", queue_kibibytes.to_string())
-            // A full queue is asked again soon, not after a second.
+            // A queue that was full is fetched for again soon, not after a second.
             .set("fetch.queue.backoff.ms", "20");
         config
     }
 
-    /// For asking whether topics may be read.
+    /// Returns the configuration of the consumer that probes whether topics may be read.
     pub(super) fn prober(&self) -> ClientConfig {
         let mut config = self.consumer();
         config
             .set("enable.partition.eof", "true")
             .set("fetch.wait.max.ms", "10")
-            // An event that happens to come is of no use.
+            // An event that happens to arrive is ignored.
             .set("fetch.message.max.bytes", "1024");
         config
     }
 
-    /// For publishing.
+    /// Returns the configuration of the producer.
     pub(super) fn producer(&self) -> ClientConfig {
         let mut config = self.common();
         config
-            // With these a retry never writes twice and never out of order.
+            // With these settings a retry never writes twice and never out of order.
             .set("enable.idempotence", "true")
             .set("acks", "all")
             .set("message.timeout.ms", milliseconds(self.publish_timeout))
-            // A topic that is not there is refused in this time, not at the end of the attempt.
+            // A missing topic is refused after this time, not at the end of the attempt.
             .set("topic.metadata.propagation.max.ms", "1000")
             .set("linger.ms", LINGER)
             .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
             .set("queue.buffering.max.messages", PUBLICATIONS_WAITING_MAX.to_string())
             .set("queue.buffering.max.kbytes", PUBLICATIONS_WAITING_KIBIBYTES_MAX.to_string())
-            // As Java's producers, so that one key goes to one partition whoever publishes.
+            // The same as for Java's producers, so that every publisher assigns a key to the same partition.
             .set("partitioner", "murmur2_random");
         config
     }
 }
 
 fn milliseconds(duration: Duration) -> String {
-    // The library's numbers end here; an hour is more than any of these settings means.
+    // The range of the library's numbers; an hour is more than any of these settings needs.
     duration.as_millis().clamp(1, 3_600_000).to_string()
 }
 
-/// Is it `host:port`?
+/// True if the text is `host:port`.
 pub fn is_kafka_broker(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
@@ -368,8 +340,9 @@ pub(super) mod tests {
             Some(KafkaAuthentication::ScramSha512(user)),
             Some(KafkaAuthentication::Token("t".into())),
         ];
-        for (authentication, tls) in
-            ways.into_iter().flat_map(|way| [(way.clone(), None), (way, Some(KafkaTls::default()))])
+        for (authentication, tls) in ways
+            .into_iter()
+            .flat_map(|way| [(way.clone(), None), (way, Some(BrokerTls::default()))])
         {
             let settings = KafkaSettings { authentication, tls, ..settings(&["k:1"]) };
             assert!(!format!("{settings:?}").contains("hunter2"));
@@ -381,9 +354,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
-        let tls = KafkaTls { ca: Some("/nowhere/ca.pem".into()), ..KafkaTls::default() };
+        let tls = BrokerTls { ca: Some("/nowhere/ca.pem".into()), ..BrokerTls::default() };
         let settings = KafkaSettings { tls: Some(tls), ..settings(&["k:1"]) };
         let error = settings.check().unwrap_err().to_string();
-        assert!(error.starts_with("/nowhere/ca.pem: "), "{error}");
+        assert!(error.starts_with("tls: cannot read /nowhere/ca.pem: "), "{error}");
     }
 }

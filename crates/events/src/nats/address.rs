@@ -1,5 +1,5 @@
-//! Where the broker is and how to sign in. Credentials are taken out of URLs here, so that no message,
-//! log line or `Debug` text of ours or of the client library can show them.
+//! Addresses of servers and credentials. Credentials are removed from URLs here, so that no message, log line or
+//! `Debug` text of the router or of the client library can show them.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,21 @@ use url::Url;
 
 use crate::{BrokerTls, BrokerTlsError};
 
-/// How to sign in to NATS.
+/// The credentials for NATS.
 #[derive(Clone, PartialEq, Eq)]
 pub enum NatsAuthentication {
     /// A token.
     Token(String),
     /// A user and a password.
     UserPassword {
-        /// User name.
+        /// The name of the user.
         user: String,
-        /// Password.
+        /// The password.
         password: String,
     },
     /// The seed of a user's nkey.
     Nkey(String),
-    /// A file with a JWT and the seed of its nkey, as `nsc` writes it; read for each new connection.
+    /// A file with a JWT and the seed of its nkey, as `nsc` writes it. It is read for each new connection.
     CredentialsFile(PathBuf),
 }
 
@@ -38,49 +38,49 @@ impl std::fmt::Debug for NatsAuthentication {
     }
 }
 
-/// Settings that can never work. Messages hold no part of the URL, since it may hold credentials.
+/// Settings that can never work. Messages contain no part of the URL, because it may contain credentials.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NatsSettingsError {
-    /// No address at all.
+    /// There is no address.
     #[error("the NATS url is empty; expected nats://host:port")]
     NoAddress,
-    /// One of the addresses is no URL.
+    /// An address is not a URL.
     #[error("NATS address {number} is not a URL ({reason}); expected nats://host:port")]
     NotAUrl {
-        /// Which of the addresses, from 1.
+        /// The number of the address, from 1.
         number: usize,
-        /// What the parser says.
+        /// The reason that the parser gives.
         reason: String,
     },
-    /// The nkey is none.
+    /// The nkey is not the seed of a user.
     #[error("the nkey is not the seed of a user (SU and 56 further letters and digits)")]
     Nkey,
     /// The files for TLS cannot be used.
     #[error("tls: {0}")]
     Tls(#[from] BrokerTlsError),
-    /// One of the addresses has a scheme we do not speak.
+    /// An address has an unsupported scheme.
     #[error("NATS address {number} has scheme {scheme:?}; expected nats or tls")]
     Scheme {
-        /// Which of the addresses, from 1.
+        /// The number of the address, from 1.
         number: usize,
         /// The scheme.
         scheme: String,
     },
 }
 
-/// One server.
+/// The address of one server, with its credentials and TLS files.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
+pub(super) struct NatsAddress {
     server: ServerAddr,
     authentication: Option<NatsAuthentication>,
     tls: Option<BrokerTls>,
 }
 
-/// Length of a seed in letters: two of the prefix, and 56 for 35 bytes in base32.
+/// The length of a seed in letters: two for the prefix, and 56 for 35 bytes in base32.
 const NKEY_SEED_LETTERS: usize = 58;
 
-impl Address {
-    /// Reads `nats://a:4222,nats://b:4222`.
+impl NatsAddress {
+    /// Parses `nats://a:4222,nats://b:4222`.
     pub(super) fn parse_list(
         urls: &str,
         authentication: Option<&NatsAuthentication>,
@@ -91,7 +91,7 @@ impl Address {
         {
             return Err(NatsSettingsError::Nkey);
         }
-        // Only to say at once what would fail at each connection.
+        // This only reports at once the errors that would occur at each connection.
         tls.map(BrokerTls::client).transpose()?;
         let list = urls
             .split(',')
@@ -137,12 +137,12 @@ impl Address {
         Ok(Self { server, authentication: authentication.cloned().or(in_url), tls: tls.cloned() })
     }
 
-    /// For logs of ours: `host:port`.
+    /// Returns `host:port`, for log lines.
     pub(super) fn host_and_port(&self) -> String {
         format!("{}:{}", self.server.host(), self.server.port())
     }
 
-    /// One attempt. The error says why it failed, without credentials.
+    /// Makes one attempt to connect. The error is the reason why it failed, without credentials.
     pub(super) async fn connect(
         &self,
         options: ConnectOptions,
@@ -155,11 +155,12 @@ impl Address {
             Some(NatsAuthentication::Nkey(seed)) => options.nkey(seed),
             Some(NatsAuthentication::CredentialsFile(path)) => {
                 let file = path.clone();
-                let read = tokio::task::spawn_blocking(move || crate::tls::read(&file)).await;
+                let read =
+                    tokio::task::spawn_blocking(move || crate::tls::read_pem_file(&file)).await;
                 let bytes = read
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
                     .map_err(|error| error.to_string())?;
-                // Not the error's text, which may repeat lines of the file.
+                // The text of the error is not used because it may repeat lines of the file.
                 let text = std::str::from_utf8(&bytes).ok();
                 text.and_then(|text| options.credentials(text).ok()).ok_or_else(|| {
                     format!("{} holds no JWT with the seed of its nkey", path.display())
@@ -184,7 +185,8 @@ impl Address {
     }
 }
 
-/// The library reads seeds only when it connects, and tells nothing then but that it failed.
+/// True if `seed` has the form of a user's seed. The library reads seeds only when it connects, and then reports only
+/// that it failed.
 fn is_user_seed(seed: &str) -> bool {
     seed.len() == NKEY_SEED_LETTERS
         && seed.starts_with("SU")
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
 
     fn parsed(urls: &str) -> Vec<(String, Option<NatsAuthentication>)> {
-        Address::parse_list(urls, None, None)
+        NatsAddress::parse_list(urls, None, None)
             .unwrap()
             .into_iter()
             .map(|address| (address.server.as_url_str().to_owned(), address.authentication))
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn configured_authentication_overrides_what_the_url_carries() {
         let token = NatsAuthentication::Token("new".into());
-        let list = Address::parse_list("nats://old@broker", Some(&token), None).unwrap();
+        let list = NatsAddress::parse_list("nats://old@broker", Some(&token), None).unwrap();
         assert_eq!(list[0].authentication, Some(token));
         assert_eq!(list[0].host_and_port(), "broker:4222");
     }
@@ -230,7 +232,7 @@ mod tests {
         let seed = format!("SU{}", "A2".repeat(28));
         let wrong = [seed.replace("SU", "SA"), seed.to_lowercase(), "SUA".into(), String::new()];
         let parse = |seed: &str| {
-            Address::parse_list("nats://b", Some(&NatsAuthentication::Nkey(seed.into())), None)
+            NatsAddress::parse_list("nats://b", Some(&NatsAuthentication::Nkey(seed.into())), None)
         };
         assert_eq!(parse(&seed).unwrap().len(), 1);
         for seed in wrong {
@@ -243,14 +245,14 @@ mod tests {
     fn nothing_shows_a_secret() {
         let secret = "s3cret";
         let url = format!("nats://{secret}@broker");
-        let address = Address::parse_list(&url, None, None).unwrap();
+        let address = NatsAddress::parse_list(&url, None, None).unwrap();
         assert!(!format!("{address:?}").contains(secret));
         for bad in ["http://s3cret@broker", "nats://s3cret@:4222", "nats://s3cret@host:99999"] {
-            let error = Address::parse_list(bad, None, None).unwrap_err();
+            let error = NatsAddress::parse_list(bad, None, None).unwrap_err();
             assert!(!format!("{error} {error:?}").contains(secret), "{error}");
         }
         assert_eq!(
-            Address::parse_list(" , ", None, None).unwrap_err(),
+            NatsAddress::parse_list(" , ", None, None).unwrap_err(),
             NatsSettingsError::NoAddress
         );
     }

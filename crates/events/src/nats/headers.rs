@@ -1,4 +1,4 @@
-//! Headers of ours as those of NATS, and back.
+//! Conversion of event headers to those of NATS and back.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use bytes::Bytes;
 
 use crate::Headers;
 
-/// What headers begin with that are commands to JetStream: to purge a stream (`Nats-Rollup`), to publish only if
-/// something is expected, to let messages expire.
+/// The prefix of headers that are commands to JetStream: to purge a stream (`Nats-Rollup`), to publish only under a
+/// condition, to let messages expire.
 const COMMANDS: &str = "Nats-";
 
-/// The one of them that does no more than an event may: JetStream stores an event with a known number not again.
+/// The only header with that prefix that an event may have: JetStream does not store an event again whose id it knows.
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 
-/// May events of ours have a header of that name?
-pub(super) fn check(name: &str) -> Result<(), &'static str> {
+/// Checks that published events may have a header of that name.
+pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     let is_command =
         name.get(..COMMANDS.len()).is_some_and(|start| start.eq_ignore_ascii_case(COMMANDS));
     if is_command && name != MESSAGE_ID {
@@ -26,14 +26,14 @@ pub(super) fn check(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// As NATS carries them. `Err` says which rule one of them breaks.
+/// Converts headers to NATS. The error is the rule that one of them breaks.
 pub(super) fn to_nats(headers: &Headers) -> Result<HeaderMap, &'static str> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         if name.is_empty() {
             return Err("a header has no name");
         }
-        check(name)?;
+        check_name(name)?;
         let name = HeaderName::from_str(name)
             .map_err(|_| "the name of a header has a character that NATS does not carry")?;
         let value = std::str::from_utf8(value)
@@ -45,7 +45,8 @@ pub(super) fn to_nats(headers: &Headers) -> Result<HeaderMap, &'static str> {
     Ok(map)
 }
 
-/// As events carry them; none: there are none. In the order of their names, since NATS tells no other.
+/// Converts headers from NATS. Returns `None` if there are none. They are in the order of their names, because NATS
+/// keeps no order of its own.
 pub(super) fn from_nats(map: Option<&HeaderMap>) -> Option<Arc<Headers>> {
     let map = map.filter(|map| !map.is_empty())?;
     let mut headers: Headers = Vec::with_capacity(map.len());
@@ -57,7 +58,7 @@ pub(super) fn from_nats(map: Option<&HeaderMap>) -> Option<Arc<Headers>> {
                 .map(|value| (name.into(), Bytes::copy_from_slice(value.as_str().as_bytes()))),
         );
     }
-    // Stable: values of one name stay in order.
+    // The sort is stable, so values of one name stay in order.
     headers.sort_by(|a, b| a.0.cmp(&b.0));
     Some(Arc::new(headers))
 }
@@ -90,11 +91,11 @@ mod tests {
             "nats-msg-id",
             "Nats-",
         ] {
-            assert!(check(name).is_err(), "{name}");
+            assert!(check_name(name).is_err(), "{name}");
             assert!(to_nats(&headers(&[(name, "all")])).is_err(), "{name}");
         }
         for name in ["Nats-Msg-Id", "Nats", "x-Nats-Rollup", "traceparent", "ä"] {
-            assert_eq!(check(name), Ok(()), "{name}");
+            assert_eq!(check_name(name), Ok(()), "{name}");
         }
     }
 

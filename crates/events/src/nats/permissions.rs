@@ -1,4 +1,4 @@
-//! What the user may publish to, as the server tells: `$SYS.REQ.USER.INFO`, since nats-server 2.10.
+//! The permissions of the user, which the server returns for `$SYS.REQ.USER.INFO` since nats-server 2.10.
 
 use std::time::Duration;
 
@@ -8,28 +8,28 @@ use serde_json::Value;
 use super::jetstream::covers;
 use crate::Verdict;
 
-/// A server that knows the question answers it at once.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// The maximum time for the response. A server that supports the request responds at once.
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// May the user of this connection publish to `subject`?
-pub(super) async fn may_publish(client: &Client, subject: &str) -> Verdict {
-    let request = async_nats::Request::new().timeout(Some(ANSWER_TIME_MAX));
-    let answer = match client.send_request("$SYS.REQ.USER.INFO", request).await {
-        Ok(answer) => answer.payload,
+/// Checks whether the user of this connection may publish to `subject`.
+pub(super) async fn check_publish(client: &Client, subject: &str) -> Verdict {
+    let request = async_nats::Request::new().timeout(Some(RESPONSE_TIME_MAX));
+    let response = match client.send_request("$SYS.REQ.USER.INFO", request).await {
+        Ok(response) => response.payload,
         Err(_) => {
             let reason = "this server does not tell what the user may publish to (nats-server 2.10 does, if the user may \
                           publish to $SYS.REQ.USER.INFO)";
             return Verdict::Unknown(reason.into());
         }
     };
-    verdict(&answer, subject)
+    parse_verdict(&response, subject)
 }
 
-fn verdict(answer: &[u8], subject: &str) -> Verdict {
-    let Ok(answer) = serde_json::from_slice::<Value>(answer) else {
-        return Verdict::Unknown("the server's answer is no JSON".into());
+fn parse_verdict(response: &[u8], subject: &str) -> Verdict {
+    let Ok(response) = serde_json::from_slice::<Value>(response) else {
+        return Verdict::Unknown("the server's response is no JSON".into());
     };
-    let Some(data) = answer.get("data") else {
+    let Some(data) = response.get("data") else {
         return Verdict::Unknown("the server does not tell what the user may publish to".into());
     };
     let listed = |list: &str| {
@@ -58,10 +58,10 @@ mod tests {
             (r#"{"permissions":{"publish":{"allow":[">"],"deny":["orders.*"]}}}"#, fails.clone()),
             (r#"{"permissions":{"publish":{"deny":["orders.8"]}}}"#, Verdict::Works),
         ] {
-            let answer = format!(r#"{{"server":{{}},"data":{permissions}}}"#);
-            assert_eq!(verdict(answer.as_bytes(), "orders.7"), expected, "{permissions}");
+            let response = format!(r#"{{"server":{{}},"data":{permissions}}}"#);
+            assert_eq!(parse_verdict(response.as_bytes(), "orders.7"), expected, "{permissions}");
         }
-        assert!(matches!(verdict(b"{}", "a"), Verdict::Unknown(_)));
-        assert!(matches!(verdict(b"?", "a"), Verdict::Unknown(_)));
+        assert!(matches!(parse_verdict(b"{}", "a"), Verdict::Unknown(_)));
+        assert!(matches!(parse_verdict(b"?", "a"), Verdict::Unknown(_)));
     }
 }

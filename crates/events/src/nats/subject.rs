@@ -1,14 +1,14 @@
-//! Which subjects NATS takes, and which values may stand in one.
+//! Rules for NATS subjects and for client values in them.
 //!
-//! A subject is a row of tokens with dots between. `*` stands for one token and `>` for all that follow;
-//! both only as whole tokens and only in what is subscribed to.
+//! A subject is a sequence of tokens separated by dots. The wildcard `*` matches one token and `>` all that follow.
+//! Both are allowed only as whole tokens and only for subscribing.
 
 use crate::TopicUsage;
-use crate::provider::plain_topic;
+use crate::topic::check_plain_topic;
 
-/// Is `subject` one for that use?
-pub(super) fn check(subject: &str, usage: TopicUsage) -> Result<(), &'static str> {
-    plain_topic(subject)?;
+/// Checks that `subject` is valid for that use.
+pub(super) fn check_subject(subject: &str, usage: TopicUsage) -> Result<(), &'static str> {
+    check_plain_topic(subject)?;
     if subject.chars().any(char::is_whitespace) {
         return Err("a subject contains no spaces");
     }
@@ -34,11 +34,12 @@ pub(super) fn check(subject: &str, usage: TopicUsage) -> Result<(), &'static str
     Ok(())
 }
 
-/// Checks that a client's value can be part of a subject. Wildcards are refused, or a client could listen to all
-/// topics, and so are values that lead to the broker's own subjects (`$…`, `_INBOX`). The template decides about
-/// points: a value has several tokens only where it says so. Empty tokens are found when the whole subject is checked.
+/// Checks that a client's value can be part of a subject. Wildcards are refused, because with them a client could
+/// listen to all topics. Values that lead to the broker's own subjects (`$…`, `_INBOX`) are refused too. The template
+/// decides about dots: a value has several tokens only if the template allows it. Empty tokens are found when the whole
+/// subject is checked.
 pub(super) fn check_value(value: &str, at_start: bool) -> Result<(), &'static str> {
-    plain_topic(value)?;
+    check_plain_topic(value)?;
     if value.chars().any(char::is_whitespace) {
         Err("it contains a space")
     } else if value.contains(['*', '>']) {
@@ -61,16 +62,16 @@ mod tests {
         let neither =
             ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\r\nPUB x 1", "a*", "a.>.b", "x.b>"];
         for subject in both {
-            assert_eq!(check(subject, TopicUsage::Publish), Ok(()), "{subject}");
+            assert_eq!(check_subject(subject, TopicUsage::Publish), Ok(()), "{subject}");
         }
         for subject in both.into_iter().chain(subscribe) {
-            assert_eq!(check(subject, TopicUsage::Subscribe), Ok(()), "{subject}");
+            assert_eq!(check_subject(subject, TopicUsage::Subscribe), Ok(()), "{subject}");
         }
         for subject in neither {
-            assert!(check(subject, TopicUsage::Subscribe).is_err(), "{subject}");
+            assert!(check_subject(subject, TopicUsage::Subscribe).is_err(), "{subject}");
         }
         for subject in neither.into_iter().chain(subscribe) {
-            assert!(check(subject, TopicUsage::Publish).is_err(), "{subject}");
+            assert!(check_subject(subject, TopicUsage::Publish).is_err(), "{subject}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Where the broker is and how to sign in. Credentials are taken out of URLs here, so that no message,
-//! log line or `Debug` text of ours or of the client library can show them.
+//! Addresses of servers and credentials. Credentials are removed from URLs here, so that no message, log line or
+//! `Debug` text of the router or of the client library can show them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use percent_encoding::percent_decode_str;
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use url::Url;
 
-/// Where Redis listens unless told otherwise.
+/// The default port of Redis.
 const PORT_DEFAULT: u16 = 6379;
 
-/// How to sign in to Redis.
+/// The credentials for Redis.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisAuthentication {
-    /// User of the access control list; none: the user `default`.
+    /// The user of the access control list. `None` means the user `default`.
     pub user: Option<String>,
-    /// Password.
+    /// The password.
     pub password: String,
 }
 
@@ -27,36 +27,36 @@ impl std::fmt::Debug for RedisAuthentication {
     }
 }
 
-/// Settings that can never work. Messages hold no part of the URL, since it may hold credentials.
+/// Settings that can never work. Messages contain no part of the URL, because it may contain credentials.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RedisSettingsError {
-    /// No address at all.
+    /// There is no address.
     #[error("there is no Redis url; expected redis://host:port")]
     NoAddress,
-    /// One of the addresses is no URL of a server.
+    /// An address is not a URL of a server.
     #[error("Redis address {number} is not a URL ({reason}); expected redis://host:port")]
     NotAUrl {
-        /// Which of the addresses, from 1.
+        /// The number of the address, from 1.
         number: usize,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// One of the addresses has a scheme we do not speak.
+    /// An address has an unsupported scheme.
     #[error("Redis address {number} has scheme {scheme:?}; expected redis, rediss or unix")]
     Scheme {
-        /// Which of the addresses, from 1.
+        /// The number of the address, from 1.
         number: usize,
         /// The scheme.
         scheme: String,
     },
-    /// The certificates that the system trusts cannot be read.
+    /// The authorities of the system cannot be read.
     #[error("TLS: {0}")]
     Tls(String),
 }
 
-/// One server.
+/// The address of one server, with its credentials.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
+pub(super) struct RedisAddress {
     place: Place,
     authentication: Option<RedisAuthentication>,
 }
@@ -72,8 +72,8 @@ enum Place {
     Unix(PathBuf),
 }
 
-impl Address {
-    /// Reads URLs of servers. Where `tls` is missing, `rediss` trusts what the system trusts.
+impl RedisAddress {
+    /// Parses URLs of servers. If `tls` is `None`, `rediss` trusts the authorities of the system.
     pub(super) fn parse_list(
         urls: &[String],
         authentication: Option<&RedisAuthentication>,
@@ -124,7 +124,7 @@ impl Address {
             Some(host) if !host.is_empty() => host.into(),
             _ => return Err(not_a_url("it has no host")),
         };
-        // Pub/Sub is the same in all databases, so that one may be named but says nothing.
+        // Pub/Sub is the same in all databases, so the number of a database is accepted and ignored.
         let database = url.path().trim_matches('/');
         if !database.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(not_a_url("its path is not the number of a database"));
@@ -146,7 +146,7 @@ impl Address {
         Ok(Self { place: Place::Tcp { host, port, tls }, authentication })
     }
 
-    /// Another server that is reached in the same way, by TLS or without, and signed in to like that.
+    /// Returns another server that is reached in the same way, by TLS or without, with these credentials.
     pub(super) fn sibling(
         &self,
         host: String,
@@ -156,7 +156,8 @@ impl Address {
         Self { authentication: authentication.cloned(), ..self.relative(host, port) }
     }
 
-    /// Another server that is reached and signed in to in the same way; without a host, at the same one.
+    /// Returns another server that is reached in the same way and with the same credentials. An empty host means the
+    /// same host.
     pub(super) fn relative(&self, host: String, port: u16) -> Self {
         let (own, tls) = match &self.place {
             Place::Tcp { host, tls, .. } => (host.clone(), tls.clone()),
@@ -167,8 +168,8 @@ impl Address {
         Self { place: Place::Tcp { host, port, tls }, authentication: self.authentication.clone() }
     }
 
-    /// For logs of ours: `host:port` or the path of a socket.
-    pub(super) fn for_logs(&self) -> String {
+    /// Returns `host:port` or the path of a socket, for log lines.
+    pub(super) fn display_name(&self) -> String {
         match &self.place {
             Place::Tcp { host, port, .. } => format!("{host}:{port}"),
             #[cfg(unix)]
@@ -176,7 +177,7 @@ impl Address {
         }
     }
 
-    /// One attempt; nothing is said to the server yet.
+    /// Makes one attempt to connect, without sending anything.
     pub(super) async fn connect(&self, within: Duration) -> Result<Stream, ConnectError> {
         match &self.place {
             Place::Tcp { host, port, tls } => net::connect(host, *port, tls.as_ref(), within).await,
@@ -185,8 +186,8 @@ impl Address {
         }
     }
 
-    /// What is said to the server first. RESP3, since only there do events and answers share a connection
-    /// without being mistaken for each other.
+    /// Returns the handshake. It uses RESP3, because only there events and responses share a connection without being
+    /// mistaken for each other.
     pub(super) fn hello(&self) -> RedisConnectionInfo {
         let hello = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
@@ -205,8 +206,8 @@ mod tests {
     use super::*;
 
     fn parsed(url: &str) -> Result<(String, Option<RedisAuthentication>), RedisSettingsError> {
-        let list = Address::parse_list(&[url.to_owned()], None, None)?;
-        Ok((list[0].for_logs(), list[0].authentication.clone()))
+        let list = RedisAddress::parse_list(&[url.to_owned()], None, None)?;
+        Ok((list[0].display_name(), list[0].authentication.clone()))
     }
 
     fn signs_in(user: Option<&str>, password: &str) -> Option<RedisAuthentication> {
@@ -231,7 +232,7 @@ mod tests {
     fn configured_authentication_overrides_what_the_url_carries() {
         let ours = signs_in(None, "new");
         let urls = ["redis://:old@broker".to_owned()];
-        let list = Address::parse_list(&urls, ours.as_ref(), None).unwrap();
+        let list = RedisAddress::parse_list(&urls, ours.as_ref(), None).unwrap();
         assert_eq!(list[0].authentication, ours);
     }
 
@@ -239,15 +240,15 @@ mod tests {
     fn tls_is_for_rediss_only() {
         let tls = TlsClient::with_native_roots(&[]).unwrap();
         let urls = ["rediss://a", "redis://b"].map(str::to_owned);
-        let list = Address::parse_list(&urls, None, Some(&tls)).unwrap();
-        let has_tls = |it: &Address| matches!(&it.place, Place::Tcp { tls: Some(_), .. });
+        let list = RedisAddress::parse_list(&urls, None, Some(&tls)).unwrap();
+        let has_tls = |it: &RedisAddress| matches!(&it.place, Place::Tcp { tls: Some(_), .. });
         assert_eq!(list.iter().map(has_tls).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
     fn nothing_shows_a_secret() {
         let secret = "s3cret";
-        let address = Address::parse_list(&["redis://:s3cret@broker".to_owned()], None, None);
+        let address = RedisAddress::parse_list(&["redis://:s3cret@broker".to_owned()], None, None);
         assert!(!format!("{address:?}").contains(secret));
         for bad in [
             "http://:s3cret@broker",
@@ -263,7 +264,7 @@ mod tests {
             assert!(!format!("{error} {error:?}").contains(secret), "{error}");
         }
         assert_eq!(
-            Address::parse_list(&[], None, None).unwrap_err(),
+            RedisAddress::parse_list(&[], None, None).unwrap_err(),
             RedisSettingsError::NoAddress
         );
     }

@@ -6,38 +6,38 @@ use redis::Value;
 use redis::aio::AsyncPushSender;
 use tokio::time::{Instant, sleep_until};
 
-use super::address::Address;
-use super::session::{RESPONSE_TIMEOUT, Session, said};
-use super::targets::Targets;
+use super::address::RedisAddress;
+use super::connection::{RESPONSE_TIMEOUT, RedisConnection, error_text};
+use super::discovery::ServerSource;
 use crate::backoff::Backoff;
 use crate::{ProviderStats, Retry};
 
 /// The settings and state that the dialers of one provider share.
 #[derive(Clone)]
-pub(super) struct Dialing {
+pub(super) struct DialerFactory {
     pub(super) provider: Box<str>,
     /// The servers, for a dialer that may connect to any of them.
-    pub(super) targets: Targets,
+    pub(super) source: ServerSource,
     pub(super) retry: Retry,
     pub(super) stats: Arc<ProviderStats>,
 }
 
-impl Dialing {
+impl DialerFactory {
     pub(super) fn dialer(&self, purpose: &'static str) -> Dialer {
-        self.dialer_to(purpose, self.targets.clone())
+        self.dialer_for(purpose, self.source.clone())
     }
 
-    pub(super) fn dialer_to(&self, purpose: &'static str, targets: Targets) -> Dialer {
+    pub(super) fn dialer_for(&self, purpose: &'static str, source: ServerSource) -> Dialer {
         Dialer {
             provider: self.provider.clone(),
             purpose,
-            targets,
+            source,
             attempts: 0,
             stale_before: Instant::now(),
             backoff: Backoff::new(self.retry),
             not_before: Instant::now(),
             stats: Arc::clone(&self.stats),
-            warned_of: "".into(),
+            warned_reason: "".into(),
         }
     }
 }
@@ -47,76 +47,78 @@ pub(super) struct Dialer {
     provider: Box<str>,
     /// The use of the connection, for logs.
     purpose: &'static str,
-    targets: Targets,
+    source: ServerSource,
     attempts: usize,
-    /// The time of the latest failure. What was known of the servers before it is out of date.
+    /// The time of the latest failure. Knowledge about the servers from before it is out of date.
     stale_before: Instant,
     backoff: Backoff,
     not_before: Instant,
     stats: Arc<ProviderStats>,
-    /// Last failure that was logged as a warning, so that an absent broker fills no log.
-    warned_of: Box<str>,
+    /// The latest failure that was logged as a warning. Logging it only once keeps an absent broker from filling the
+    /// log.
+    warned_reason: Box<str>,
 }
 
 impl Dialer {
-    /// One attempt; the error says why it failed, without credentials.
-    pub(super) async fn attempt(
+    /// Makes one attempt. The error is the reason why it failed, without credentials.
+    pub(super) async fn connect(
         &mut self,
         pushed: Option<impl AsyncPushSender>,
-    ) -> Result<Session, Box<str>> {
+    ) -> Result<RedisConnection, Box<str>> {
         sleep_until(self.not_before).await;
-        let (server, result) = match self.targets.next(self.attempts, self.stale_before).await {
-            Ok(address) => (address.for_logs(), self.open(&address, pushed).await),
+        let (server, result) = match self.source.find_server(self.attempts, self.stale_before).await
+        {
+            Ok(address) => (address.display_name(), self.open(&address, pushed).await),
             Err(reason) => (String::new(), Err(reason)),
         };
         if let Err(reason) = &result {
-            self.stats.failed(crate::ErrorKind::Connection);
+            self.stats.record_error(crate::ErrorKind::Connection);
             let (provider, purpose) = (&self.provider, self.purpose);
-            if self.warned_of == *reason {
+            if self.warned_reason == *reason {
                 tracing::debug!(%provider, purpose, server, %reason, "still no connection to the broker");
             } else {
                 tracing::warn!(%provider, purpose, server, %reason, "no connection to the broker; trying again");
-                self.warned_of = reason.clone();
+                self.warned_reason = reason.clone();
             }
             self.attempts = self.attempts.wrapping_add(1);
-            self.was_lost();
+            self.on_lost();
         }
         result
     }
 
     async fn open(
         &self,
-        address: &Address,
+        address: &RedisAddress,
         pushed: Option<impl AsyncPushSender>,
-    ) -> Result<Session, Box<str>> {
-        let mut session = Session::open(address, pushed, RESPONSE_TIMEOUT).await?;
-        if self.targets.is_master() {
-            // Sentinels may not have noticed yet that it is one no more.
+    ) -> Result<RedisConnection, Box<str>> {
+        let mut connection = RedisConnection::open(address, pushed, RESPONSE_TIMEOUT).await?;
+        if self.source.is_master() {
+            // Sentinels may not have noticed yet that the server is no longer the master.
             let role = redis::cmd("ROLE");
-            let answer = session.connection.send_packed_command(&role).await;
-            let is_master = match answer.map_err(|error| said(&error))? {
+            let answer = connection.multiplexed.send_packed_command(&role).await;
+            let is_master = match answer.map_err(|error| error_text(&error))? {
                 Value::Array(parts) => {
                     parts.first().is_some_and(|role| *role == Value::BulkString(b"master".into()))
                 }
                 _ => false,
             };
             if !is_master {
-                session.close().await;
+                connection.close().await;
                 return Err("the server is not the master".into());
             }
         }
-        Ok(session)
+        Ok(connection)
     }
 
-    /// The connection works: failures start anew.
-    pub(super) fn succeeded(&mut self) {
+    /// Resets the delays after a connection has succeeded.
+    pub(super) fn on_connected(&mut self) {
         self.backoff.reset();
-        self.warned_of = "".into();
+        self.warned_reason = "".into();
     }
 
-    /// The connection was lost: the next attempt waits a little.
-    pub(super) fn was_lost(&mut self) {
+    /// Delays the next attempt after a connection was lost.
+    pub(super) fn on_lost(&mut self) {
         self.stale_before = Instant::now();
-        self.not_before = self.stale_before + self.backoff.next();
+        self.not_before = self.stale_before + self.backoff.next_delay();
     }
 }

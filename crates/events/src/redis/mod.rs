@@ -1,90 +1,85 @@
-//! Redis (and what speaks like it: Valkey, KeyDB, Dragonfly): Pub/Sub by channel and by pattern, and Redis Streams.
+//! Redis and compatible brokers (Valkey, KeyDB, Dragonfly): Pub/Sub by channel and by pattern, and Redis Streams.
 //!
-//! Pub/Sub has one connection for all subscriptions, one broker subscription per distinct channel, shared by all
-//! streams that want it, and one connection to publish through, so that a flood of events delays no publication.
-//! No replay: what was published while the connection was down is lost, and the streams hear of a gap.
-//! Streams are stored, and read by number ([`streams`]); their connections are made when the first is wanted.
+//! Pub/Sub uses one connection for all subscriptions, with one broker subscription per distinct channel, shared by all
+//! streams that use it. Publishing uses another connection, so that many events do not delay a publication. There is no
+//! replay: events published while the connection was down are lost, and the streams receive a gap. Redis Streams are
+//! stored and read by entry id ([`streams`]); their connections are made when the first stream is opened.
 //!
-//! The broker may be away at any time, also at start. Two tasks hold the connections ([`subscriber`],
-//! [`publisher`]); they retry with jittered backoff until the provider is dropped. In a Redis Cluster every
-//! node passes on what is published at any other, so that any of them will do.
+//! The broker may be unavailable at any time, also at start. Two tasks hold the connections ([`subscriber`],
+//! [`publisher`]). They retry with jittered backoff until the provider is dropped. In a Redis Cluster each node
+//! distributes the events that are published at any other, so a connection to one of them is enough.
 
 mod address;
-mod channel;
-mod channels;
+mod channel_name;
+mod cluster_connections;
+mod connection;
 mod dialer;
-mod merge;
-mod nodes;
+mod discovery;
+mod merged_stream;
 mod publisher;
-mod session;
-mod sharded;
+mod sharded_pubsub;
 mod streams;
 mod subscriber;
-mod targets;
+mod subscriptions;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use net::TlsClient;
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::sync::{mpsc, watch};
 
 pub use address::{RedisAuthentication, RedisSettingsError};
 
+use crate::connection_state::{
+    self, COMMANDS_MAX, ConnectionState, SubscribeCommand, wait_connected,
+};
 use crate::{
     Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, check,
+    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, topic_check,
 };
-use address::Address;
-use dialer::Dialing;
-use nodes::{Nodes, NotDone};
-use sharded::Sharded;
+use address::RedisAddress;
+use cluster_connections::{ClusterConnections, CommandError};
+use dialer::DialerFactory;
+use discovery::{Cluster, Sentinel, ServerSource};
+use sharded_pubsub::ShardedPubSub;
 use streams::Streams;
-use subscriber::{Command, Kind, Subscriber};
-use targets::{Cluster, Sentinel, Targets};
+use subscriber::{Subscriber, SubscriberKind};
 
-/// How long a new subscription or a publication waits for the connection before it fails: covers the
-/// start of the router and a broker that restarts, and is not felt as hanging.
-const CONNECT_GRACE: Duration = Duration::from_secs(1);
-
-/// Subscriptions that wait for the connection's task. It answers in microseconds; more than this many
-/// at once means that it is busy, and then `subscribe` waits.
-const COMMANDS_MAX: usize = 1024;
-
-/// What one Redis provider needs to know.
+/// Settings of one Redis provider.
 #[derive(Clone)]
 pub struct RedisSettings {
     /// The part of the name after `redis/`.
     pub id: Box<str>,
-    /// `redis://host:port`, `rediss://host:port` (TLS) or `unix:///path`; several name nodes of one
-    /// cluster, of which the first that answers is taken. They may carry `user:password@` or
-    /// `:password@`; those are taken out at once and never shown.
+    /// `redis://host:port`, `rediss://host:port` (TLS) or `unix:///path`. Several URLs name nodes of one cluster, of
+    /// which the first that responds is used. They may contain `user:password@` or `:password@`, which are removed
+    /// immediately and never shown.
     pub urls: Vec<String>,
-    /// Overrides what `urls` carry.
+    /// The credentials. They override those in `urls`.
     pub authentication: Option<RedisAuthentication>,
-    /// Are the servers a cluster? Then what has a slot goes to the node that has it.
+    /// True if the servers are a cluster. Commands for a slot are then sent to the node that has it.
     pub cluster: bool,
-    /// In a cluster: do the events of a channel go through the node that has its slot, rather than through all?
+    /// True if the events of a channel go through the node that has its slot, rather than through all nodes of the
+    /// cluster.
     pub sharded: bool,
-    /// `urls` are sentinels, which know where the server is.
+    /// The sentinel settings if `urls` are sentinels, which know the address of the server.
     pub sentinel: Option<RedisSentinel>,
-    /// For `rediss`; none: trusts what the system trusts.
+    /// The TLS client for `rediss`. `None` trusts the authorities of the system.
     pub tls: Option<TlsClient>,
-    /// How to come back.
+    /// The delays between attempts to connect.
     pub retry: Retry,
-    /// Events that wait in one stream.
+    /// The number of events that wait in one stream.
     pub queue_events: usize,
-    /// Entries that are kept of a Redis Stream to which is published, about; 0: all.
+    /// The approximate number of entries that are kept in a Redis Stream when the router publishes to it; 0 keeps all.
     pub stream_entries_max: u64,
 }
 
 impl RedisSettings {
-    /// About ten thousand entries are kept of each stream: at 1 KB some 10 MB, and hours of most topics.
+    /// The default of [`RedisSettings::stream_entries_max`]. Ten thousand entries of 1 KB have about 10 MB, and cover
+    /// hours of most topics.
     pub const STREAM_ENTRIES_MAX: u64 = 10_000;
 
-    /// Of servers at these URLs; all else as it is by default.
+    /// Returns the settings for servers at these URLs, with defaults for everything else.
     pub fn new(id: &str, urls: Vec<String>) -> Self {
         Self {
             id: id.into(),
@@ -101,21 +96,21 @@ impl RedisSettings {
     }
 }
 
-/// As many as wait in a stream of the memory provider.
+/// The default number of events that wait in one stream: the same as for memory.
 const QUEUE_EVENTS: usize = 1024;
 
-/// What sentinels are asked.
+/// Settings for sentinels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RedisSentinel {
     /// The name of the master that they watch.
     pub master: Box<str>,
-    /// How to sign in to the sentinels themselves.
+    /// The credentials for the sentinels themselves.
     pub authentication: Option<RedisAuthentication>,
 }
 
 impl std::fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the URLs, which may hold credentials.
+        // The URLs are left out because they may contain credentials.
         f.debug_struct("RedisSettings")
             .field("id", &self.id)
             .field("authentication", &self.authentication)
@@ -129,26 +124,17 @@ impl std::fmt::Debug for RedisSettings {
     }
 }
 
-/// A connection as the provider sees it.
-#[derive(Debug)]
-enum Link<T> {
-    /// Usable.
-    Up(T),
-    /// Not now, for this reason (no credentials in it).
-    Away(Box<str>),
-}
-
 /// A Redis provider. Dropping it ends its streams and closes its connections.
 pub struct Redis {
     name: Box<str>,
     stats: Arc<ProviderStats>,
-    subscriptions: watch::Receiver<Link<()>>,
-    publishing: watch::Receiver<Link<MultiplexedConnection>>,
-    commands: mpsc::Sender<Command>,
-    /// Where channels are sharded: what listens to them.
-    sharded: Option<Arc<Sharded>>,
-    /// To publish to keys of a cluster.
-    nodes: Option<Nodes>,
+    subscriptions: watch::Receiver<ConnectionState<()>>,
+    publishing: watch::Receiver<ConnectionState<MultiplexedConnection>>,
+    commands: mpsc::Sender<SubscribeCommand>,
+    /// The subscriptions to sharded channels, if channels are sharded.
+    sharded: Option<Arc<ShardedPubSub>>,
+    /// The connections for publishing to keys of a cluster.
+    cluster_connections: Option<ClusterConnections>,
     streams: Streams,
     stream_entries_max: u64,
 }
@@ -160,8 +146,8 @@ impl std::fmt::Debug for Redis {
 }
 
 impl Redis {
-    /// Starts connecting in the background; must be called inside a Tokio runtime with time and I/O, which then
-    /// carries the connections. Fails only for settings that can never work.
+    /// Starts connecting in the background. Must be called inside a Tokio runtime with time and I/O, which then runs
+    /// the connections. Fails only for settings that can never work.
     pub fn start(settings: RedisSettings) -> Result<Self, RedisSettingsError> {
         let RedisSettings {
             id,
@@ -175,43 +161,46 @@ impl Redis {
             queue_events,
             stream_entries_max,
         } = settings;
-        let targets = match sentinel {
+        let source = match sentinel {
             None => {
-                let servers = Address::parse_list(&urls, authentication.as_ref(), tls.as_ref())?;
-                Targets::Any(servers.into())
+                let servers =
+                    RedisAddress::parse_list(&urls, authentication.as_ref(), tls.as_ref())?;
+                ServerSource::Any(servers.into())
             }
             Some(RedisSentinel { master, authentication: own }) => {
-                let sentinels = Address::parse_list(&urls, own.as_ref(), tls.as_ref())?;
-                Targets::Master(Arc::new(Sentinel { master, sentinels, authentication }))
+                let sentinels = RedisAddress::parse_list(&urls, own.as_ref(), tls.as_ref())?;
+                ServerSource::Master(Arc::new(Sentinel { master, sentinels, authentication }))
             }
         };
-        let cluster = match &targets {
-            Targets::Any(seeds) if cluster => Some(Arc::new(Cluster::new(seeds.to_vec()))),
+        let cluster = match &source {
+            ServerSource::Any(seeds) if cluster => Some(Arc::new(Cluster::new(seeds.to_vec()))),
             _ => None,
         };
         let name: Box<str> = format!("redis/{id}").into();
         let stats = Arc::new(ProviderStats::default());
-        let dialing = Dialing { provider: name.clone(), targets, retry, stats: Arc::clone(&stats) };
-        let (link, subscriptions) = watch::channel(Link::Away("not connected yet".into()));
+        let dialers =
+            DialerFactory { provider: name.clone(), source, retry, stats: Arc::clone(&stats) };
+        let (state, subscriptions) = ConnectionState::channel();
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let subscriber = Subscriber::new(
-            Kind::All,
+            SubscriberKind::Ordinary,
             name.clone(),
-            dialing.dialer("subscriptions"),
+            dialers.dialer("subscriptions"),
             queue_events,
             Arc::clone(&stats),
-            link,
+            state,
             receiver,
         );
         tokio::spawn(subscriber.run());
-        let (link, publishing) = watch::channel(Link::Away("not connected yet".into()));
-        tokio::spawn(publisher::run(dialing.dialer("publishing"), link));
+        let (state, publishing) = ConnectionState::channel();
+        tokio::spawn(publisher::run(dialers.dialer("publishing"), state));
         let sharded = cluster
             .clone()
             .filter(|_| sharded)
-            .map(|cluster| Sharded::new(cluster, dialing.clone(), queue_events));
-        let nodes = cluster.clone().map(|cluster| Nodes::new(cluster, dialing.clone()));
-        let streams = Streams::new(dialing, cluster, queue_events);
+            .map(|cluster| ShardedPubSub::new(cluster, dialers.clone(), queue_events));
+        let cluster_connections =
+            cluster.clone().map(|cluster| ClusterConnections::new(cluster, dialers.clone()));
+        let streams = Streams::new(dialers, cluster, queue_events);
         Ok(Self {
             name,
             stats,
@@ -219,23 +208,25 @@ impl Redis {
             publishing,
             commands,
             sharded,
-            nodes,
+            cluster_connections,
             streams,
             stream_entries_max,
         })
     }
 
-    async fn subscribe_soon(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
+    async fn open_stream(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
         for topic in &wanted.topics {
-            // A stream has one name, and so has a channel of one node; neither has patterns.
+            // Redis Streams and sharded channels have no patterns.
             let usage = match wanted.durable {
                 None if self.sharded.is_none() => TopicUsage::Subscribe,
                 _ => TopicUsage::Publish,
             };
-            channel::check(topic, usage).map_err(|reason| SourceError::InvalidTopic {
-                provider: self.name.clone(),
-                topic: topic.clone(),
-                reason: reason.into(),
+            channel_name::check_channel(topic, usage).map_err(|reason| {
+                SourceError::InvalidTopic {
+                    provider: self.name.clone(),
+                    topic: topic.clone(),
+                    reason: reason.into(),
+                }
             })?;
         }
         if wanted.durable.is_some() {
@@ -246,41 +237,40 @@ impl Redis {
         }
         let unavailable =
             |reason: String| SourceError::Unavailable { provider: self.name.clone(), reason };
-        soon(&self.subscriptions).await.map_err(unavailable)?;
-        let (reply, answer) = oneshot::channel();
-        let closed = || unavailable("the provider was closed".into());
-        self.commands.send(Command::Subscribe { wanted, reply }).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?.map_err(unavailable)
+        wait_connected(&self.subscriptions).await.map_err(unavailable)?;
+        connection_state::subscribe(&self.commands, wanted).await.map_err(unavailable)
     }
 
-    /// The server looks at permissions before it queues a command of a transaction; and this one is discarded.
-    async fn may_publish(&self, wanted: TopicUse) -> Verdict {
+    /// Checks the permission to publish with a transaction that is discarded. The server checks permissions before it
+    /// queues a command of a transaction.
+    async fn check_publish_permission(&self, wanted: TopicUse) -> Verdict {
         let durable = wanted.durable.is_some();
-        if self.nodes.is_some() && (durable || self.sharded.is_some()) {
+        if self.cluster_connections.is_some() && (durable || self.sharded.is_some()) {
             return Verdict::Unknown(
                 "in a cluster only the node that has the slot could tell".into(),
             );
         }
-        let mut connection = match soon(&self.publishing).await {
+        let mut connection = match wait_connected(&self.publishing).await {
             Ok(connection) => connection,
             Err(reason) => return Verdict::Fails(reason),
         };
         let message = Message { durable, ..Message::new(wanted.topic, "") };
-        let command = publisher::command(&message, self.stream_entries_max, self.sharded.is_some());
+        let command =
+            publisher::publish_command(&message, self.stream_entries_max, self.sharded.is_some());
         let mut transaction = redis::pipe();
         transaction.cmd("MULTI").add_command(command).cmd("DISCARD");
         match transaction.query_async::<redis::Value>(&mut connection).await {
             Ok(_) => Verdict::Works,
             Err(error) => {
-                let reason = session::said(&error);
-                // A user without transactions may publish all the same.
+                let reason = connection::error_text(&error);
+                // A user without transactions may still be allowed to publish.
                 let is_unknown = ["'multi'", "'discard'"].iter().any(|it| reason.contains(it));
                 if is_unknown { Verdict::Unknown(reason) } else { Verdict::Fails(reason) }
             }
         }
     }
 
-    async fn publish_soon(&self, message: &Message) -> Result<(), PublishError> {
+    async fn try_publish(&self, message: &Message) -> Result<(), PublishError> {
         let topic = &*message.topic;
         let refused = |reason: String| PublishError::Refused {
             provider: self.name.clone(),
@@ -289,34 +279,25 @@ impl Redis {
         };
         let unavailable =
             |reason: String| PublishError::Unavailable { provider: self.name.clone(), reason };
-        channel::check(topic, TopicUsage::Publish).map_err(|reason| refused(reason.into()))?;
-        let command = publisher::command(message, self.stream_entries_max, self.sharded.is_some());
+        channel_name::check_channel(topic, TopicUsage::Publish)
+            .map_err(|reason| refused(reason.into()))?;
+        let command =
+            publisher::publish_command(message, self.stream_entries_max, self.sharded.is_some());
         let failed = |error: &RedisError| {
-            let reason = session::said(error);
-            if session::is_refusal(error) { refused(reason) } else { unavailable(reason) }
+            let reason = connection::error_text(error);
+            if connection::is_refusal(error) { refused(reason) } else { unavailable(reason) }
         };
         if (message.durable || self.sharded.is_some())
-            && let Some(nodes) = &self.nodes
+            && let Some(cluster_connections) = &self.cluster_connections
         {
-            let done = nodes.say(targets::slot_of(topic), &command).await;
+            let done = cluster_connections.send_command(discovery::slot_of(topic), &command).await;
             return done.map_err(|error| match error {
-                NotDone::Unavailable(reason) => unavailable(reason),
-                NotDone::Refused(error) => failed(&error),
+                CommandError::Unavailable(reason) => unavailable(reason),
+                CommandError::Refused(error) => failed(&error),
             });
         }
-        let mut connection = soon(&self.publishing).await.map_err(unavailable)?;
+        let mut connection = wait_connected(&self.publishing).await.map_err(unavailable)?;
         command.exec_async(&mut connection).await.map_err(|error| failed(&error))
-    }
-}
-
-/// What the link carries; waits a moment for it.
-async fn soon<T: Clone>(link: &watch::Receiver<Link<T>>) -> Result<T, String> {
-    let mut link = link.clone();
-    // Whatever it is after that: the reason, unless it came up in the last moment.
-    let _ = timeout(CONNECT_GRACE, link.wait_for(|link| matches!(link, Link::Up(_)))).await;
-    match &*link.borrow() {
-        Link::Up(carried) => Ok(carried.clone()),
-        Link::Away(reason) => Err(reason.to_string()),
     }
 }
 
@@ -325,18 +306,18 @@ impl Provider for Redis {
         &self.name
     }
 
-    /// Pub/Sub has no past: a start other than [`Start::New`](crate::Start::New) begins with a gap. What is durable
-    /// is read from Redis Streams.
+    /// Opens a stream. Pub/Sub has no past, so a start other than [`Start::New`](crate::Start::New) begins with a gap
+    /// there. Durable streams are read from Redis Streams.
     fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
-        Box::pin(self.subscribe_soon(wanted))
+        Box::pin(self.open_stream(wanted))
     }
 
-    /// Returns when the broker has passed the event on to all who listen, at that node of a cluster, or has it in
-    /// the stream.
+    /// Returns when the broker has delivered the event to all subscribers, at that node of a cluster, or has stored it
+    /// in the stream.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let result = self.publish_soon(&message).await;
-            self.stats.publication(&message.topic, result.is_ok());
+            let result = self.try_publish(&message).await;
+            self.stats.record_publication(&message.topic, result.is_ok());
             result
         })
     }
@@ -348,21 +329,22 @@ impl Provider for Redis {
     fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(async move {
             match wanted.usage {
-                TopicUsage::Subscribe => check::by_subscribing(self, &wanted).await,
-                TopicUsage::Publish => self.may_publish(wanted).await,
+                TopicUsage::Subscribe => {
+                    topic_check::judge_stream(self.subscribe(wanted.into())).await
+                }
+                TopicUsage::Publish => self.check_publish_permission(wanted).await,
             }
         })
     }
 
     fn is_connected(&self) -> bool {
-        self.stats.state() == ProviderState::Connected
-            && matches!(&*self.publishing.borrow(), Link::Up(_))
+        self.stats.state() == ProviderState::Connected && self.publishing.borrow().is_connected()
     }
 
     fn connected(&self) -> EventFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            soon(&self.subscriptions).await?;
-            soon(&self.publishing).await.map(drop)
+            wait_connected(&self.subscriptions).await?;
+            wait_connected(&self.publishing).await.map(drop)
         })
     }
 
@@ -371,13 +353,13 @@ impl Provider for Redis {
     }
 
     fn check_topic(&self, topic: &str, usage: TopicUsage) -> Result<(), &'static str> {
-        if self.sharded.is_some() && channel::is_pattern(topic) {
+        if self.sharded.is_some() && channel_name::is_pattern(topic) {
             return Err("a sharded channel is no pattern (* ? [ \\)");
         }
-        channel::check(topic, usage)
+        channel_name::check_channel(topic, usage)
     }
 
     fn check_topic_value(&self, value: &str, at_start: bool) -> Result<(), &'static str> {
-        channel::check_value(value, at_start)
+        channel_name::check_value(value, at_start)
     }
 }

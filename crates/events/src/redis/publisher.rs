@@ -1,46 +1,49 @@
-//! The connection for publications: kept by a task, used by whoever publishes.
+//! The task that holds the connection for publications, and the commands that publish.
 
 use redis::Cmd;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
-use super::Link;
+use super::connection::NO_PUSHES;
 use super::dialer::Dialer;
-use super::session::NO_PUSHES;
 use super::streams;
 use crate::Message;
+use crate::connection_state::ConnectionState;
 
-/// Keeps a connection in `link` until nobody holds the other end any more.
-pub(super) async fn run(mut dialer: Dialer, link: watch::Sender<Link<MultiplexedConnection>>) {
+/// Keeps a connection in `state` until all receivers of the state are dropped.
+pub(super) async fn run(
+    mut dialer: Dialer,
+    state: watch::Sender<ConnectionState<MultiplexedConnection>>,
+) {
     loop {
         let attempt = tokio::select! {
-            attempt = dialer.attempt(NO_PUSHES) => attempt,
-            () = link.closed() => return,
+            attempt = dialer.connect(NO_PUSHES) => attempt,
+            () = state.closed() => return,
         };
         let reason = match attempt {
-            Ok(mut session) => {
-                dialer.succeeded();
-                link.send_replace(Link::Up(session.connection.clone()));
+            Ok(mut connection) => {
+                dialer.on_connected();
+                state.send_replace(ConnectionState::Connected(connection.multiplexed.clone()));
                 let reason = tokio::select! {
-                    reason = session.lost() => Some(reason),
-                    () = link.closed() => None,
+                    reason = connection.wait_lost() => Some(reason),
+                    () = state.closed() => None,
                 };
-                session.close().await;
+                connection.close().await;
                 let Some(reason) = reason else { return };
-                dialer.was_lost();
+                dialer.on_lost();
                 reason
             }
             Err(reason) => reason,
         };
-        link.send_replace(Link::Away(reason));
+        state.send_replace(ConnectionState::Disconnected(reason));
     }
 }
 
-/// What publishes a message. What is durable goes to the end of a stream, of which about `max_len` entries are kept;
-/// keys and headers go there only.
-pub(super) fn command(message: &Message, max_len: u64, is_sharded: bool) -> Cmd {
+/// Returns the command that publishes a message. A durable message is added to a stream, of which about `max_len`
+/// entries are kept. Only there it keeps its key and headers.
+pub(super) fn publish_command(message: &Message, max_len: u64, is_sharded: bool) -> Cmd {
     if message.durable {
-        return streams::add(message, max_len);
+        return streams::add_command(message, max_len);
     }
     let mut command = redis::cmd(if is_sharded { "SPUBLISH" } else { "PUBLISH" });
     command.arg(&*message.topic).arg(&*message.payload);

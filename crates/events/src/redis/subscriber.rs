@@ -1,5 +1,5 @@
-//! The task that holds the connection for subscriptions: asks the broker for channels, comes back after a
-//! loss, announces gaps.
+//! The task that holds the connection for subscriptions: it subscribes to channels, reconnects after a loss, and
+//! announces gaps.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,80 +11,66 @@ use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, RedisResult, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::Link;
-use super::channels::{Batch, Channels, channels_and_patterns};
+use super::connection::{RedisConnection, error_text, is_refusal};
 use super::dialer::Dialer;
-use super::session::{LOST, Session, is_refusal, said};
-use crate::{ErrorKind, EventStream, ProviderState, ProviderStats, Wanted};
+use super::subscriptions::{SubscribeBatch, SubscriptionTable, split_patterns};
+use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
+use crate::{ErrorKind, EventStream, ProviderState, ProviderStats};
 
-/// Channels named in one command, so that no command and no answer to it is large.
+/// The maximum number of channels in one command, which limits the size of commands and responses.
 const CHANNELS_PER_COMMAND: usize = 512;
 
-/// What the provider asks of its task.
-pub(super) enum Command {
-    /// Open a stream; the error says why there is no connection.
-    Subscribe { wanted: Wanted, reply: oneshot::Sender<Result<EventStream, String>> },
-}
-
-/// What is subscribed to.
+/// The kind of channels that a connection subscribes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    /// Channels and patterns of the whole server or cluster. Its connection is that of the provider, as far as
-    /// state is told.
-    All,
-    /// Channels of one node of a cluster.
+pub(super) enum SubscriberKind {
+    /// Channels and patterns of the whole server or cluster. This connection determines the reported state of the
+    /// provider.
+    Ordinary,
+    /// Sharded channels of one node of a cluster.
     Sharded,
 }
 
-/// Why serving a connection ended.
-enum Lost {
-    /// The connection is gone for good; make another.
-    Connection(Box<str>),
-    /// The provider was dropped.
-    Provider,
-}
-
-/// A stream that waits for the broker's word.
-struct Unconfirmed {
-    settled_by: u64,
+/// A stream that waits for the broker's confirmation.
+struct UnconfirmedSubscription {
+    confirmed_by: u64,
     reply: oneshot::Sender<Result<EventStream, String>>,
     stream: EventStream,
 }
 
-/// A batch and what became of it: the channels that the broker refuses, with its words.
-type Confirmation = (Batch, RedisResult<Vec<(Arc<str>, String)>>);
+/// A batch and its result: the channels that the broker refuses, with its words.
+type BatchResult = (SubscribeBatch, RedisResult<Vec<(Arc<str>, String)>>);
 
 pub(super) struct Subscriber {
-    kind: Kind,
+    kind: SubscriberKind,
     provider: Box<str>,
     dialer: Dialer,
     stats: Arc<ProviderStats>,
-    link: watch::Sender<Link<()>>,
-    commands: mpsc::Receiver<Command>,
-    /// Shared with the connection's reader, which fills the streams.
-    channels: Arc<Mutex<Channels>>,
-    /// Resolve to the number of a stream that was dropped.
+    state: watch::Sender<ConnectionState<()>>,
+    commands: mpsc::Receiver<SubscribeCommand>,
+    /// The table of subscriptions. It is shared with the connection's reader, which delivers events to the streams.
+    channels: Arc<Mutex<SubscriptionTable>>,
+    /// Futures that resolve to the id of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
     connections: u64,
 }
 
 impl Subscriber {
     pub(super) fn new(
-        kind: Kind,
+        kind: SubscriberKind,
         provider: Box<str>,
         dialer: Dialer,
         queue_events: usize,
         stats: Arc<ProviderStats>,
-        link: watch::Sender<Link<()>>,
-        commands: mpsc::Receiver<Command>,
+        state: watch::Sender<ConnectionState<()>>,
+        commands: mpsc::Receiver<SubscribeCommand>,
     ) -> Self {
-        let channels = Channels::new(queue_events, Arc::clone(&stats));
+        let channels = SubscriptionTable::new(queue_events, Arc::clone(&stats));
         Self {
             kind,
             provider,
             dialer,
             stats,
-            link,
+            state,
             commands,
             channels: Arc::new(Mutex::new(channels)),
             dropped: FuturesUnordered::new(),
@@ -92,70 +78,66 @@ impl Subscriber {
         }
     }
 
-    /// Until the provider is dropped.
+    /// Runs until the provider is dropped.
     pub(super) async fn run(mut self) {
-        while let Some(attempt) = self.attempt().await {
+        while let Some(attempt) = self.connect().await {
             let lost = match attempt {
-                Ok(session) => match self.serve(session).await {
-                    Lost::Connection(reason) => {
-                        self.dialer.was_lost();
+                Ok(connection) => match self.serve(connection).await {
+                    ServeEnd::ConnectionLost(reason) => {
+                        self.dialer.on_lost();
                         reason
                     }
-                    Lost::Provider => break,
+                    ServeEnd::ProviderDropped => break,
                 },
                 Err(reason) => reason,
             };
-            self.link.send_replace(Link::Away(lost));
+            self.state.send_replace(ConnectionState::Disconnected(lost));
         }
-        lock(&self.channels).end();
+        lock(&self.channels).end_all();
     }
 
-    /// One attempt. Answers commands meanwhile. `None`: the provider was dropped.
-    async fn attempt(&mut self) -> Option<Result<Session, Box<str>>> {
+    /// Makes one attempt, and rejects commands meanwhile. Returns `None` if the provider was dropped.
+    async fn connect(&mut self) -> Option<Result<RedisConnection, Box<str>>> {
         let channels = Arc::clone(&self.channels);
         let pushed = move |info: PushInfo| {
-            lock(&channels).pushed(info);
+            lock(&channels).dispatch_push(info);
             Ok::<_, std::convert::Infallible>(())
         };
-        let connecting = self.dialer.attempt(Some(pushed));
+        let connecting = self.dialer.connect(Some(pushed));
         tokio::pin!(connecting);
         loop {
             tokio::select! {
                 result = &mut connecting => return Some(result),
                 command = self.commands.recv() => {
-                    let Command::Subscribe { reply, .. } = command?;
-                    let reason = match &*self.link.borrow() {
-                        Link::Away(reason) => reason.to_string(),
-                        Link::Up(()) => LOST.to_owned(),
-                    };
-                    let _ = reply.send(Err(reason));
+                    let reason = self.state.borrow().reason();
+                    let _ = command?.reply.send(Err(reason));
                 }
                 Some(stream) = self.dropped.next() => lock(&self.channels).close(stream),
             }
         }
     }
 
-    /// Works with the connection until it is lost. It counts as connected when all channels that were
-    /// wanted before are in force again.
-    async fn serve(&mut self, mut session: Session) -> Lost {
-        let connection = session.connection.clone();
-        let mut unconfirmed: VecDeque<Unconfirmed> = VecDeque::new();
-        let mut batch: Option<BoxFuture<'static, Confirmation>> = None;
+    /// Serves the connection until it is lost. It counts as connected when all earlier channels are in force again.
+    async fn serve(&mut self, mut connection: RedisConnection) -> ServeEnd {
+        let multiplexed = connection.multiplexed.clone();
+        let mut unconfirmed: VecDeque<UnconfirmedSubscription> = VecDeque::new();
+        let mut batch: Option<BoxFuture<'static, BatchResult>> = None;
         let mut is_up = false;
         let lost = {
-            let session_lost = session.lost();
-            tokio::pin!(session_lost);
+            let connection_lost = connection.wait_lost();
+            tokio::pin!(connection_lost);
             let moved = lock(&self.channels).moved();
             loop {
                 if batch.is_none() {
                     let next = lock(&self.channels).next_batch();
                     match next {
                         Some(next) => {
-                            batch = Some(ask(connection.clone(), self.kind, next).boxed());
+                            batch =
+                                Some(request_batch(multiplexed.clone(), self.kind, next).boxed());
                         }
                         None if !is_up => {
                             is_up = true;
-                            self.up();
+                            self.on_connected();
                         }
                         None => {}
                     }
@@ -167,31 +149,29 @@ impl Subscriber {
                     }
                 };
                 tokio::select! {
-                    reason = &mut session_lost => break Lost::Connection(reason),
-                    // What the server says of itself is taken for an answer by the library, so that answers
-                    // cannot be told apart any more.
-                    () = moved.notified() => break Lost::Connection("a slot has moved".into()),
+                    reason = &mut connection_lost => break ServeEnd::ConnectionLost(reason),
+                    // The library takes an unrequested message of the server for a response, so that responses cannot
+                    // be told apart any more.
+                    () = moved.notified() => break ServeEnd::ConnectionLost("a slot has moved".into()),
                     (asked, result) = confirmation => {
                         batch = None;
                         match result {
-                            Ok(refused) => self.confirmed(&asked, refused, &mut unconfirmed),
-                            Err(error) => break Lost::Connection(said(&error).into()),
+                            Ok(refused) => self.on_confirmed(&asked, refused, &mut unconfirmed),
+                            Err(error) => break ServeEnd::ConnectionLost(error_text(&error).into()),
                         }
                     }
                     command = self.commands.recv() => match command {
-                        None => break Lost::Provider,
-                        Some(Command::Subscribe { wanted, reply }) => {
-                            self.open_stream(wanted, reply, &mut unconfirmed);
-                        }
+                        None => break ServeEnd::ProviderDropped,
+                        Some(command) => self.open_stream(command, &mut unconfirmed),
                     },
                     Some(stream) = self.dropped.next() => lock(&self.channels).close(stream),
                 }
             }
         };
-        // What it has read goes out before the gap, and nothing after.
-        session.close().await;
-        if let Lost::Connection(_) = &lost {
-            self.down(is_up);
+        // Events that were read are delivered before the gap, and none after it.
+        connection.close().await;
+        if let ServeEnd::ConnectionLost(_) = &lost {
+            self.on_disconnected(is_up);
         }
         for stream in unconfirmed {
             let _ = stream.reply.send(Err(LOST.to_owned()));
@@ -201,63 +181,62 @@ impl Subscriber {
 
     fn open_stream(
         &mut self,
-        wanted: Wanted,
-        reply: oneshot::Sender<Result<EventStream, String>>,
-        unconfirmed: &mut VecDeque<Unconfirmed>,
+        SubscribeCommand { wanted, reply }: SubscribeCommand,
+        unconfirmed: &mut VecDeque<UnconfirmedSubscription>,
     ) {
         let opened = lock(&self.channels).open(wanted);
         let id = opened.id;
         self.dropped.push(opened.gone.map(move |()| id).boxed());
-        let (settled_by, stream) = (opened.settled_by, opened.stream);
-        if settled_by == 0 {
-            // Nobody there to take it: the stream is dropped with the message, and closed.
+        let (confirmed_by, stream) = (opened.confirmed_by, opened.stream);
+        if confirmed_by == 0 {
+            // If the requester is gone, the stream is dropped with the message, and thereby closed.
             let _ = reply.send(Ok(stream));
         } else {
-            unconfirmed.push_back(Unconfirmed { settled_by, reply, stream });
+            unconfirmed.push_back(UnconfirmedSubscription { confirmed_by, reply, stream });
         }
     }
 
-    fn confirmed(
+    fn on_confirmed(
         &mut self,
-        batch: &Batch,
+        batch: &SubscribeBatch,
         refused: Vec<(Arc<str>, String)>,
-        unconfirmed: &mut VecDeque<Unconfirmed>,
+        unconfirmed: &mut VecDeque<UnconfirmedSubscription>,
     ) {
         let mut channels = lock(&self.channels);
         for (name, reason) in refused {
-            self.stats.failed(ErrorKind::Subscription);
+            self.stats.record_error(ErrorKind::Subscription);
             tracing::warn!(provider = %self.provider, channel = %name, reason, "the broker refuses a subscription");
-            channels.refuse(&name, &reason);
+            channels.end_refused(&name, &reason);
         }
-        let number = channels.confirmed(batch);
+        let number = channels.on_confirmed(batch);
         drop(channels);
-        // Not in the order of their batches: one may have joined a batch that was on its way.
-        let (settled, waiting) = std::mem::take(unconfirmed)
+        // Streams are not in the order of their batches, because one may have joined a batch that was already sent.
+        let (confirmed, waiting) = std::mem::take(unconfirmed)
             .into_iter()
-            .partition::<VecDeque<_>, _>(|stream| stream.settled_by <= number);
+            .partition::<VecDeque<_>, _>(|stream| stream.confirmed_by <= number);
         *unconfirmed = waiting;
-        for stream in settled {
+        for stream in confirmed {
             let _ = stream.reply.send(Ok(stream.stream));
         }
     }
 
-    fn up(&mut self) {
+    fn on_connected(&mut self) {
         self.connections += 1;
         if self.connections > 1 {
             ProviderStats::add(&self.stats.reconnects, 1);
         }
-        self.dialer.succeeded();
-        if self.kind == Kind::All {
+        self.dialer.on_connected();
+        if self.kind == SubscriberKind::Ordinary {
             self.stats.set_state(ProviderState::Connected);
         }
-        self.link.send_replace(Link::Up(()));
+        self.state.send_replace(ConnectionState::Connected(()));
         tracing::info!(provider = %self.provider, connections = self.connections, "connected to the broker");
     }
 
-    fn down(&mut self, was_up: bool) {
-        let streams = lock(&self.channels).lost();
+    fn on_disconnected(&mut self, was_up: bool) {
+        let streams = lock(&self.channels).on_lost();
         if was_up {
-            if self.kind == Kind::All {
+            if self.kind == SubscriberKind::Ordinary {
                 self.stats.set_state(ProviderState::Disconnected);
             }
             tracing::warn!(
@@ -269,28 +248,32 @@ impl Subscriber {
     }
 }
 
-fn lock(channels: &Mutex<Channels>) -> MutexGuard<'_, Channels> {
-    // No code that can panic runs while the lock is held; if one ever did, the table would still be whole.
+fn lock(channels: &Mutex<SubscriptionTable>) -> MutexGuard<'_, SubscriptionTable> {
+    // No code that can panic runs while the lock is held. Even if it did, the table would be consistent.
     channels.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks the broker for a batch. The error means that the connection is of no use any more.
-async fn ask(connection: MultiplexedConnection, kind: Kind, batch: Batch) -> Confirmation {
-    let result = ask_all(&connection, kind, &batch).await;
+/// Sends a batch to the broker. The error means that the connection cannot be used any more.
+async fn request_batch(
+    connection: MultiplexedConnection,
+    kind: SubscriberKind,
+    batch: SubscribeBatch,
+) -> BatchResult {
+    let result = send_batch(&connection, kind, &batch).await;
     (batch, result)
 }
 
-async fn ask_all(
+async fn send_batch(
     connection: &MultiplexedConnection,
-    kind: Kind,
-    batch: &Batch,
+    kind: SubscriberKind,
+    batch: &SubscribeBatch,
 ) -> RedisResult<Vec<(Arc<str>, String)>> {
     for names in batch.unsubscribe.chunks(CHANNELS_PER_COMMAND) {
         match kind {
-            Kind::All => unsubscribe(connection.clone(), names).await?,
-            Kind::Sharded => {
-                for result in one_by_one(connection, "SUNSUBSCRIBE", names).await {
-                    // A slot that has moved was left with it.
+            SubscriberKind::Ordinary => unsubscribe(connection.clone(), names).await?,
+            SubscriberKind::Sharded => {
+                for result in send_each(connection, "SUNSUBSCRIBE", names).await {
+                    // If a slot has moved, its channels were already unsubscribed.
                     result.or_else(|error| if is_refusal(&error) { Ok(()) } else { Err(error) })?;
                 }
             }
@@ -299,9 +282,10 @@ async fn ask_all(
     let mut refused = Vec::new();
     for names in batch.subscribe.chunks(CHANNELS_PER_COMMAND) {
         let results = match kind {
-            Kind::All => match subscribe(connection.clone(), names).await {
+            SubscriberKind::Ordinary => match subscribe(connection.clone(), names).await {
                 Err(error) if is_refusal(&error) => {
-                    // One channel that the user may not read fails the whole command: each on its own then.
+                    // One channel that the user may not read fails the whole command, so each is subscribed to on its
+                    // own.
                     let mut results = Vec::with_capacity(names.len());
                     for name in names {
                         let name = std::slice::from_ref(name);
@@ -314,13 +298,13 @@ async fn ask_all(
                     continue;
                 }
             },
-            // One command takes channels of one slot only.
-            Kind::Sharded => one_by_one(connection, "SSUBSCRIBE", names).await,
+            // One command accepts only channels of one slot.
+            SubscriberKind::Sharded => send_each(connection, "SSUBSCRIBE", names).await,
         };
         for (name, result) in names.iter().zip(results) {
             match result {
                 Err(error) if is_refusal(&error) => {
-                    refused.push((Arc::clone(name), said(&error)));
+                    refused.push((Arc::clone(name), error_text(&error)));
                 }
                 result => result?,
             }
@@ -329,8 +313,8 @@ async fn ask_all(
     Ok(refused)
 }
 
-/// A command for each of the names, all on their way at once.
-async fn one_by_one(
+/// Sends a command for each of the names, all at once.
+async fn send_each(
     connection: &MultiplexedConnection,
     command: &str,
     names: &[Arc<str>],
@@ -347,7 +331,7 @@ async fn one_by_one(
 }
 
 async fn subscribe(mut connection: MultiplexedConnection, names: &[Arc<str>]) -> RedisResult<()> {
-    let (channels, patterns) = channels_and_patterns(names);
+    let (channels, patterns) = split_patterns(names);
     if !channels.is_empty() {
         connection.subscribe(channels).await?;
     }
@@ -358,7 +342,7 @@ async fn subscribe(mut connection: MultiplexedConnection, names: &[Arc<str>]) ->
 }
 
 async fn unsubscribe(mut connection: MultiplexedConnection, names: &[Arc<str>]) -> RedisResult<()> {
-    let (channels, patterns) = channels_and_patterns(names);
+    let (channels, patterns) = split_patterns(names);
     if !channels.is_empty() {
         connection.unsubscribe(channels).await?;
     }

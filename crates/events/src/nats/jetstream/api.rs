@@ -1,5 +1,4 @@
-//! Questions to JetStream and its answers: JSON over request and reply. Which question comes when is the business
-//! of the reader.
+//! Requests to JetStream and its responses: JSON over request and reply. The reader decides which request to send.
 
 use std::time::Duration;
 
@@ -9,40 +8,40 @@ use serde_json::{Value, json};
 
 use crate::Verdict;
 
-/// How long JetStream may take to answer; it does so in milliseconds, and in seconds while a cluster elects a leader.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum time for a response. JetStream responds in milliseconds, and in seconds while a cluster elects a leader.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Streams that may have one subject: more than are worth a message that names them.
+/// The maximum number of streams that are read for one subject: more than are useful in an error message.
 const STREAMS_NAMED_MAX: usize = 8;
 
-/// The broker's numbers for what is not there.
+/// The broker's error codes for missing objects.
 const STREAM_NOT_FOUND: u64 = 10059;
 const CONSUMER_NOT_FOUND: u64 = 10014;
 const MESSAGE_NOT_FOUND: u64 = 10037;
 
-/// Why there is no answer of use.
+/// The reason why a request has no usable response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ApiError {
-    /// It did not come; asking again may help.
+    /// There was no response. Another request may succeed.
     Unanswered(String),
-    /// There is no such stream.
+    /// The stream does not exist.
     NoStream,
-    /// There is no such consumer.
+    /// The consumer does not exist.
     NoConsumer,
-    /// There is no such message.
+    /// The message does not exist.
     NoMessage,
-    /// Any other refusal, in the broker's words.
+    /// The broker refused for another reason, in its words.
     Refused(String),
 }
 
-/// What a client asks.
-pub(super) struct Api<'a>(pub(super) &'a Client);
+/// The API of JetStream, through one client.
+pub(super) struct JetStreamApi<'a>(pub(super) &'a Client);
 
-impl Api<'_> {
-    /// The names of streams that have (some of) the subjects.
+impl JetStreamApi<'_> {
+    /// Returns the names of streams that have the subject or subjects that match it.
     pub(super) async fn streams_of(&self, subject: &str) -> Result<Vec<String>, ApiError> {
-        let answer: Value = self.ask("STREAM.NAMES", json!({ "subject": subject })).await?;
-        let names = answer.get("streams").and_then(Value::as_array);
+        let response: Value = self.request("STREAM.NAMES", json!({ "subject": subject })).await?;
+        let names = response.get("streams").and_then(Value::as_array);
         Ok(names
             .into_iter()
             .flatten()
@@ -52,18 +51,18 @@ impl Api<'_> {
     }
 
     pub(super) async fn stream(&self, name: &str) -> Result<stream::Info, ApiError> {
-        self.ask(&format!("STREAM.INFO.{name}"), json!({})).await
+        self.request(&format!("STREAM.INFO.{name}"), json!({})).await
     }
 
-    /// The number of the latest message of a subject; none: there is none.
+    /// Returns the sequence of the latest message of a subject, or `None` if there is none.
     pub(super) async fn last_of(
         &self,
         stream: &str,
         subject: &str,
     ) -> Result<Option<u64>, ApiError> {
-        let question = json!({ "last_by_subj": subject });
-        match self.ask::<Value>(&format!("STREAM.MSG.GET.{stream}"), question).await {
-            Ok(answer) => Ok(answer.pointer("/message/seq").and_then(Value::as_u64)),
+        let body = json!({ "last_by_subj": subject });
+        match self.request::<Value>(&format!("STREAM.MSG.GET.{stream}"), body).await {
+            Ok(response) => Ok(response.pointer("/message/seq").and_then(Value::as_u64)),
             Err(ApiError::NoMessage) => Ok(None),
             Err(error) => Err(error),
         }
@@ -74,7 +73,7 @@ impl Api<'_> {
         stream: &str,
         consumer: &str,
     ) -> Result<consumer::Info, ApiError> {
-        self.ask(&format!("CONSUMER.INFO.{stream}.{consumer}"), json!({})).await
+        self.request(&format!("CONSUMER.INFO.{stream}.{consumer}"), json!({})).await
     }
 
     pub(super) async fn create_consumer(
@@ -82,7 +81,7 @@ impl Api<'_> {
         stream: &str,
         config: &consumer::Config,
     ) -> Result<consumer::Info, ApiError> {
-        // Name and filter stand in the subject, so that permissions can depend on them.
+        // The name and the filter are part of the subject, so that permissions can depend on them.
         let subject = match &config.durable_name {
             None => format!("CONSUMER.CREATE.{stream}"),
             Some(name) if config.filter_subject.is_empty() => {
@@ -90,72 +89,76 @@ impl Api<'_> {
             }
             Some(name) => format!("CONSUMER.CREATE.{stream}.{name}.{}", config.filter_subject),
         };
-        self.ask(&subject, json!({ "stream_name": stream, "config": config })).await
+        self.request(&subject, json!({ "stream_name": stream, "config": config })).await
     }
 
-    /// Deletes a consumer, if it is there.
+    /// Deletes a consumer. A missing consumer is no error.
     pub(super) async fn delete_consumer(
         &self,
         stream: &str,
         consumer: &str,
     ) -> Result<(), ApiError> {
-        match self.ask::<Value>(&format!("CONSUMER.DELETE.{stream}.{consumer}"), json!({})).await {
+        match self
+            .request::<Value>(&format!("CONSUMER.DELETE.{stream}.{consumer}"), json!({}))
+            .await
+        {
             Ok(_) | Err(ApiError::NoConsumer) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Asks that a consumer goes, without waiting for it: one that stays goes by itself after a while.
+    /// Requests the deletion of a consumer without waiting for the response. If it fails, the broker deletes the
+    /// consumer after a while.
     pub(super) async fn forget_consumer(&self, stream: &str, consumer: &str) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{stream}.{consumer}");
         let inbox = self.0.new_inbox();
         let sending = async {
             let _ = self.0.publish_with_reply(subject, inbox, bytes::Bytes::new()).await;
-            // Whoever ends next has said it.
+            // If the flush fails, the connection is gone, and the broker deletes the consumer after a while.
             let _ = self.0.flush().await;
         };
-        let _ = tokio::time::timeout(ANSWER_TIMEOUT, sending).await;
+        let _ = tokio::time::timeout(RESPONSE_TIMEOUT, sending).await;
     }
 
-    async fn ask<V: serde::de::DeserializeOwned>(
+    async fn request<V: serde::de::DeserializeOwned>(
         &self,
         subject: &str,
-        question: Value,
+        body: Value,
     ) -> Result<V, ApiError> {
         let unanswered = |reason: &str| ApiError::Unanswered(format!("JetStream: {reason}"));
         let request = async_nats::Request::new()
-            .payload(question.to_string().into())
-            .timeout(Some(ANSWER_TIMEOUT));
-        let answer = self.0.send_request(format!("$JS.API.{subject}"), request).await;
-        let answer = answer.map_err(|error| match error.kind() {
+            .payload(body.to_string().into())
+            .timeout(Some(RESPONSE_TIMEOUT));
+        let response = self.0.send_request(format!("$JS.API.{subject}"), request).await;
+        let response = response.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => {
                 unanswered("the broker has none for this user, or it is not ready yet")
             }
             RequestErrorKind::TimedOut => unanswered(
-                "no answer within 5 s; it may be electing a leader, or the user lacks permission for $JS.API.>",
+                "no response within 5 s; it may be electing a leader, or the user lacks permission for $JS.API.>",
             ),
             _ => unanswered("the connection was lost"),
         })?;
-        match serde_json::from_slice(&answer.payload) {
+        match serde_json::from_slice(&response.payload) {
             Ok(Response::Ok(value)) => Ok(value),
             Ok(Response::Err { error }) => Err(match error.error_code().0 {
                 STREAM_NOT_FOUND => ApiError::NoStream,
                 CONSUMER_NOT_FOUND => ApiError::NoConsumer,
                 MESSAGE_NOT_FOUND => ApiError::NoMessage,
-                // The broker's own trouble: a cluster without a leader, a restart.
+                // These are temporary failures of the broker: a cluster without a leader, or a restart.
                 _ if error.code() >= 500 => unanswered(&error.to_string()),
                 _ => ApiError::Refused(error.to_string()),
             }),
             Err(error) => {
-                Err(ApiError::Refused(format!("an answer that is not understood: {error}")))
+                Err(ApiError::Refused(format!("an response that is not understood: {error}")))
             }
         }
     }
 }
 
-/// Does a stream have that subject, so that what is published there is stored? None: it does.
-pub(in crate::nats) async fn stores(client: &Client, subject: &str) -> Option<Verdict> {
-    match Api(client).streams_of(subject).await {
+/// Checks that a stream has that subject, so that published events are stored. Returns `None` if one has.
+pub(in crate::nats) async fn check_is_stored(client: &Client, subject: &str) -> Option<Verdict> {
+    match JetStreamApi(client).streams_of(subject).await {
         Ok(streams) if streams.is_empty() => {
             let reason = "no stream of JetStream has that subject, and `jetstream.publish_ack` waits for one";
             Some(Verdict::Fails(reason.into()))
@@ -167,11 +170,11 @@ pub(in crate::nats) async fn stores(client: &Client, subject: &str) -> Option<Ve
     }
 }
 
-/// Did a stream store what was published? `Err` has the broker's words.
-pub(in crate::nats) fn acknowledged(answer: &[u8]) -> Result<(), String> {
-    let answer: Value = serde_json::from_slice(answer)
+/// Checks that a stream stored a published event. The error contains the broker's words.
+pub(in crate::nats) fn check_acknowledgement(response: &[u8]) -> Result<(), String> {
+    let response: Value = serde_json::from_slice(response)
         .map_err(|_| "somebody other than JetStream answered".to_owned())?;
-    match (answer.get("error"), answer.get("seq")) {
+    match (response.get("error"), response.get("seq")) {
         (Some(error), _) => Err(error
             .get("description")
             .and_then(Value::as_str)
@@ -194,11 +197,11 @@ mod tests {
             (r#"{"ok":true}"#, Err("somebody other than JetStream answered")),
             ("thanks", Err("somebody other than JetStream answered")),
         ];
-        for (answer, expected) in cases {
+        for (response, expected) in cases {
             assert_eq!(
-                acknowledged(answer.as_bytes()),
+                check_acknowledgement(response.as_bytes()),
                 expected.map_err(str::to_owned),
-                "{answer}"
+                "{response}"
             );
         }
     }

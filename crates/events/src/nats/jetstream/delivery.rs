@@ -1,23 +1,23 @@
-//! What the broker tells of a message that it delivers from a stream: in the subject to acknowledge it by.
+//! The metadata of a message that the broker delivers from a stream. It is in the subject for the acknowledgement.
 
 use std::time::{Duration, SystemTime};
 
-/// Where a message stands, and how it came to us.
+/// The place of a message in its stream, and its delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Delivery {
-    /// Its number in the stream.
+    /// The sequence of the message in the stream.
     pub(super) stream_sequence: u64,
-    /// Which of the consumer's deliveries this is, from 1.
+    /// The number of this delivery of the consumer, from 1.
     pub(super) consumer_sequence: u64,
-    /// When the broker got it.
+    /// The time at which the broker received the message.
     pub(super) published: SystemTime,
-    /// Messages behind it that the consumer has yet to deliver.
+    /// The number of later messages that the consumer has not delivered yet.
     pub(super) pending: u64,
 }
 
 impl Delivery {
-    /// Reads `$JS.ACK.STREAM.CONSUMER.TIMES.SEQUENCE.DELIVERY.NANOSECONDS.PENDING`, or the newer form with domain
-    /// and account before the stream.
+    /// Parses `$JS.ACK.STREAM.CONSUMER.TIMES.SEQUENCE.DELIVERY.NANOSECONDS.PENDING`, or the newer form with domain and
+    /// account before the stream.
     pub(super) fn parse(reply: &str) -> Option<Self> {
         let tokens: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
         let rest = match tokens.len() {

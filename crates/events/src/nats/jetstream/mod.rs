@@ -1,62 +1,40 @@
-//! JetStream: what streams of the broker store is read with a position, so nothing is lost while a connection is.
+//! JetStream: streams that the broker stores are read with a position, so that a lost connection loses no events.
 //!
-//! Each of our streams has a [`Reader`](reader::Reader), a task that makes a consumer at the broker, pulls from it and
-//! makes a new one after the last position whenever anything happens to it: connection, broker, consumer. Without a
-//! wish for a durable consumer it is ephemeral and nothing is acknowledged. A durable one is a bookmark at the broker:
-//! it says where a router goes on that was started again.
+//! Each stream of the router has a [`JetStreamReader`]: a task that makes a consumer at the broker and pulls from it.
+//! After any failure (of the connection, the broker, or the consumer) it makes a new consumer after the last position.
+//! The consumer is ephemeral and nothing is acknowledged, unless a durable consumer is requested. A durable consumer
+//! keeps the position at the broker, so that a restarted router continues there.
 
 mod api;
-mod bookmark;
+mod consumer_error;
+mod consumer_setup;
 mod delivery;
-mod failure;
-mod filter;
+mod durable_names;
 mod pull;
 mod reader;
-mod source;
 mod stream_id;
+mod subject_filter;
 
-use std::sync::Arc;
-use std::time::Duration;
+pub(super) use api::{check_acknowledgement, check_is_stored};
+pub(super) use subject_filter::covers;
 
-use tokio::sync::watch;
+use crate::{EventStream, SourceError, Wanted};
+pub(super) use durable_names::DurableNames;
+use reader::JetStreamReader;
+pub(super) use reader::ReaderSettings;
 
-pub(super) use api::{acknowledged, stores};
-pub(super) use filter::covers;
-
-use super::connection::Link;
-use crate::{EventStream, ProviderStats, Retry, SourceError, Wanted};
-use bookmark::Bookmarks;
-use reader::Reader;
-
-/// What all readers of one provider share.
+/// The opener of JetStream streams for one provider.
 #[derive(Debug)]
-pub(super) struct JetStream {
-    provider: Box<str>,
-    link: watch::Receiver<Link>,
-    stats: Arc<ProviderStats>,
-    retry: Retry,
-    queue_events: usize,
-    idle: Duration,
-    bookmarks: Arc<Bookmarks>,
-}
+pub(super) struct JetStream(ReaderSettings);
 
 impl JetStream {
-    pub(super) fn new(
-        provider: Box<str>,
-        link: watch::Receiver<Link>,
-        stats: Arc<ProviderStats>,
-        retry: Retry,
-        queue_events: usize,
-        idle: Duration,
-        instance: Option<Box<str>>,
-    ) -> Self {
-        let bookmarks = Arc::new(Bookmarks::new(instance));
-        Self { provider, link, stats, retry, queue_events, idle, bookmarks }
+    pub(super) fn new(settings: ReaderSettings) -> Self {
+        Self(settings)
     }
 
-    /// Opens a stream; it is in force when this returns.
+    /// Opens a stream. It is in force when this returns.
     pub(super) async fn open(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
-        let (mut reader, stream) = Reader::new(self, wanted);
+        let (mut reader, stream) = JetStreamReader::new(&self.0, wanted);
         let consumer = reader.open().await?;
         tokio::spawn(reader.run(consumer));
         Ok(stream)

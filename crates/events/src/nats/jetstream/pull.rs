@@ -1,5 +1,6 @@
-//! Pulling from a consumer: so many messages are asked for and no more, so what is not read stays at the broker.
-//! Nobody polls: a request waits there for messages, and the broker says now and then that it does.
+//! Pulling from a consumer. The reader requests a limited number of messages, so events that it has not read stay at
+//! the broker. It does not poll: a request waits at the broker for messages, and the broker confirms that with
+//! heartbeats.
 
 use std::time::Duration;
 
@@ -8,73 +9,74 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::super::session::{Line, SUBJECT_QUEUE_MESSAGES};
+use super::super::client_session::{SUBJECT_QUEUE_MESSAGES, SharedClient};
 
-/// Messages asked for and not here yet, at most. A round trip of 10 ms then bounds a stream at 25,000 events a
-/// second, and what waits inside the client library is small.
+/// The maximum number of messages that are requested and have not arrived. With a round trip of 10 ms this limits a
+/// stream to 25,000 events a second, and keeps the number of messages inside the client library small.
 const BATCH_MAX: usize = 256;
 const _: () =
     assert!(BATCH_MAX * 2 < SUBJECT_QUEUE_MESSAGES, "the library drops what does not fit");
 
-/// Bytes of messages asked for at a time, beside one message of the largest size.
+/// The bytes of messages that are requested at a time, in addition to one message of the largest size.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// What no message exceeds, whatever the broker's settings were when it was stored: NATS allows no more.
+/// The maximum size of any message, whatever the broker's settings were when it was stored: NATS allows no more.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What the broker counts of a message beside payload and headers: subjects.
+/// The bytes that the broker counts for the subjects of a message, in addition to its payload and headers.
 const SUBJECT_BYTES: usize = 16 * 1024;
 
-/// The broker says so often during the life of a request that it is still waiting: no message for more than two of
-/// these times, and nobody is thought to be there.
+/// The number of heartbeats during the lifetime of a request. After more than two intervals without a message the
+/// broker counts as unavailable.
 const HEARTBEATS: u32 = 6;
 
-/// What a heartbeat may be late.
+/// The maximum delay of a heartbeat.
 const HEARTBEAT_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// What pulling brings.
-pub(super) enum Pulled {
+/// The result of pulling.
+pub(super) enum PullResult {
     /// A message of the stream.
     Message(Message),
-    /// Nothing came for the lifetime of a request.
+    /// No message arrived during the lifetime of a request.
     Idle,
-    /// A request waits at the broker, and nothing comes. The broker has given the latest delivery of the consumer this
-    /// number, to whichever reader it went.
+    /// A request waits at the broker, and no message is available. `delivered` is the number of the latest delivery of
+    /// the consumer, to any reader.
     Waiting { delivered: Option<u64> },
-    /// The consumer cannot be pulled from any more; another may be made.
+    /// The consumer cannot be pulled from any more. Another one may be made.
     Broken(String),
 }
 
-pub(super) struct Pull {
-    line: Line,
+pub(super) struct PullSubscription {
+    client: SharedClient,
     messages: Subscriber,
     inbox: String,
-    /// Where requests go to.
+    /// The subject of the requests.
     subject: String,
     batch: usize,
-    /// Asked for and not here yet.
+    /// The number of messages that are requested and have not arrived.
     outstanding: usize,
     bytes_max: usize,
-    /// How long a request waits for messages at the broker; then it is made anew.
+    /// The time for which a request waits for messages at the broker. After it a new request is sent.
     lifetime: Duration,
-    /// Something came since the latest request.
+    /// True if a message arrived since the latest request.
     progress: bool,
 }
 
-impl Pull {
-    /// `queue_events`: what the reader's feed holds; to ask for more makes no sense.
+impl PullSubscription {
+    /// Subscribes to an inbox for the consumer's messages. `queue_events` is the size of the stream's queue, which
+    /// limits a batch.
     pub(super) async fn new(
-        line: &Line,
+        client: &SharedClient,
         stream: &str,
         consumer: &str,
         queue_events: usize,
         lifetime: Duration,
     ) -> Result<Self, Box<str>> {
-        let inbox = line.client.new_inbox();
-        let (_, messages) = line.subscribe(inbox.clone()).await?;
-        let largest = line.client.max_payload().min(MESSAGE_BYTES_MAX);
+        let inbox = client.nats.new_inbox();
+        let (_, messages) = client.subscribe(inbox.clone()).await?;
+        let largest = client.nats.max_payload().min(MESSAGE_BYTES_MAX);
         Ok(Self {
-            line: line.clone(),
+            client: client.clone(),
             messages,
             inbox,
             subject: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"),
@@ -86,15 +88,15 @@ impl Pull {
         })
     }
 
-    /// What is here already.
-    pub(super) fn ready(&mut self) -> Option<Pulled> {
-        // Half of a batch is on its way while the other half is read.
+    /// Returns the next result that has already arrived.
+    pub(super) fn try_next(&mut self) -> Option<PullResult> {
+        // While half of a batch is read, the other half is requested.
         while self.outstanding > self.batch / 2 {
             match self.messages.next().now_or_never()? {
-                None => return Some(Pulled::Broken("the connection was closed".into())),
+                None => return Some(PullResult::Broken("the connection was closed".into())),
                 Some(message) => {
-                    if let Some(pulled) = self.heard(message) {
-                        return Some(pulled);
+                    if let Some(result) = self.interpret(message) {
+                        return Some(result);
                     }
                 }
             }
@@ -102,28 +104,28 @@ impl Pull {
         None
     }
 
-    /// What comes next; asks for more where little is on its way. May be dropped while it waits.
-    pub(super) async fn next(&mut self) -> Pulled {
+    /// Waits for the next result, and requests more messages when few are outstanding. May be dropped while it waits.
+    pub(super) async fn next(&mut self) -> PullResult {
         loop {
             if self.outstanding <= self.batch / 2
-                && let Err(reason) = self.ask().await
+                && let Err(reason) = self.request_batch().await
             {
-                return Pulled::Broken(reason);
+                return PullResult::Broken(reason);
             }
             let silence_max = self.lifetime / HEARTBEATS * 2 + HEARTBEAT_DELAY_MAX;
             match timeout(silence_max, self.messages.next()).await {
                 Ok(Some(message)) => {
-                    if let Some(pulled) = self.heard(message) {
-                        return pulled;
+                    if let Some(result) = self.interpret(message) {
+                        return result;
                     }
                 }
-                Ok(None) => return Pulled::Broken("the connection was closed".into()),
-                Err(_) => return Pulled::Broken("the broker is silent".into()),
+                Ok(None) => return PullResult::Broken("the connection was closed".into()),
+                Err(_) => return PullResult::Broken("the broker is silent".into()),
             }
         }
     }
 
-    async fn ask(&mut self) -> Result<(), String> {
+    async fn request_batch(&mut self) -> Result<(), String> {
         let batch = self.batch - self.outstanding;
         let request = json!({
             "batch": batch,
@@ -131,11 +133,12 @@ impl Pull {
             "expires": nanoseconds(self.lifetime),
             "idle_heartbeat": nanoseconds(self.lifetime / HEARTBEATS),
         });
-        // Counted first: whoever drops this future may have sent the request, and one too many is not asked for.
+        // The messages are counted first, because this future may be dropped after it has sent the request. This
+        // prevents requesting too many.
         self.outstanding = self.batch;
         self.progress = false;
-        self.line
-            .client
+        self.client
+            .nats
             .publish_with_reply(
                 self.subject.clone(),
                 self.inbox.clone(),
@@ -145,40 +148,40 @@ impl Pull {
             .map_err(|error| error.to_string())
     }
 
-    /// What a message means; none: nothing to whoever reads.
-    fn heard(&mut self, message: Message) -> Option<Pulled> {
+    /// Interprets a message. Returns `None` if it means nothing to the reader.
+    fn interpret(&mut self, message: Message) -> Option<PullResult> {
         let text = message.description.as_deref().unwrap_or_default();
         match message.status {
             None | Some(StatusCode::OK) => {
                 self.outstanding = self.outstanding.saturating_sub(1);
                 self.progress = true;
-                return Some(Pulled::Message(message));
+                return Some(PullResult::Message(message));
             }
             Some(StatusCode::IDLE_HEARTBEAT) => {
                 let delivered = number(&message, "Nats-Last-Consumer");
-                return Some(Pulled::Waiting { delivered });
+                return Some(PullResult::Waiting { delivered });
             }
             Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => {}
             Some(StatusCode::REQUEST_TERMINATED) if text.starts_with("Batch Completed") => {}
             Some(StatusCode::REQUEST_TERMINATED) if text.starts_with("Message Size Exceeds") => {
                 if !self.progress {
                     if self.bytes_max >= MESSAGE_BYTES_MAX + SUBJECT_BYTES {
-                        return Some(Pulled::Broken(text.to_owned()));
+                        return Some(PullResult::Broken(text.to_owned()));
                     }
                     self.bytes_max = (self.bytes_max * 2).min(MESSAGE_BYTES_MAX + SUBJECT_BYTES);
                 }
             }
-            Some(status) => return Some(Pulled::Broken(format!("{status}: {text}"))),
+            Some(status) => return Some(PullResult::Broken(format!("{status}: {text}"))),
         }
-        // A request has ended: what it did not bring is not on its way any more.
+        // A request has ended, so the messages that it did not bring are not outstanding any more.
         let missing = number(&message, "Nats-Pending-Messages");
         let missing = missing.unwrap_or(self.outstanding);
         self.outstanding = self.outstanding.saturating_sub(missing);
-        (self.outstanding == 0 && !self.progress).then_some(Pulled::Idle)
+        (self.outstanding == 0 && !self.progress).then_some(PullResult::Idle)
     }
 }
 
-/// The value of a header that is a number.
+/// Returns the value of a header that is a number.
 fn number<N: std::str::FromStr>(message: &Message, header: &str) -> Option<N> {
     message.headers.as_ref()?.get(header)?.as_str().parse().ok()
 }

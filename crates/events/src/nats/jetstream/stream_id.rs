@@ -4,12 +4,12 @@ use async_nats::jetstream::stream;
 
 use crate::StreamEnd;
 
-/// The identity of a stream of the broker. A stream that was deleted and made again under the same name has another
-/// one.
+/// The identity of a stream of the broker. A stream that was deleted and created again under the same name has a
+/// different identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct StreamId {
     pub(super) name: Box<str>,
-    /// The time at which the stream was made, in nanoseconds since 1970: the second part of all its marks.
+    /// The time at which the stream was created, in nanoseconds since 1970. It is the second part of all its offsets.
     pub(super) created: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of the server about streams, and how its answers are read. Holds no state.
+//! The commands for Redis Streams, and the parsing of their responses. This module holds no state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,41 +8,42 @@ use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-use super::entry::{Entry, text};
-use super::id::Id;
-use super::state::StreamState;
-use super::table::{Begin, KeyRead, Piece};
+use super::entry::{StreamEntry, text};
+use super::entry_id::EntryId;
+use super::stream_info::StreamInfo;
+use super::stream_table::{CatchUpRead, KeyRead, KeyStart};
 use crate::Start;
-use crate::redis::session::{is_refusal, said};
+use crate::redis::connection::{error_text, is_refusal};
 
-/// Questions on their way at a time: enough to fill a round trip, few enough that answers stay small.
-const QUESTIONS_AT_A_TIME: usize = 64;
+/// The maximum number of commands that are sent at once: enough to fill a round trip, few enough to keep responses
+/// small.
+const CONCURRENT_QUERIES_MAX: usize = 64;
 
-/// How long to wait before asking once more to wake a read that had not begun to wait.
+/// The pause before another attempt to wake a read that had not begun to wait.
 const WAKE_AGAIN: Duration = Duration::from_millis(1);
 
-/// Why a stream cannot be opened.
+/// The reason why a stream cannot be opened.
 pub(super) enum OpenFailure {
-    /// What follows the position is stored no more.
+    /// The entries behind the position are not stored any more.
     Gone,
-    /// The broker refuses, with its words.
+    /// The broker refuses, with these words.
     Refused(String),
-    /// The connection is of no use any more.
+    /// The connection cannot be used any more.
     Lost(Box<str>),
 }
 
 impl From<RedisError> for OpenFailure {
     fn from(error: RedisError) -> Self {
         if is_about_the_key(&error) {
-            Self::Refused(said(&error))
+            Self::Refused(error_text(&error))
         } else {
-            Self::Lost(said(&error).into())
+            Self::Lost(error_text(&error).into())
         }
     }
 }
 
-/// Is it the key that the broker refuses (its type, the permissions), and not the server that cannot serve now
-/// or serves other keys?
+/// True if the broker refuses the key (its type, or the permissions). False if the server cannot serve at present, or
+/// serves other keys.
 pub(super) fn is_about_the_key(error: &RedisError) -> bool {
     let is_about_the_server = |code| {
         matches!(
@@ -61,87 +62,91 @@ pub(super) fn is_about_the_key(error: &RedisError) -> bool {
     is_refusal(error) && !error.code().is_some_and(is_about_the_server)
 }
 
-/// Asks one thing.
-async fn ask(connection: &MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
+/// Sends one command and returns its response.
+async fn query(connection: &MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
     match connection.clone().send_packed_command(&command).await? {
         Value::ServerError(error) => Err(error.into()),
         value => Ok(value),
     }
 }
 
-/// Asks the same of each, some at a time; answers are in the order of the questions.
-async fn ask_each<'a, T: 'a, A, F: Future<Output = RedisResult<A>>>(
-    questions: &'a [T],
+/// Queries each of the items, a limited number at a time. The results are in the order of the items.
+async fn query_each<'a, T: 'a, A, F: Future<Output = RedisResult<A>>>(
+    items: &'a [T],
     asked: impl Fn(&'a T) -> F,
 ) -> RedisResult<Vec<A>> {
-    let mut answers = Vec::with_capacity(questions.len());
-    for some in questions.chunks(QUESTIONS_AT_A_TIME) {
+    let mut answers = Vec::with_capacity(items.len());
+    for some in items.chunks(CONCURRENT_QUERIES_MAX) {
         answers.extend(try_join_all(some.iter().map(&asked)).await?);
     }
     Ok(answers)
 }
 
-/// How a stream is; one that does not exist is empty.
-pub(super) async fn state_of(
+/// Returns the state of a stream. A stream that does not exist is empty.
+pub(super) async fn stream_info(
     connection: &MultiplexedConnection,
     key: &str,
-) -> RedisResult<StreamState> {
+) -> RedisResult<StreamInfo> {
     let mut command = redis::cmd("XINFO");
     command.arg("STREAM").arg(key);
-    match ask(connection, command).await {
-        Ok(value) => StreamState::read(value)
+    match query(connection, command).await {
+        Ok(value) => StreamInfo::read(value)
             .ok_or_else(|| (redis::ErrorKind::UnexpectedReturnType, "XINFO STREAM").into()),
         Err(error) if error.detail().is_some_and(|detail| detail.contains("no such key")) => {
-            Ok(StreamState::default())
+            Ok(StreamInfo::default())
         }
         Err(error) => Err(error),
     }
 }
 
-async fn range(
+async fn read_range(
     connection: &MultiplexedConnection,
     key: &str,
-    from: Id,
+    from: EntryId,
     to: &str,
     count: usize,
-) -> RedisResult<Vec<Entry>> {
+) -> RedisResult<Vec<StreamEntry>> {
     let mut command = redis::cmd("XRANGE");
     command.arg(key).arg(from.to_string()).arg(to).arg("COUNT").arg(count);
-    Ok(Entry::read_all(ask(connection, command).await?))
+    Ok(StreamEntry::read_all(query(connection, command).await?))
 }
 
-/// The number by which the server knows that connection, if it tells and lets us wake it.
-pub(super) async fn wakeable(
+/// Returns the id by which the server knows the blocked connection, if it reports the id and allows waking the
+/// connection.
+pub(super) async fn wakeable_client_id(
     blocked: &MultiplexedConnection,
     connection: &MultiplexedConnection,
 ) -> Option<u64> {
     let mut command = redis::cmd("CLIENT");
     command.arg("ID");
-    let Ok(Value::Int(number)) = ask(blocked, command).await else { return None };
-    // It does not wait yet, so that nothing is woken; what counts is that it may be asked.
+    let Ok(Value::Int(number)) = query(blocked, command).await else { return None };
+    // The connection does not wait yet, so nothing is woken. Only the permission matters here.
     let mut command = redis::cmd("CLIENT");
     command.arg("UNBLOCK").arg(number);
-    ask(connection, command).await.ok().map(|_| number.unsigned_abs())
+    query(connection, command).await.ok().map(|_| number.unsigned_abs())
 }
 
-/// Ends the wait of the blocked read on that connection. It may not wait yet, so that this goes on until it has
-/// been woken, or until it is dropped because the read has ended by itself.
-pub(super) async fn wake(connection: MultiplexedConnection, number: u64) -> RedisResult<()> {
+/// Ends the wait of the blocked read on that connection. The read may not have begun to wait, so this repeats until the
+/// read was woken. It is dropped if the read ends by itself.
+pub(super) async fn wake_blocked_read(
+    connection: MultiplexedConnection,
+    number: u64,
+) -> RedisResult<()> {
     loop {
         let mut command = redis::cmd("CLIENT");
         command.arg("UNBLOCK").arg(number);
-        if let Value::Int(1) = ask(&connection, command).await? {
+        if let Value::Int(1) = query(&connection, command).await? {
             return Ok(());
         }
         tokio::time::sleep(WAKE_AGAIN).await;
     }
 }
 
-/// Waits until one of the keys has something new, and reads it. `count` entries of each at most.
-pub(super) async fn read_new(
+/// Waits until one of the keys has new entries, and reads at most `count` of each key.
+pub(super) async fn read_blocked(
     blocked: MultiplexedConnection,
     connection: MultiplexedConnection,
-    keys: Vec<(Arc<str>, Id)>,
+    keys: Vec<(Arc<str>, EntryId)>,
     count: usize,
     wait: Duration,
 ) -> RedisResult<Vec<KeyRead>> {
@@ -153,78 +158,81 @@ pub(super) async fn read_new(
     for (_, from) in &keys {
         command.arg(from.to_string());
     }
-    let Value::Map(pairs) = ask(&blocked, command).await? else { return Ok(Vec::new()) };
-    let asked: HashMap<&[u8], &(Arc<str>, Id)> =
+    let Value::Map(pairs) = query(&blocked, command).await? else { return Ok(Vec::new()) };
+    let asked: HashMap<&[u8], &(Arc<str>, EntryId)> =
         keys.iter().map(|asked| (asked.0.as_bytes(), asked)).collect();
     let reads = pairs.into_iter().filter_map(|(key, entries)| {
         let (key, from) = asked.get(&*text(key)?)?;
-        let (key, entries) = (Arc::clone(key), Entry::read_all(entries));
-        Some(KeyRead { key, from: *from, entries, broken: None })
+        let (key, entries) = (Arc::clone(key), StreamEntry::read_all(entries));
+        Some(KeyRead { key, from: *from, entries, gap_after: None })
     });
     let mut reads: Vec<_> = reads.collect();
-    // Trimming may have overtaken the reader. While the entry it has read last is there, it has not.
-    let broken = ask_each(&reads, |read| async {
-        let is_there = read.from != Id::ZERO
-            && !range(&connection, &read.key, read.from, &read.from.to_string(), 1)
+    // Entries may have been trimmed before they were read. That is not so if the entry that was read last still exists.
+    let gap_after = query_each(&reads, |read| async {
+        let is_there = read.from != EntryId::ZERO
+            && !read_range(&connection, &read.key, read.from, &read.from.to_string(), 1)
                 .await?
                 .is_empty();
-        if is_there { Ok(None) } else { broken(&connection, &read.key, read.from).await }
+        if is_there { Ok(None) } else { find_gap(&connection, &read.key, read.from).await }
     })
     .await?;
-    for (read, broken) in reads.iter_mut().zip(broken) {
-        read.broken = broken;
+    for (read, gap_after) in reads.iter_mut().zip(gap_after) {
+        read.gap_after = gap_after;
     }
     Ok(reads)
 }
 
-/// Where the stream begins now, if something after `from` may be missing.
-async fn broken(
+/// Returns the id after which the stream begins now, if entries behind `from` may be missing.
+async fn find_gap(
     connection: &MultiplexedConnection,
     key: &str,
-    from: Id,
-) -> RedisResult<Option<Id>> {
-    let state = state_of(connection, key).await?;
+    from: EntryId,
+) -> RedisResult<Option<EntryId>> {
+    let state = stream_info(connection, key).await?;
     Ok((!state.is_whole_after(from)).then(|| state.begins_after()))
 }
 
-/// Reads what follows in one key, for one stream.
-pub(super) async fn read_piece(
+/// Reads the next entries of one key for one stream.
+pub(super) async fn read_catch_up(
     connection: MultiplexedConnection,
-    piece: &Piece,
+    request: &CatchUpRead,
 ) -> RedisResult<KeyRead> {
-    // Together with the entry that was read last: if it is there, nothing after it was trimmed.
-    let mut entries = range(&connection, &piece.key, piece.from, "+", piece.count + 1).await?;
-    let broken = if entries.first().is_some_and(|entry| entry.id == piece.from) {
+    // The entry that was read last is read again: if it exists, nothing behind it was trimmed.
+    let mut entries =
+        read_range(&connection, &request.key, request.from, "+", request.count + 1).await?;
+    let gap_after = if entries.first().is_some_and(|entry| entry.id == request.from) {
         entries.remove(0);
         None
     } else {
-        broken(&connection, &piece.key, piece.from).await?
+        find_gap(&connection, &request.key, request.from).await?
     };
-    Ok(KeyRead { key: Arc::clone(&piece.key), from: piece.from, entries, broken })
+    Ok(KeyRead { key: Arc::clone(&request.key), from: request.from, entries, gap_after })
 }
 
-/// How each of the keys is. Those that the broker refuses are apart, with its words.
-pub(super) async fn states(
+/// Returns the state of each of the keys, or the broker's words for a key that it refuses.
+pub(super) async fn stream_infos(
     connection: &MultiplexedConnection,
     keys: &[Arc<str>],
-) -> RedisResult<Vec<(Arc<str>, Result<StreamState, String>)>> {
-    ask_each(keys, |key| async {
-        match state_of(connection, key).await {
+) -> RedisResult<Vec<(Arc<str>, Result<StreamInfo, String>)>> {
+    query_each(keys, |key| async {
+        match stream_info(connection, key).await {
             Ok(state) => Ok((Arc::clone(key), Ok(state))),
-            Err(error) if is_about_the_key(&error) => Ok((Arc::clone(key), Err(said(&error)))),
+            Err(error) if is_about_the_key(&error) => {
+                Ok((Arc::clone(key), Err(error_text(&error))))
+            }
             Err(error) => Err(error),
         }
     })
     .await
 }
 
-/// Where a stream over these lanes begins.
-pub(super) async fn begins(
+/// Returns where a stream begins in each of these keys.
+pub(super) async fn key_starts(
     connection: MultiplexedConnection,
-    lanes: &[(u32, Arc<str>)],
+    keys: &[(u32, Arc<str>)],
     start: &Start,
-) -> Result<Vec<Begin>, OpenFailure> {
-    let states = ask_each(lanes, |(_, key)| state_of(&connection, key)).await?;
+) -> Result<Vec<KeyStart>, OpenFailure> {
+    let stream_infos = query_each(keys, |(_, key)| stream_info(&connection, key)).await?;
     let from = match start {
         Start::At(ms) => Some(*ms),
         Start::Since(time) => Some(whole_ms_of(*time)),
@@ -232,34 +240,34 @@ pub(super) async fn begins(
     };
     let next_from = match from {
         Some(ms) => {
-            ask_each(lanes, |(_, key)| async {
-                let entries = range(&connection, key, Id::of_ms(ms), "+", 1).await?;
+            query_each(keys, |(_, key)| async {
+                let entries = read_range(&connection, key, EntryId::of_ms(ms), "+", 1).await?;
                 Ok(entries.first().map(|entry| entry.id))
             })
             .await?
         }
-        None => vec![None; lanes.len()],
+        None => vec![None; keys.len()],
     };
-    let newest = states.iter().filter_map(|state| state.last.as_ref()).map(|it| it.id).max();
-    let mut begins = Vec::with_capacity(lanes.len());
-    for (((number, _), mut state), next_from) in lanes.iter().zip(states).zip(next_from) {
-        // The latest of all: the others begin with what comes.
+    let newest = stream_infos.iter().filter_map(|state| state.last.as_ref()).map(|it| it.id).max();
+    let mut starts = Vec::with_capacity(keys.len());
+    for (((number, _), mut state), next_from) in keys.iter().zip(stream_infos).zip(next_from) {
+        // `Last` means the latest entry of all keys. The other keys begin with their next entry.
         let start = match start {
             Start::Last if state.last.as_ref().map(|it| it.id) != newest => &Start::New,
             start => start,
         };
-        let read = state.begin(start, *number, next_from).ok_or(OpenFailure::Gone)?;
+        let read = state.start_after(start, *number, next_from).ok_or(OpenFailure::Gone)?;
         let first = match start {
             Start::Last | Start::LastPerTopic => state.last.take(),
             _ => None,
         };
         let is_behind = first.is_none() && read < state.latest;
-        begins.push(Begin { read, is_behind, first });
+        starts.push(KeyStart { read, is_behind, first });
     }
-    Ok(begins)
+    Ok(starts)
 }
 
-/// The first millisecond that is not before that time.
+/// Returns the first millisecond that is not before that time.
 fn whole_ms_of(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

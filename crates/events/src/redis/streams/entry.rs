@@ -1,36 +1,36 @@
-//! Entries of a stream: what in them is the payload, and what travels beside it.
+//! Entries of a stream, and their conversion to events and from messages.
 //!
-//! An entry is a list of fields. The field `data` holds the payload, `key` the key; all others are headers. An
-//! entry without `data` was written by someone who knows nothing of that: it is one JSON object of texts.
+//! An entry is a list of fields. The field `data` is the payload and `key` is the key; all others are headers. An entry
+//! without `data` was not written by a router: its payload is a JSON object of all fields as strings.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use redis::{Cmd, Value};
 
-use super::id::Id;
+use super::entry_id::EntryId;
 use crate::{Event, Headers, Message};
 
-/// The field that holds the payload.
+/// The field that contains the payload.
 const DATA: &str = "data";
 
-/// The field that holds the key.
+/// The field that contains the key.
 const KEY: &str = "key";
 
-/// One entry as read.
+/// An entry as read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
-    pub(super) id: Id,
-    /// Names and values in the order in which they were written.
+pub(super) struct StreamEntry {
+    pub(super) id: EntryId,
+    /// The names and values in the order in which they were written.
     fields: Vec<(Vec<u8>, Bytes)>,
 }
 
-impl Entry {
+impl StreamEntry {
     /// Reads `[id, [name, value, …]]`.
     pub(super) fn read(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let [id, fields] = <[Value; 2]>::try_from(parts).ok()?;
-        let id = Id::parse(&text(id)?)?;
+        let id = EntryId::parse(&text(id)?)?;
         let Value::Array(fields) = fields else { return None };
         let mut fields = fields.into_iter();
         let mut read = Vec::with_capacity(fields.len() / 2);
@@ -40,7 +40,7 @@ impl Entry {
         Some(Self { id, fields: read })
     }
 
-    /// Reads a list of entries; what is none is left out.
+    /// Reads a list of entries. Invalid ones are left out.
     pub(super) fn read_all(value: Value) -> Vec<Self> {
         match value {
             Value::Array(entries) => entries.into_iter().filter_map(Self::read).collect(),
@@ -48,13 +48,13 @@ impl Entry {
         }
     }
 
-    /// About as much as it takes.
-    pub(super) fn bytes(&self) -> usize {
+    /// Returns the approximate size of the entry in bytes.
+    pub(super) fn byte_size(&self) -> usize {
         self.fields.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// The event that it is; its mark is up to who knows the lane.
-    pub(super) fn event(self, topic: &Arc<str>) -> Event {
+    /// Converts the entry to an event without an offset. The caller adds the offset, because it knows the partition.
+    pub(super) fn into_event(self, topic: &Arc<str>) -> Event {
         let published = self.id.time();
         let (mut data, mut key, mut headers) = (None, None, Headers::new());
         if self.fields.iter().any(|(name, _)| name == DATA.as_bytes()) {
@@ -77,7 +77,7 @@ impl Entry {
     }
 }
 
-/// The bytes of any kind of text.
+/// Returns the bytes of a text in any of its forms.
 pub(super) fn text(value: Value) -> Option<Vec<u8>> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
@@ -88,7 +88,7 @@ pub(super) fn text(value: Value) -> Option<Vec<u8>> {
     }
 }
 
-/// `{"name": "value", …}`; of a name that comes twice the last one counts.
+/// Returns `{"name": "value", …}`. If a name occurs twice, the last value counts.
 fn as_object(fields: &[(Vec<u8>, Bytes)]) -> Bytes {
     let last = |at: usize| fields[at + 1..].iter().all(|(name, _)| *name != fields[at].0);
     let object: serde_json::Map<_, _> = fields
@@ -103,8 +103,8 @@ fn as_object(fields: &[(Vec<u8>, Bytes)]) -> Bytes {
     serde_json::Value::Object(object).to_string().into()
 }
 
-/// `XADD`: the message at the end of its stream, of which about `max_len` entries are kept.
-pub(in crate::redis) fn add(message: &Message, max_len: u64) -> Cmd {
+/// Returns `XADD`, which adds the message to the end of its stream and keeps about `max_len` entries.
+pub(in crate::redis) fn add_command(message: &Message, max_len: u64) -> Cmd {
     let mut command = redis::cmd("XADD");
     command.arg(&*message.topic);
     if max_len > 0 {
@@ -115,7 +115,7 @@ pub(in crate::redis) fn add(message: &Message, max_len: u64) -> Cmd {
         command.arg(KEY).arg(&**key);
     }
     for (name, value) in &message.headers {
-        // A header of that name would be taken for what it is not.
+        // A header of that name would be mistaken for the payload or the key.
         if ![DATA, KEY].contains(&&**name) {
             command.arg(&**name).arg(&**value);
         }
@@ -131,7 +131,7 @@ mod tests {
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let fields = fields.iter().copied().map(bulk).collect();
         let value = Value::Array(vec![bulk("7000-1"), Value::Array(fields)]);
-        Entry::read(value).unwrap().event(&"a".into())
+        StreamEntry::read(value).unwrap().into_event(&"a".into())
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         let event = entry(&["trace", "t", "data", "{}", "key", "k"]);
         assert_eq!((&*event.payload, event.key.as_deref()), (&b"{}"[..], Some(&b"k"[..])));
         assert_eq!(*event.headers.unwrap(), [("trace".into(), "t".into())]);
-        assert_eq!(event.published, Id::of_ms(7000).time());
+        assert_eq!(event.published, EntryId::of_ms(7000).time());
     }
 
     #[test]
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn what_is_no_entry_is_left_out() {
         for value in [Value::Nil, Value::Array(vec![Value::Int(1)]), Value::Int(7)] {
-            assert_eq!(Entry::read(value), None);
+            assert_eq!(StreamEntry::read(value), None);
         }
-        assert_eq!(Entry::read_all(Value::Array(vec![Value::Nil])), []);
+        assert_eq!(StreamEntry::read_all(Value::Array(vec![Value::Nil])), []);
     }
 }

@@ -1,17 +1,17 @@
-//! Redis Streams: topics that the broker stores. A lane is a key, numbered in the order of the names; a mark is
-//! the number of an entry. Who reads goes on after a number, so that a lost connection loses nothing, and a
-//! subscription that is slow is waited for: what it has not read stays at the broker.
+//! Redis Streams: topics that the broker stores. A partition is a key, numbered in the order of the names; an offset is
+//! the id of an entry. A reader continues after an id, so a lost connection loses nothing. A slow subscription is
+//! waited for: entries that it has not read stay at the broker.
 //!
-//! Streams are trimmed by those who write to them. Whatever was trimmed before it was read is told as a gap, or
-//! refused as [`SourceError::Gone`] where somebody asks for what follows a position; `state` has the rule.
-//! A key that does not exist is an empty stream, and one that is deleted becomes one: subscriptions wait for it.
+//! Publishers trim streams. If entries were trimmed before they were read, the stream receives a gap, or, if it was to
+//! begin after a position, is refused as [`SourceError::Gone`]; the rule is in [`stream_info`]. A key that does not
+//! exist is an empty stream, and a key that is deleted becomes one: subscriptions wait for its entries.
 
 mod commands;
 mod entry;
-mod id;
+mod entry_id;
 mod reader;
-mod state;
-mod table;
+mod stream_info;
+mod stream_table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,47 +20,47 @@ use futures_util::future::try_join_all;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::dialer::Dialing;
-use super::merge::merge;
-use super::targets::{Cluster, Targets, slot_of};
-use super::{COMMANDS_MAX, Link, soon};
+use super::dialer::DialerFactory;
+use super::discovery::{Cluster, ServerSource, slot_of};
+use super::merged_stream::merge_streams;
+use crate::connection_state::{COMMANDS_MAX, ConnectionState, PROVIDER_CLOSED, wait_connected};
 use crate::{EventStream, SourceError, Start, Wanted};
-pub(super) use entry::add;
-use reader::{NotOpened, Open, Reader};
+pub(super) use entry::add_command;
+use reader::{OpenError, OpenStreamCommand, RedisStreamReader};
 
-/// In a cluster one read waits for keys of one slot only, so that each slot takes two connections. Keys that belong
-/// together share one by a tag in braces: `{orders}.7`.
+/// The maximum number of slots that are read in a cluster. One read waits only for keys of one slot, so each slot needs
+/// two connections. Keys share a slot if they have the same tag in braces: `{orders}.7`.
 const SLOTS_MAX: usize = 64;
 
-/// The reader of one server, or of one slot of a cluster, as those see it who want a stream.
+/// A handle to the reader of one server, or of one slot of a cluster.
 #[derive(Clone, Debug)]
-struct Handle {
-    link: watch::Receiver<Link<()>>,
-    opens: mpsc::Sender<Open>,
-    /// Held by each stream of the reader, and by whoever opens one.
+struct ReaderHandle {
+    state: watch::Receiver<ConnectionState<()>>,
+    commands: mpsc::Sender<OpenStreamCommand>,
+    /// Held by each stream of the reader, and by each command that opens one.
     in_use: Arc<()>,
 }
 
-/// The streams of a provider. Nothing is connected before the first is wanted.
+/// The Redis Streams of a provider. No connection is made before the first stream is opened.
 pub(super) struct Streams {
-    dialing: Dialing,
+    dialers: DialerFactory,
     cluster: Option<Arc<Cluster>>,
     queue_events: usize,
-    /// Carries the connections, whoever asks for the first stream.
+    /// Runs the readers, independently of the task that opens the first stream.
     runtime: runtime::Handle,
-    /// By slot; outside of a cluster there is one reader for all.
-    readers: Mutex<HashMap<u16, Handle>>,
+    /// The readers by slot. Outside of a cluster there is one reader for all keys.
+    readers: Mutex<HashMap<u16, ReaderHandle>>,
 }
 
 impl Streams {
-    /// Must be called inside a Tokio runtime.
+    /// Makes the state without connecting. Must be called inside a Tokio runtime.
     pub(super) fn new(
-        dialing: Dialing,
+        dialers: DialerFactory,
         cluster: Option<Arc<Cluster>>,
         queue_events: usize,
     ) -> Self {
         let runtime = runtime::Handle::current();
-        Self { dialing, cluster, queue_events, runtime, readers: Mutex::default() }
+        Self { dialers, cluster, queue_events, runtime, readers: Mutex::default() }
     }
 
     pub(super) async fn open(
@@ -68,87 +68,87 @@ impl Streams {
         provider: &str,
         wanted: Wanted,
     ) -> Result<EventStream, SourceError> {
-        // Lanes are the keys in order: the same whoever asks for them.
+        // Partitions are numbered in the order of keys, so that every request for the same keys gets the same numbers.
         let keys: BTreeSet<Box<str>> = wanted.topics.into_iter().collect();
         let mut slots: BTreeMap<u16, Vec<(u32, Arc<str>)>> = BTreeMap::new();
-        for (lane, key) in (0..).zip(keys) {
+        for (number, key) in (0..).zip(keys) {
             let slot = if self.cluster.is_some() { slot_of(&key) } else { 0 };
-            slots.entry(slot).or_default().push((lane, key.into()));
+            slots.entry(slot).or_default().push((number, key.into()));
         }
         let is_one = slots.len() == 1;
         let parts = slots
             .into_iter()
-            .map(|(slot, lanes)| self.open_part(provider, slot, lanes, wanted.start.clone()));
+            .map(|(slot, keys)| self.open_part(provider, slot, keys, wanted.start.clone()));
         let mut parts = try_join_all(parts).await?;
         if is_one && let Some(part) = parts.pop() {
             return Ok(part);
         }
-        Ok(merge(parts, wanted.start == Start::Last, &self.runtime))
+        Ok(merge_streams(parts, wanted.start == Start::Last, &self.runtime))
     }
 
-    /// A stream over keys of one slot.
+    /// Opens a stream over keys of one slot.
     async fn open_part(
         &self,
         provider: &str,
         slot: u16,
-        lanes: Vec<(u32, Arc<str>)>,
+        keys: Vec<(u32, Arc<str>)>,
         start: Start,
     ) -> Result<EventStream, SourceError> {
         let unavailable =
             |reason: String| SourceError::Unavailable { provider: provider.into(), reason };
-        let reader = self.reader(slot).ok_or_else(|| SourceError::Refused {
+        let reader = self.reader_of(slot).ok_or_else(|| SourceError::Refused {
             provider: provider.into(),
             reason: format!(
                 "streams in more than {SLOTS_MAX} slots of the cluster are read; \
                  keys with the same tag in braces share one: {{orders}}.7"
             ),
         })?;
-        soon(&reader.link).await.map_err(unavailable)?;
+        wait_connected(&reader.state).await.map_err(unavailable)?;
         let (reply, answer) = oneshot::channel();
-        let closed = || unavailable("the provider was closed".into());
-        let open = Open { lanes, start, reply, in_use: reader.in_use };
-        reader.opens.send(open).await.map_err(|_| closed())?;
+        let closed = || unavailable(PROVIDER_CLOSED.into());
+        let command = OpenStreamCommand { keys, start, reply, in_use: reader.in_use };
+        reader.commands.send(command).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?.map_err(|error| match error {
-            NotOpened::Unavailable(reason) => unavailable(reason),
-            NotOpened::Refused(reason) => {
+            OpenError::Unavailable(reason) => unavailable(reason),
+            OpenError::Refused(reason) => {
                 SourceError::Refused { provider: provider.into(), reason }
             }
-            NotOpened::Gone => SourceError::Gone { provider: provider.into() },
+            OpenError::Gone => SourceError::Gone { provider: provider.into() },
         })
     }
 
-    /// The reader of that slot; `None` if there are too many.
-    fn reader(&self, slot: u16) -> Option<Handle> {
-        // No code that can panic runs while the lock is held; if one ever did, the map would still be whole.
+    /// Returns the reader of that slot and starts it if needed. Returns `None` if there are too many.
+    fn reader_of(&self, slot: u16) -> Option<ReaderHandle> {
+        // No code that can panic runs while the lock is held. Even if it did, the map would be consistent.
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = readers.get(&slot) {
             return Some(reader.clone());
         }
         if readers.len() >= SLOTS_MAX {
-            // Whoever ends here has no stream: what ends it is that nobody can ask for one any more.
+            // A reader without streams ends when its handle is dropped.
             readers.retain(|_, reader| Arc::strong_count(&reader.in_use) > 1);
         }
         if readers.len() >= SLOTS_MAX {
             return None;
         }
-        let (link_sender, link) = watch::channel(Link::Away("not connected yet".into()));
-        let (opens, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (state_sender, state) = ConnectionState::channel();
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let dialer = match &self.cluster {
             Some(cluster) => {
-                self.dialing.dialer_to("streams", Targets::Slot(Arc::clone(cluster), slot))
+                self.dialers.dialer_for("streams", ServerSource::Slot(Arc::clone(cluster), slot))
             }
-            None => self.dialing.dialer("streams"),
+            None => self.dialers.dialer("streams"),
         };
-        let reader = Reader::new(
-            self.dialing.provider.clone(),
+        let reader = RedisStreamReader::new(
+            self.dialers.provider.clone(),
             dialer,
             self.queue_events,
-            Arc::clone(&self.dialing.stats),
-            link_sender,
+            Arc::clone(&self.dialers.stats),
+            state_sender,
             receiver,
         );
         self.runtime.spawn(reader.run());
-        let reader = Handle { link, opens, in_use: Arc::new(()) };
+        let reader = ReaderHandle { state, commands, in_use: Arc::new(()) };
         readers.insert(slot, reader.clone());
         Some(reader)
     }

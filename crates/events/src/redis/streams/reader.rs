@@ -1,5 +1,5 @@
-//! The task that reads streams: one connection on which a read of all wanted keys waits, shared by all who want
-//! them, and one on which everything else is asked, also to wake the first when more is wanted.
+//! The task that reads streams. It has two connections: one on which a blocking read waits for all requested keys,
+//! shared by all streams, and one for all other commands, which also wakes the first when a stream needs more keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,87 +12,80 @@ use redis::{RedisError, RedisResult};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::commands::{self, OpenFailure, is_about_the_key};
-use super::table::{Begin, ENTRIES_PER_READ, KeyRead, Piece, Table};
-use crate::redis::Link;
+use super::stream_table::{CatchUpRead, ENTRIES_PER_READ, KeyRead, KeyStart, StreamTable};
+use crate::connection_state::{ConnectionState, ServeEnd};
+use crate::redis::connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, error_text};
 use crate::redis::dialer::Dialer;
-use crate::redis::session::{LOST, NO_PUSHES, RESPONSE_TIMEOUT, Session, said};
 use crate::{ErrorKind, EventStream, ProviderStats, Start};
 
-/// How long a read waits before it is asked anew, which shows that the server is still there.
+/// The time for which a read waits before it is sent again, which shows that the server is still there.
 const READ_WAIT: Duration = Duration::from_secs(5);
 
-/// The same where the server does not let reads be woken: then whoever subscribes to another key waits that long
-/// for its first event.
+/// The same time for servers that do not allow waking reads. A stream of another key then waits that long for its first
+/// event.
 const READ_WAIT_UNWAKEABLE: Duration = Duration::from_millis(100);
 
-/// Bytes of entries in one answer, about: what a reader holds at a time.
+/// The approximate bytes of entries in one response, which a reader holds at a time.
 const READ_BYTES: usize = 4 * 1024 * 1024;
 
-/// Pieces and openings on their way at a time.
-const QUESTIONS_MAX: usize = 32;
+/// The maximum number of catch-up reads and openings that are processed at a time.
+const CONCURRENT_QUERIES_MAX: usize = 32;
 
-/// A stream to be opened.
-pub(in crate::redis) struct Open {
-    /// Keys and the numbers of their lanes.
-    pub(in crate::redis) lanes: Vec<(u32, Arc<str>)>,
+/// The command to open a stream.
+pub(in crate::redis) struct OpenStreamCommand {
+    /// The keys with their partition numbers.
+    pub(in crate::redis) keys: Vec<(u32, Arc<str>)>,
     pub(in crate::redis) start: Start,
-    pub(in crate::redis) reply: oneshot::Sender<Result<EventStream, NotOpened>>,
-    /// Held as long as the stream is there.
+    pub(in crate::redis) reply: oneshot::Sender<Result<EventStream, OpenError>>,
+    /// Held as long as the stream exists.
     pub(in crate::redis) in_use: Arc<()>,
 }
 
-/// Why it was not opened.
-pub(in crate::redis) enum NotOpened {
+/// The reason why a stream was not opened.
+pub(in crate::redis) enum OpenError {
     Unavailable(String),
     Refused(String),
     Gone,
 }
 
-/// What was asked beside the blocked read.
-enum Answer {
-    Begins(Open, Result<Vec<Begin>, OpenFailure>),
-    Piece(Piece, RedisResult<KeyRead>),
+/// The result of a query on the second connection.
+enum QueryResult {
+    Opened(OpenStreamCommand, Result<Vec<KeyStart>, OpenFailure>),
+    CatchUp(CatchUpRead, RedisResult<KeyRead>),
 }
 
-/// Why serving a connection ended.
-enum Lost {
-    Connection(Box<str>),
-    /// Nobody can subscribe any more.
-    Provider,
-}
-
-pub(in crate::redis) struct Reader {
+pub(in crate::redis) struct RedisStreamReader {
     provider: Box<str>,
     dialer: Dialer,
     stats: Arc<ProviderStats>,
-    link: watch::Sender<Link<()>>,
-    opens: mpsc::Receiver<Open>,
-    table: Table,
-    /// Resolve to the number of a stream that was dropped.
+    state: watch::Sender<ConnectionState<()>>,
+    commands_in: mpsc::Receiver<OpenStreamCommand>,
+    table: StreamTable,
+    /// Futures that resolve to the id of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
-    /// Resolve to the number of a stream that has room again.
+    /// Futures that resolve to the id of a stream that has room again.
     full: FuturesUnordered<BoxFuture<'static, u64>>,
-    /// Of the largest entry lately.
+    /// The size of the largest recent entry.
     entry_bytes: usize,
     connections: u64,
 }
 
-impl Reader {
+impl RedisStreamReader {
     pub(in crate::redis) fn new(
         provider: Box<str>,
         dialer: Dialer,
         queue_events: usize,
         stats: Arc<ProviderStats>,
-        link: watch::Sender<Link<()>>,
-        opens: mpsc::Receiver<Open>,
+        state: watch::Sender<ConnectionState<()>>,
+        commands_in: mpsc::Receiver<OpenStreamCommand>,
     ) -> Self {
-        let table = Table::new(queue_events, Arc::clone(&stats));
+        let table = StreamTable::new(queue_events, Arc::clone(&stats));
         Self {
             provider,
             dialer,
             stats,
-            link,
-            opens,
+            state,
+            commands_in,
             table,
             dropped: FuturesUnordered::new(),
             full: FuturesUnordered::new(),
@@ -101,61 +94,59 @@ impl Reader {
         }
     }
 
-    /// Until the provider is dropped.
+    /// Runs until the provider is dropped.
     pub(in crate::redis) async fn run(mut self) {
-        while let Some(attempt) = self.attempt().await {
+        while let Some(attempt) = self.connect().await {
             let lost = match attempt {
                 Ok((asking, reading)) => match self.serve(asking, reading).await {
-                    Lost::Connection(reason) => {
-                        self.dialer.was_lost();
+                    ServeEnd::ConnectionLost(reason) => {
+                        self.dialer.on_lost();
                         reason
                     }
-                    Lost::Provider => break,
+                    ServeEnd::ProviderDropped => break,
                 },
                 Err(reason) => reason,
             };
-            self.link.send_replace(Link::Away(lost));
+            self.state.send_replace(ConnectionState::Disconnected(lost));
         }
-        self.table.end();
+        self.table.end_all();
     }
 
-    /// One attempt to make both connections. Answers requests meanwhile. `None`: the provider was dropped.
-    async fn attempt(&mut self) -> Option<Result<(Session, Session), Box<str>>> {
+    /// Makes one attempt to open both connections, and rejects commands meanwhile. Returns `None` if the provider was
+    /// dropped.
+    async fn connect(&mut self) -> Option<Result<(RedisConnection, RedisConnection), Box<str>>> {
         let connecting = async {
-            let asking = self.dialer.attempt(NO_PUSHES).await?;
-            let reading = asking.another(READ_WAIT + RESPONSE_TIMEOUT).await;
-            Ok((asking, reading.inspect_err(|_| self.dialer.was_lost())?))
+            let asking = self.dialer.connect(NO_PUSHES).await?;
+            let reading = asking.open_another(READ_WAIT + RESPONSE_TIMEOUT).await;
+            Ok((asking, reading.inspect_err(|_| self.dialer.on_lost())?))
         };
         tokio::pin!(connecting);
         loop {
             tokio::select! {
                 result = &mut connecting => return Some(result),
-                open = self.opens.recv() => {
-                    let reason = match &*self.link.borrow() {
-                        Link::Away(reason) => reason.to_string(),
-                        Link::Up(()) => LOST.to_owned(),
-                    };
-                    let _ = open?.reply.send(Err(NotOpened::Unavailable(reason)));
+                open = self.commands_in.recv() => {
+                    let reason = self.state.borrow().reason();
+                    let _ = open?.reply.send(Err(OpenError::Unavailable(reason)));
                 }
                 Some(stream) = self.dropped.next() => self.table.close(stream),
-                Some(stream) = self.full.next() => self.table.has_room(stream),
+                Some(stream) = self.full.next() => self.table.on_capacity(stream),
             }
         }
     }
 
-    /// Works with the connections until one is lost.
-    async fn serve(&mut self, mut asking: Session, reading: Session) -> Lost {
-        let lost = match self.check(&asking.connection).await {
+    /// Serves the connections until one is lost.
+    async fn serve(&mut self, mut asking: RedisConnection, reading: RedisConnection) -> ServeEnd {
+        let lost = match self.check_keys(&asking.multiplexed).await {
             Ok(()) => {
-                self.up();
-                self.read(&mut asking, reading.connection.clone()).await
+                self.on_connected();
+                self.read(&mut asking, reading.multiplexed.clone()).await
             }
-            Err(error) => Lost::Connection(said(&error).into()),
+            Err(error) => ServeEnd::ConnectionLost(error_text(&error).into()),
         };
         asking.close().await;
         reading.close().await;
-        self.table.lost();
-        if let Lost::Connection(reason) = &lost {
+        self.table.on_lost();
+        if let ServeEnd::ConnectionLost(reason) = &lost {
             tracing::warn!(
                 provider = %self.provider, %reason,
                 "lost the connection to the broker's streams; reading goes on where it was when it is back"
@@ -164,189 +155,199 @@ impl Reader {
         lost
     }
 
-    /// Are all keys still as they were read?
-    async fn check(&mut self, connection: &MultiplexedConnection) -> RedisResult<()> {
-        for (key, state) in commands::states(connection, &self.table.keys()).await? {
+    /// Checks after a reconnect that the keys still have the entries behind the positions of all streams.
+    async fn check_keys(&mut self, connection: &MultiplexedConnection) -> RedisResult<()> {
+        for (key, state) in commands::stream_infos(connection, &self.table.keys()).await? {
             match state {
-                Ok(state) => self.table.check(&key, &state),
-                Err(reason) => self.refuse(&key, &reason),
+                Ok(state) => self.table.check_key(&key, &state),
+                Err(reason) => self.end_refused(&key, &reason),
             }
         }
         Ok(())
     }
 
-    fn up(&mut self) {
+    fn on_connected(&mut self) {
         self.connections += 1;
         if self.connections > 1 {
             ProviderStats::add(&self.stats.reconnects, 1);
         }
-        self.dialer.succeeded();
-        self.link.send_replace(Link::Up(()));
+        self.dialer.on_connected();
+        self.state.send_replace(ConnectionState::Connected(()));
         tracing::debug!(provider = %self.provider, connections = self.connections, "reading streams");
     }
 
-    async fn read(&mut self, asking: &mut Session, blocked: MultiplexedConnection) -> Lost {
-        let connection = asking.connection.clone();
-        // Not all servers tell, and not all users may ask.
-        let number = commands::wakeable(&blocked, &connection).await;
+    async fn read(
+        &mut self,
+        asking: &mut RedisConnection,
+        blocked: MultiplexedConnection,
+    ) -> ServeEnd {
+        let connection = asking.multiplexed.clone();
+        // Not all servers report the id, and not all users may query it.
+        let number = commands::wakeable_client_id(&blocked, &connection).await;
         let wait = if number.is_some() { READ_WAIT } else { READ_WAIT_UNWAKEABLE };
         let mut reading: Option<BoxFuture<'static, RedisResult<Vec<KeyRead>>>> = None;
         let mut waking: Option<BoxFuture<'static, RedisResult<()>>> = None;
-        let mut answers: FuturesUnordered<BoxFuture<'static, Answer>> = FuturesUnordered::new();
-        let session_lost = asking.lost();
-        tokio::pin!(session_lost);
+        let mut queries: FuturesUnordered<BoxFuture<'static, QueryResult>> =
+            FuturesUnordered::new();
+        let connection_lost = asking.wait_lost();
+        tokio::pin!(connection_lost);
         loop {
-            while answers.len() < QUESTIONS_MAX {
+            while queries.len() < CONCURRENT_QUERIES_MAX {
                 let mut full = Vec::new();
-                let piece = self.table.next_piece(self.count(1), &mut full);
+                let request = self.table.next_catch_up_read(self.entries_per_read(1), &mut full);
                 self.full.extend(full);
-                let Some(piece) = piece else { break };
+                let Some(request) = request else { break };
                 let connection = connection.clone();
-                answers.push(
+                queries.push(
                     async move {
-                        let read = commands::read_piece(connection, &piece).await;
-                        Answer::Piece(piece, read)
+                        let read = commands::read_catch_up(connection, &request).await;
+                        QueryResult::CatchUp(request, read)
                     }
                     .boxed(),
                 );
             }
             if reading.is_none() {
-                let keys = self.table.start_reading();
+                let keys = self.table.start_live_read();
                 if !keys.is_empty() {
                     let (blocked, connection) = (blocked.clone(), connection.clone());
-                    let count = self.count(keys.len());
-                    reading =
-                        Some(commands::read_new(blocked, connection, keys, count, wait).boxed());
+                    let count = self.entries_per_read(keys.len());
+                    reading = Some(
+                        commands::read_blocked(blocked, connection, keys, count, wait).boxed(),
+                    );
                 }
             } else if let Some(number) = number
                 && self.table.wants_more()
                 && waking.is_none()
             {
-                waking = Some(commands::wake(connection.clone(), number).boxed());
+                waking = Some(commands::wake_blocked_read(connection.clone(), number).boxed());
             }
             tokio::select! {
-                reason = &mut session_lost => return Lost::Connection(reason),
-                result = some(&mut reading) => {
+                reason = &mut connection_lost => return ServeEnd::ConnectionLost(reason),
+                result = wait_for(&mut reading) => {
                     reading = None;
                     waking = None;
-                    self.table.stop_reading();
+                    self.table.stop_live_read();
                     let done = match result {
                         Ok(reads) => {
                             for read in &reads {
-                                self.measure(read);
-                                self.table.read_live(read);
+                                self.measure_entries(read);
+                                self.table.on_live_read(read);
                             }
                             Ok(())
                         }
-                        Err(error) => self.failed(&connection, &error).await,
+                        Err(error) => self.on_read_error(&connection, &error).await,
                     };
                     if let Err(reason) = done {
-                        return Lost::Connection(reason);
+                        return ServeEnd::ConnectionLost(reason);
                     }
                 }
-                result = some(&mut waking) => {
-                    // Once is enough for this read.
+                result = wait_for(&mut waking) => {
+                    // Waking this read once is enough.
                     waking = Some(std::future::pending().boxed());
                     if let Err(error) = result {
-                        return Lost::Connection(said(&error).into());
+                        return ServeEnd::ConnectionLost(error_text(&error).into());
                     }
                 }
-                Some(answer) = answers.next() => {
-                    if let Err(reason) = self.answered(&connection, answer).await {
-                        return Lost::Connection(reason);
+                Some(result) = queries.next() => {
+                    if let Err(reason) = self.on_query_result(&connection, result).await {
+                        return ServeEnd::ConnectionLost(reason);
                     }
                 }
-                open = self.opens.recv(), if answers.len() < QUESTIONS_MAX => {
-                    let Some(open) = open else { return Lost::Provider };
+                open = self.commands_in.recv(), if queries.len() < CONCURRENT_QUERIES_MAX => {
+                    let Some(open) = open else { return ServeEnd::ProviderDropped };
                     let connection = connection.clone();
-                    answers.push(
+                    queries.push(
                         async move {
-                            let begins = commands::begins(connection, &open.lanes, &open.start).await;
-                            Answer::Begins(open, begins)
+                            let starts = commands::key_starts(connection, &open.keys, &open.start).await;
+                            QueryResult::Opened(open, starts)
                         }
                         .boxed(),
                     );
                 }
                 Some(stream) = self.dropped.next() => self.table.close(stream),
-                Some(stream) = self.full.next() => self.table.has_room(stream),
+                Some(stream) = self.full.next() => self.table.on_capacity(stream),
             }
         }
     }
 
-    async fn answered(
+    async fn on_query_result(
         &mut self,
         connection: &MultiplexedConnection,
-        answer: Answer,
+        result: QueryResult,
     ) -> Result<(), Box<str>> {
-        match answer {
-            Answer::Begins(open, Ok(begins)) => {
-                let (id, stream, gone) = self.table.open(open.lanes, begins, open.in_use);
+        match result {
+            QueryResult::Opened(open, Ok(starts)) => {
+                let (id, stream, gone) = self.table.open(open.keys, starts, open.in_use);
                 self.dropped.push(gone.map(move |()| id).boxed());
-                // Nobody there to take it: the stream is dropped with the message, and closed.
+                // If the requester is gone, the stream is dropped with the message, and thereby closed.
                 let _ = open.reply.send(Ok(stream));
             }
-            Answer::Begins(open, Err(failure)) => {
+            QueryResult::Opened(open, Err(failure)) => {
                 let (why, lost) = match failure {
-                    OpenFailure::Gone => (NotOpened::Gone, None),
-                    OpenFailure::Refused(reason) => (NotOpened::Refused(reason), None),
+                    OpenFailure::Gone => (OpenError::Gone, None),
+                    OpenFailure::Refused(reason) => (OpenError::Refused(reason), None),
                     OpenFailure::Lost(reason) => {
-                        (NotOpened::Unavailable(reason.to_string()), Some(reason))
+                        (OpenError::Unavailable(reason.to_string()), Some(reason))
                     }
                 };
-                self.stats.failed(ErrorKind::Subscription);
+                self.stats.record_error(ErrorKind::Subscription);
                 let _ = open.reply.send(Err(why));
                 return lost.map_or(Ok(()), Err);
             }
-            Answer::Piece(piece, Ok(read)) => {
-                self.measure(&read);
-                self.table.read_piece(&piece, &read);
+            QueryResult::CatchUp(request, Ok(read)) => {
+                self.measure_entries(&read);
+                self.table.on_catch_up_read(&request, &read);
             }
-            Answer::Piece(_, Err(error)) => return self.failed(connection, &error).await,
+            QueryResult::CatchUp(_, Err(error)) => {
+                return self.on_read_error(connection, &error).await;
+            }
         }
         Ok(())
     }
 
-    /// A read failed: because of its keys, and then those who want them hear of it, or because of the server.
-    async fn failed(
+    /// Handles a failed read. If the broker refuses some of the keys, ends their streams; otherwise returns the reason
+    /// why the connection cannot be used.
+    async fn on_read_error(
         &mut self,
         connection: &MultiplexedConnection,
         error: &RedisError,
     ) -> Result<(), Box<str>> {
-        let reason: Box<str> = said(error).into();
+        let reason: Box<str> = error_text(error).into();
         if !is_about_the_key(error) {
             return Err(reason);
         }
-        let states = commands::states(connection, &self.table.keys()).await;
+        let states = commands::stream_infos(connection, &self.table.keys()).await;
         let mut refused = 0;
-        for (key, state) in states.map_err(|error| Box::<str>::from(said(&error)))? {
+        for (key, state) in states.map_err(|error| Box::<str>::from(error_text(&error)))? {
             if let Err(reason) = state {
-                self.refuse(&key, &reason);
+                self.end_refused(&key, &reason);
                 refused += 1;
             }
         }
-        // None of the keys is to blame: as if the connection were lost, which waits before it tries again.
+        // If no key is refused, the failure counts as a lost connection, so that the next attempt is delayed.
         if refused == 0 { Err(reason) } else { Ok(()) }
     }
 
-    fn refuse(&mut self, key: &str, reason: &str) {
-        self.stats.failed(ErrorKind::Subscription);
-        let streams = self.table.refuse(key, reason);
+    fn end_refused(&mut self, key: &str, reason: &str) {
+        self.stats.record_error(ErrorKind::Subscription);
+        let streams = self.table.end_refused(key, reason);
         tracing::warn!(provider = %self.provider, key, reason, streams, "the broker refuses a stream");
     }
 
-    /// How many entries of each of so many keys to read at once.
-    fn count(&self, keys: usize) -> usize {
+    /// Returns the number of entries of each key to read at once, for that number of keys.
+    fn entries_per_read(&self, keys: usize) -> usize {
         (READ_BYTES / keys.max(1) / self.entry_bytes.max(1)).clamp(1, ENTRIES_PER_READ)
     }
 
-    fn measure(&mut self, read: &KeyRead) {
-        let largest = read.entries.iter().map(super::entry::Entry::bytes).max().unwrap_or(0);
+    fn measure_entries(&mut self, read: &KeyRead) {
+        let largest =
+            read.entries.iter().map(super::entry::StreamEntry::byte_size).max().unwrap_or(0);
         self.entry_bytes = largest.max(self.entry_bytes - self.entry_bytes / 8);
     }
 }
 
-/// What it resolves to, if there is one.
-async fn some<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+/// Waits for the future, or forever if there is none.
+async fn wait_for<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     match future {
         Some(future) => future.await,
         None => std::future::pending().await,

@@ -1,0 +1,436 @@
+//! The task that holds the connection: subscriptions, reconnecting and gaps.
+//!
+//! The client library reconnects by itself without limit and without reporting why it fails. It therefore gets only one
+//! attempt; after that its client is dropped, and this task makes new ones until the provider is dropped.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use async_nats::{Client, ClientError, ConnectOptions, Event as ClientEvent, ServerError};
+use futures_util::future::{AbortHandle, BoxFuture};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::address::NatsAddress;
+use super::client_session::{ClientSession, Incoming, SUBJECT_QUEUE_MESSAGES, SharedClient};
+use super::headers;
+use crate::backoff::Backoff;
+use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
+use crate::event_queue::{EventSender, SendOutcome};
+use crate::{ErrorKind, Event, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted};
+
+/// The maximum time to connect and sign in, after which the attempt counts as failed.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The number of notices of the client library that wait for this task. Notices about slow consumers may come in
+/// thousands.
+const NOTICES_MAX: usize = 256;
+
+/// The number of messages that are dispatched before other work gets its turn.
+const MESSAGES_PER_TURN: usize = 64;
+
+/// A distinct subject with a subscription at the broker.
+struct SubjectSubscription {
+    /// The number of the subscription in the client library, which counts subscriptions from 1 in the order made.
+    sid: u64,
+    abort: AbortHandle,
+    streams: Vec<u64>,
+}
+
+/// One open stream.
+struct NatsStream {
+    sender: EventSender,
+    subjects: Vec<Arc<str>>,
+}
+
+pub(super) struct ConnectionTask {
+    provider: Box<str>,
+    addresses: Vec<NatsAddress>,
+    next_address: usize,
+    backoff: Backoff,
+    /// The delay before the library's own attempt.
+    after_loss: Backoff,
+    queue_events: usize,
+    stats: Arc<ProviderStats>,
+    state: watch::Sender<ConnectionState<SharedClient>>,
+    commands: mpsc::Receiver<SubscribeCommand>,
+    subjects: HashMap<Arc<str>, SubjectSubscription>,
+    streams: HashMap<u64, NatsStream>,
+    next_stream: u64,
+    /// Futures that resolve to the number of a stream that was dropped.
+    dropped: FuturesUnordered<BoxFuture<'static, u64>>,
+    connections: u64,
+    /// The latest failure that was logged as a warning. Logging it only once keeps an absent broker from filling the
+    /// log.
+    warned_reason: Box<str>,
+}
+
+impl ConnectionTask {
+    pub(super) fn new(
+        provider: Box<str>,
+        addresses: Vec<NatsAddress>,
+        retry: Retry,
+        queue_events: usize,
+        stats: Arc<ProviderStats>,
+        state: watch::Sender<ConnectionState<SharedClient>>,
+        commands: mpsc::Receiver<SubscribeCommand>,
+    ) -> Self {
+        Self {
+            provider,
+            addresses,
+            next_address: 0,
+            backoff: Backoff::new(retry),
+            after_loss: Backoff::new(retry),
+            queue_events,
+            stats,
+            state,
+            commands,
+            subjects: HashMap::new(),
+            streams: HashMap::new(),
+            next_stream: 0,
+            dropped: FuturesUnordered::new(),
+            connections: 0,
+            warned_reason: "".into(),
+        }
+    }
+
+    /// Runs until the provider is dropped.
+    pub(super) async fn run(mut self) {
+        let mut next_attempt = Instant::now();
+        loop {
+            let (notice_sender, mut notices) = mpsc::channel(NOTICES_MAX);
+            let Some(attempt) = self.connect(next_attempt, notice_sender).await else { break };
+            let lost = match attempt {
+                Ok(client) => match self.serve(client, &mut notices).await {
+                    ServeEnd::ConnectionLost(reason) => reason,
+                    ServeEnd::ProviderDropped => break,
+                },
+                Err(reason) => {
+                    self.record_failed_attempt(&reason);
+                    reason
+                }
+            };
+            self.state.send_replace(ConnectionState::Disconnected(lost));
+            next_attempt = Instant::now() + self.backoff.next_delay();
+        }
+        for (_, stream) in self.streams.drain() {
+            stream.sender.end(StreamEnd::Closed);
+        }
+    }
+
+    /// Makes one attempt at the next address, not before `at`, and rejects commands meanwhile. Returns `None` if the
+    /// provider was dropped.
+    async fn connect(
+        &mut self,
+        at: Instant,
+        notices: mpsc::Sender<ClientEvent>,
+    ) -> Option<Result<Client, Box<str>>> {
+        let address = self.addresses[self.next_address % self.addresses.len()].clone();
+        self.next_address = self.next_address.wrapping_add(1);
+        // The library also delays its first attempt, for which this task has already waited.
+        let (after_loss, is_first) = (self.after_loss.next_delay(), AtomicBool::new(true));
+        self.after_loss.reset();
+        let options = ConnectOptions::new()
+            .name("starling")
+            .connection_timeout(CONNECT_TIMEOUT)
+            .subscription_capacity(SUBJECT_QUEUE_MESSAGES)
+            // This is the library's one attempt of its own after a loss; see the head of this file.
+            .max_reconnects(1)
+            .reconnect_delay_callback(move |_| {
+                if is_first.swap(false, Relaxed) { Duration::ZERO } else { after_loss }
+            })
+            .ignore_discovered_servers()
+            .event_callback(move |event| {
+                let notices = notices.clone();
+                async move {
+                    // Sending fails only when this session is over.
+                    let _ = notices.send(event).await;
+                }
+            });
+        let connecting = async move {
+            sleep_until(at).await;
+            address.connect(options).await
+        };
+        tokio::pin!(connecting);
+        loop {
+            tokio::select! {
+                result = &mut connecting => return Some(result),
+                command = self.commands.recv() => {
+                    let reason = self.state.borrow().reason();
+                    let _ = command?.reply.send(Err(reason));
+                }
+                Some(stream) = self.dropped.next() => self.close_stream(stream),
+            }
+        }
+    }
+
+    /// Serves `client` until it is lost.
+    async fn serve(
+        &mut self,
+        client: Client,
+        notices: &mut mpsc::Receiver<ClientEvent>,
+    ) -> ServeEnd {
+        let mut session = ClientSession::new(client).await;
+        for (name, subject) in &mut self.subjects {
+            match session.subscribe(name).await {
+                Ok((sid, abort)) => (subject.sid, subject.abort) = (sid, abort),
+                Err(reason) => return ServeEnd::ConnectionLost(reason),
+            }
+        }
+        self.on_connected(&session);
+        // The library also announces the connection that was just made.
+        let mut is_up = true;
+        let mut first_notice = true;
+        let lost = loop {
+            let confirmation_due = session.confirmation_due();
+            tokio::select! {
+                Some(incoming) = session.messages.next() => {
+                    self.dispatch(incoming, &mut session);
+                    self.dispatch_ready(&mut session, MESSAGES_PER_TURN);
+                }
+                command = self.commands.recv() => match command {
+                    None => break ServeEnd::ProviderDropped,
+                    Some(command) if !is_up => {
+                        let _ = command.reply.send(Err(LOST.into()));
+                    }
+                    Some(command) => self.open_stream(command, &mut session).await,
+                },
+                Some(stream) = self.dropped.next() => self.close_stream(stream),
+                () = sleep_until(confirmation_due.unwrap_or_else(Instant::now)),
+                    if confirmation_due.is_some() => session.stop_confirming(),
+                notice = notices.recv() => match notice {
+                    Some(ClientEvent::Connected) if first_notice => first_notice = false,
+                    Some(ClientEvent::Connected) => {
+                        if is_up {
+                            self.on_disconnected(&mut session);
+                        }
+                        is_up = true;
+                        self.on_connected(&session);
+                    }
+                    Some(ClientEvent::Disconnected) => {
+                        if is_up {
+                            self.on_disconnected(&mut session);
+                        }
+                        is_up = false;
+                    }
+                    None | Some(ClientEvent::Closed | ClientEvent::ClientError(ClientError::MaxReconnects)) => {
+                        break ServeEnd::ConnectionLost(LOST.into());
+                    }
+                    Some(notice) => self.handle_notice(notice),
+                },
+            }
+        };
+        if is_up && matches!(lost, ServeEnd::ConnectionLost(_)) {
+            self.on_disconnected(&mut session);
+        }
+        session.stop_confirming();
+        lost
+    }
+
+    fn on_connected(&mut self, session: &ClientSession) {
+        self.connections += 1;
+        if self.connections > 1 {
+            ProviderStats::add(&self.stats.reconnects, 1);
+        }
+        self.backoff.reset();
+        self.warned_reason = "".into();
+        self.stats.set_state(ProviderState::Connected);
+        self.state.send_replace(ConnectionState::Connected(session.client.clone()));
+        tracing::info!(provider = %self.provider, connections = self.connections, "connected to the broker");
+    }
+
+    /// Announces gaps after a loss of the connection. Messages that were received before are delivered before the gap.
+    fn on_disconnected(&mut self, session: &mut ClientSession) {
+        self.dispatch_ready(session, usize::MAX);
+        self.stats.set_state(ProviderState::Disconnected);
+        self.state.send_replace(ConnectionState::Disconnected(LOST.into()));
+        for stream in self.streams.values_mut() {
+            ProviderStats::add(&self.stats.gaps, stream.sender.announce_gap().into());
+        }
+        tracing::warn!(
+            provider = %self.provider,
+            streams = self.streams.len(),
+            "lost the connection to the broker; events may be missing until it is back"
+        );
+    }
+
+    fn record_failed_attempt(&mut self, reason: &str) {
+        self.stats.record_error(ErrorKind::Connection);
+        let tried = self.next_address.wrapping_sub(1) % self.addresses.len();
+        let server = self.addresses[tried].host_and_port();
+        if *self.warned_reason == *reason {
+            tracing::debug!(provider = %self.provider, server, reason, "still no connection to the broker");
+        } else {
+            tracing::warn!(provider = %self.provider, server, reason, "no connection to the broker; trying again");
+            self.warned_reason = reason.into();
+        }
+    }
+
+    /// Delivers a message of the broker to the streams of its subject.
+    // hot path: once per message; its budget is the number of streams, not of subjects.
+    fn dispatch(&mut self, incoming: Incoming, session: &mut ClientSession) {
+        let (name, message) = match incoming {
+            Incoming::Confirmed(ticket) => return session.confirmed(ticket),
+            Incoming::Message(name, message) => (name, message),
+        };
+        let Some(subject) = self.subjects.get(&name) else { return };
+        ProviderStats::add(&self.stats.received, 1);
+        let topic = if *message.subject == *name { name } else { message.subject.as_str().into() };
+        let headers = headers::from_nats(message.headers.as_ref());
+        let event = Arc::new(Event { headers, ..Event::new(topic, message.payload) });
+        for stream in &subject.streams {
+            let Some(stream) = self.streams.get_mut(stream) else { continue };
+            // A stream that was dropped is closed through `dropped`.
+            if let SendOutcome::Dropped { starts_gap } = stream.sender.try_send(Arc::clone(&event))
+            {
+                ProviderStats::add(&self.stats.dropped, 1);
+                ProviderStats::add(&self.stats.gaps, starts_gap.into());
+            }
+        }
+    }
+
+    fn dispatch_ready(&mut self, session: &mut ClientSession, most: usize) {
+        for _ in 0..most {
+            let Some(Some(incoming)) = session.messages.next().now_or_never() else { break };
+            self.dispatch(incoming, session);
+        }
+    }
+
+    async fn open_stream(
+        &mut self,
+        SubscribeCommand { wanted: Wanted { topics, start, .. }, reply }: SubscribeCommand,
+        session: &mut ClientSession,
+    ) {
+        let id = self.next_stream;
+        self.next_stream += 1;
+        let (mut sender, stream) = EventSender::new(self.queue_events);
+        sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
+        if start != Start::New {
+            ProviderStats::add(&self.stats.gaps, sender.announce_gap().into());
+        }
+        self.dropped.push(sender.closed().map(move |()| id).boxed());
+        let mut subjects = Vec::with_capacity(topics.len());
+        for topic in topics {
+            let name: Arc<str> = topic.into();
+            if subjects.contains(&name) {
+                continue;
+            }
+            if let Some(subject) = self.subjects.get_mut(&name) {
+                subject.streams.push(id);
+            } else {
+                match session.subscribe(&name).await {
+                    Ok((sid, abort)) => {
+                        let subject = SubjectSubscription { sid, abort, streams: vec![id] };
+                        self.subjects.insert(Arc::clone(&name), subject);
+                    }
+                    Err(reason) => {
+                        // `stream` is dropped here, which reverts the subscriptions made so far.
+                        self.streams.insert(id, NatsStream { sender, subjects });
+                        ProviderStats::add(&self.stats.streams, 1);
+                        let _ = reply.send(Err(reason.into()));
+                        return;
+                    }
+                }
+            }
+            subjects.push(name);
+        }
+        self.streams.insert(id, NatsStream { sender, subjects });
+        ProviderStats::add(&self.stats.streams, 1);
+        session.confirm(stream, reply).await;
+    }
+
+    /// Closes a stream that was dropped, and unsubscribes from subjects that no other stream uses.
+    fn close_stream(&mut self, id: u64) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        ProviderStats::subtract(&self.stats.streams, 1);
+        self.leave_subjects(id, &stream.subjects);
+    }
+
+    fn leave_subjects(&mut self, id: u64, subjects: &[Arc<str>]) {
+        for name in subjects {
+            let Some(subject) = self.subjects.get_mut(name) else { continue };
+            subject.streams.retain(|&stream| stream != id);
+            if subject.streams.is_empty()
+                && let Some(subject) = self.subjects.remove(name)
+            {
+                subject.abort.abort();
+            }
+        }
+    }
+
+    /// Handles the library's notices other than connecting and disconnecting.
+    fn handle_notice(&mut self, notice: ClientEvent) {
+        match notice {
+            ClientEvent::SlowConsumer(sid) => {
+                ProviderStats::add(&self.stats.dropped, 1);
+                // An unknown number was unsubscribed, or belongs to a JetStream reader, which counts its own messages.
+                let known = self.subjects.values().find(|subject| subject.sid == sid);
+                let streams = known.map(|subject| subject.streams.clone());
+                for stream in streams.unwrap_or_default() {
+                    if let Some(stream) = self.streams.get_mut(&stream) {
+                        ProviderStats::add(&self.stats.gaps, stream.sender.announce_gap().into());
+                    }
+                }
+            }
+            ClientEvent::ServerError(error) => {
+                self.stats.record_error(ErrorKind::Other);
+                tracing::warn!(provider = %self.provider, %error, "the broker complains");
+                if let ServerError::Other(text) = &error
+                    && let Some(subject) = refused_subscription(text)
+                {
+                    self.end_refused_streams(subject, text);
+                }
+            }
+            ClientEvent::ClientError(error) => {
+                self.stats.record_error(ErrorKind::Other);
+                tracing::debug!(provider = %self.provider, %error, "the client complains");
+            }
+            ClientEvent::LameDuckMode => {
+                tracing::info!(provider = %self.provider, "the broker is about to shut down");
+            }
+            // These are handled where the session is served. The router never drains a client.
+            ClientEvent::Connected
+            | ClientEvent::Disconnected
+            | ClientEvent::Draining
+            | ClientEvent::Closed => {}
+        }
+    }
+
+    /// Ends the streams of a subject that the user may not subscribe to.
+    fn end_refused_streams(&mut self, subject: &str, reason: &str) {
+        let Some(streams) = self.subjects.get(subject).map(|subject| subject.streams.clone())
+        else {
+            return;
+        };
+        for id in streams {
+            let Some(stream) = self.streams.remove(&id) else { continue };
+            ProviderStats::subtract(&self.stats.streams, 1);
+            self.leave_subjects(id, &stream.subjects);
+            stream.sender.end(StreamEnd::Refused(reason.to_owned()));
+        }
+    }
+}
+
+/// Returns the subject in `Permissions Violation for Subscription to "orders.>"`.
+fn refused_subscription(error: &str) -> Option<&str> {
+    let (_, rest) = error.split_once("Permissions Violation for Subscription to \"")?;
+    rest.split_once('"').map(|(subject, _)| subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_subject_is_read_from_the_brokers_words() {
+        let text = r#"Permissions Violation for Subscription to "orders.>""#;
+        assert_eq!(refused_subscription(text), Some("orders.>"));
+        let queue = r#"Permissions Violation for Subscription to "orders" using queue "q""#;
+        assert_eq!(refused_subscription(queue), Some("orders"));
+        assert_eq!(refused_subscription(r#"Permissions Violation for Publish to "x""#), None);
+    }
+}
