@@ -44,7 +44,7 @@ impl EventSender {
         let last = sender
             .clone()
             .try_reserve_owned()
-            .expect("a queue that was just made has room for at least two");
+            .expect("a new queue has room for at least two");
         let ended = watch::Sender::new(());
         let counts = Arc::default();
         let sender = Self { sender, last, gap_due: false, gap_sent: false, ended, counts };
@@ -240,7 +240,7 @@ mod tests {
             [sender.try_send(event(1)), sender.try_send(event(2))],
             [SendOutcome::Queued, SendOutcome::Dropped { starts_gap: true }]
         );
-        assert!(!sender.announce_gap(), "what did not fit has announced one");
+        assert!(!sender.announce_gap(), "the event that did not fit has announced one");
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl Memory {
             None
         };
         tokio::time::timeout(limit, answer).await.ok().flatten().ok_or_else(|| {
-            let reason = "no answer in time".into();
+            let reason = "no response in time".into();
             PublishError::Unavailable { provider: self.name.clone(), reason }
         })
     }
@@ -759,7 +759,7 @@ mod tests {
         let memory = memory(MemorySettings::default());
         let _stream = subscribe(&memory, &["a"], Start::New);
         let answer = memory.request(Message::new("a", ""), Duration::from_secs(2)).await;
-        let reason = "no answer in time".into();
+        let reason = "no response in time".into();
         assert_eq!(
             answer,
             Err(PublishError::Unavailable { provider: "memory/default".into(), reason })

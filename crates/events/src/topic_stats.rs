@@ -294,7 +294,7 @@ mod tests {
         for _ in 0..10 * GAUGES_SWEPT_MIN {
             drop(StreamCounts::new(&topics, ["orders"]));
         }
-        let kept = stats.gauges.lock().expect("nobody panicked").of_streams.len();
+        let kept = stats.gauges.lock().expect("no thread panicked").of_streams.len();
         assert!(kept <= GAUGES_SWEPT_MIN, "{kept}");
     }
 }

@@ -28,7 +28,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(5);
 const REMEMBERED_MAX: usize = 1024;
 
 /// The reason that subscribers get.
-pub(super) const REFUSAL: &str = "the broker does not let the router read it";
+pub(super) const REFUSAL: &str = "the broker does not allow the router to read it";
 
 /// The result of probing one topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -99,7 +99,7 @@ impl ConsumerClient {
     }
 
     pub(super) fn consumer(&self) -> &StreamConsumer<ClientCallbacks> {
-        self.0.as_ref().expect("there until it is dropped")
+        self.0.as_ref().expect("it exists until it is dropped")
     }
 
     /// True if a broker responds.

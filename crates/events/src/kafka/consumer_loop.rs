@@ -33,7 +33,7 @@ const END_POLL_INTERVAL: Duration = Duration::from_secs(10);
 const END_POLL_INTERVAL_BEHIND: Duration = Duration::from_secs(1);
 const PARTITIONS_BEHIND_POLLED_MAX: usize = 1024;
 
-const ENDING: &str = "the router is ending";
+const ENDING: &str = "the router is shutting down";
 
 /// The response to a query to the cluster.
 enum ClusterResponse {
@@ -353,7 +353,7 @@ impl ConsumerLoop {
             let ((topic, partition), provider) = (&partition, &self.health.provider);
             tracing::warn!(
                 %provider, %topic, partition, wanted = at, first, end,
-                "the wanted events are not there any more; going on with a gap"
+                "the next events do not exist any more; continuing with a gap"
             );
         }
         let partitions = self.dispatcher.partitions();
@@ -429,7 +429,7 @@ impl ConsumerLoop {
                 | Code::UnsupportedCompressionType),
             ) => {
                 let provider = &self.health.provider;
-                tracing::error!(%provider, %code, "events could not be read; all streams are told of a gap");
+                tracing::error!(%provider, %code, "events could not be read; all streams receive a gap");
                 let gaps = self.dispatcher.announce_gap();
                 ProviderStats::add(&self.health.stats.gaps, gaps);
             }

@@ -124,7 +124,7 @@ impl DedicatedConsumer {
             failures += 1;
             if failures == FAILURES_MAX {
                 let provider = &self.common.health.provider;
-                tracing::warn!(%provider, reason = broken.0, "a reader has failed; its stream ends");
+                tracing::warn!(%provider, reason = broken.0, "a consumer has failed; its stream ends");
                 return listener.sender.end(StreamEnd::Refused(broken.0));
             }
         }

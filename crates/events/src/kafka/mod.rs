@@ -136,7 +136,7 @@ impl Kafka {
         let asked = (Arc::clone(&shared), start.clone());
         let opening =
             spawn_blocking(move || StartOffsets::resolve(&asked.0, &topics, &asked.1)).await;
-        let ending = || self.unavailable("the router is ending");
+        let ending = || self.unavailable("the router is shutting down");
         let opening = opening.map_err(|_| ending())?.map_err(|error| self.source_error(error))?;
 
         let latest = match start {
@@ -190,7 +190,7 @@ impl Kafka {
         let permits = Arc::clone(&self.common.dedicated_permits);
         permits.try_acquire_owned().map_err(|_| {
             let permits = self.common.settings.fetch.readers;
-            self.unavailable(format!("{permits} streams are being read from the past already"))
+            self.unavailable(format!("{permits} streams are already being read from the past"))
         })
     }
 

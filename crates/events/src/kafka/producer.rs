@@ -79,7 +79,7 @@ impl Publisher {
             }
             record = record.headers(headers);
         }
-        let inner = producer.0.as_ref().expect("there until it is dropped");
+        let inner = producer.0.as_ref().expect("it exists until it is dropped");
         let Err((error, _)) = inner.send(record, Duration::ZERO).await else { return Ok(()) };
         if inner.client().fatal_error().is_some() {
             self.discard(&producer);
@@ -94,7 +94,7 @@ fn classify_error(error: &KafkaError) -> ProduceError {
     };
     match code {
         Code::QueueFull => {
-            ProduceError::Unavailable("too many events wait for the broker already".into())
+            ProduceError::Unavailable("too many events already wait for the broker".into())
         }
         Code::MessageSizeTooLarge => {
             ProduceError::Refused("it is larger than the broker accepts".into())
@@ -111,7 +111,7 @@ fn classify_error(error: &KafkaError) -> ProduceError {
         | Code::InvalidMessageSize
         | Code::InvalidArgument => ProduceError::Refused(code.to_string()),
         Code::MessageTimedOut => {
-            ProduceError::Unavailable("the broker did not take the event in time".into())
+            ProduceError::Unavailable("the broker did not accept the event in time".into())
         }
         _ => ProduceError::Unavailable(code.to_string()),
     }

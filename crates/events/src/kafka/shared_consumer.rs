@@ -89,7 +89,7 @@ impl SharedConsumer {
                             Ok(())
                         }
                     };
-                    let consumer = consumer.as_mut().expect("made just now, if not before");
+                    let consumer = consumer.as_mut().expect("it was made just now, if not before");
                     match replaced {
                         Err(broken) => broken,
                         Ok(()) => match self.serve(consumer).await {
@@ -211,7 +211,7 @@ impl SharedConsumer {
         }
         if let Some(listener) = consumer.remove(vec![id]).await?.pop() {
             let provider = &self.common.health.provider;
-            tracing::debug!(%provider, topics = ?listener.topics, "a stream has fallen behind and is read for by itself");
+            tracing::debug!(%provider, topics = ?listener.topics, "a stream has fallen behind and gets a consumer of its own");
             let give_back = self.give_back.clone();
             let (common, client) = (Arc::clone(&self.common), Arc::clone(&consumer.client));
             tokio::spawn(dedicated_consumer::run_when_permitted(

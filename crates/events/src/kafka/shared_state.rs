@@ -32,7 +32,7 @@ impl SharedState {
         });
         match made.await {
             Ok(made) => made.map(Arc::new),
-            Err(_) => Err("the router is ending".into()),
+            Err(_) => Err("the router is shutting down".into()),
         }
     }
 

@@ -29,15 +29,15 @@ pub(super) async fn check_topic(
         // Permission to write can be queried only by the call that also initializes transactions, which the library
         // does not expose.
         None => Verdict::Unknown(
-            "the topic is there; whether the user may write to it, Kafka tells only who publishes"
+            "the topic exists; Kafka reports permission to write only when an event is published"
                 .into(),
         ),
         Some(verdict) => verdict,
     });
     match timeout(TIME_MAX, asking).await {
         Ok(Ok(verdict)) => verdict,
-        Ok(Err(_)) => Verdict::Unknown("the router is ending".into()),
-        Err(_) => Verdict::Fails("the cluster did not answer within 10 s".into()),
+        Ok(Err(_)) => Verdict::Unknown("the router is shutting down".into()),
+        Err(_) => Verdict::Fails("the cluster did not respond within 10 s".into()),
     }
 }
 
@@ -50,7 +50,7 @@ fn find_problem(client: &ConsumerClient, topic: &str) -> Option<Verdict> {
         }
         Err(QueryError::UnknownTopic(_)) => format!("there is no topic {topic}"),
         Err(QueryError::Denied(reason)) => {
-            format!("the broker does not let the router see it (DESCRIBE): {reason}")
+            format!("the broker does not allow the router to see it (DESCRIBE): {reason}")
         }
         Err(QueryError::Unavailable(reason)) => reason,
     };
@@ -63,7 +63,7 @@ fn check_read_access(common: &SharedState, topic: Arc<str>) -> Verdict {
         Some(ReadAccess::Allowed) => Verdict::Works,
         Some(ReadAccess::Denied) => Verdict::Fails(format!("{} (READ)", acl_probe::REFUSAL)),
         Some(ReadAccess::Unknown) | None => Verdict::Unknown(
-            "the topic is there; whether it may be read, no broker has said in 3 s".into(),
+            "the topic exists; no broker has reported within 3 s whether it may be read".into(),
         ),
     }
 }

@@ -10,7 +10,7 @@ const _: () = assert!(NAME_BYTES_MAX <= TOPIC_BYTES_MAX);
 pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     match name {
         "" => Err("it is empty"),
-        "." | ".." => Err("`.` and `..` are no names of topics"),
+        "." | ".." => Err("`.` and `..` are not names of topics"),
         _ if name.len() > NAME_BYTES_MAX => Err("it is longer than 249 bytes"),
         _ => check_characters(name),
     }

@@ -378,7 +378,7 @@ impl ConnectionTask {
             }
             ClientEvent::ServerError(error) => {
                 self.stats.record_error(ErrorKind::Other);
-                tracing::warn!(provider = %self.provider, %error, "the broker complains");
+                tracing::warn!(provider = %self.provider, %error, "the broker reports an error");
                 if let ServerError::Other(text) = &error
                     && let Some(subject) = refused_subscription(text)
                 {
@@ -387,7 +387,7 @@ impl ConnectionTask {
             }
             ClientEvent::ClientError(error) => {
                 self.stats.record_error(ErrorKind::Other);
-                tracing::debug!(provider = %self.provider, %error, "the client complains");
+                tracing::debug!(provider = %self.provider, %error, "the client library reports an error");
             }
             ClientEvent::LameDuckMode => {
                 tracing::info!(provider = %self.provider, "the broker is about to shut down");

@@ -39,7 +39,7 @@ pub(super) fn to_nats(headers: &Headers) -> Result<HeaderMap, &'static str> {
         let value = std::str::from_utf8(value)
             .ok()
             .and_then(|value| HeaderValue::from_str(value).ok())
-            .ok_or("the value of a header is no single line of text")?;
+            .ok_or("the value of a header is not a single line of text")?;
         map.append(name, value);
     }
     Ok(map)

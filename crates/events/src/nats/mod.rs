@@ -234,7 +234,7 @@ impl Nats {
         };
         match timeout(PUBLISH_TIMEOUT, sent).await {
             Ok(result) => result,
-            Err(_) => Err(self.publish_unavailable("the broker did not take the event within 5 s")),
+            Err(_) => Err(self.publish_unavailable("the broker did not accept the event within 5 s")),
         }
     }
 
@@ -285,7 +285,7 @@ impl RequestFailure {
             Self::NoResponder => {
                 PublishError::NoResponder { provider: nats.name.clone(), topic: topic.into() }
             }
-            Self::TimedOut => nats.publish_refused(topic, "no response came in time"),
+            Self::TimedOut => nats.publish_refused(topic, "no response arrived in time"),
         }
     }
 

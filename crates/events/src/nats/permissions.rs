@@ -17,7 +17,7 @@ pub(super) async fn check_publish(client: &Client, subject: &str) -> Verdict {
     let response = match client.send_request("$SYS.REQ.USER.INFO", request).await {
         Ok(response) => response.payload,
         Err(_) => {
-            let reason = "this server does not tell what the user may publish to (nats-server 2.10 does, if the user may \
+            let reason = "this server does not report what the user may publish to (nats-server 2.10 does, if the user may \
                           publish to $SYS.REQ.USER.INFO)";
             return Verdict::Unknown(reason.into());
         }
@@ -27,10 +27,10 @@ pub(super) async fn check_publish(client: &Client, subject: &str) -> Verdict {
 
 fn parse_verdict(response: &[u8], subject: &str) -> Verdict {
     let Ok(response) = serde_json::from_slice::<Value>(response) else {
-        return Verdict::Unknown("the server's response is no JSON".into());
+        return Verdict::Unknown("the server's response is not JSON".into());
     };
     let Some(data) = response.get("data") else {
-        return Verdict::Unknown("the server does not tell what the user may publish to".into());
+        return Verdict::Unknown("the server does not report what the user may publish to".into());
     };
     let listed = |list: &str| {
         let list = data.pointer("/permissions/publish").and_then(|publish| publish.get(list));

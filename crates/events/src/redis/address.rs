@@ -101,7 +101,7 @@ impl RedisAddress {
             |reason: &str| RedisSettingsError::NotAUrl { number, reason: reason.to_owned() };
         let url = Url::parse(text).map_err(|error| not_a_url(&error.to_string()))?;
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(not_a_url("it has a ? or #, which mean nothing here"));
+            return Err(not_a_url("it has a ? or #, which have no meaning here"));
         }
         let wants_tls = match url.scheme() {
             "redis" => false,

@@ -50,7 +50,7 @@ impl RedisConnection {
                 address: address.clone(),
             }),
             Ok(Err(error)) => Err(sign_in_failure(&error).into()),
-            Err(_) => Err("the broker did not answer within 5 s".into()),
+            Err(_) => Err("the broker did not respond within 5 s".into()),
         }
     }
 
@@ -104,7 +104,7 @@ pub(super) fn is_refusal(error: &RedisError) -> bool {
 fn sign_in_failure(error: &RedisError) -> String {
     match error.code() {
         Some("WRONGPASS") => "the broker does not know this user and password (WRONGPASS)".into(),
-        Some("NOAUTH") => "the broker wants a password (NOAUTH)".into(),
+        Some("NOAUTH") => "the broker requires a password (NOAUTH)".into(),
         Some("NOPERM") => "the user may not sign in this way (NOPERM)".into(),
         Some("ERR") | None if !error.is_io_error() => {
             "the broker does not speak RESP3: Redis 6, Valkey or newer is needed".into()

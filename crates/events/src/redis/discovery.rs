@@ -125,7 +125,7 @@ async fn read_slot_map<'a>(
     nodes: impl Iterator<Item = &'a RedisAddress>,
 ) -> Result<Vec<(u16, u16, RedisAddress)>, Box<str>> {
     let mut tried: Vec<String> = Vec::new();
-    let mut reason: Box<str> = "no node of the cluster answers".into();
+    let mut reason: Box<str> = "no node of the cluster responds".into();
     for node in nodes {
         let name = node.display_name();
         if tried.contains(&name) {
@@ -141,7 +141,7 @@ async fn read_slot_map<'a>(
                 ranges.sort_by_key(|(first, _, _)| *first);
                 return Ok(ranges);
             }
-            Ok(_) => reason = "the server does not say who has which slots".into(),
+            Ok(_) => reason = "the server does not report the map of slots".into(),
             Err(error) => reason = error,
         }
     }

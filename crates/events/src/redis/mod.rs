@@ -247,7 +247,7 @@ impl Redis {
         let durable = wanted.durable.is_some();
         if self.cluster_connections.is_some() && (durable || self.sharded.is_some()) {
             return Verdict::Unknown(
-                "in a cluster only the node that has the slot could tell".into(),
+                "in a cluster only the node that has the slot knows the permission".into(),
             );
         }
         let mut connection = match wait_connected(&self.publishing).await {
@@ -354,7 +354,7 @@ impl Provider for Redis {
 
     fn check_topic(&self, topic: &str, usage: TopicUsage) -> Result<(), &'static str> {
         if self.sharded.is_some() && channel_name::is_pattern(topic) {
-            return Err("a sharded channel is no pattern (* ? [ \\)");
+            return Err("a sharded channel cannot be a pattern (* ? [ \\)");
         }
         channel_name::check_channel(topic, usage)
     }

@@ -366,7 +366,7 @@ mod tests {
         let again = open(&mut channels, &["a"]);
         channels.on_confirmed(&batch.unwrap());
         assert_eq!(again.confirmed_by, 2);
-        assert_eq!(next_words(&mut channels).0, "+a -a", "first left, then subscribed to");
+        assert_eq!(next_words(&mut channels).0, "+a -a", "first unsubscribed, then subscribed");
     }
 
     #[test]
@@ -386,7 +386,7 @@ mod tests {
         let gone = open(&mut channels, &["c"]);
         channels.close(gone.id);
         assert_eq!(channels.on_lost(), 1);
-        assert_eq!(channels.on_lost(), 1, "an attempt to come back failed half-way");
+        assert_eq!(channels.on_lost(), 1, "a reconnect failed half-way");
         assert_eq!(channels.stats.gaps.load(Relaxed), 1);
         assert_eq!(next_words(&mut channels).0, "+a +b");
         push(&mut channels, PushKind::Message, &["a", "1"]);

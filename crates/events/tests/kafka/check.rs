@@ -36,7 +36,7 @@ async fn a_check_says_whether_a_topic_is_there_and_may_be_seen_and_read() {
     let all = provider(broker).await;
     assert_eq!(check(&user, "checked", Subscribe).await, Verdict::Works);
     let unknown =
-        "the topic is there; whether the user may write to it, Kafka tells only who publishes";
+        "the topic exists; Kafka reports permission to write only when an event is published";
     assert_eq!(check(&user, "checked", Publish).await, Verdict::Unknown(unknown.into()));
     for usage in [Subscribe, Publish] {
         let missing = Verdict::Fails("there is no topic checked-missing".into());
@@ -45,11 +45,11 @@ async fn a_check_says_whether_a_topic_is_there_and_may_be_seen_and_read() {
 
     broker.hide_events("checked-events-hidden", true);
     let refusal = refused(&user, "checked-events-hidden", Subscribe).await;
-    assert_eq!(refusal, "the broker does not let the router read it (READ)");
+    assert_eq!(refusal, "the broker does not allow the router to read it (READ)");
     broker.hide("checked-hidden");
     for usage in [Subscribe, Publish] {
         let refusal = refused(&user, "checked-hidden", usage).await;
-        let expected = "the broker does not let the router see it (DESCRIBE): checked-hidden: ";
+        let expected = "the broker does not allow the router to see it (DESCRIBE): checked-hidden: ";
         assert!(refusal.starts_with(expected), "{refusal}");
     }
     for topic in ["checked-events-hidden", "checked-hidden"] {

@@ -518,7 +518,7 @@ async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_
     expect_numbers(&mut both, 0..10).await;
 
     broker.hide_events("hidden", true);
-    let refusal = "hidden: the broker does not let the router read it";
+    let refusal = "hidden: the broker does not allow the router to read it";
     assert_eq!(end(&mut both).await, StreamEnd::Refused(refusal.into()));
     let refused = provider.subscribe(wanted(&["hidden"])).await.unwrap_err();
     assert_eq!(refused.to_string(), format!("provider kafka/default: {refusal}"));

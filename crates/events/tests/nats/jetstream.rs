@@ -290,7 +290,7 @@ async fn a_broker_without_jetstream_is_said_to_have_none() {
     let error = provider.subscribe(wanted(&["orders.1"], Start::New)).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "provider nats/default is not connected: JetStream: the broker has none for this user, or it is not ready yet"
+        "provider nats/default is not connected: JetStream: the broker has no JetStream for this user, or it is not ready yet"
     );
 }
 

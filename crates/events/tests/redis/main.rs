@@ -394,7 +394,7 @@ async fn a_password_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
     for (settings, reason) in [
         (signed_in_as(None, "wr0ng"), wrong),
         (signed_in_as(Some("wr0ng"), "s3cret"), wrong),
-        (settings(&server.url()), "the broker wants a password (NOAUTH)"),
+        (settings(&server.url()), "the broker requires a password (NOAUTH)"),
     ] {
         let shown = format!("{settings:?}");
         let provider = Redis::start(settings).expect("settings");

@@ -132,7 +132,7 @@ impl JetStreamApi<'_> {
         let response = self.0.send_request(format!("$JS.API.{subject}"), request).await;
         let response = response.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => {
-                unanswered("the broker has none for this user, or it is not ready yet")
+                unanswered("the broker has no JetStream for this user, or it is not ready yet")
             }
             RequestErrorKind::TimedOut => unanswered(
                 "no response within 5 s; it may be electing a leader, or the user lacks permission for $JS.API.>",
@@ -150,7 +150,7 @@ impl JetStreamApi<'_> {
                 _ => ApiError::Refused(error.to_string()),
             }),
             Err(error) => {
-                Err(ApiError::Refused(format!("an response that is not understood: {error}")))
+                Err(ApiError::Refused(format!("a response that is not understood: {error}")))
             }
         }
     }
@@ -165,7 +165,7 @@ pub(in crate::nats) async fn check_is_stored(client: &Client, subject: &str) -> 
         }
         Ok(_) => None,
         Err(error) => Some(Verdict::Unknown(format!(
-            "JetStream does not say whether it stores that: {error:?}"
+            "JetStream does not report whether it stores the subject: {error:?}"
         ))),
     }
 }
@@ -173,15 +173,15 @@ pub(in crate::nats) async fn check_is_stored(client: &Client, subject: &str) -> 
 /// Checks that a stream stored a published event. The error contains the broker's words.
 pub(in crate::nats) fn check_acknowledgement(response: &[u8]) -> Result<(), String> {
     let response: Value = serde_json::from_slice(response)
-        .map_err(|_| "somebody other than JetStream answered".to_owned())?;
+        .map_err(|_| "the response is not from JetStream".to_owned())?;
     match (response.get("error"), response.get("seq")) {
         (Some(error), _) => Err(error
             .get("description")
             .and_then(Value::as_str)
-            .unwrap_or("JetStream refused without a word")
+            .unwrap_or("JetStream refused without a reason")
             .to_owned()),
         (None, Some(_)) => Ok(()),
-        (None, None) => Err("somebody other than JetStream answered".to_owned()),
+        (None, None) => Err("the response is not from JetStream".to_owned()),
     }
 }
 
@@ -194,8 +194,8 @@ mod tests {
         let cases = [
             (r#"{"stream":"ORDERS","seq":7}"#, Ok(())),
             (r#"{"error":{"code":503,"description":"no space"}}"#, Err("no space")),
-            (r#"{"ok":true}"#, Err("somebody other than JetStream answered")),
-            ("thanks", Err("somebody other than JetStream answered")),
+            (r#"{"ok":true}"#, Err("the response is not from JetStream")),
+            ("thanks", Err("the response is not from JetStream")),
         ];
         for (response, expected) in cases {
             assert_eq!(

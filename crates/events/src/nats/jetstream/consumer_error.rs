@@ -22,7 +22,7 @@ impl From<ApiError> for ConsumerError {
             ApiError::Refused(reason) => Self::Refused(format!("JetStream: {reason}")),
             // Callers handle these three where the object may be missing. Here it was deleted a moment ago.
             ApiError::NoStream | ApiError::NoConsumer | ApiError::NoMessage => {
-                Self::Unanswered("JetStream: what was there a moment ago is gone".into())
+                Self::Unanswered("JetStream: the object was deleted a moment ago".into())
             }
         }
     }

@@ -81,8 +81,8 @@ impl JetStreamReader {
                         provider = %self.provider,
                         consumer = durable_name,
                         position = self.position,
-                        "the broker has forgotten what it knew of this durable consumer; making it anew from where \
-                         this router stands"
+                        "the broker has lost the state of this durable consumer; creating it again at this router's \
+                         position"
                     );
                     api.delete_consumer(&stream.name, &durable_name).await?;
                     return self.create_durable(client, &stream, &info.state, durable_name).await;

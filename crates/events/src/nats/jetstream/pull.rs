@@ -15,7 +15,7 @@ use super::super::client_session::{SUBJECT_QUEUE_MESSAGES, SharedClient};
 /// stream to 25,000 events a second, and keeps the number of messages inside the client library small.
 const BATCH_MAX: usize = 256;
 const _: () =
-    assert!(BATCH_MAX * 2 < SUBJECT_QUEUE_MESSAGES, "the library drops what does not fit");
+    assert!(BATCH_MAX * 2 < SUBJECT_QUEUE_MESSAGES, "the library drops messages that do not fit");
 
 /// The bytes of messages that are requested at a time, in addition to one message of the largest size.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;

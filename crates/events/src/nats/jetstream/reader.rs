@@ -190,7 +190,7 @@ impl JetStreamReader {
                         provider = %self.provider,
                         consumer = consumer.name,
                         reason,
-                        "making replace_consumer consumer of JetStream"
+                        "making another consumer of JetStream"
                     );
                     if consumer.has_delivered {
                         self.backoff.reset();
@@ -230,7 +230,7 @@ impl JetStreamReader {
                     biased;
                     () = &mut gone => return ReadEnd::Dropped,
                     changed = self.state.changed() => return match changed {
-                        Ok(()) => ReadEnd::Replace("the connection is replace_consumer one".into()),
+                        Ok(()) => ReadEnd::Replace("the connection has changed".into()),
                         Err(_) => ReadEnd::End(StreamEnd::Closed),
                     },
                     result = consumer.pull.next() => result,
@@ -243,7 +243,7 @@ impl JetStreamReader {
                     if consumer.is_durable {
                         self.record_stray(&consumer.name);
                     }
-                    Some(ReadEnd::Replace("deliveries did not come here".into()))
+                    Some(ReadEnd::Replace("deliveries went to another reader".into()))
                 }
                 PullResult::Waiting { .. } if consumer.is_durable && consumer.has_more => {
                     self.check_durable_consumer(consumer).await
@@ -265,7 +265,7 @@ impl JetStreamReader {
         message: Message,
     ) -> Option<ReadEnd> {
         let Some(delivery) = message.reply.as_deref().and_then(Delivery::parse) else {
-            return Some(ReadEnd::Replace("a message came that is of no stream".into()));
+            return Some(ReadEnd::Replace("a message arrived that belongs to no stream".into()));
         };
         if delivery.consumer_sequence != consumer.delivered + 1 {
             if consumer.is_durable && delivery.consumer_sequence > consumer.delivered {
@@ -412,7 +412,7 @@ impl JetStreamReader {
             && info.num_ack_pending > 0;
         is_stuck.then(|| {
             self.durable_is_stuck = true;
-            ReadEnd::Replace("the durable consumer waits for what it was told already".into())
+            ReadEnd::Replace("the durable consumer waits for acknowledgements that were already sent".into())
         })
     }
 
@@ -499,7 +499,7 @@ impl JetStreamReader {
             tracing::warn!(
                 provider = %self.provider,
                 consumer,
-                "somebody else reads this durable consumer; it is left alone, and nothing is lost. Give each \
+                "another reader uses this durable consumer; it is left alone, and nothing is lost. Give each \
                  router a name of its own with `events.instance`"
             );
         }

@@ -149,7 +149,7 @@ impl RedisStreamReader {
         if let ServeEnd::ConnectionLost(reason) = &lost {
             tracing::warn!(
                 provider = %self.provider, %reason,
-                "lost the connection to the broker's streams; reading goes on where it was when it is back"
+                "lost the connection to the broker's streams; reading continues at the same position after reconnecting"
             );
         }
         lost

@@ -141,7 +141,7 @@ mod tests {
         assert!(stream("5-1", "9-0", 3, Some(3)).is_whole_after(EntryId::ZERO));
         assert!(
             stream("5-1", "9-0", 3, None).is_whole_after(EntryId::ZERO),
-            "Redis 6 does not say"
+            "Redis 6 does not report it"
         );
         assert!(StreamInfo::default().is_whole_after(EntryId::ZERO));
         assert!(!StreamInfo::default().is_whole_after(id("1-0")), "it was deleted");
@@ -167,6 +167,6 @@ mod tests {
         assert_eq!(begin(Start::At(10), None), is("9-0"));
         assert_eq!(begin(after(2, "7-3"), None), is("7-3"));
         assert_eq!(begin(after(2, "4-0"), None), None);
-        assert_eq!(begin(after(1, "7-3"), None), None, "of this lane nothing was read");
+        assert_eq!(begin(after(1, "7-3"), None), None, "nothing of this partition was read");
     }
 }

@@ -469,7 +469,7 @@ mod tests {
         table.stop_live_read();
         assert_eq!(table.start_live_read(), [("a".into(), id(7))]);
         let _later = open(&mut table, 8, false);
-        assert!(!table.wants_more(), "what is asked for already covers it");
+        assert!(!table.wants_more(), "the live read already covers it");
         let _earlier = open(&mut table, 2, false);
         assert!(table.wants_more());
     }
@@ -489,14 +489,14 @@ mod tests {
         table.on_catch_up_read(&request, &answer);
         // A stream that was opened at the latest entry before 4 has the same position.
         let mut new = open(&mut table, 3, false);
-        assert!(table.wants_more(), "what is asked for begins too late");
+        assert!(table.wants_more(), "the live read begins too late");
         // The read ends by itself before it can be woken.
         table.on_live_read(&read("a", 5, 6..=7));
         table.stop_live_read();
         assert_eq!(
             table.start_live_read(),
             [("a".into(), id(3))],
-            "the next one begins where they are"
+            "the next one begins at their position"
         );
         table.on_live_read(&read("a", 3, 4..=7));
         assert_eq!(heard(&mut live), ["passed 3", "4", "5", "6", "7"]);
@@ -520,9 +520,9 @@ mod tests {
         table.on_capacity(0);
         let request = table.next_catch_up_read(ENTRIES_PER_READ, &mut full).unwrap();
         assert_eq!(request.from, id(last));
-        assert!(next_catch_up_read(&mut table).is_none(), "one request at a time");
+        assert!(next_catch_up_read(&mut table).is_none(), "one catch-up read at a time");
         table.on_live_read(&read("a", 1, 2..=21));
-        assert_eq!(heard(&mut stream), Vec::<String>::new(), "what is read live passes it by");
+        assert_eq!(heard(&mut stream), Vec::<String>::new(), "it does not get the entries of the live read");
         table.on_catch_up_read(&request, &read("a", last, last + 1..=last + 2));
         assert_eq!(heard(&mut stream), [(last + 1).to_string(), (last + 2).to_string()]);
         assert_eq!(table.start_live_read(), [("a".into(), id(last + 2))], "it has caught up");
