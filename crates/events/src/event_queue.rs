@@ -41,10 +41,8 @@ impl EventSender {
     /// Makes a stream that holds up to `events` messages (at least one) in addition to the last one.
     pub(crate) fn new(events: usize) -> (Self, EventStream) {
         let (sender, messages) = mpsc::channel(events.max(1) + 1);
-        let last = sender
-            .clone()
-            .try_reserve_owned()
-            .expect("a new queue has room for at least two");
+        let last =
+            sender.clone().try_reserve_owned().expect("a new queue has room for at least two");
         let ended = watch::Sender::new(());
         let counts = Arc::default();
         let sender = Self { sender, last, gap_due: false, gap_sent: false, ended, counts };

@@ -234,7 +234,9 @@ impl Nats {
         };
         match timeout(PUBLISH_TIMEOUT, sent).await {
             Ok(result) => result,
-            Err(_) => Err(self.publish_unavailable("the broker did not accept the event within 5 s")),
+            Err(_) => {
+                Err(self.publish_unavailable("the broker did not accept the event within 5 s"))
+            }
         }
     }
 

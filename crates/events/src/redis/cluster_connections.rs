@@ -56,7 +56,8 @@ impl ClusterConnections {
     pub(super) async fn send_command(&self, slot: u16, command: &Cmd) -> Result<(), CommandError> {
         let mut since = Instant::now().checked_sub(SLOT_MAP_AGE_MAX).unwrap_or_else(Instant::now);
         let mut ask_node: Option<RedisAddress> = None;
-        let mut last = CommandError::Unavailable("no node of the cluster accepts the command".into());
+        let mut last =
+            CommandError::Unavailable("no node of the cluster accepts the command".into());
         for attempt in 0..ATTEMPTS_MAX {
             sleep(RETRY_PAUSE * attempt).await;
             let asked_node = ask_node.take();

@@ -49,7 +49,8 @@ async fn a_check_says_whether_a_topic_is_there_and_may_be_seen_and_read() {
     broker.hide("checked-hidden");
     for usage in [Subscribe, Publish] {
         let refusal = refused(&user, "checked-hidden", usage).await;
-        let expected = "the broker does not allow the router to see it (DESCRIBE): checked-hidden: ";
+        let expected =
+            "the broker does not allow the router to see it (DESCRIBE): checked-hidden: ";
         assert!(refusal.starts_with(expected), "{refusal}");
     }
     for topic in ["checked-events-hidden", "checked-hidden"] {

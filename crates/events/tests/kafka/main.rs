@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use broker::{Broker, PASSWORD, USER, jars, shared};
 use events::{
-    ErrorKind, Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaTls,
-    KafkaUser, Mark, Message, Position, Provider, ProviderState, PublishError, Retry, SourceError,
-    SourceMessage, Start, StreamEnd, Wanted,
+    BrokerTls, ErrorKind, Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch,
+    KafkaSettings, KafkaUser, Mark, Message, Position, Provider, ProviderState, PublishError,
+    Retry, SourceError, SourceMessage, Start, StreamEnd, Wanted,
 };
 use futures_util::future::join_all;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
@@ -48,7 +48,7 @@ fn as_user(broker: &Broker) -> KafkaSettings {
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
     let user = KafkaUser { username: USER.into(), password: PASSWORD.into() };
     KafkaSettings {
-        tls: Some(KafkaTls { ca: Some(certificates.join("ca.pem")), ..KafkaTls::default() }),
+        tls: Some(BrokerTls { ca: Some(certificates.join("ca.pem")), ..BrokerTls::default() }),
         authentication: Some(KafkaAuthentication::Plain(user)),
         ..settings(broker.secure_address())
     }
@@ -668,11 +668,11 @@ async fn every_kind_of_credentials_works_over_tls_and_wrong_ones_are_told() {
     Admin::of(broker).create("secured", 1).await;
     let certificates =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
-    let tls = |ca: &str| KafkaTls { ca: Some(certificates.join(ca)), ..KafkaTls::default() };
+    let tls = |ca: &str| BrokerTls { ca: Some(certificates.join(ca)), ..BrokerTls::default() };
     let user = |password: &str| KafkaUser { username: USER.into(), password: password.into() };
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), unsecured_token() + "\n").expect("written");
-    let secured = |tls: KafkaTls, authentication| KafkaSettings {
+    let secured = |tls: BrokerTls, authentication| KafkaSettings {
         tls: Some(tls),
         authentication: Some(authentication),
         ..settings(broker.secure_address())

@@ -151,7 +151,7 @@ async fn a_request_has_the_answer_of_whoever_listens_or_says_that_nobody_does() 
     let nobody = provider.request(Message::new("plane.get", "7"), PATIENCE).await.unwrap_err();
     assert_eq!(
         nobody.to_string(),
-        "nobody answers requests at provider nats/default, topic \"plane.get\""
+        "topic \"plane.get\" of provider nats/default has no subscriber that responds to requests"
     );
 
     let client = foreign_client(&server).await;
@@ -178,7 +178,7 @@ async fn a_request_has_the_answer_of_whoever_listens_or_says_that_nobody_does() 
     let late = provider.request(Message::new("plane.silent", "7"), short).await.unwrap_err();
     assert_eq!(
         late.to_string(),
-        "provider nats/default refused the event for topic \"plane.silent\": no answer came in time"
+        "provider nats/default refused the event for topic \"plane.silent\": no response arrived in time"
     );
     answering.abort();
 }

@@ -108,7 +108,7 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
       "ok connect kafka/default",
       "ok subscribe kafka/default flights.moved, Subscription.flightMoved",
       "unknown publish kafka/default flights.delays.{{…}}, Mutation.announceDelay " + announced,
-      "unknown publish kafka/default flights.moved, Mutation.moveFlight the topic is there; " +
+      "unknown publish kafka/default flights.moved, Mutation.moveFlight the topic exists; " +
         "Kafka reports permission to write only when an event is published",
       "unknown subscribe kafka/default flights.delays.{{…}}, Subscription.delayAnnounced " + announced,
       "unknown subscribe kafka/default flights.moved.{{…}}, Subscription.flightMovedById " + announced,

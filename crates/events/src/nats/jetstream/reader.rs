@@ -412,7 +412,9 @@ impl JetStreamReader {
             && info.num_ack_pending > 0;
         is_stuck.then(|| {
             self.durable_is_stuck = true;
-            ReadEnd::Replace("the durable consumer waits for acknowledgements that were already sent".into())
+            ReadEnd::Replace(
+                "the durable consumer waits for acknowledgements that were already sent".into(),
+            )
         })
     }
 

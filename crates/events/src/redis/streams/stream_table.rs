@@ -522,7 +522,11 @@ mod tests {
         assert_eq!(request.from, id(last));
         assert!(next_catch_up_read(&mut table).is_none(), "one catch-up read at a time");
         table.on_live_read(&read("a", 1, 2..=21));
-        assert_eq!(heard(&mut stream), Vec::<String>::new(), "it does not get the entries of the live read");
+        assert_eq!(
+            heard(&mut stream),
+            Vec::<String>::new(),
+            "it does not get the entries of the live read"
+        );
         table.on_catch_up_read(&request, &read("a", last, last + 1..=last + 2));
         assert_eq!(heard(&mut stream), [(last + 1).to_string(), (last + 2).to_string()]);
         assert_eq!(table.start_live_read(), [("a".into(), id(last + 2))], "it has caught up");
