@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_broker_keeps_waits_for_room_behind_the_gap() {
+    async fn an_event_that_the_broker_keeps_waits_for_room_behind_the_gap() {
         let (mut sender, mut stream) = EventSender::new(2);
         sender.try_send(event(1));
         sender.announce_gap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_gap_that_says_something_new_is_announced() {
+    fn only_a_new_gap_is_announced() {
         let (mut sender, _stream) = EventSender::new(2);
         assert_eq!([sender.announce_gap(), sender.announce_gap()], [true, false]);
         assert_eq!(
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_goes_on_when_enough_was_read_or_nobody_reads() {
+    fn waiting_for_capacity_ends_when_enough_was_read_or_the_stream_is_dropped() {
         use futures_util::FutureExt;
         let (mut sender, mut stream) = EventSender::new(4);
         for number in 1..=4 {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_the_end_the_stream_is_closed_though_somebody_waits_for_that() {
+    async fn the_stream_is_closed_after_its_end_although_a_future_waits_for_that() {
         let (sender, mut stream) = EventSender::new(1);
         let waiting = tokio::spawn(sender.closed());
         sender.end(StreamEnd::Closed);

@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_named_twice_is_heard_once() {
+    fn a_topic_named_twice_delivers_each_event_once() {
         let memory = memory(MemorySettings::default());
         let mut stream = subscribe(&memory, &["a", "a"], Start::New);
         publish(&memory, "a", "1");
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn the_position_after_all_messages_is_where_another_stream_goes_on() {
+    fn another_stream_continues_at_the_position_after_all_messages() {
         let memory = memory(MemorySettings::default());
         publish(&memory, "b", "1");
         publish(&memory, "c", "1");
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_stream_drops_and_hears_of_the_gap_while_its_neighbour_gets_all() {
+    fn a_slow_stream_drops_events_and_receives_a_gap_while_another_gets_all() {
         let memory = memory(MemorySettings { queue_events: 1, ..MemorySettings::default() });
         let mut slow = subscribe(&memory, &["a"], Start::New);
         let mut quick = subscribe(&memory, &["a"], Start::New);
@@ -674,7 +674,7 @@ mod tests {
             r#"provider memory/default does not accept topic "b": too many topics are in use"#
         );
         drop(stream);
-        publish(&memory, "a", "the publisher notices that nobody listens");
+        publish(&memory, "a", "the publisher notices that no stream listens");
         publish(&memory, "b", "1");
     }
 
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_dropped_on_silent_topics_do_not_pile_up() {
+    fn streams_dropped_on_silent_topics_do_not_accumulate() {
         let memory = memory(MemorySettings::default());
         for _ in 0..10 * SENDERS_BEFORE_PRUNING {
             drop(subscribe(&memory, &["silent"], Start::New));
@@ -725,7 +725,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_gets_the_first_answer_and_leaves_no_topic_behind() {
+    async fn a_request_gets_the_first_response_and_leaves_no_topic_behind() {
         let memory = Arc::new(memory(MemorySettings::default()));
         let ask = |topic: &str| {
             let message = Message::new(topic, "question");
@@ -755,7 +755,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_without_an_answer_ends_in_time() {
+    async fn a_request_without_a_response_ends_in_time() {
         let memory = memory(MemorySettings::default());
         let _stream = subscribe(&memory, &["a"], Start::New);
         let answer = memory.request(Message::new("a", ""), Duration::from_secs(2)).await;

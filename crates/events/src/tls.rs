@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named_and_half_an_identity_is_refused() {
+    fn a_missing_file_is_named_and_half_an_identity_is_refused() {
         let missing = error(&BrokerTls { ca: Some("/no/such.pem".into()), ..BrokerTls::default() });
         assert!(missing.starts_with("cannot read /no/such.pem: "), "{missing}");
         let ca = file("ca.pem");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_no_key_is_refused_without_being_shown() {
+    fn an_invalid_key_is_refused_without_being_shown() {
         let ca = file("ca.pem");
         let wrong = BrokerTls { certificate: file("client.pem"), key: file("ca.pem"), ca };
         let message = error(&wrong);

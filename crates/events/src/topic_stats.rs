@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_belongs_to_its_topic_or_to_the_pattern_that_begins_like_it() {
+    fn an_event_belongs_to_its_topic_or_to_a_pattern_with_a_matching_prefix() {
         let topics = TopicRegistry::default();
         let counts = StreamCounts::new(&topics, ["orders.7", "planes.*", "orders.>"]);
         for topic in ["orders.7", "orders.8", "planes.1", "orders.9"] {

@@ -427,7 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_starts_further_back_has_it_read_again_and_nobody_gets_anything_twice() {
+    fn a_listener_that_starts_further_back_causes_a_second_read_and_no_listener_gets_an_event_twice()
+     {
         let mut dispatcher = Dispatcher::default();
         let (first, mut first_stream) = listener(1, &["a"], &[(0, 10), (1, 5)]);
         assert_eq!(shown(&dispatcher.add(first)), ["a/0@10", "a/1@5"]);
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_read_for_as_long_as_someone_wants_it() {
+    fn a_topic_is_read_as_long_as_it_has_a_listener() {
         let mut dispatcher = Dispatcher::default();
         let (first, _first) = listener(1, &["a", "b"], &[(0, 0), (1 << 16, 0)]);
         let (second, _second) = listener(2, &["b"], &[(0, 0)]);
@@ -459,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_partition_is_read_from_its_start_whoever_notices_it() {
+    fn a_new_partition_is_read_from_its_start_however_it_is_noticed() {
         let mut dispatcher = Dispatcher::default();
         let (first, mut first_stream) = listener(1, &["a"], &[(0, 10)]);
         dispatcher.add(first);
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_stays_the_next_one() {
+    fn an_event_that_finds_no_room_remains_the_next_one() {
         let mut dispatcher = Dispatcher::default();
         let (first, mut stream) = listener(1, &["a"], &[(0, 0)]);
         dispatcher.add(first);
@@ -491,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_is_a_gap_for_those_who_miss_something_by_it() {
+    fn skipping_offsets_is_a_gap_for_listeners_that_miss_events() {
         let mut dispatcher = Dispatcher::default();
         let (first, mut first_stream) = listener(1, &["a"], &[(0, 3)]);
         let (second, mut second_stream) = listener(2, &["a"], &[(0, 9)]);
@@ -509,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_topic_ends_all_streams_that_have_it() {
+    fn a_deleted_topic_ends_all_its_streams() {
         let mut dispatcher = Dispatcher::default();
         let (first, mut first_stream) = listener(1, &["a", "b"], &[(0, 3), (1 << 16, 0)]);
         let (second, mut second_stream) = listener(2, &["b"], &[(0, 9)]);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_is_known_when_the_cluster_has_said_where_the_end_is() {
+    fn the_number_of_following_events_is_known_after_the_cluster_has_reported_the_end() {
         let mut partition = PartitionProgress::new(3);
         assert_eq!(partition.events_behind(3), None);
         partition.set_end(10, false);

@@ -353,7 +353,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named() {
         let tls = BrokerTls { ca: Some("/nowhere/ca.pem".into()), ..BrokerTls::default() };
         let settings = KafkaSettings { tls: Some(tls), ..settings(&["k:1"]) };
         let error = settings.check().unwrap_err().to_string();

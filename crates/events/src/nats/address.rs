@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_taken_out_of_the_url() {
+    fn credentials_are_removed_from_the_url() {
         let user = NatsAuthentication::UserPassword { user: "me".into(), password: "p@ss".into() };
         let token = NatsAuthentication::Token("s3cret".into());
         assert_eq!(
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_seed_of_a_user_is_refused_and_not_shown() {
+    fn an_nkey_that_is_not_a_users_seed_is_refused_and_not_shown() {
         let seed = format!("SU{}", "A2".repeat(28));
         let wrong = [seed.replace("SU", "SA"), seed.to_lowercase(), "SUA".into(), String::new()];
         let parse = |seed: &str| {

@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_subject_is_read_from_the_brokers_words() {
+    fn a_refused_subject_is_parsed_from_the_brokers_message() {
         let text = r#"Permissions Violation for Subscription to "orders.>""#;
         assert_eq!(refused_subscription(text), Some("orders.>"));
         let queue = r#"Permissions Violation for Subscription to "orders" using queue "q""#;

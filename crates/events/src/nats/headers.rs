@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_come_back_in_the_order_of_their_names_with_all_their_values() {
+    fn headers_are_received_in_the_order_of_their_names_with_all_their_values() {
         let sent = headers(&[("x-b", "2"), ("traceparent", "00-ü"), ("x-b", "1")]);
         let map = to_nats(&sent).unwrap();
         let expected = headers(&[("traceparent", "00-ü"), ("x-b", "2"), ("x-b", "1")]);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_no_command_to_jetstream() {
+    fn a_header_cannot_be_a_command_to_jetstream() {
         for name in [
             "Nats-Rollup",
             "nats-rollup",

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allowed_and_not_denied_may_be_published_to() {
+    fn subjects_that_are_allowed_and_not_denied_may_be_published_to() {
         let fails = Verdict::Fails("the user has no permission to publish there".into());
         for (permissions, expected) in [
             (r#"{}"#, Verdict::Works),

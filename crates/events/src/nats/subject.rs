@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subjects_have_whole_tokens_and_wildcards_only_where_they_are_subscribed_to() {
+    fn subjects_have_whole_tokens_and_wildcards_are_only_for_subscribing() {
         let both = ["a", "orders.7", "orders.seven-7_x", "ü.b", "$JS.x"];
         let subscribe = ["*", ">", "orders.*", "orders.*.moved", "orders.>"];
         let neither =

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_taken_apart_and_credentials_with_them() {
+    fn addresses_are_parsed_and_credentials_are_removed() {
         for (url, place, authentication) in [
             ("redis://broker", "broker:6379", None),
             ("redis://broker:7000/0", "broker:7000", None),

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_names_nodes_and_one_without_a_name_is_where_it_was_asked() {
+    fn a_slot_map_names_nodes_and_a_node_without_a_name_has_the_queried_host() {
         let asked = node("redis://me:s3cret@seed:7000");
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let range = |host: Value| {

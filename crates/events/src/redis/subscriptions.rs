@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_up_while_a_batch_is_on_its_way_goes_into_the_next() {
+    fn changes_made_while_a_batch_is_processed_go_into_the_next() {
         let mut channels = channels();
         let first = open(&mut channels, &["a", "b"]);
         assert_eq!(first.confirmed_by, 1);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_wanted_again_before_it_was_left_is_asked_for_anew() {
+    fn a_channel_requested_again_before_it_was_unsubscribed_is_subscribed_to_again() {
         let mut channels = channels();
         let first = open(&mut channels, &["a"]);
         let (_, batch) = next_words(&mut channels);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_nobody_asked_for_yet_is_dropped_without_a_word() {
+    fn a_channel_that_was_not_requested_yet_is_dropped_without_a_command() {
         let mut channels = channels();
         let first = open(&mut channels, &["a"]);
         channels.close(first.id);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_leaves_one_gap_and_asks_for_everything_again() {
+    fn a_lost_connection_makes_one_gap_and_requests_everything_again() {
         let mut channels = channels();
         let mut stream = open(&mut channels, &["a", "b"]).stream;
         let (_, batch) = next_words(&mut channels);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_take_channels_apart_from_patterns() {
+    fn commands_separate_channels_from_patterns() {
         let names = ["a", "b*", "c", "d?"].map(Arc::from);
         assert_eq!(split_patterns(&names), (vec!["a", "c"], vec!["b*", "d?"]));
     }

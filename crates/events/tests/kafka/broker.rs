@@ -1,7 +1,7 @@
-//! A real Kafka broker (KRaft, one node) for tests, killed with them.
+//! A real Kafka broker (KRaft, one node) for tests. It is killed when the test ends.
 //!
-//! `cargo xtask test` fetches its jars into the target folder and names them in `STARLING_TEST_KAFKA`; a test that
-//! runs without xtask looks where xtask would have put them.
+//! `cargo xtask test` fetches its jars into the target folder and names them in `STARLING_TEST_KAFKA`. A test that runs
+//! without xtask looks for them where xtask would have put them.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -10,16 +10,16 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// From start to open port; some three seconds on an idle machine.
+/// The maximum time from start to open port; it takes some three seconds on an idle machine.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A port that was free may be taken by the time the broker wants it.
+/// The number of attempts to start: a port that was free may be taken before the broker opens it.
 const ATTEMPTS: usize = 3;
 
-/// Where xtask puts the jars, in the target folder.
+/// The folder in the target folder where xtask puts the jars.
 const FOLDER: &str = "kafka-4.3.1";
 
-/// What a broker of 192 MB needs to live. The cleaner would take 128 MB for itself.
+/// The settings that a broker of 192 MB needs. The cleaner would take 128 MB for itself.
 const SETTINGS: &str = "
 process.roles=broker,controller
 node.id=1
@@ -44,12 +44,12 @@ super.users=User:ANONYMOUS
 allow.everyone.if.no.acl.found=true
 ";
 
-/// Users of the secure listener.
+/// The user of the secure listener.
 pub(crate) const USER: &str = "starling";
 pub(crate) const PASSWORD: &str = "correct-horse";
 
-/// Keeps the broker's process while it has its input; ends it when that closes, however the test ended, and then
-/// removes the folder in its first argument, if there is one.
+/// Keeps the broker's process while its input is open. When that closes, however the test ended, it ends the process
+/// and removes the folder in its first argument, if there is one.
 const KEEPER: &str = r#"folder=$1; shift; "$@" </dev/null & broker=$!; echo $broker; cat >/dev/null
 kill -9 $broker; wait $broker; if [ -n "$folder" ]; then rm -rf "$folder"; fi"#;
 
@@ -61,14 +61,14 @@ pub(crate) struct Broker {
     secure_port: u16,
     /// The node that leads the cluster: this one, or another.
     controller: Controller,
-    /// Otherwise the folder goes with this value.
+    /// True if the keeper removes the folder. Otherwise it is removed with this value.
     keeper_removes: bool,
     running: Option<Running>,
 }
 
 #[derive(Clone, Copy)]
 enum Controller {
-    /// Listens at this port.
+    /// This node leads the cluster, at this port.
     Own(u16),
     Other(u16),
 }
@@ -85,14 +85,14 @@ impl Drop for Running {
     }
 }
 
-/// The folder of the jars. Without it the test is skipped with a line that says so; under `CI=true` that is a
+/// Returns the folder of the jars. Without it the test is skipped with a line that says so; with `CI=true` that is a
 /// failure.
-#[allow(clippy::print_stdout, reason = "who runs the tests must see what was skipped")]
+#[allow(clippy::print_stdout, reason = "a skipped test must be visible in the output")]
 pub(crate) fn jars() -> Option<PathBuf> {
     let named = std::env::var_os("STARLING_TEST_KAFKA").map(PathBuf::from);
     let beside = || {
         let program = std::env::current_exe().ok()?;
-        // target/debug/deps/kafka-…
+        // The program is `target/debug/deps/kafka-…`.
         Some(program.ancestors().nth(3)?.join(FOLDER))
     };
     let found = named.or_else(beside).filter(|folder| folder.is_dir());
@@ -105,10 +105,10 @@ pub(crate) fn jars() -> Option<PathBuf> {
     found
 }
 
-/// The broker that tests share which do it no harm. It ends with the process.
+/// Returns the broker that tests share if they do not harm it. It ends with the process.
 pub(crate) fn shared() -> Option<&'static Broker> {
     static SHARED: OnceLock<Option<Broker>> = OnceLock::new();
-    // Nobody drops what is static.
+    // A static value is never dropped, so the keeper must end the broker.
     let start = || jars().map(|jars| Broker::start_any(&jars, "", None, true));
     SHARED.get_or_init(start).as_ref()
 }
@@ -123,12 +123,12 @@ impl Broker {
         Self::start_with(jars, "")
     }
 
-    /// With further settings.
+    /// Starts a broker with further settings.
     pub(crate) fn start_with(jars: &Path, settings: &str) -> Self {
         Self::start_any(jars, settings, None, false)
     }
 
-    /// A second node of the cluster that the first one leads. Its number is 2.
+    /// Starts a second node of the cluster that the first one leads. Its number is 2.
     pub(crate) fn start_beside(first: &Self, settings: &str) -> Self {
         let (Controller::Own(port) | Controller::Other(port)) = first.controller;
         Self::start_any(&first.jars, settings, Some(port), false)
@@ -162,22 +162,22 @@ impl Broker {
         panic!("the Kafka broker does not start");
     }
 
-    /// As a client names it.
+    /// Returns the address as a client names it.
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// With TLS and SASL.
+    /// Returns the address of the listener with TLS and SASL.
     pub(crate) fn secure_address(&self) -> String {
         format!("localhost:{}", self.secure_port)
     }
 
-    /// Kills it. What it has confirmed is in its files.
+    /// Kills the broker. Confirmed events are in its files.
     pub(crate) fn stop(&mut self) {
         self.running = None;
     }
 
-    /// Starts where it has been before.
+    /// Starts the broker again at the same port.
     pub(crate) fn run(&mut self) {
         assert!(self.try_run(), "the broker starts again");
     }
@@ -193,7 +193,7 @@ impl Broker {
         std::fs::write(&own, read("localhost.key") + &read("localhost.pem")).expect("written");
         let (role, controller) = match self.controller {
             Controller::Own(port) => (format!("listeners=CONTROLLER://127.0.0.1:{port},"), port),
-            // Of settings that stand twice the last one holds.
+            // If a setting occurs twice, the last value counts.
             Controller::Other(port) => {
                 ("process.roles=broker\nnode.id=2\nlisteners=".to_owned(), port)
             }
@@ -220,7 +220,7 @@ listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearer
         );
         std::fs::write(self.settings_file(), text).expect("written");
         let user = format!("[name={USER},password={PASSWORD}]");
-        // The cluster has its users from the node that leads it.
+        // The node that leads the cluster has its users.
         let users = match self.controller {
             Controller::Own(_) => ["SCRAM-SHA-256", "SCRAM-SHA-512"].as_slice(),
             Controller::Other(_) => &[],
@@ -242,13 +242,13 @@ listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearer
         assert!(formatted.status.success(), "formatting the broker's folder: {said}");
     }
 
-    /// Whether users may do no more with the topic than see that it is there, or whatever they like.
+    /// Allows users only to see the topic, or everything.
     pub(crate) fn hide_events(&self, topic: &str, hide: bool) {
         let action: &[&str] = if hide { &["--add"] } else { &["--remove", "--force"] };
         self.change_permissions(topic, action, "User:*");
     }
 
-    /// From now on only a user whom no test has may see the topic.
+    /// Allows only a user that no test has to see the topic.
     pub(crate) fn hide(&self, topic: &str) {
         self.change_permissions(topic, &["--add"], "User:nobody");
     }
@@ -272,7 +272,7 @@ listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearer
         command
     }
 
-    /// Whether it has opened its port in time.
+    /// Starts the broker and returns whether it has opened its port in time.
     fn try_run(&mut self) -> bool {
         let java = self.java(&["-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
         let mut keeper = Command::new("sh")
@@ -293,7 +293,7 @@ listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearer
         self.running = Some(Running { keeper, input });
         let mut process = String::new();
         output.read_line(&mut process).expect("the keeper tells the broker's process");
-        // Whatever else it says must not fill the pipe.
+        // Further output must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         let begun = Instant::now();
         while begun.elapsed() < START_TIME_MAX {

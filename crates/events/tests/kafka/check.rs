@@ -1,4 +1,4 @@
-//! What `starling check --online` is told of topics.
+//! The checks of topics for `starling check --online`.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ async fn check(provider: &Kafka, topic: &str, usage: TopicUsage) -> Verdict {
     within("a verdict", provider.check(wanted)).await
 }
 
-/// A broker takes a moment to act on permissions that were changed.
+/// A broker takes a moment to apply changed permissions.
 async fn refused(provider: &Kafka, topic: &str, usage: TopicUsage) -> String {
     let asking = async {
         loop {
@@ -25,7 +25,7 @@ async fn refused(provider: &Kafka, topic: &str, usage: TopicUsage) -> String {
 }
 
 #[tokio::test]
-async fn a_check_says_whether_a_topic_is_there_and_may_be_seen_and_read() {
+async fn a_check_reports_whether_a_topic_exists_and_may_be_seen_and_read() {
     use TopicUsage::{Publish, Subscribe};
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
@@ -61,11 +61,11 @@ async fn a_check_says_whether_a_topic_is_there_and_may_be_seen_and_read() {
 }
 
 #[tokio::test]
-async fn a_check_of_a_cluster_that_is_away_ends_with_the_reason() {
+async fn a_check_of_an_unavailable_cluster_ends_with_the_reason() {
     if shared().is_none() {
         return;
     }
-    // A port that nobody has: it was free, and is not given out while this holds it without listening.
+    // A port without a listener: it was free, and is not assigned to others while this socket holds it.
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("bound").to_string();
     drop(socket);

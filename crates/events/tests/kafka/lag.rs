@@ -1,4 +1,4 @@
-//! How far streams are behind what the broker stores.
+//! The lag of streams behind the events that the broker stores.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn lag(provider: &Kafka, topic: &str) -> Lag {
 }
 
 #[tokio::test]
-async fn how_far_a_slow_stream_is_behind_is_known_until_it_has_read_everything() {
+async fn the_lag_of_a_slow_stream_is_known_until_it_has_read_everything() {
     let Some(broker) = shared() else { return };
     Admin::of(broker).create("lag", 3).await;
     let provider =
@@ -31,7 +31,7 @@ async fn how_far_a_slow_stream_is_behind_is_known_until_it_has_read_everything()
     assert_eq!(lag(&provider, "lag"), NOTHING_LEFT);
     let publishing = publish(&provider, "lag", 0..3000);
     tokio::join!(expect_numbers(&mut quick, 0..3000), publishing);
-    // Of the slow one only what fits its queue was read.
+    // The slow stream has read only the events that fit into its queue.
     let is_behind = || lag(&provider, "lag").events.is_some_and(|events| events > 2900);
     eventually("the lag is known", is_behind).await;
     assert!(lag(&provider, "lag").time.is_some_and(|time| !time.is_zero()));
@@ -42,7 +42,7 @@ async fn how_far_a_slow_stream_is_behind_is_known_until_it_has_read_everything()
     expect_numbers(&mut slow, 0..4000).await;
     eventually("nothing is left", || lag(&provider, "lag") == NOTHING_LEFT).await;
 
-    // Whoever begins in the past is behind from the beginning.
+    // A stream that begins in the past is behind from the beginning.
     let mut past = subscribe(&provider, wanted(&["lag"]).starting(Start::All)).await;
     assert!(lag(&provider, "lag").events.is_some_and(|events| events > 3900));
     expect_numbers(&mut past, 0..4000).await;
@@ -50,7 +50,7 @@ async fn how_far_a_slow_stream_is_behind_is_known_until_it_has_read_everything()
 }
 
 #[tokio::test]
-async fn markers_of_transactions_are_no_events_that_a_stream_has_not_read() {
+async fn markers_of_transactions_are_not_counted_as_unread_events() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("transactions", 1).await;
@@ -76,13 +76,13 @@ async fn markers_of_transactions_are_no_events_that_a_stream_has_not_read() {
         }
     });
     publishing.await.expect("published");
-    // The coordinator writes the last marker when the producer has its answer already.
+    // The coordinator writes the last marker after the producer has its response.
     eventually("the markers are there", || admin.ends("transactions", 1) == [12]).await;
     let provider = provider(broker).await;
     let mut stream = subscribe(&provider, wanted(&["transactions"]).starting(Start::All)).await;
     for _ in 0..5 {
         event(&mut stream).await;
     }
-    // At first it was told that there are twelve.
+    // At first the reported lag was twelve.
     eventually("nothing is left", || lag(&provider, "transactions") == NOTHING_LEFT).await;
 }

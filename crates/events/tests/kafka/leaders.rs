@@ -1,4 +1,4 @@
-//! Two brokers, of which one dies: partitions get another leader.
+//! Two brokers, one of which is killed: its partitions get another leader.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use tokio::task::spawn_blocking;
 use crate::broker::{Broker, jars};
 use crate::{Admin, PATIENCE, Seen, connected, eventually, publish, settings, subscribe, wanted};
 
-/// A broker that is silent for so long is dead for the others; by default they wait for nine seconds.
+/// The settings by which a silent broker soon counts as dead; by default the others wait for nine seconds.
 const SOON_DEAD: &str = "broker.heartbeat.interval.ms=300\nbroker.session.timeout.ms=3000";
 
 /// The topic of this test.
 const TOPIC: &str = "led";
 
 impl Admin {
-    /// The node that leads each partition, as far as there is one.
+    /// Returns the node that leads each partition that has a leader.
     fn leaders(&self) -> Vec<i32> {
         let found = self.0.inner().fetch_metadata(Some(TOPIC), PATIENCE);
-        let found = found.expect("a broker answers");
+        let found = found.expect("a broker responds");
         let mut partitions: Vec<_> = found.topics()[0].partitions().iter().collect();
         partitions.sort_by_key(|partition| partition.id());
         partitions.into_iter().map(MetadataPartition::leader).collect()
@@ -29,12 +29,12 @@ impl Admin {
 
     fn brokers(&self) -> usize {
         let found = self.0.inner().fetch_metadata(None, PATIENCE);
-        found.expect("a broker answers").brokers().len()
+        found.expect("a broker responds").brokers().len()
     }
 }
 
 #[tokio::test]
-async fn events_go_on_without_loss_or_repetition_when_the_leader_of_a_partition_dies() {
+async fn events_continue_without_loss_or_repetition_when_the_leader_of_a_partition_is_killed() {
     let Some(jars) = jars() else { return };
     let pair = spawn_blocking(move || {
         let first = Broker::start_with(&jars, SOON_DEAD);
@@ -47,7 +47,7 @@ async fn events_go_on_without_loss_or_repetition_when_the_leader_of_a_partition_
     let leaders: [&[i32]; 4] = [&[2, 1], &[1, 2], &[2, 1], &[1, 2]];
     let topic = [NewTopic::new(TOPIC, 4, TopicReplication::Variable(&leaders))];
     let made = admin.0.create_topics(&topic, &AdminOptions::new()).await;
-    made.expect("the broker answers").remove(0).expect("the topic is made");
+    made.expect("the broker responds").remove(0).expect("the topic is made");
     eventually("each leads two", || admin.leaders() == [2, 1, 2, 1]).await;
 
     let brokers = vec![second.address(), first.address()];
@@ -58,7 +58,7 @@ async fn events_go_on_without_loss_or_repetition_when_the_leader_of_a_partition_
     let mut seen = Seen::default();
     let reading = async {
         seen.read(&mut stream, 1000).await;
-        // With whatever is on its way to it and from it.
+        // Requests and responses on their way are lost with it.
         second.stop();
         seen.read(&mut stream, 5000).await;
     };

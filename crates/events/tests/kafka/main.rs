@@ -22,10 +22,10 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicRe
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-/// No step of these tests takes longer, also on a busy machine.
+/// The maximum time of one step, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Keys that numbers belong to.
+/// The number of keys to which the events belong.
 const KEYS: u64 = 20;
 
 fn settings(address: String) -> KafkaSettings {
@@ -42,7 +42,7 @@ fn settings(address: String) -> KafkaSettings {
     }
 }
 
-/// As one who may be refused something.
+/// Returns the settings of a user that may be refused something.
 fn as_user(broker: &Broker) -> KafkaSettings {
     let certificates =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
@@ -70,7 +70,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     result.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
-/// For what the other process shows no sign of: asks again until it holds.
+/// Repeats a check until it holds, for changes in the other process that cannot be waited for.
 async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
@@ -80,7 +80,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
     within(what, waiting).await;
 }
 
-/// What providers do not do themselves.
+/// The administrator, for operations that providers do not have.
 struct Admin(AdminClient<DefaultClientContext>);
 
 impl Admin {
@@ -94,31 +94,31 @@ impl Admin {
         let topic = [NewTopic::new(topic, partitions, TopicReplication::Fixed(1))];
         let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
         let made = within("the topic is made", self.0.create_topics(&topic, &options)).await;
-        made.expect("the broker answers").remove(0).expect("the topic is made");
+        made.expect("the broker responds").remove(0).expect("the topic is made");
     }
 
     async fn delete(&self, topic: &str) {
         let options = AdminOptions::new();
         let deleted = within("it is deleted", self.0.delete_topics(&[topic], &options)).await;
-        deleted.expect("the broker answers").remove(0).expect("the topic is deleted");
+        deleted.expect("the broker responds").remove(0).expect("the topic is deleted");
     }
 
     async fn grow(&self, topic: &str, partitions: usize) {
         let wanted = [NewPartitions::new(topic, partitions)];
         let grown = self.0.create_partitions(&wanted, &AdminOptions::new()).await;
-        grown.expect("the broker answers").remove(0).expect("the partition is made");
+        grown.expect("the broker responds").remove(0).expect("the partition is made");
     }
 
-    /// The offset that the next event gets, in each partition.
+    /// Returns the offset of the next event in each partition.
     fn ends(&self, topic: &str, partitions: i32) -> Vec<u64> {
         let end = |partition| {
             let found = self.0.inner().fetch_watermarks(topic, partition, PATIENCE);
-            u64::try_from(found.expect("the broker answers").1).expect("an offset")
+            u64::try_from(found.expect("the broker responds").1).expect("an offset")
         };
         (0..partitions).map(end).collect()
     }
 
-    /// Has the broker forget what stands before `offset`.
+    /// Deletes the events before `offset` at the broker.
     async fn forget(&self, topic: &str, offset: i64) {
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(topic, 0, Offset::Offset(offset)).expect("an offset");
@@ -135,14 +135,14 @@ async fn subscribe(provider: &Kafka, wanted: Wanted) -> EventStream {
     provider.subscribe(wanted).await.expect("the broker is there")
 }
 
-/// Event `number` of the key that it belongs to, of twenty.
+/// Returns event `number` with its key, one of twenty.
 fn numbered(topic: &str, number: u64) -> Message {
     let key = format!("key-{}", number % KEYS);
     let payload = format!(r#"{{"number":{number}}}"#);
     Message { key: Some(key.into()), ..Message::new(topic, payload) }
 }
 
-/// Publishes these numbers, those of each key one after the other; all must be taken.
+/// Publishes these numbers, those of each key one after the other. All must be accepted.
 async fn publish(provider: &Kafka, topic: &str, numbers: std::ops::Range<u64>) {
     let of_key = |key: u64| {
         let numbers = numbers.clone().filter(move |number| number % KEYS == key);
@@ -161,7 +161,7 @@ async fn message(stream: &mut EventStream) -> SourceMessage {
     message.expect("the stream says why it ends")
 }
 
-/// The next event; nothing but marks may stand before it.
+/// Returns the next event. Only offsets may come before it.
 async fn event(stream: &mut EventStream) -> Arc<Event> {
     loop {
         match message(stream).await {
@@ -172,7 +172,7 @@ async fn event(stream: &mut EventStream) -> Arc<Event> {
     }
 }
 
-/// How the stream ends; nothing but marks may stand before it, and nothing follows.
+/// Returns the end of the stream. Only offsets may come before it, and nothing follows.
 async fn end(stream: &mut EventStream) -> StreamEnd {
     let end = loop {
         match message(stream).await {
@@ -191,7 +191,7 @@ fn number(event: &Arc<Event>) -> u64 {
     digits.parse().expect("a number")
 }
 
-/// What a stream has brought: each number once, in order for each key, and each lane forward.
+/// The events of a stream: each number once, in order for each key, with growing offsets in each partition.
 #[derive(Default)]
 struct Seen {
     numbers: BTreeSet<u64>,
@@ -213,7 +213,7 @@ impl Seen {
     }
 }
 
-/// Reads these numbers, each once, in order for each key, and no others. Answers with how far it has read.
+/// Reads exactly these numbers, each once and in order for each key. Returns the position.
 async fn expect_numbers(stream: &mut EventStream, numbers: std::ops::Range<u64>) -> Position {
     let mut seen = Seen::default();
     seen.read(stream, numbers.clone().count()).await;
@@ -221,7 +221,7 @@ async fn expect_numbers(stream: &mut EventStream, numbers: std::ops::Range<u64>)
     seen.position
 }
 
-/// The marks before the first event.
+/// Returns the offsets before the first event.
 async fn baseline(stream: &mut EventStream, lanes: usize) -> Vec<Mark> {
     let mut marks = Vec::new();
     for _ in 0..lanes {
@@ -238,7 +238,7 @@ fn mark(lane: u32, offset: u64) -> Mark {
 }
 
 #[tokio::test]
-async fn what_is_published_after_subscribing_comes_in_the_order_of_each_key() {
+async fn events_published_after_subscribing_arrive_in_the_order_of_each_key() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("live", 4).await;
@@ -247,7 +247,7 @@ async fn what_is_published_after_subscribing_comes_in_the_order_of_each_key() {
     let mut stream = subscribe(&provider, wanted(&["live"])).await;
     publish(&provider, "live", 100..5100).await;
     let position = expect_numbers(&mut stream, 100..5100).await;
-    // That is all there is: the broker's end was reached in each partition.
+    // The stream has everything: the broker's end was reached in each partition.
     let ends = admin.ends("live", 4);
     let read = position.marks().iter().map(|mark| mark.offset + 1);
     assert_eq!(read.collect::<Vec<_>>(), ends);
@@ -260,7 +260,7 @@ async fn what_is_published_after_subscribing_comes_in_the_order_of_each_key() {
 }
 
 #[tokio::test]
-async fn key_headers_and_time_travel_with_an_event() {
+async fn an_event_keeps_its_key_headers_and_time() {
     let Some(broker) = shared() else { return };
     Admin::of(broker).create("whole", 2).await;
     let provider = provider(broker).await;
@@ -280,7 +280,7 @@ async fn key_headers_and_time_travel_with_an_event() {
 }
 
 #[tokio::test]
-async fn a_stream_begins_where_it_is_told_to() {
+async fn a_stream_begins_at_its_configured_start() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("begin-a", 1).await;
@@ -297,7 +297,7 @@ async fn a_stream_begins_where_it_is_told_to() {
         }
         of
     };
-    // The first with the latest time: events of one request share it.
+    // This is the first event with the latest time, because the events of one request share it.
     let since = times.iter().position(|time| time == &times[9]).expect("itself") as u64;
 
     let both = ["begin-b", "begin-a", "begin-b"];
@@ -333,7 +333,7 @@ async fn a_stream_begins_where_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_burst_of_stored_events_comes_whole_to_one_who_joins_the_others() {
+async fn a_stream_that_joins_the_others_receives_a_whole_burst_of_stored_events() {
     let Some(broker) = shared() else { return };
     Admin::of(broker).create("burst", 1).await;
     let provider = provider(broker).await;
@@ -349,7 +349,7 @@ async fn a_burst_of_stored_events_comes_whole_to_one_who_joins_the_others() {
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_after_a_position_without_loss_or_repetition() {
+async fn a_stream_continues_after_a_position_without_loss_or_repetition() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("resumed", 3).await;
@@ -362,11 +362,11 @@ async fn a_stream_goes_on_after_a_position_without_loss_or_repetition() {
     drop(first);
     let resumed = wanted(&["resumed"]).starting(Start::After(seen.position.clone()));
     let mut second = subscribe(&provider, resumed).await;
-    // Published while the others are read again.
+    // These are published while the others are read again.
     publish(&provider, "resumed", 3000..4000).await;
     seen.read(&mut second, 3000).await;
     assert_eq!(seen.numbers, (0..4000).collect());
-    // Whoever was there all along has noticed nothing, also of the other's joining.
+    // The stream that was open all along is not affected, not even when the other one joined.
     expect_numbers(&mut live, 0..4000).await;
     publish(&provider, "resumed", 4000..4100).await;
     expect_numbers(&mut second, 4000..4100).await;
@@ -374,7 +374,7 @@ async fn a_stream_goes_on_after_a_position_without_loss_or_repetition() {
 }
 
 #[tokio::test]
-async fn what_is_stored_no_more_or_never_was_is_gone() {
+async fn a_position_before_deleted_events_or_behind_the_end_is_gone() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("forgotten", 1).await;
@@ -397,7 +397,7 @@ async fn what_is_stored_no_more_or_never_was_is_gone() {
 }
 
 #[tokio::test]
-async fn a_slow_stream_gets_everything_and_holds_nobody_up() {
+async fn a_slow_stream_gets_everything_and_does_not_delay_others() {
     let Some(broker) = shared() else { return };
     Admin::of(broker).create("slow", 2).await;
     let provider =
@@ -415,14 +415,14 @@ async fn a_slow_stream_gets_everything_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn where_all_readers_are_taken_a_slow_stream_waits_for_one_and_loses_nothing() {
+async fn a_slow_stream_waits_for_a_free_dedicated_consumer_and_loses_nothing() {
     let Some(broker) = shared() else { return };
     Admin::of(broker).create("crowded", 1).await;
     let fetch = KafkaFetch { readers: 1, ..settings(String::new()).fetch };
     let few = KafkaSettings { queue_events: 16, fetch, ..settings(broker.address()) };
     let provider = connected(few).await;
     publish(&provider, "crowded", 0..1000).await;
-    // Takes the only reader, and never reads.
+    // This stream takes the only dedicated consumer and never reads.
     let all = wanted(&["crowded"]).starting(Start::All);
     let past = subscribe(&provider, all.clone()).await;
     let refused = provider.subscribe(all).await.unwrap_err();
@@ -432,13 +432,13 @@ async fn where_all_readers_are_taken_a_slow_stream_waits_for_one_and_loses_nothi
     );
     let mut live = subscribe(&provider, wanted(&["crowded"])).await;
     publish(&provider, "crowded", 1000..1100).await;
-    // The events that fit into its queue come at once, the others when a reader is free.
+    // The events that fit into its queue come at once, the others when a dedicated consumer is free.
     expect_numbers(&mut live, 1000..1016).await;
     publish(&provider, "crowded", 1100..1101).await;
     drop(past);
     expect_numbers(&mut live, 1016..1101).await;
     assert_eq!(provider.stats().dropped.load(Relaxed), 0);
-    // It is one of the others again.
+    // The stream is read by the shared consumer again.
     publish(&provider, "crowded", 1101..1110).await;
     expect_numbers(&mut live, 1101..1110).await;
 }
@@ -454,7 +454,8 @@ async fn a_stream_that_waits_for_a_reader_ends_with_its_provider() {
     let _past = subscribe(&provider, wanted(&["waiting"]).starting(Start::All)).await;
     let mut slow = subscribe(&provider, wanted(&["waiting"])).await;
     let mut quick = subscribe(&provider, wanted(&["waiting"])).await;
-    // The quick stream has more events than the slow one has room for: the slow one waits for the only reader.
+    // The quick stream gets more events than the slow one has room for: the slow one waits for the only dedicated
+    // consumer.
     for first in (1000..1100).step_by(10) {
         publish(&provider, "waiting", first..first + 10).await;
         expect_numbers(&mut quick, first..first + 10).await;
@@ -475,7 +476,7 @@ async fn a_new_partition_is_noticed_and_read_from_its_start() {
     publish(&provider, "growing", 0..100).await;
     expect_numbers(&mut stream, 0..100).await;
     admin.grow("growing", 4).await;
-    // Another producer, which knows of the new ones: the first of their events are there before we look.
+    // Another producer knows the new partitions. The first of their events exist before the provider checks.
     let other = connected(settings(broker.address())).await;
     publish(&other, "growing", 100..2000).await;
     let position = expect_numbers(&mut stream, 100..2000).await;
@@ -483,7 +484,7 @@ async fn a_new_partition_is_noticed_and_read_from_its_start() {
 }
 
 #[tokio::test]
-async fn streams_of_a_deleted_topic_end_and_others_go_on() {
+async fn streams_of_a_deleted_topic_end_and_others_continue() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("deleted", 2).await;
@@ -503,14 +504,14 @@ async fn streams_of_a_deleted_topic_end_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_others_go_on() {
+async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_others_continue() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("hidden", 2).await;
     admin.create("visible", 1).await;
     let as_user = as_user(broker);
     let provider = connected(as_user.clone()).await;
-    // May write everywhere.
+    // This provider may write everywhere.
     let publisher = self::provider(broker).await;
     let mut visible = subscribe(&provider, wanted(&["visible"])).await;
     let mut both = subscribe(&provider, wanted(&["hidden", "visible"])).await;
@@ -525,7 +526,7 @@ async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_
     publish(&publisher, "visible", 10..20).await;
     expect_numbers(&mut visible, 10..20).await;
 
-    // A reader that has not heard of it yet.
+    // This stream begins before the permissions change.
     let start = wanted(&["hidden"]).starting(Start::All);
     let another = connected(as_user).await;
     let mut past = subscribe(&another, start).await;
@@ -546,8 +547,8 @@ async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_
 }
 
 #[tokio::test]
-async fn nothing_is_lost_while_the_broker_is_killed_and_started_and_whoever_starts_meanwhile_finds_it_later()
- {
+async fn nothing_is_lost_while_the_broker_restarts_and_a_provider_started_meanwhile_connects_later()
+{
     let Some(jars) = jars() else { return };
     let mut broker = Broker::start(&jars);
     Admin::of(&broker).create("restarted", 3).await;
@@ -602,7 +603,7 @@ async fn each_of_two_routers_sees_every_event() {
 }
 
 #[tokio::test]
-async fn what_falls_out_of_the_brokers_memory_while_it_waits_is_announced_as_a_gap() {
+async fn events_deleted_by_the_broker_while_a_stream_waits_are_announced_as_a_gap() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("outdated", 1).await;
@@ -630,7 +631,7 @@ async fn what_falls_out_of_the_brokers_memory_while_it_waits_is_announced_as_a_g
 }
 
 #[tokio::test]
-async fn publications_that_the_broker_will_not_have_are_refused_with_its_reason() {
+async fn publications_that_the_broker_refuses_fail_with_its_reason() {
     let Some(broker) = shared() else { return };
     Admin::of(broker).create("publishing", 1).await;
     let provider = provider(broker).await;
@@ -653,7 +654,7 @@ async fn publications_that_the_broker_will_not_have_are_refused_with_its_reason(
     publish(&provider, "publishing", 0..1).await;
 }
 
-/// A token that says nothing and proves nothing, as the broker's plainest handler takes it.
+/// Returns a token without claims and signature, which the broker's plainest handler accepts.
 fn unsecured_token() -> String {
     let encode = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
@@ -663,7 +664,7 @@ fn unsecured_token() -> String {
 }
 
 #[tokio::test]
-async fn every_kind_of_credentials_works_over_tls_and_wrong_ones_are_told() {
+async fn every_kind_of_credentials_works_over_tls_and_wrong_ones_are_reported() {
     let Some(broker) = shared() else { return };
     Admin::of(broker).create("secured", 1).await;
     let certificates =

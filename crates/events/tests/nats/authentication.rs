@@ -1,4 +1,4 @@
-//! Ways to prove to a real `nats-server` who the router is, and to know that it is the right server.
+//! All kinds of credentials for a real `nats-server`, and the verification of the server.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use events::{BrokerTls, Message, Nats, NatsAuthentication, NatsSettings, Provide
 use super::server::{Folder, NatsServer, program};
 use super::{next, settings, subscribe};
 
-/// A user's nkey, made for this test only.
+/// The nkey of a user, made for this test only.
 const NKEY_SEED: &str = "SUADBJPAVQ6EQ5XWO4T64IAS2XS5O5RTVULLXXPMTGBROENIFEUGHPCNY4";
 const NKEY: &str = "UCOUXIIVLAPXBUC7INKCDDMVVNSS76WLTKZ6YAKP3KUIWNQCYPQ5RZOY";
 
@@ -20,7 +20,7 @@ fn with(server: &NatsServer, authentication: NatsAuthentication) -> Nats {
     Nats::start(NatsSettings { authentication, ..settings(&server.url()) }).expect("settings")
 }
 
-/// Events go and come.
+/// Checks that events can be published and received.
 async fn works(provider: &Nats) {
     let mut stream = subscribe(provider, &["a"]).await;
     provider.publish(Message::new("a", "1")).await.expect("published");
@@ -28,7 +28,7 @@ async fn works(provider: &Nats) {
 }
 
 async fn refused(provider: &Nats) -> String {
-    let reason = provider.connected().await.expect_err("nobody lets it in");
+    let reason = provider.connected().await.expect_err("no server accepts it");
     assert!(!provider.is_connected());
     reason
 }
@@ -41,14 +41,14 @@ async fn an_nkey_signs_in_and_another_does_not() {
     let config = folder.file("nkey.conf", &text);
     let server = NatsServer::start(&program, -1, &["-c", &config]);
     works(&with(&server, NatsAuthentication::Nkey(NKEY_SEED.into()))).await;
-    // The sum of what is changed here does not fit: the library reads it, and finds that it is none.
+    // The checksum of this seed is wrong: the library reads the seed and refuses it.
     let other = NKEY_SEED.replacen("SUA", "SUB", 1);
     let reason = refused(&with(&server, NatsAuthentication::Nkey(other.clone()))).await;
     assert!(!reason.contains(&other), "{reason}");
 }
 
 #[tokio::test]
-async fn a_credentials_file_signs_in_and_one_that_is_none_is_named() {
+async fn a_credentials_file_signs_in_and_an_invalid_one_is_named() {
     let Some(program) = program() else { return };
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nats/credentials");
     let config = files.join("server.conf");

@@ -1,5 +1,5 @@
-//! Streams of JetStream against a real `nats-server -js`: where reading begins, and that nothing is lost or comes
-//! twice whatever happens to broker, connection and consumer.
+//! JetStream streams against a real `nats-server -js`: where reading begins, and that no event is lost or repeated
+//! whatever happens to the broker, the connection and the consumer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use super::server::{Folder, NatsServer, program};
 use super::{PATIENCE, cuttable_proxy, eventually, next, settings};
 
-/// A broker with a stream `ORDERS` that has `orders.>`, and a client of its own for the test.
+/// A broker with a stream `ORDERS` for `orders.>`, and an administrator's client.
 struct Broker {
     program: PathBuf,
     folder: Folder,
@@ -44,7 +44,7 @@ impl Broker {
         self.admin.create_stream(config).await.expect("a stream");
     }
 
-    /// The same broker again, at the same port. `kill`: with SIGKILL, else as an administrator would.
+    /// Restarts the broker at the same port: with SIGKILL if `kill`, otherwise as an administrator would.
     async fn restart(self, kill: bool) -> Self {
         let Self { program, folder, server, admin: _ } = self;
         let port = server.port;
@@ -106,7 +106,7 @@ async fn open(provider: &Nats, wanted: Wanted) -> EventStream {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         match provider.subscribe(wanted.clone()).await {
-            // A broker that was just started may not have its JetStream ready.
+            // The JetStream of a broker that was just started may not be ready.
             Err(SourceError::Unavailable { reason, .. }) => {
                 assert!(tokio::time::Instant::now() < deadline, "{reason}");
             }
@@ -115,7 +115,7 @@ async fn open(provider: &Nats, wanted: Wanted) -> EventStream {
     }
 }
 
-/// The first message, which says where the stream begins.
+/// Returns the first message, which is the position where the stream begins.
 async fn position(stream: &mut EventStream) -> u64 {
     match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
         Some(SourceMessage::Passed(mark)) => mark.offset,
@@ -137,7 +137,7 @@ fn number(event: &Arc<Event>) -> u64 {
     std::str::from_utf8(&event.payload).expect("text").parse().expect("a number")
 }
 
-/// Reads on to the event with the number `last`: every number from `first` once, in order, and no gap.
+/// Reads the stream up to the last of these numbers: each once, in order, and without a gap.
 async fn expect_all(stream: &mut EventStream, numbers: std::ops::RangeInclusive<u64>) {
     for expected in numbers {
         let event = next_event(stream).await;
@@ -146,7 +146,7 @@ async fn expect_all(stream: &mut EventStream, numbers: std::ops::RangeInclusive<
 }
 
 #[tokio::test]
-async fn a_stream_begins_where_it_is_wanted_to() {
+async fn a_stream_begins_at_its_configured_start() {
     let Some(broker) = Broker::start().await else { return };
     for number in 1..=5 {
         broker.publish_to(&format!("orders.{}", number % 2), &number.to_string()).await;
@@ -242,7 +242,7 @@ async fn a_position_is_resumed_after_or_gone() {
 }
 
 #[tokio::test]
-async fn a_stream_that_cannot_be_meant_is_refused_with_the_reason() {
+async fn an_invalid_or_ambiguous_stream_is_refused_with_the_reason() {
     let Some(broker) = Broker::start().await else { return };
     let provider = broker.provider();
     let other = stream::Config {
@@ -272,7 +272,7 @@ async fn a_stream_that_cannot_be_meant_is_refused_with_the_reason() {
         let provider = "nats/default".into();
         assert_eq!(error, SourceError::Refused { provider, reason: reason.into() });
     }
-    // Words of the broker's own, which differ by version.
+    // The rest of the message is in the broker's words, which differ by version.
     let foreign = provider.subscribe(named("ORDERS", "planes.1")).await;
     if let Err(error) = foreign {
         assert!(
@@ -283,7 +283,7 @@ async fn a_stream_that_cannot_be_meant_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_broker_without_jetstream_is_said_to_have_none() {
+async fn a_broker_without_jetstream_is_reported() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let provider = super::provider(&server);
@@ -328,7 +328,7 @@ async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
     for kill in [true, false, true] {
         broker.publish(published + 1..=published + 1000).await;
         published += 1000;
-        // The rest is on its way when the broker goes.
+        // The rest is on its way when the broker ends.
         expect_all(&mut ephemeral, read + 1..=published - 500).await;
         expect_all(&mut durable, read + 1..=published - 500).await;
         read = published - 500;
@@ -343,7 +343,7 @@ async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_the_broker_keeps_is_never_silent_however_often_the_broker_is_killed() {
+async fn a_durable_consumer_is_never_silent_however_often_the_broker_is_killed() {
     let Some(mut broker) = Broker::start().await else { return };
     let provider = broker.provider();
     let mut stream = open(&provider, with_consumer("feed")).await;
@@ -351,21 +351,21 @@ async fn a_consumer_that_the_broker_keeps_is_never_silent_however_often_the_brok
     for round in 1..=20 {
         let published = round * 1000;
         broker.publish(published - 999..=published).await;
-        // All of it is delivered, not all of that is written down when the broker goes.
+        // Everything is delivered, but the broker has not written all of that down when it ends.
         expect_all(&mut stream, read + 1..=published - 100).await;
         read = published - 100;
         broker = broker.restart(true).await;
     }
     expect_all(&mut stream, read + 1..=20_000).await;
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
-    // It is a bookmark still.
+    // The durable consumer is kept.
     let consumers = broker.consumers().await;
     let [bookmark] = consumers.as_slice() else { panic!("one: {consumers:?}") };
     assert!(bookmark.config.durable_name.is_some());
 }
 
 #[tokio::test]
-async fn a_consumer_that_the_broker_keeps_goes_on_if_it_waits_for_acknowledgements_that_it_had() {
+async fn a_durable_consumer_that_waits_for_acknowledgements_that_it_lost_continues() {
     let Some(broker) = Broker::start().await else { return };
     let provider = broker.provider();
     let mut stream = open(&provider, with_consumer("feed")).await;
@@ -373,7 +373,8 @@ async fn a_consumer_that_the_broker_keeps_goes_on_if_it_waits_for_acknowledgemen
     expect_all(&mut stream, 1..=10).await;
     let consumers = broker.consumers().await;
     let [bookmark] = consumers.as_slice() else { panic!("one: {consumers:?}") };
-    // As the acknowledgement of a delivery that a killed broker has forgotten: those before it count no more.
+    // This is like the acknowledgement of a delivery that a killed broker has forgotten: earlier ones have no effect
+    // any more.
     let of_the_future =
         format!("$JS.ACK.ORDERS.{}.1.100000.100000.1700000000000000000.0", bookmark.name);
     broker.admin.publish(of_the_future, "+ACK".into()).await.expect("published");
@@ -415,7 +416,7 @@ async fn a_stream_that_is_deleted_ends_and_a_consumer_that_is_deleted_is_made_ag
         expect_all(&mut ephemeral, first..=first + 99).await;
         let stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
         for consumer in broker.consumers().await {
-            // A server that is just writing down what the consumer has delivered fails to remove its folder (2.9).
+            // A server that is writing the consumer's state at the same time fails to remove its folder (2.9).
             if let Err(error) = stream.delete_consumer(&consumer.name).await {
                 assert!(error.to_string().contains("directory not empty"), "deleted: {error}");
             }
@@ -426,7 +427,7 @@ async fn a_stream_that_is_deleted_ends_and_a_consumer_that_is_deleted_is_made_ag
     expect_all(&mut durable, 1..=2000).await;
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 
-    // A consumer that is just being made lets the server fail to remove the folder (2.9): then once more.
+    // A consumer that is being made lets the server fail to remove the folder (2.9), so this is repeated.
     while let Err(error) = broker.admin.delete_stream("ORDERS").await {
         let is_busy = error.to_string().contains("directory not empty");
         assert!(is_busy, "deleted: {error}");
@@ -443,7 +444,7 @@ async fn a_stream_that_is_deleted_ends_and_a_consumer_that_is_deleted_is_made_ag
 }
 
 #[tokio::test]
-async fn a_stream_that_is_made_again_while_nobody_is_connected_is_another_one() {
+async fn a_stream_that_is_created_again_while_no_client_is_connected_is_another_one() {
     let Some(broker) = Broker::start().await else { return };
     let provider = broker.provider();
     broker.publish(1..=10).await;
@@ -464,7 +465,7 @@ async fn a_stream_that_is_made_again_while_nobody_is_connected_is_another_one() 
 }
 
 #[tokio::test]
-async fn a_reader_that_stands_still_leaves_events_at_the_broker_and_loses_none() {
+async fn a_suspended_reader_leaves_events_at_the_broker_and_loses_none() {
     let Some(broker) = Broker::start().await else { return };
     let provider = Nats::start(NatsSettings { queue_events: 64, ..settings(&broker.server.url()) })
         .expect("settings");
@@ -476,7 +477,7 @@ async fn a_reader_that_stands_still_leaves_events_at_the_broker_and_loses_none()
         [(name, topic)] if &**name == "orders.>" => topic.lag(),
         topics => panic!("one topic: {topics:?}"),
     };
-    // Nobody reads, so the broker is asked.
+    // The subscriber does not read, so the provider polls the broker.
     eventually("the lag is known", || lag().events.is_some_and(|events| events > 4500)).await;
     assert!(lag().time.is_some_and(|time| !time.is_zero()), "{:?}", lag());
     expect_all(&mut slow, 1..=5000).await;
@@ -488,13 +489,13 @@ async fn a_reader_that_stands_still_leaves_events_at_the_broker_and_loses_none()
 }
 
 #[tokio::test]
-async fn what_the_broker_dropped_while_nobody_was_connected_is_one_gap() {
+async fn events_that_the_broker_dropped_while_no_client_was_connected_are_one_gap() {
     let Some(broker) = Broker::without_stream().await else { return };
     broker.create(stream::Config { max_messages: 100, ..stream_config() }).await;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], broker.server.port));
     let (proxy, cut) = cuttable_proxy(address).await;
     let provider = Nats::start(NatsSettings {
-        // Time for the broker to drop something.
+        // This leaves the broker time to drop events.
         retry: events::Retry { initial: Duration::from_secs(4), max: Duration::from_secs(4) },
         ..settings(&format!("nats://{proxy}"))
     })
@@ -512,7 +513,7 @@ async fn what_the_broker_dropped_while_nobody_was_connected_is_one_gap() {
 }
 
 #[tokio::test]
-async fn a_position_goes_on_with_what_is_not_wanted() {
+async fn a_position_advances_over_filtered_events() {
     let Some(broker) = Broker::start().await else { return };
     let idle = Duration::from_millis(600);
     let provider =
@@ -525,7 +526,7 @@ async fn a_position_goes_on_with_what_is_not_wanted() {
         passed = position(&mut stream).await;
     }
     assert_eq!(passed, 1000);
-    // All of it may go, and it is no gap.
+    // All events may be deleted without a gap.
     let orders = broker.admin.get_stream("ORDERS").await.expect("the stream");
     orders.purge().await.expect("purged");
     for consumer in broker.consumers().await {
@@ -544,7 +545,7 @@ async fn every_router_gets_everything_also_under_one_name() {
         let instance = Some(instance.into());
         Nats::start(NatsSettings { instance, ..settings(&broker.server.url()) }).expect("settings")
     };
-    // The last two have one name, as two on one machine would without a configuration.
+    // The last two have the same name, as two routers on one machine without a configuration would have.
     let routers = ["a", "b", "c", "c"].map(router);
     let mut streams = Vec::new();
     for router in &routers {
@@ -584,7 +585,7 @@ async fn the_last_event_reaches_every_router_under_one_name_although_nothing_fol
     for router in &routers {
         streams.push(open(router, with_consumer("feed")).await);
     }
-    // The broker delivers each to one of the two.
+    // The broker delivers each event to one of the two.
     for number in 1..=5 {
         broker.publish(number..=number).await;
         for stream in &mut streams {
@@ -594,7 +595,7 @@ async fn the_last_event_reaches_every_router_under_one_name_although_nothing_fol
 }
 
 #[tokio::test]
-async fn a_durable_consumer_goes_on_where_its_router_ended() {
+async fn a_durable_consumer_continues_where_its_router_ended() {
     let Some(broker) = Broker::start().await else { return };
     let router = || {
         let instance = Some("a".into());
@@ -609,13 +610,13 @@ async fn a_durable_consumer_goes_on_where_its_router_ended() {
     let wanted = Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::All) };
     let provider = router();
     let mut stream = open(&provider, wanted.clone()).await;
-    // It exists: a second reader of this router must not take half of it.
+    // The consumer exists: a second reader of this router must not take half of its events.
     let mut beside = open(&provider, wanted.clone()).await;
     broker.publish(1..=2000).await;
     expect_all(&mut stream, 1..=700).await;
     expect_all(&mut beside, 1..=2000).await;
     drop(provider);
-    // What had entered the stream is acknowledged, or not: it comes out here.
+    // Events that had entered the stream are acknowledged or not; this shows which.
     let mut latest = 700;
     while let Some(SourceMessage::Event(event)) = stream.messages.recv().await {
         latest += 1;
@@ -651,7 +652,7 @@ async fn a_new_subscriber_gets_nothing_of_the_backlog_of_a_durable_consumer() {
     for restart in 0..3 {
         let provider = router();
         let mut stream = open(&provider, new()).await;
-        // The second time nothing was published while no router was there.
+        // The second time no event was published while no router was connected.
         let published = 500 + restart * 10;
         assert_eq!(position(&mut stream).await, published);
         broker.publish(published + 1..=published + 10).await;
@@ -667,7 +668,7 @@ async fn a_new_subscriber_gets_nothing_of_the_backlog_of_a_durable_consumer() {
     assert_eq!(durable, 1, "{consumers:?}");
 }
 
-/// The second part of the marks of `ORDERS`.
+/// Returns the second part of the offsets of `ORDERS`.
 async fn created(broker: &Broker) -> u64 {
     let mut stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
     let created = stream.info().await.expect("its state").created;
@@ -707,9 +708,9 @@ async fn a_bounded_stream_ends_with_the_last_event_that_is_stored_when_it_is_ope
 }
 
 #[tokio::test]
-async fn a_bucket_is_watched_key_by_key_and_deletions_are_passed_over() {
+async fn a_bucket_is_watched_by_key_and_deletions_are_skipped() {
     let Some(broker) = Broker::without_stream().await else { return };
-    // As clients make it; that of ours asks servers before 2.10 for more than they know.
+    // The configuration as clients make it; the router's client library sends more than servers before 2.10 know.
     let bucket = stream::Config {
         name: "KV_planes".into(),
         subjects: vec!["$KV.planes.>".into()],
@@ -768,7 +769,7 @@ async fn a_payload_of_any_form_and_10_mb_passes_unharmed_where_the_broker_takes_
     for payload in &payloads {
         assert!(next_event(&mut stream).await.payload == *payload, "{} bytes", payload.len());
     }
-    // More of them than a request may bring.
+    // These are more bytes than one request may bring.
     for _ in 0..8 {
         provider.publish(Message::new("orders.1", large.clone())).await.expect("published");
     }

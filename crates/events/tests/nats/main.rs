@@ -14,7 +14,7 @@ use events::{
 use futures_util::StreamExt;
 use server::{NatsServer, program};
 
-/// No step of these tests takes longer, also on a busy machine.
+/// The maximum time of one step, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(url: &str) -> NatsSettings {
@@ -37,7 +37,7 @@ async fn subscribe(provider: &Nats, topics: &[&str]) -> EventStream {
     provider.subscribe(Wanted::new(topics)).await.expect("the broker is there")
 }
 
-/// The next message: `topic payload`, `gap` or why the stream ended.
+/// Returns the next message: `topic payload`, `gap` or the reason for the end.
 async fn next(stream: &mut EventStream) -> String {
     let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await;
     match message.expect("a message comes in time").expect("the stream says why it ends") {
@@ -50,7 +50,7 @@ async fn next(stream: &mut EventStream) -> String {
     }
 }
 
-/// For what the other process shows no sign of: asks again until it holds.
+/// Repeats a check until it holds, for changes in the other process that cannot be waited for.
 async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
@@ -61,7 +61,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn an_event_of_any_client_reaches_every_stream_that_wants_its_subject() {
+async fn an_event_of_any_client_reaches_every_stream_of_its_subject() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let provider = provider(&server);
@@ -84,14 +84,14 @@ async fn an_event_of_any_client_reaches_every_stream_that_wants_its_subject() {
 }
 
 #[tokio::test]
-async fn an_event_that_we_publish_reaches_any_client() {
+async fn an_event_that_the_provider_publishes_reaches_any_client() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let provider = provider(&server);
     let client = foreign_client(&server).await;
     let mut subscriber = client.subscribe("orders.>").await.expect("subscribed");
     client.flush().await.expect("flushed");
-    // A round trip: the broker has worked through what this client said before.
+    // A round trip: the broker has processed everything that this client sent before.
     let inbox = client.new_inbox();
     let mut own = client.subscribe(inbox.clone()).await.expect("subscribed");
     client.publish(inbox, "".into()).await.expect("published");
@@ -120,7 +120,7 @@ async fn an_event_that_we_publish_reaches_any_client() {
 }
 
 #[tokio::test]
-async fn headers_travel_beside_an_event() {
+async fn an_event_keeps_its_headers() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let provider = provider(&server);
@@ -144,7 +144,7 @@ async fn headers_travel_beside_an_event() {
 }
 
 #[tokio::test]
-async fn a_request_has_the_answer_of_whoever_listens_or_says_that_nobody_does() {
+async fn a_request_returns_the_response_of_a_subscriber_or_reports_that_there_is_none() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let provider = provider(&server);
@@ -160,7 +160,7 @@ async fn a_request_has_the_answer_of_whoever_listens_or_says_that_nobody_does() 
     eventually("the service listens", || server.subscriptions() >= 2).await;
     let answering = tokio::spawn(async move {
         while let Some(request) = requests.next().await {
-            // What is asked of `plane.silent` stays without an answer.
+            // Requests to `plane.silent` get no response.
             if &*request.subject == "plane.get" {
                 let reply = request.reply.expect("a request has a reply subject");
                 let tenant = request.headers.expect("headers").get("x").expect("it").to_string();
@@ -171,7 +171,7 @@ async fn a_request_has_the_answer_of_whoever_listens_or_says_that_nobody_does() 
     });
     let headers = vec![("x".into(), "me".into())];
     let request = Message { headers, ..Message::new("plane.get", "plane 7") };
-    let answer = provider.request(request, PATIENCE).await.expect("an answer");
+    let answer = provider.request(request, PATIENCE).await.expect("a response");
     assert_eq!(answer, "plane 7 for me");
 
     let short = Duration::from_millis(50);
@@ -184,7 +184,7 @@ async fn a_request_has_the_answer_of_whoever_listens_or_says_that_nobody_does() 
 }
 
 #[tokio::test]
-async fn a_gap_is_counted_once_however_much_it_swallows() {
+async fn a_gap_is_counted_once_however_many_events_are_lost() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let provider =
@@ -217,7 +217,7 @@ async fn streams_share_one_broker_subscription_per_subject_and_the_last_one_ends
 }
 
 #[tokio::test]
-async fn a_subject_that_is_given_up_and_wanted_again_is_heard_also_where_the_broker_noticed_nothing()
+async fn a_subject_that_is_dropped_and_requested_again_is_received_even_if_the_broker_did_not_notice()
  {
     const SUBJECTS: u64 = 16;
     const TIMES: u64 = 100;
@@ -246,7 +246,7 @@ async fn a_subject_that_is_given_up_and_wanted_again_is_heard_also_where_the_bro
 }
 
 #[tokio::test]
-async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
+async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let port = server.port;
@@ -262,7 +262,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
     assert!(
         matches!(&error, SourceError::Unavailable { provider, .. } if &**provider == "nats/default")
     );
-    provider.publish(Message::new("a", "lost")).await.expect_err("nobody takes it");
+    provider.publish(Message::new("a", "lost")).await.expect_err("no broker accepts it");
 
     let server = NatsServer::start(&program, port.into(), &[]);
     eventually("connected again", || provider.is_connected()).await;
@@ -276,7 +276,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_comes_back_with_all_its_subjects() {
+async fn a_connection_that_is_cut_reconnects_with_all_its_subjects() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let broker = std::net::SocketAddr::from(([127, 0, 0, 1], server.port));
@@ -311,7 +311,7 @@ async fn a_connection_that_is_cut_comes_back_with_all_its_subjects() {
     }
 }
 
-/// Passes bytes on to `broker`; a notification cuts all its connections.
+/// Forwards bytes to `broker`. A notification cuts all its connections.
 async fn cuttable_proxy(
     broker: std::net::SocketAddr,
 ) -> (std::net::SocketAddr, std::sync::Arc<tokio::sync::Notify>) {
@@ -335,7 +335,7 @@ async fn cuttable_proxy(
 }
 
 #[tokio::test]
-async fn a_process_that_stands_still_loses_events_and_says_so_only_where_it_did() {
+async fn a_suspended_process_announces_a_gap_only_where_it_lost_events() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);
     let provider = Nats::start(NatsSettings { queue_events: 100_000, ..settings(&server.url()) })
@@ -344,7 +344,7 @@ async fn a_process_that_stands_still_loses_events_and_says_so_only_where_it_did(
     let mut flooded = subscribe(&provider, &["flood"]).await;
     let mut also_quiet = subscribe(&provider, &["also.quiet"]).await;
     let url = server.url();
-    // This thread, and with it the provider, stands still until the flood is in its socket.
+    // This thread, and with it the provider, is blocked until the flood is in its socket.
     std::thread::spawn(move || {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
@@ -357,7 +357,7 @@ async fn a_process_that_stands_still_loses_events_and_says_so_only_where_it_did(
                 client.publish(subject, "last".into()).await.expect("published");
             }
             client.flush().await.expect("flushed");
-            // A round trip: the broker has sent on all that came before.
+            // A round trip: the broker has forwarded everything that came before.
             let inbox = client.new_inbox();
             let mut own = client.subscribe(inbox.clone()).await.expect("subscribed");
             client.publish(inbox, "".into()).await.expect("published");
@@ -390,7 +390,7 @@ async fn a_process_that_stands_still_loses_events_and_says_so_only_where_it_did(
 }
 
 #[tokio::test]
-async fn a_broker_that_is_away_at_start_is_named_in_the_error_and_found_later() {
+async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connected_later() {
     let Some(program) = program() else { return };
     let port = {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

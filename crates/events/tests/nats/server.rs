@@ -1,4 +1,4 @@
-//! A real `nats-server` for one test, killed with it.
+//! A real `nats-server` for one test. It is killed when the test ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,9 +13,9 @@ pub(crate) struct NatsServer {
     monitor: u16,
 }
 
-/// Where the program is: `STARLING_TEST_NATS_SERVER`, else in `PATH`. Without one the test is skipped with a line
-/// that says so; under `CI=true` that is a failure.
-#[allow(clippy::print_stdout, reason = "who runs the tests must see what was skipped")]
+/// Returns the program: `STARLING_TEST_NATS_SERVER`, otherwise the one in `PATH`. Without one the test is skipped with
+/// a line that says so; with `CI=true` that is a failure.
+#[allow(clippy::print_stdout, reason = "a skipped test must be visible in the output")]
 pub(crate) fn program() -> Option<PathBuf> {
     let named = std::env::var_os("STARLING_TEST_NATS_SERVER").map(PathBuf::from);
     let in_path = || {
@@ -31,7 +31,7 @@ pub(crate) fn program() -> Option<PathBuf> {
     found
 }
 
-/// A new empty folder, removed with this.
+/// A new empty folder, which is removed with this value.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -44,7 +44,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Writes a file there and returns its path.
+    /// Writes a file in the folder and returns its path.
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.0.join(name);
         std::fs::write(&path, text).expect("a temporary file");
@@ -63,12 +63,12 @@ impl Drop for Folder {
 }
 
 impl NatsServer {
-    /// The same with JetStream, which stores in `folder`.
+    /// Starts a server with JetStream, which stores in `folder`.
     pub(crate) fn with_jetstream(program: &PathBuf, port: i32, folder: &Folder) -> Self {
         Self::start(program, port, &["-js", "-sd", folder.path()])
     }
 
-    /// Ends it as an administrator would, and returns when it has gone. (Dropping it is SIGKILL.)
+    /// Ends the server as an administrator would, and returns when it has ended. (Dropping it is SIGKILL.)
     pub(crate) fn stop(mut self) {
         let process = self.process.id().to_string();
         let asked = Command::new("kill").args(["-TERM", &process]).status().expect("kill runs");
@@ -76,7 +76,8 @@ impl NatsServer {
         self.process.wait().expect("it ends");
     }
 
-    /// Starts on `port` (-1: a free one) and returns when it is ready, which it says on its standard error.
+    /// Starts the server on `port` (-1: a free one) and returns when it is ready, which it reports on its standard
+    /// error.
     pub(crate) fn start(program: &PathBuf, port: i32, arguments: &[&str]) -> Self {
         let mut process = Command::new(program)
             .args(["-a", "127.0.0.1", "-m", "-1", "-p", &port.to_string()])
@@ -102,7 +103,7 @@ impl NatsServer {
                 break;
             }
         }
-        // Whatever else it says must not fill the pipe.
+        // Further output must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { process, port, monitor }
     }
@@ -111,24 +112,24 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Subscriptions that the broker holds for clients.
+    /// Returns the number of subscriptions that the broker holds for clients.
     pub(crate) fn subscriptions(&self) -> u64 {
         self.monitored("connz", "subscriptions")
     }
 
-    /// Subscriptions that clients have made since it began.
+    /// Returns the number of subscriptions that clients have made since the broker started.
     pub(crate) fn subscriptions_made(&self) -> u64 {
         self.monitored("subsz", "num_inserts")
     }
 
-    /// The sum of these numbers on that page of the monitor.
+    /// Returns the sum of these numbers on that page of the monitor.
     fn monitored(&self, page: &str, number: &str) -> u64 {
         let address = SocketAddr::from(([127, 0, 0, 1], self.monitor));
         let mut socket = TcpStream::connect(address).expect("the monitor listens");
         let request = format!("GET /{page} HTTP/1.0\r\n\r\n");
         socket.write_all(request.as_bytes()).expect("request");
         let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("answer");
+        socket.read_to_string(&mut answer).expect("response");
         answer
             .split(&format!("\"{number}\":"))
             .skip(1)

@@ -10,10 +10,10 @@ use super::server::{RedisServer, program};
 use super::streams::{expect_numbers, open};
 use super::{PATIENCE, eventually, foreign_client, next, settings, subscribe, tell};
 
-/// Keys whose slots are at the first, second and third node.
+/// Keys with slots at the first, second and third node.
 const KEYS: [&str; 3] = ["{3}orders", "{1}orders", "{0}orders"];
 
-/// Three masters, each with a third of the slots, and `replicas` in all for the first.
+/// A cluster of three masters, each with a third of the slots, and `replicas` in all for the first.
 struct Cluster {
     nodes: Vec<RedisServer>,
     _folder: tempfile::TempDir,
@@ -58,7 +58,7 @@ impl Cluster {
         Self { nodes, _folder: folder }
     }
 
-    /// Knows one node; the others are found.
+    /// Returns a provider that is configured with one node and discovers the others.
     fn provider(&self) -> Redis {
         let seed = self.nodes[1].url();
         Redis::start(RedisSettings { cluster: true, ..settings(&seed) }).expect("settings")
@@ -82,7 +82,7 @@ async fn publish(provider: &Redis, key: &str, number: u64) {
     provider.publish(message).await.expect("published");
 }
 
-/// Which node has a key.
+/// Returns the node that has a key.
 async fn owner(cluster: &Cluster, key: &str) -> usize {
     for (index, node) in cluster.nodes.iter().enumerate() {
         let mut client = foreign_client(node).await;
@@ -91,11 +91,11 @@ async fn owner(cluster: &Cluster, key: &str) -> usize {
             return index;
         }
     }
-    panic!("nobody has {key}");
+    panic!("no node has {key}");
 }
 
 #[tokio::test]
-async fn streams_at_several_nodes_are_one_subscription_and_go_on_at_its_position() {
+async fn streams_at_several_nodes_are_one_subscription_and_continue_at_its_position() {
     let Some(program) = program() else { return };
     let cluster = Cluster::start(&program, 0).await;
     let mut owners = Vec::new();
@@ -118,7 +118,7 @@ async fn streams_at_several_nodes_are_one_subscription_and_go_on_at_its_position
         assert!(position.advance(mark));
         numbers[mark.lane as usize].push(number);
     }
-    // Lanes are the keys in order.
+    // Partitions are numbered in the order of keys.
     for (lane, first) in [(0, 2), (1, 1), (2, 0)] {
         assert_eq!(numbers[lane], (0..100).map(|it| first + 3 * it).collect::<Vec<_>>());
     }
@@ -185,7 +185,7 @@ async fn a_master_that_fails_is_followed_to_its_replica_without_a_loss() {
     assert_eq!(expect_numbers(&mut stream, 500, 1999).await, 0);
 }
 
-/// Moves the slot of `key` from one node to another, and the key with it.
+/// Moves the slot of `key`, with the key, from one node to another.
 async fn migrate_slot(cluster: &Cluster, key: &str, from: usize, to: usize) {
     let mut source = foreign_client(&cluster.nodes[from]).await;
     let mut target = foreign_client(&cluster.nodes[to]).await;
@@ -242,7 +242,7 @@ async fn channels_reach_all_nodes_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn more_slots_than_connections_are_good_for_are_refused_until_others_are_free() {
+async fn more_slots_than_the_limit_are_refused_until_others_are_free() {
     let Some(program) = program() else { return };
     let cluster = Cluster::start(&program, 0).await;
     let provider = cluster.provider();

@@ -17,7 +17,7 @@ use net::{Identity, Roots, TlsClient};
 use redis::aio::MultiplexedConnection;
 use server::{RedisServer, free_port, program};
 
-/// No step of these tests takes longer, also on a busy machine.
+/// The maximum time of one step, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(url: &str) -> RedisSettings {
@@ -36,14 +36,14 @@ async fn foreign_client(server: &RedisServer) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("the broker is there")
 }
 
-/// Says one command to the broker as another client.
+/// Sends one command to the broker as another client.
 async fn tell<T: redis::FromRedisValue>(client: &mut MultiplexedConnection, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
-    command.query_async(client).await.expect("the broker answers")
+    command.query_async(client).await.expect("the broker responds")
 }
 
-/// How many subscribe to that channel at the broker.
+/// Returns the number of subscribers to that channel at the broker.
 async fn subscribers(client: &mut MultiplexedConnection, channel: &str) -> u64 {
     let (_, count): (String, u64) = tell(client, &["PUBSUB", "NUMSUB", channel]).await;
     count
@@ -54,7 +54,7 @@ async fn subscribe(provider: &Redis, topics: &[&str]) -> EventStream {
     provider.subscribe(Wanted::new(topics)).await.expect("the broker is there")
 }
 
-/// The next message: `topic payload`, `gap` or why the stream ended.
+/// Returns the next message: `topic payload`, `gap` or the reason for the end.
 async fn next(stream: &mut EventStream) -> String {
     let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await;
     match message.expect("a message comes in time").expect("the stream says why it ends") {
@@ -67,7 +67,7 @@ async fn next(stream: &mut EventStream) -> String {
     }
 }
 
-/// For what the other process shows no sign of: asks again until it holds.
+/// Repeats a check until it holds, for changes in the other process that cannot be waited for.
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
@@ -78,7 +78,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn an_event_of_any_client_reaches_every_stream_that_wants_its_channel() {
+async fn an_event_of_any_client_reaches_every_stream_of_its_channel() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
@@ -114,7 +114,7 @@ async fn an_event_of_any_client_reaches_every_stream_that_wants_its_channel() {
 }
 
 #[tokio::test]
-async fn an_event_that_we_publish_reaches_any_client() {
+async fn an_event_that_the_provider_publishes_reaches_any_client() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
@@ -214,7 +214,7 @@ async fn thousands_of_channels_come_and_go_on_one_connection() {
 }
 
 #[tokio::test]
-async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
+async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let port = server.port;
@@ -230,7 +230,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
     assert!(
         matches!(&error, SourceError::Unavailable { provider, .. } if &**provider == "redis/default")
     );
-    provider.publish(Message::new("a", "lost")).await.expect_err("nobody takes it");
+    provider.publish(Message::new("a", "lost")).await.expect_err("no broker accepts it");
 
     let server = RedisServer::start_at(&program, port);
     eventually("connected again", async || provider.is_connected()).await;
@@ -247,7 +247,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_broker_cuts_comes_back_with_all_its_channels() {
+async fn a_connection_that_the_broker_cuts_reconnects_with_all_its_channels() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
@@ -295,7 +295,7 @@ async fn without_replay_no_event_is_missing_without_a_gap_before_the_next() {
             pipeline.exec_async(&mut client).await.expect("published");
         }
         let _: u64 = tell(&mut client, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
-        // What is published now is heard by nobody.
+        // No stream receives the events that are published now.
         for _ in 0..100 {
             let _: u64 = tell(&mut client, &["PUBLISH", "a", &published.to_string()]).await;
             published += 1;
@@ -320,10 +320,10 @@ async fn without_replay_no_event_is_missing_without_a_gap_before_the_next() {
     assert_eq!(provider.stats().gaps.load(Relaxed), CUTS);
 }
 
-/// Takes some 15 s: that is how long a broker may be silent.
+/// A broker may be silent for about 15 s, so this test takes that long.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_broker_that_stands_still_is_noticed_although_its_connection_stays() {
+async fn a_suspended_broker_is_noticed_although_its_connection_stays() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
@@ -339,7 +339,7 @@ async fn a_broker_that_stands_still_is_noticed_although_its_connection_stays() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_away_at_start_is_named_in_the_error_and_found_later() {
+async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connected_later() {
     let Some(program) = program() else { return };
     let port = free_port();
     let provider = Redis::start(settings(&format!("redis://127.0.0.1:{port}"))).expect("settings");
@@ -358,7 +358,7 @@ async fn a_broker_that_is_away_at_start_is_named_in_the_error_and_found_later() 
 }
 
 #[tokio::test]
-async fn of_several_servers_the_first_that_answers_is_taken() {
+async fn the_first_of_several_servers_that_responds_is_used() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let nobody = format!("redis://127.0.0.1:{}", free_port());
@@ -415,7 +415,7 @@ async fn a_channel_that_the_user_may_not_read_ends_its_stream_with_the_brokers_w
     let server = RedisServer::start(&program, &user);
     let url = format!("redis://me:p%40ss@127.0.0.1:{}", server.port);
     let provider = Redis::start(settings(&url)).expect("settings");
-    // At once, so that all are asked for in one command.
+    // Both subscribe at once, so that all channels are requested in one command.
     let (mut refused, mut allowed) = tokio::join!(
         subscribe(&provider, &["open.a", "secret.a"]),
         subscribe(&provider, &["open.a", "open.b"])
@@ -494,7 +494,7 @@ async fn an_encrypted_connection_is_only_made_to_a_server_that_is_trusted() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_to_know_its_clients_is_shown_a_certificate() {
+async fn a_server_that_requires_a_client_certificate_gets_one() {
     let Some(program) = program() else { return };
     let certificates =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");

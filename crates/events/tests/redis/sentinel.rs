@@ -16,7 +16,7 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    /// Watches the master at that port, alone.
+    /// Starts a sentinel that alone watches the master at that port.
     async fn start(program: &Path, folder: &Path, master: u16) -> Self {
         let port = free_port();
         let file = folder.join("sentinel.conf");
@@ -37,12 +37,12 @@ impl Sentinel {
             .expect("a sentinel starts");
         let sentinel = Self { process, port };
         let mut client = None;
-        eventually("it answers", async || {
+        eventually("it responds", async || {
             client = sentinel.client().await;
             client.is_some()
         })
         .await;
-        let mut client = client.expect("it answers");
+        let mut client = client.expect("it responds");
         eventually("it knows the replica", async || {
             let replicas: Vec<redis::Value> =
                 tell(&mut client, &["SENTINEL", "REPLICAS", "mymaster"]).await;
@@ -67,7 +67,7 @@ impl Drop for Sentinel {
 }
 
 #[tokio::test]
-async fn a_failover_is_followed_streams_lose_nothing_and_channels_say_that_they_may_have() {
+async fn after_a_failover_streams_have_lost_nothing_and_channels_announce_a_gap() {
     let Some(program) = program() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let master = RedisServer::start(&program, &[]);
@@ -108,7 +108,7 @@ async fn a_failover_is_followed_streams_lose_nothing_and_channels_say_that_they_
     }
     assert_eq!(expect_numbers(&mut stream, 500, 1999).await, 0);
     eventually("subscribed again", async || provider.is_connected()).await;
-    // Taking over has closed all of its connections.
+    // The failover has closed all of its connections.
     let mut client = foreign_client(&replica).await;
     let _: u64 = tell(&mut client, &["PUBLISH", "c", "after"]).await;
     assert_eq!(next(&mut channel).await, "c after");

@@ -1,10 +1,10 @@
-//! A real `redis-server` for one test, killed with it.
+//! A real `redis-server` for one test. It is killed when the test ends.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A port that was free may be taken by the time the server wants it.
+/// The number of attempts to start: a port that was free may be taken before the server opens it.
 const ATTEMPTS: usize = 5;
 
 /// A running broker.
@@ -13,9 +13,9 @@ pub(crate) struct RedisServer {
     pub(crate) port: u16,
 }
 
-/// Where the program is: `STARLING_TEST_REDIS_SERVER`, else in `PATH`. Without one the test is skipped with a line
-/// that says so; under `CI=true` that is a failure.
-#[allow(clippy::print_stdout, reason = "who runs the tests must see what was skipped")]
+/// Returns the program: `STARLING_TEST_REDIS_SERVER`, otherwise the one in `PATH`. Without one the test is skipped with
+/// a line that says so; with `CI=true` that is a failure.
+#[allow(clippy::print_stdout, reason = "a skipped test must be visible in the output")]
 pub(crate) fn program() -> Option<PathBuf> {
     let named = std::env::var_os("STARLING_TEST_REDIS_SERVER").map(PathBuf::from);
     let in_path = || {
@@ -31,14 +31,14 @@ pub(crate) fn program() -> Option<PathBuf> {
     found
 }
 
-/// A port that nobody listens at now.
+/// Returns a port that is free now.
 pub(crate) fn free_port() -> u16 {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     socket.local_addr().expect("bound").port()
 }
 
 impl RedisServer {
-    /// Starts on a free port with further `arguments`.
+    /// Starts a server on a free port with further `arguments`.
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
         for _ in 0..ATTEMPTS {
             if let Ok(server) = Self::try_start(program, free_port(), arguments) {
@@ -48,18 +48,18 @@ impl RedisServer {
         panic!("redis-server does not start");
     }
 
-    /// Starts where it, or another, has been before.
+    /// Starts a server on a port that this or another server used before.
     pub(crate) fn start_at(program: &Path, port: u16) -> Self {
         Self::start_again(program, port, &[])
     }
 
-    /// Starts where it has been before, with `arguments`.
+    /// Starts a server on a port that it used before, with `arguments`.
     pub(crate) fn start_again(program: &Path, port: u16, arguments: &[&str]) -> Self {
         Self::try_start(program, port, arguments)
             .unwrap_or_else(|log| panic!("redis-server:\n{log}"))
     }
 
-    /// Returns when it is ready, which it says on its standard output; else what it said.
+    /// Returns the server when it is ready, which it reports on its standard output; otherwise its output.
     fn try_start(program: &Path, port: u16, arguments: &[&str]) -> Result<Self, String> {
         let mut process = Command::new(program)
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
@@ -84,7 +84,7 @@ impl RedisServer {
                 break;
             }
         }
-        // Whatever else it says must not fill the pipe.
+        // Further output must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Ok(Self { process, port })
     }
@@ -93,7 +93,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// `STOP` lets it stand still, `CONT` go on.
+    /// Sends a signal: `STOP` suspends the server, `CONT` resumes it.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
         let process = self.process.id().to_string();
@@ -101,7 +101,7 @@ impl RedisServer {
         assert!(sent.expect("kill is there").success());
     }
 
-    /// Ends it in order (`TERM`) or at once (`KILL`). Returns the port.
+    /// Ends the server in order (`TERM`) or at once (`KILL`). Returns the port.
     #[cfg(unix)]
     pub(crate) fn end(mut self, signal: &str) -> u16 {
         self.signal(signal);

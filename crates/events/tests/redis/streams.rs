@@ -28,12 +28,13 @@ async fn refused(provider: &Redis, keys: &[&str], start: Start) -> SourceError {
     provider.subscribe(wanted(keys, start)).await.expect_err("not to be opened")
 }
 
-/// Adds an entry of that number (`*`: the server's choice). Returns its number.
+/// Adds an entry with that id (`*`: the server chooses it). Returns its id.
 async fn add(client: &mut MultiplexedConnection, key: &str, id: &str, payload: &str) -> String {
     tell(client, &["XADD", key, id, "data", payload]).await
 }
 
-/// The next message: `topic lane#number payload`, `lane#number` of what was passed, `gap` or why it ended.
+/// Returns the next message: `topic partition#id payload`, `partition#id` of a position, `gap` or the reason for the
+/// end.
 async fn next(stream: &mut EventStream) -> String {
     let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await;
     let at = |mark: Mark| format!("{}#{}-{}", mark.lane, mark.offset, mark.part);
@@ -61,7 +62,7 @@ fn after(marks: &[(u32, u64, u64)]) -> Start {
     Start::After(marks.iter().map(mark).collect())
 }
 
-/// Publishes numbers to `key`, in pieces, from another task.
+/// Publishes numbers to `key`, in parts, from another task.
 pub(crate) fn publish_numbers(
     mut client: MultiplexedConnection,
     key: &'static str,
@@ -79,8 +80,7 @@ pub(crate) fn publish_numbers(
     })
 }
 
-/// Reads events until number `last`. They must be all from `first` on, in order, once each; returns how many gaps
-/// were announced.
+/// Reads events up to number `last`: all from `first` on, in order and once each. Returns the number of announced gaps.
 pub(crate) async fn expect_numbers(stream: &mut EventStream, first: u64, last: u64) -> usize {
     let (mut expected, mut gaps) = (first, 0);
     let mut position = Position::default();
@@ -102,7 +102,7 @@ pub(crate) async fn expect_numbers(stream: &mut EventStream, first: u64, last: u
 }
 
 #[tokio::test]
-async fn a_stream_begins_wherever_it_is_told_to() {
+async fn a_stream_begins_at_its_configured_start() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
@@ -116,7 +116,7 @@ async fn a_stream_begins_wherever_it_is_told_to() {
     ] {
         add(&mut client, key, id, payload).await;
     }
-    // The key `b` is not there yet: of a lane that holds nothing nothing is said.
+    // The key `b` does not exist yet, and an empty partition has no position.
     let keys = ["c", "a", "b", "a"];
     for (start, begins) in [
         (Start::New, &["0#6-1", "2#8-0"][..]),
@@ -178,7 +178,7 @@ async fn payload_key_and_headers_are_fields_of_an_entry() {
 }
 
 #[tokio::test]
-async fn publishing_trims_the_stream_and_a_position_before_what_is_left_is_gone() {
+async fn publishing_trims_the_stream_and_a_position_before_the_remaining_entries_is_gone() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider =
@@ -196,7 +196,7 @@ async fn publishing_trims_the_stream_and_a_position_before_what_is_left_is_gone(
     let begin = [(0, ms.parse().expect("ms"), sequence.parse().expect("a sequence"))];
     let error = refused(&provider, &["a"], after(&begin)).await;
     assert_eq!(error, SourceError::Gone { provider: "redis/default".into() });
-    // Of `b` nothing was read, and nothing was ever there.
+    // Nothing of `b` was read, and nothing was ever there.
     let error = refused(&provider, &["b", "a"], after(&[])).await;
     assert_eq!(error, SourceError::Gone { provider: "redis/default".into() });
     let error = refused(&provider, &["a"], after(&[(0, u64::MAX, 0)])).await;
@@ -205,20 +205,20 @@ async fn publishing_trims_the_stream_and_a_position_before_what_is_left_is_gone(
     assert_eq!(expect_numbers(&mut rest, 1000 - length, 999).await, 0);
 }
 
-/// How many connections the broker has that said that last.
+/// Returns the number of connections whose last command was that one.
 async fn connections(client: &mut MultiplexedConnection, command: &str) -> usize {
     let list: String = tell(client, &["CLIENT", "LIST"]).await;
     list.lines().filter(|line| line.contains(&format!(" cmd={command} "))).count()
 }
 
 #[tokio::test]
-async fn all_streams_share_one_waiting_read_and_nobody_waits_for_it() {
+async fn all_streams_share_one_blocking_read_and_none_waits_for_it() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     let mut streams = HashMap::new();
-    // Each is opened while the read waits for the keys of those before.
+    // Each is opened while the read waits for the keys of the earlier ones.
     for number in 0..50 {
         let key = format!("key{number}");
         let began = Instant::now();
@@ -241,7 +241,7 @@ async fn all_streams_share_one_waiting_read_and_nobody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_not_read_misses_nothing_and_hinders_nobody() {
+async fn a_stream_that_is_not_read_misses_nothing_and_does_not_delay_others() {
     const EVENTS: u64 = 5000;
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
@@ -262,8 +262,8 @@ async fn a_stream_that_is_not_read_misses_nothing_and_hinders_nobody() {
     assert_eq!(expect_numbers(&mut slow, 0, EVENTS - 1).await, 0);
     let counted = [&provider.stats().dropped, &provider.stats().gaps].map(|it| it.load(Relaxed));
     assert_eq!(counted, [0, 0]);
-    eventually("nobody is behind", async || lag().time == Some(Duration::ZERO)).await;
-    // And both live again.
+    eventually("no stream is behind", async || lag().time == Some(Duration::ZERO)).await;
+    // Both are live again.
     let mut client = foreign_client(&server).await;
     add(&mut client, "a", "*", &EVENTS.to_string()).await;
     assert_eq!(expect_numbers(&mut slow, EVENTS, EVENTS).await, 0);
@@ -300,7 +300,7 @@ async fn a_stream_that_is_opened_while_events_arrive_skips_none_of_them() {
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     add(&mut client, "a", "1-0", "1").await;
-    // Keeps the shared read at the end of the key.
+    // This stream keeps the live read at the end of the key.
     let mut live = open(&provider, &["a"], Start::New).await;
     let stop = Arc::new(AtomicBool::new(false));
     let publisher = foreign_client(&server).await;
@@ -318,7 +318,7 @@ async fn a_stream_that_is_opened_while_events_arrive_skips_none_of_them() {
     for number in 0..OPENED {
         let start = match number % 3 {
             0 => Start::New,
-            // Nothing is there yet: the stream begins with what comes, after two round trips.
+            // Nothing exists yet: the stream begins with the next entry, after two round trips.
             1 => Start::At(u64::MAX),
             _ => after(&[(0, *received.borrow_and_update(), 0)]),
         };
@@ -335,7 +335,7 @@ async fn a_stream_that_is_opened_while_events_arrive_skips_none_of_them() {
 }
 
 #[tokio::test]
-async fn what_is_trimmed_before_a_slow_stream_has_read_it_is_a_gap() {
+async fn entries_trimmed_before_a_slow_stream_has_read_them_are_a_gap() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = Redis::start(RedisSettings { queue_events: 8, ..settings(&server.url()) })
@@ -381,7 +381,7 @@ async fn trimming_that_overtakes_a_waiting_read_is_a_gap() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_deleted_is_waited_for_and_one_that_is_no_stream_refused() {
+async fn a_deleted_key_is_waited_for_and_a_key_that_is_not_a_stream_is_refused() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
@@ -392,7 +392,7 @@ async fn a_key_that_is_deleted_is_waited_for_and_one_that_is_no_stream_refused()
     assert_eq!(next(&mut stream).await, "0#5-0");
     let _: u64 = tell(&mut client, &["DEL", "a"]).await;
     add(&mut client, "a", "6-0", "2").await;
-    // Nobody can know what was there before it was deleted.
+    // The entries before the deletion are unknown.
     assert_eq!(some(&mut stream, 2).await, ["gap", "a 0#6-0 2"]);
 
     let _: u64 = tell(&mut client, &["DEL", "a"]).await;
@@ -427,10 +427,10 @@ async fn connections_that_are_cut_again_and_again_lose_and_repeat_nothing() {
         let mut client = foreign_client(&server).await;
         for _ in 0..10 {
             let list: String = tell(&mut client, &["CLIENT", "LIST"]).await;
-            // Ours are those that speak RESP3.
+            // The router's connections are those that use RESP3.
             for line in list.lines().filter(|line| line.contains(" resp=3")) {
                 let id = line.strip_prefix("id=").and_then(|it| it.split(' ').next());
-                // It may have gone by itself.
+                // The connection may have ended by itself.
                 let _: u64 = tell(&mut client, &["CLIENT", "KILL", "ID", id.expect("an id")]).await;
             }
             eventually("they come back", async || connections(&mut client, "xread").await == 2)
@@ -464,7 +464,7 @@ async fn a_server_that_is_restarted_or_killed_loses_nothing_that_it_keeps_on_dis
     for signal in ["TERM", "KILL", "KILL"] {
         let client = foreign_client(&server).await;
         publish_numbers(client, "a", expected..expected + EVENTS).await.expect("published");
-        // The stream has read some, and the rest comes after.
+        // The stream has read some entries, and the rest follows.
         assert_eq!(expect_numbers(&mut stream, expected, expected + 99).await, 0);
         let port = server.end(signal);
         server = RedisServer::start_again(&program, port, &arguments);
@@ -477,7 +477,7 @@ async fn a_server_that_is_restarted_or_killed_loses_nothing_that_it_keeps_on_dis
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_without_its_streams_is_a_gap() {
+async fn a_server_that_restarts_without_its_streams_is_a_gap() {
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
@@ -489,14 +489,14 @@ async fn a_server_that_comes_back_without_its_streams_is_a_gap() {
     drop(server);
     let server = RedisServer::start_at(&program, port);
     assert_eq!(next(&mut stream).await, "gap");
-    // Its numbers may start anew.
+    // The ids may begin again.
     let mut client = foreign_client(&server).await;
     add(&mut client, "a", "1-1", "2").await;
     assert_eq!(next(&mut stream).await, "a 0#1-1 2");
 }
 
 #[tokio::test]
-async fn a_router_that_is_replaced_goes_on_at_its_position() {
+async fn a_replaced_router_continues_at_its_position() {
     const EVENTS: u64 = 4000;
     let Some(program) = program() else { return };
     let server = RedisServer::start(&program, &[]);
@@ -506,7 +506,7 @@ async fn a_router_that_is_replaced_goes_on_at_its_position() {
     while expected < EVENTS {
         let provider = provider(&server);
         let mut stream = open(&provider, &["a"], Start::After(position.clone())).await;
-        // Some events, and then its connections are gone with it.
+        // After some events the connections are lost with the server.
         let until = (expected + 700).min(EVENTS);
         while expected < until {
             let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await;
@@ -525,7 +525,7 @@ async fn a_router_that_is_replaced_goes_on_at_its_position() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_wake_reads_all_the_same_and_hears_of_what_is_refused() {
+async fn a_user_without_permission_to_wake_reads_everything_and_is_told_of_refusals() {
     let Some(program) = program() else { return };
     for wakes in ["", " +client|id", " +client|id +client|unblock"] {
         let commands = "+hello +ping +subscribe +psubscribe +xread +xinfo +xrange";
@@ -543,7 +543,7 @@ async fn a_user_who_may_not_wake_reads_all_the_same_and_hears_of_what_is_refused
             add(&mut client, key, "7-0", "x").await;
             assert_eq!(next(stream).await, format!("{key} 0#7-0 x"));
         }
-        // A read that nobody can wake waits for 0.1 s, others for 5.
+        // A read that cannot be woken waits for 0.1 s, others for 5 s.
         assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
         let error = refused(&provider, &["secret"], Start::New).await.to_string();
         assert!(error.starts_with("provider redis/default: NOPERM "), "{error}");

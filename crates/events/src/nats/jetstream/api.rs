@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_of_jetstream_is_an_acknowledgement() {
+    fn only_a_response_of_jetstream_is_an_acknowledgement() {
         let cases = [
             (r#"{"stream":"ORDERS","seq":7}"#, Ok(())),
             (r#"{"error":{"code":503,"description":"no space"}}"#, Err("no space")),

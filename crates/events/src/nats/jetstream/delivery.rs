@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_of_the_subject_are_read() {
+    fn both_forms_of_the_subject_are_parsed() {
         let expected = Delivery {
             stream_sequence: 41,
             consumer_sequence: 7,
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_subject_is_none() {
+    fn any_other_subject_is_rejected() {
         for subject in ["", "_INBOX.a.b", "$JS.ACK.a.b.1.2", "$JS.ACK.ORDERS.c1.1.x.7.1.3"] {
             assert_eq!(Delivery::parse(subject), None, "{subject}");
         }

@@ -11,7 +11,8 @@ use async_nats::{Message, Subject};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::super::{client_session::SharedClient, headers};
+use super::super::client_session::SharedClient;
+use super::super::headers;
 use super::api::{ApiError, JetStreamApi};
 use super::consumer_error::ConsumerError;
 use super::delivery::Delivery;
@@ -567,7 +568,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_of_a_bucket_is_what_follows_its_name() {
+    fn the_key_of_a_bucket_follows_its_name() {
         assert_eq!(bucket_key("$KV.planes.ST.101"), Some("ST.101"));
         assert_eq!(bucket_key("$KV.planes"), None);
         assert_eq!(bucket_key("orders.7"), None);

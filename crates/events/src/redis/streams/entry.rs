@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_left_out() {
+    fn invalid_entries_are_left_out() {
         for value in [Value::Nil, Value::Array(vec![Value::Int(1)]), Value::Int(7)] {
             assert_eq!(StreamEntry::read(value), None);
         }

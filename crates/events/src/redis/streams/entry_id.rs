@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_written_and_ordered() {
+    fn ids_are_parsed_printed_and_ordered() {
         let id = EntryId::parse(b"1526919030474-55").unwrap();
         assert_eq!(id, EntryId { ms: 1_526_919_030_474, sequence: 55 });
         assert_eq!(id.to_string(), "1526919030474-55");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lies_between_a_number_and_the_one_before() {
+    fn no_id_is_between_an_id_and_the_one_before() {
         for (id, before) in [("7-3", "7-2"), ("7-0", "6-18446744073709551615"), ("0-0", "0-0")] {
             assert_eq!(EntryId::parse(id.as_bytes()).unwrap().before().to_string(), before);
         }

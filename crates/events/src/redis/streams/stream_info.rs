@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_missing_while_something_at_or_before_the_position_is_there() {
+    fn nothing_is_missing_while_an_entry_at_or_before_the_position_exists() {
         let trimmed = stream("5-1", "9-0", 3, Some(10));
         for (read, is_whole) in [
             ("5-1", true),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_which_nothing_was_removed_is_whole_from_its_beginning() {
+    fn a_stream_without_removed_entries_is_whole_from_its_beginning() {
         assert!(stream("5-1", "9-0", 3, Some(3)).is_whole_after(EntryId::ZERO));
         assert!(
             stream("5-1", "9-0", 3, None).is_whole_after(EntryId::ZERO),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_becomes_a_number() {
+    fn a_start_becomes_an_id() {
         let state = stream("5-1", "9-0", 3, Some(10));
         let begin = |start: Start, next_from: Option<&str>| {
             state.start_after(&start, 2, next_from.map(id)).map(|id| id.to_string())

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shared_read_asks_for_what_the_slowest_needs_and_nobody_gets_anything_twice() {
+    fn the_live_read_begins_at_the_slowest_cursor_and_no_stream_gets_an_entry_twice() {
         let mut table = table();
         let (mut early, mut late) = (open(&mut table, 3, false), open(&mut table, 5, false));
         assert!(table.wants_more());
@@ -505,13 +505,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_stream_falls_behind_and_comes_back_when_it_has_caught_up() {
+    fn a_full_stream_falls_behind_and_becomes_live_when_it_has_caught_up() {
         let mut table = table();
         let mut stream = open(&mut table, 1, false);
         table.start_live_read();
         table.on_live_read(&read("a", 1, 2..=20));
         table.stop_live_read();
-        assert_eq!(table.start_live_read(), [], "nobody is live");
+        assert_eq!(table.start_live_read(), [], "no cursor is live");
         let mut full = Vec::new();
         assert!(table.next_catch_up_read(ENTRIES_PER_READ, &mut full).is_none());
         assert_eq!(full.len(), 1, "it has no room");
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_asks_anew_for_what_was_on_its_way() {
+    fn a_catch_up_read_lost_with_the_connection_is_repeated() {
         let mut table = table();
         let _stream = open(&mut table, 1, true);
         let request = next_catch_up_read(&mut table).unwrap();
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_not_read_what_was_trimmed_hears_of_a_gap() {
+    fn only_a_stream_that_had_not_read_the_trimmed_entries_receives_a_gap() {
         let mut table = table();
         let (mut slow, mut quick) = (open(&mut table, 3, false), open(&mut table, 6, false));
         table.start_live_read();
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_was_made_anew_is_read_from_its_beginning() {
+    fn a_stream_that_was_created_again_is_read_from_its_beginning() {
         let mut table = table();
         let mut stream = open(&mut table, 7, false);
         table.check_key(&"a".into(), &StreamInfo::default());
