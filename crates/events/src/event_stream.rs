@@ -30,7 +30,7 @@ impl Wanted {
 
     /// Returns the same request with another start.
     #[must_use]
-    pub fn starting(self, start: Start) -> Self {
+    pub fn with_start(self, start: Start) -> Self {
         Self { start, ..self }
     }
 }

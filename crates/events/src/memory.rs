@@ -529,7 +529,7 @@ mod tests {
         start: Start,
     ) -> Result<EventStream, SourceError> {
         let topics = topics.iter().map(|&topic| topic.into()).collect();
-        memory.subscribe_now(Wanted::new(topics).starting(start))
+        memory.subscribe_now(Wanted::new(topics).with_start(start))
     }
 
     fn subscribe(memory: &Memory, topics: &[&str], start: Start) -> EventStream {

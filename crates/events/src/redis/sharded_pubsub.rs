@@ -104,7 +104,7 @@ impl ShardedPubSub {
         for (node, (address, topics)) in by_node {
             let NodeSubscriber { state, commands } = self.subscriber_of(&address);
             wait_connected(&state).await?;
-            let wanted = Wanted::new(topics.clone()).starting(start.clone());
+            let wanted = Wanted::new(topics.clone()).with_start(start.clone());
             let stream = connection_state::subscribe(&commands, wanted).await?;
             parts.push(NodeStream { topics, node, stream });
         }

@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn a_stream_that_begins_in_the_past_begins_with_a_gap() {
         let mut channels = channels();
-        let mut opened = channels.open(Wanted::new(vec!["a".into()]).starting(Start::All));
+        let mut opened = channels.open(Wanted::new(vec!["a".into()]).with_start(Start::All));
         assert_eq!(heard(&mut opened.stream), ["gap"]);
     }
 

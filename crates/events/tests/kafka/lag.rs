@@ -43,7 +43,7 @@ async fn the_lag_of_a_slow_stream_is_known_until_it_has_read_everything() {
     eventually("nothing is left", || lag(&provider, "lag") == NOTHING_LEFT).await;
 
     // A stream that begins in the past is behind from the beginning.
-    let mut past = subscribe(&provider, wanted(&["lag"]).starting(Start::All)).await;
+    let mut past = subscribe(&provider, wanted(&["lag"]).with_start(Start::All)).await;
     assert!(lag(&provider, "lag").events.is_some_and(|events| events > 3900));
     expect_numbers(&mut past, 0..4000).await;
     eventually("nothing is left again", || lag(&provider, "lag") == NOTHING_LEFT).await;
@@ -79,7 +79,7 @@ async fn markers_of_transactions_are_not_counted_as_unread_events() {
     // The coordinator writes the last marker after the producer has its response.
     eventually("the markers are there", || admin.ends("transactions", 1) == [12]).await;
     let provider = provider(broker).await;
-    let mut stream = subscribe(&provider, wanted(&["transactions"]).starting(Start::All)).await;
+    let mut stream = subscribe(&provider, wanted(&["transactions"]).with_start(Start::All)).await;
     for _ in 0..5 {
         event(&mut stream).await;
     }

@@ -288,7 +288,7 @@ async fn a_stream_begins_at_its_configured_start() {
     let provider = provider(broker).await;
     publish(&provider, "begin-a", 0..10).await;
     publish(&provider, "begin-b", 10..20).await;
-    let times = subscribe(&provider, wanted(&["begin-a"]).starting(Start::All)).await;
+    let times = subscribe(&provider, wanted(&["begin-a"]).with_start(Start::All)).await;
     let times: Vec<_> = {
         let mut times = times;
         let mut of = Vec::new();
@@ -309,7 +309,7 @@ async fn a_stream_begins_at_its_configured_start() {
         (Start::After(after), vec![mark(0, 6), mark(1 << 16, 7)], vec![7, 8, 9, 18, 19]),
     ] {
         let shown = format!("{start:?}");
-        let mut stream = subscribe(&provider, wanted(&both).starting(start)).await;
+        let mut stream = subscribe(&provider, wanted(&both).with_start(start)).await;
         let mut found = baseline(&mut stream, marks.len()).await;
         found.sort();
         assert_eq!(found, marks, "{shown}");
@@ -321,11 +321,11 @@ async fn a_stream_begins_at_its_configured_start() {
         assert_eq!(numbers, expected, "{shown}");
     }
     let start = Start::Since(times[9]);
-    let mut stream = subscribe(&provider, wanted(&["begin-a"]).starting(start)).await;
+    let mut stream = subscribe(&provider, wanted(&["begin-a"]).with_start(start)).await;
     assert_eq!(number(&event(&mut stream).await), since);
-    let mut stream = subscribe(&provider, wanted(&both).starting(Start::Last)).await;
+    let mut stream = subscribe(&provider, wanted(&both).with_start(Start::Last)).await;
     assert_eq!(number(&event(&mut stream).await), 19);
-    let mut stream = subscribe(&provider, wanted(&both).starting(Start::LastPerTopic)).await;
+    let mut stream = subscribe(&provider, wanted(&both).with_start(Start::LastPerTopic)).await;
     let last = [number(&event(&mut stream).await), number(&event(&mut stream).await)];
     assert_eq!(last, [9, 19]);
     publish(&provider, "begin-a", 20..21).await;
@@ -340,7 +340,7 @@ async fn a_stream_that_joins_the_others_receives_a_whole_burst_of_stored_events(
     publish(&provider, "burst", 0..480).await;
     let mut live = subscribe(&provider, wanted(&["burst"])).await;
     for round in 0..20 {
-        let mut stream = subscribe(&provider, wanted(&["burst"]).starting(Start::All)).await;
+        let mut stream = subscribe(&provider, wanted(&["burst"]).with_start(Start::All)).await;
         let position = expect_numbers(&mut stream, 0..480 + round).await;
         assert_eq!(position.marks(), [mark(0, 479 + round)]);
         publish(&provider, "burst", 480 + round..481 + round).await;
@@ -356,11 +356,11 @@ async fn a_stream_continues_after_a_position_without_loss_or_repetition() {
     let provider = provider(broker).await;
     let mut live = subscribe(&provider, wanted(&["resumed"])).await;
     publish(&provider, "resumed", 0..3000).await;
-    let mut first = subscribe(&provider, wanted(&["resumed"]).starting(Start::All)).await;
+    let mut first = subscribe(&provider, wanted(&["resumed"]).with_start(Start::All)).await;
     let mut seen = Seen::default();
     seen.read(&mut first, 1000).await;
     drop(first);
-    let resumed = wanted(&["resumed"]).starting(Start::After(seen.position.clone()));
+    let resumed = wanted(&["resumed"]).with_start(Start::After(seen.position.clone()));
     let mut second = subscribe(&provider, resumed).await;
     // These are published while the others are read again.
     publish(&provider, "resumed", 3000..4000).await;
@@ -383,13 +383,13 @@ async fn a_position_before_deleted_events_or_behind_the_end_is_gone() {
     admin.forget("forgotten", 50).await;
     let start = |offset: u64| {
         let after = [mark(0, offset)].into_iter().collect();
-        provider.subscribe(wanted(&["forgotten"]).starting(Start::After(after)))
+        provider.subscribe(wanted(&["forgotten"]).with_start(Start::After(after)))
     };
     let gone = SourceError::Gone { provider: "kafka/default".into() };
     assert_eq!(start(48).await.unwrap_err(), gone);
     assert_eq!(start(100).await.unwrap_err(), gone);
     let another_partition = [mark(1, 0)].into_iter().collect();
-    let start_elsewhere = wanted(&["forgotten"]).starting(Start::After(another_partition));
+    let start_elsewhere = wanted(&["forgotten"]).with_start(Start::After(another_partition));
     assert_eq!(provider.subscribe(start_elsewhere).await.unwrap_err(), gone);
     let mut stream = start(49).await.expect("all of it is there");
     assert_eq!(number(&event(&mut stream).await), 50);
@@ -423,7 +423,7 @@ async fn a_slow_stream_waits_for_a_free_dedicated_consumer_and_loses_nothing() {
     let provider = connected(few).await;
     publish(&provider, "crowded", 0..1000).await;
     // This stream takes the only dedicated consumer and never reads.
-    let all = wanted(&["crowded"]).starting(Start::All);
+    let all = wanted(&["crowded"]).with_start(Start::All);
     let past = subscribe(&provider, all.clone()).await;
     let refused = provider.subscribe(all).await.unwrap_err();
     assert_eq!(
@@ -451,7 +451,7 @@ async fn a_stream_that_waits_for_a_reader_ends_with_its_provider() {
     let few = KafkaSettings { queue_events: 16, fetch, ..settings(broker.address()) };
     let provider = connected(few).await;
     publish(&provider, "waiting", 0..1000).await;
-    let _past = subscribe(&provider, wanted(&["waiting"]).starting(Start::All)).await;
+    let _past = subscribe(&provider, wanted(&["waiting"]).with_start(Start::All)).await;
     let mut slow = subscribe(&provider, wanted(&["waiting"])).await;
     let mut quick = subscribe(&provider, wanted(&["waiting"])).await;
     // The quick stream gets more events than the slow one has room for: the slow one waits for the only dedicated
@@ -527,7 +527,7 @@ async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_
     expect_numbers(&mut visible, 10..20).await;
 
     // This stream begins before the permissions change.
-    let start = wanted(&["hidden"]).starting(Start::All);
+    let start = wanted(&["hidden"]).with_start(Start::All);
     let another = connected(as_user).await;
     let mut past = subscribe(&another, start).await;
     assert_eq!(end(&mut past).await, StreamEnd::Refused(refusal.into()));

@@ -94,7 +94,7 @@ fn stream_config() -> stream::Config {
 
 fn wanted(topics: &[&str], start: Start) -> Wanted {
     let topics = topics.iter().map(|&topic| topic.into()).collect();
-    Wanted { durable: Some(Arc::default()), ..Wanted::new(topics).starting(start) }
+    Wanted { durable: Some(Arc::default()), ..Wanted::new(topics).with_start(start) }
 }
 
 fn with_consumer(consumer: &str) -> Wanted {

@@ -79,7 +79,7 @@ async fn an_event_of_any_client_reaches_every_stream_of_its_subject() {
     assert_eq!(provider.stats().received.load(Relaxed), 5);
 
     let resumed =
-        provider.subscribe(Wanted::new(vec!["orders.7".into()]).starting(Start::All)).await;
+        provider.subscribe(Wanted::new(vec!["orders.7".into()]).with_start(Start::All)).await;
     assert_eq!(next(&mut resumed.expect("open")).await, "gap", "core NATS has no past");
 }
 

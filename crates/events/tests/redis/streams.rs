@@ -17,7 +17,7 @@ use super::{PATIENCE, eventually, foreign_client, provider, settings, tell};
 pub(crate) fn wanted(keys: &[&str], start: Start) -> Wanted {
     let durable = Some(Arc::new(Durable::default()));
     let topics = keys.iter().map(|&key| key.into()).collect();
-    Wanted { durable, ..Wanted::new(topics).starting(start) }
+    Wanted { durable, ..Wanted::new(topics).with_start(start) }
 }
 
 pub(crate) async fn open(provider: &Redis, keys: &[&str], start: Start) -> EventStream {
