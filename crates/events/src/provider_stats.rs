@@ -121,6 +121,17 @@ impl ProviderStats {
         }
     }
 
+    /// Waits for the result of publishing to that topic, and counts it.
+    pub(crate) async fn count_publication<T, E>(
+        &self,
+        topic: &str,
+        publishing: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let result = publishing.await;
+        self.record_publication(topic, result.is_ok());
+        result
+    }
+
     /// Returns the state of the connection.
     pub fn state(&self) -> ProviderState {
         match self.state.load(Relaxed) {

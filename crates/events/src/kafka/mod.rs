@@ -252,10 +252,8 @@ impl Provider for Kafka {
     /// Returns when all in-sync replicas have the event.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let result = self.try_publish(&message).await;
             let stats = &self.common.health.stats;
-            stats.record_publication(&message.topic, result.is_ok());
-            result
+            stats.count_publication(&message.topic, self.try_publish(&message)).await
         })
     }
 
