@@ -1,5 +1,5 @@
-//! Streams that share subscriptions at a broker: one subscription for each distinct name (a subject, channel or pattern),
-//! used by all streams that request it. NATS core and Redis Pub/Sub use this; it does no I/O.
+//! Streams that share subscriptions at a broker: one subscription for each distinct name (a subject, channel or
+//! pattern), used by all streams that request it. NATS core and Redis Pub/Sub use this; it does no I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;

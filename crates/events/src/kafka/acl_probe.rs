@@ -46,7 +46,7 @@ pub(super) fn probe_topics(
     topics: Vec<Arc<str>>,
 ) -> Vec<(Arc<str>, ReadAccess)> {
     // This consumer reports the end of a partition, which proves that the partition may be read.
-    let config = settings.prober();
+    let config = settings.prober_config();
     let Ok(consumer) = BaseConsumer::from_config_and_context(&config, callbacks) else {
         return topics.into_iter().map(|topic| (topic, ReadAccess::Unknown)).collect();
     };

@@ -41,7 +41,7 @@ impl RedisConnection {
         if let Some(pushed) = pushed {
             config = config.set_push_sender(pushed);
         }
-        let hello = address.hello();
+        let hello = address.handshake();
         let signing_in = MultiplexedConnection::new_with_config(&hello, stream, config);
         match timeout(CONNECT_TIMEOUT, signing_in).await {
             Ok(Ok((connection, reader))) => Ok(Self {

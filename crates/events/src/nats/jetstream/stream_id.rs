@@ -19,11 +19,11 @@ impl StreamId {
         Self { name: name.into(), created }
     }
 
-    pub(super) fn gone(&self) -> StreamEnd {
-        Self::gone_by_name(&self.name)
+    pub(super) fn deleted(&self) -> StreamEnd {
+        Self::deleted_by_name(&self.name)
     }
 
-    pub(super) fn gone_by_name(name: &str) -> StreamEnd {
+    pub(super) fn deleted_by_name(name: &str) -> StreamEnd {
         StreamEnd::Gone(format!("stream {name:?} of JetStream"))
     }
 }
