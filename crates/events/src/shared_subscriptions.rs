@@ -34,6 +34,9 @@ struct OpenStream {
     names: Vec<Arc<str>>,
 }
 
+/// Names and states of subscriptions that no stream uses any more, and that were removed.
+pub(crate) type UnusedSubscriptions<S> = Vec<(Arc<str>, S)>;
+
 /// A stream that was just opened.
 pub(crate) struct OpenedStream {
     /// The receiving half for the subscriber.
@@ -111,14 +114,13 @@ impl<S> SharedSubscriptions<S> {
         OpenedStream { stream, dropped }
     }
 
-    /// Closes a stream that was dropped. Returns the subscriptions that no other stream uses, which are removed.
-    pub(crate) fn close(&mut self, id: u64) -> Vec<(Arc<str>, S)> {
+    /// Closes a stream that was dropped. Returns the subscriptions that no other stream uses.
+    pub(crate) fn close(&mut self, id: u64) -> UnusedSubscriptions<S> {
         self.remove(id).map_or_else(Vec::new, |(_, unused)| unused)
     }
 
-    /// Ends all streams of a subscription that the broker refuses. Returns the subscriptions that no other stream uses,
-    /// which are removed.
-    pub(crate) fn end_refused(&mut self, name: &str, reason: &str) -> Vec<(Arc<str>, S)> {
+    /// Ends all streams of a subscription that the broker refuses. Returns the subscriptions that no other stream uses.
+    pub(crate) fn end_refused(&mut self, name: &str, reason: &str) -> UnusedSubscriptions<S> {
         let mut all_unused = Vec::new();
         for id in self.streams_of(name) {
             if let Some((sender, unused)) = self.remove(id) {
@@ -179,7 +181,7 @@ impl<S> SharedSubscriptions<S> {
         self.subscriptions.get(name).map_or_else(Vec::new, |found| found.streams.clone())
     }
 
-    fn remove(&mut self, id: u64) -> Option<(EventSender, Vec<(Arc<str>, S)>)> {
+    fn remove(&mut self, id: u64) -> Option<(EventSender, UnusedSubscriptions<S>)> {
         let OpenStream { sender, names } = self.streams.remove(&id)?;
         ProviderStats::subtract(&self.stats.streams, 1);
         let mut unused = Vec::new();

@@ -9,7 +9,7 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
 use super::channel_name::is_pattern;
-use crate::shared_subscriptions::{OpenedStream, SharedSubscriptions};
+use crate::shared_subscriptions::{OpenedStream, SharedSubscriptions, UnusedSubscriptions};
 use crate::{Event, EventStream, ProviderStats, Wanted};
 
 /// The first word of the error by which a node of a cluster reports that another node has the slot.
@@ -105,7 +105,7 @@ impl SubscriptionTable {
         self.unsubscribe(unused);
     }
 
-    fn unsubscribe(&mut self, unused: Vec<(Arc<str>, SubscribeState)>) {
+    fn unsubscribe(&mut self, unused: UnusedSubscriptions<SubscribeState>) {
         let requested = |(_, state): &(_, SubscribeState)| *state != SubscribeState::NotRequested;
         self.unwanted.extend(unused.into_iter().filter(requested).map(|(name, _)| name));
     }
