@@ -105,6 +105,7 @@ impl ProviderStats {
         StreamCounts::new(&self.topics, wanted)
     }
 
+    /// Counts an error.
     pub(crate) fn record_error(&self, kind: ErrorKind) {
         Self::add(&self.errors[kind as usize], 1);
     }
@@ -141,6 +142,7 @@ impl ProviderStats {
         }
     }
 
+    /// Sets the state of the connection.
     pub(crate) fn set_state(&self, state: ProviderState) {
         let value = match state {
             ProviderState::Connecting => 0,
@@ -150,10 +152,12 @@ impl ProviderStats {
         self.state.store(value, Relaxed);
     }
 
+    /// Increases a counter.
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Relaxed);
     }
 
+    /// Decreases a counter.
     pub(crate) fn subtract(counter: &AtomicU64, count: u64) {
         counter.fetch_sub(count, Relaxed);
     }

@@ -22,12 +22,14 @@ pub(crate) struct SharedSubscriptions<S> {
     next_stream: u64,
 }
 
+/// A subscription with the ids of its streams.
 #[derive(Debug)]
 struct Subscription<S> {
     state: S,
     streams: Vec<u64>,
 }
 
+/// An open stream with the names of its subscriptions.
 #[derive(Debug)]
 struct OpenStream {
     sender: EventSender,

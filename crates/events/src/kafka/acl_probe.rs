@@ -83,6 +83,7 @@ fn probe_topic(consumer: &BaseConsumer<ClientCallbacks>, topic: &str) -> ReadAcc
 pub(super) struct DeniedTopics(Mutex<BTreeMap<Arc<str>, Instant>>);
 
 impl DeniedTopics {
+    /// Remembers that the topic could not be read. If there are too many topics, forgets the oldest.
     pub(super) fn insert(&self, topic: &Arc<str>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED_MAX {

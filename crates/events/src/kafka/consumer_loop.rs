@@ -33,6 +33,7 @@ const END_POLL_INTERVAL: Duration = Duration::from_secs(10);
 const END_POLL_INTERVAL_BEHIND: Duration = Duration::from_secs(1);
 const PARTITIONS_BEHIND_POLLED_MAX: usize = 1024;
 
+/// The reason that is reported if the runtime ends during a query.
 const ENDING: &str = "the router is shutting down";
 
 /// The response to a query to the cluster.
@@ -184,6 +185,7 @@ impl ConsumerLoop {
         }
     }
 
+    /// Does the work that [`ConsumerLoop::next_work`] has returned.
     pub(super) async fn run(&mut self, work: PendingWork) -> Result<(), ClientFailure> {
         match work.0 {
             None => {

@@ -36,6 +36,7 @@ impl SharedState {
         }
     }
 
+    /// Makes the callbacks for another client.
     pub(super) fn callbacks(&self) -> ClientCallbacks {
         let token = self.settings.authentication.as_ref().and_then(KafkaAuthentication::token);
         ClientCallbacks { health: Arc::clone(&self.health), token }

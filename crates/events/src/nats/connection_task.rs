@@ -41,6 +41,7 @@ struct SubjectSubscription {
     abort: AbortHandle,
 }
 
+/// The task that holds the connection of one provider.
 pub(super) struct ConnectionTask {
     provider: Box<str>,
     addresses: Vec<NatsAddress>,

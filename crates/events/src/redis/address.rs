@@ -61,6 +61,7 @@ pub(super) struct RedisAddress {
     authentication: Option<RedisAuthentication>,
 }
 
+/// The place of a server: a port, or a socket of this machine.
 #[derive(Clone, Debug)]
 enum Place {
     Tcp {

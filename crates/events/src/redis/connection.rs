@@ -31,6 +31,7 @@ pub(super) struct RedisConnection {
 }
 
 impl RedisConnection {
+    /// Connects and signs in. A command fails if its response takes longer than `response_timeout`.
     pub(super) async fn open(
         address: &RedisAddress,
         pushed: Option<impl AsyncPushSender>,

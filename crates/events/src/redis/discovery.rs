@@ -90,6 +90,7 @@ pub(super) struct Cluster {
     map: Mutex<SlotMap>,
 }
 
+/// The nodes of the slots, as read at some time.
 #[derive(Default)]
 struct SlotMap {
     read_at: Option<Instant>,

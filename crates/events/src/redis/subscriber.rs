@@ -40,6 +40,7 @@ struct UnconfirmedSubscription {
 /// A batch and its result: the channels that the broker refuses, with its words.
 type BatchResult = (SubscribeBatch, RedisResult<Vec<(Arc<str>, String)>>);
 
+/// The task that holds a connection for subscriptions.
 pub(super) struct Subscriber {
     kind: SubscriberKind,
     provider: Box<str>,

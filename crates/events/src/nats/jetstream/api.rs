@@ -50,6 +50,7 @@ impl JetStreamApi<'_> {
             .collect())
     }
 
+    /// Returns the configuration and state of a stream.
     pub(super) async fn stream_info(&self, name: &str) -> Result<stream::Info, ApiError> {
         self.request(&format!("STREAM.INFO.{name}"), json!({})).await
     }
@@ -68,6 +69,7 @@ impl JetStreamApi<'_> {
         }
     }
 
+    /// Returns the configuration and state of a consumer.
     pub(super) async fn consumer_info(
         &self,
         stream: &str,
@@ -76,6 +78,7 @@ impl JetStreamApi<'_> {
         self.request(&format!("CONSUMER.INFO.{stream}.{consumer}"), json!({})).await
     }
 
+    /// Creates a consumer.
     pub(super) async fn create_consumer(
         &self,
         stream: &str,

@@ -48,6 +48,7 @@ pub(in crate::nats) struct ReaderSettings {
     pub(in crate::nats) durable_names: Arc<DurableNames>,
 }
 
+/// The reader of one stream of the router: its queue, its position and the consumer that it should use.
 pub(super) struct JetStreamReader {
     pub(super) provider: Box<str>,
     state: watch::Receiver<ConnectionState<SharedClient>>,

@@ -63,6 +63,7 @@ impl Streams {
         Self { dialers, cluster, queue_events, runtime, readers: Mutex::default() }
     }
 
+    /// Opens a stream. In a cluster it is merged from one stream for each slot.
     pub(super) async fn open(
         &self,
         provider: &str,

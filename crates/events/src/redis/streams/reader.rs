@@ -54,6 +54,7 @@ enum QueryResult {
     CatchUp(CatchUpRead, RedisResult<KeyRead>),
 }
 
+/// The task that reads the streams of one server, or of one slot of a cluster.
 pub(in crate::redis) struct RedisStreamReader {
     provider: Box<str>,
     dialer: Dialer,

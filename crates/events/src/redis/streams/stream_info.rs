@@ -22,6 +22,7 @@ pub(super) struct StreamInfo {
 }
 
 impl StreamInfo {
+    /// Reads the response to `XINFO STREAM`.
     pub(super) fn read(value: Value) -> Option<Self> {
         let pairs: Vec<(Value, Value)> = match value {
             Value::Map(pairs) => pairs,

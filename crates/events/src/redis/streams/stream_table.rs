@@ -58,12 +58,14 @@ pub(super) struct CatchUpRead {
     pub(super) count: usize,
 }
 
+/// The way in which a cursor reads its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReadMode {
     Live,
     CatchingUp,
 }
 
+/// The position of one stream in one key.
 #[derive(Debug)]
 struct KeyCursor {
     key: Arc<str>,
@@ -72,6 +74,7 @@ struct KeyCursor {
     mode: ReadMode,
 }
 
+/// One open stream with its queue and its cursors.
 #[derive(Debug)]
 struct TableStream {
     sender: EventSender,
@@ -84,6 +87,7 @@ struct TableStream {
     _in_use: Arc<()>,
 }
 
+/// The open streams of one reader, and the keys that it must read for them.
 #[derive(Debug)]
 pub(super) struct StreamTable {
     queue_events: usize,
