@@ -1,6 +1,5 @@
 //! Delays between attempts, for any kind of attempt.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// The delays between attempts to connect.
@@ -24,13 +23,12 @@ impl Default for Retry {
 pub(crate) struct Backoff {
     retry: Retry,
     failures: u32,
-    random: u64,
+    random: fastrand::Rng,
 }
 
 impl Backoff {
     pub(crate) fn new(retry: Retry) -> Self {
-        // `RandomState` is seeded by the system; `| 1` because xorshift never leaves zero.
-        Self { retry, failures: 0, random: RandomState::new().hash_one(0) | 1 }
+        Self { retry, failures: 0, random: fastrand::Rng::new() }
     }
 
     /// Starts again with the initial delay, after a success.
@@ -46,11 +44,7 @@ impl Backoff {
             .saturating_mul(2u32.saturating_pow(self.failures))
             .min(self.retry.max.max(self.retry.initial));
         self.failures = self.failures.saturating_add(1);
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let fraction = (self.random >> 11) as f64 / (1u64 << 53) as f64;
-        nominal.mul_f64(0.5 + fraction / 2.0)
+        nominal.mul_f64(0.5 + self.random.f64() / 2.0)
     }
 }
 

@@ -16,6 +16,7 @@ mod provider;
 mod provider_stats;
 mod providers;
 mod redis;
+mod shared_subscriptions;
 mod tls;
 mod topic;
 mod topic_check;

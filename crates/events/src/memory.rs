@@ -64,6 +64,7 @@ pub struct Memory {
     state: Mutex<MemoryState>,
 }
 
+/// The topics and streams of a memory provider.
 #[derive(Debug, Default)]
 struct MemoryState {
     topics: HashMap<Arc<str>, MemoryTopic>,
@@ -80,6 +81,7 @@ struct MemoryState {
     forgotten: u64,
 }
 
+/// A topic with its latest events and its streams.
 #[derive(Debug, Default)]
 struct MemoryTopic {
     ring: VecDeque<Event>,
@@ -96,6 +98,7 @@ impl Memory {
         Self::with_name(&format!("memory/{id}"), settings)
     }
 
+    /// Makes a provider with that name, which tests use for other kinds.
     pub(crate) fn with_name(name: &str, settings: MemorySettings) -> Self {
         let stats = ProviderStats::default();
         stats.set_state(ProviderState::Connected);
@@ -227,6 +230,7 @@ struct ReplyInbox<'a> {
     stream: EventStream,
 }
 
+/// The topic for a response. It is forgotten when this value is dropped.
 struct ReplyTopic<'a>(Box<str>, &'a Memory);
 
 impl<'a> ReplyInbox<'a> {

@@ -105,6 +105,7 @@ impl ProviderStats {
         StreamCounts::new(&self.topics, wanted)
     }
 
+    /// Counts an error.
     pub(crate) fn record_error(&self, kind: ErrorKind) {
         Self::add(&self.errors[kind as usize], 1);
     }
@@ -121,6 +122,17 @@ impl ProviderStats {
         }
     }
 
+    /// Waits for the result of publishing to that topic, and counts it.
+    pub(crate) async fn count_publication<T, E>(
+        &self,
+        topic: &str,
+        publishing: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let result = publishing.await;
+        self.record_publication(topic, result.is_ok());
+        result
+    }
+
     /// Returns the state of the connection.
     pub fn state(&self) -> ProviderState {
         match self.state.load(Relaxed) {
@@ -130,6 +142,7 @@ impl ProviderStats {
         }
     }
 
+    /// Sets the state of the connection.
     pub(crate) fn set_state(&self, state: ProviderState) {
         let value = match state {
             ProviderState::Connecting => 0,
@@ -139,10 +152,12 @@ impl ProviderStats {
         self.state.store(value, Relaxed);
     }
 
+    /// Increases a counter.
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Relaxed);
     }
 
+    /// Decreases a counter.
     pub(crate) fn subtract(counter: &AtomicU64, count: u64) {
         counter.fetch_sub(count, Relaxed);
     }

@@ -45,6 +45,7 @@ pub struct Lag {
     pub time: Option<Duration>,
 }
 
+/// The lag gauges of the streams of one topic.
 #[derive(Debug, Default)]
 struct Gauges {
     of_streams: Vec<Weak<LagGauge>>,
@@ -149,6 +150,7 @@ impl TopicStats {
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounts(Vec<CountedTopic>);
 
+/// One topic of a stream with its counters and its lag.
 #[derive(Debug)]
 struct CountedTopic {
     topic: Box<str>,

@@ -46,7 +46,7 @@ pub(super) fn probe_topics(
     topics: Vec<Arc<str>>,
 ) -> Vec<(Arc<str>, ReadAccess)> {
     // This consumer reports the end of a partition, which proves that the partition may be read.
-    let config = settings.prober();
+    let config = settings.prober_config();
     let Ok(consumer) = BaseConsumer::from_config_and_context(&config, callbacks) else {
         return topics.into_iter().map(|topic| (topic, ReadAccess::Unknown)).collect();
     };
@@ -83,6 +83,7 @@ fn probe_topic(consumer: &BaseConsumer<ClientCallbacks>, topic: &str) -> ReadAcc
 pub(super) struct DeniedTopics(Mutex<BTreeMap<Arc<str>, Instant>>);
 
 impl DeniedTopics {
+    /// Remembers that the topic could not be read. If there are too many topics, forgets the oldest.
     pub(super) fn insert(&self, topic: &Arc<str>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED_MAX {

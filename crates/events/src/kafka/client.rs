@@ -98,6 +98,7 @@ impl ConsumerClient {
         consumer.map(|consumer| Self(Some(consumer))).map_err(|error| error.to_string())
     }
 
+    /// Returns the consumer of the library.
     pub(super) fn consumer(&self) -> &StreamConsumer<ClientCallbacks> {
         self.0.as_ref().expect("it exists until it is dropped")
     }

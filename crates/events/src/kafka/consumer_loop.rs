@@ -33,6 +33,7 @@ const END_POLL_INTERVAL: Duration = Duration::from_secs(10);
 const END_POLL_INTERVAL_BEHIND: Duration = Duration::from_secs(1);
 const PARTITIONS_BEHIND_POLLED_MAX: usize = 1024;
 
+/// The reason that is reported if the runtime ends during a query.
 const ENDING: &str = "the router is shutting down";
 
 /// The response to a query to the cluster.
@@ -167,24 +168,25 @@ impl ConsumerLoop {
     }
 
     /// Waits until a check is due or the cluster has responded. The result must be passed to [`ConsumerLoop::run`].
-    pub(super) async fn next_work(&mut self) -> Work {
+    pub(super) async fn next_work(&mut self) -> PendingWork {
         match &mut self.query {
             Some(query) => {
                 let found = query.await;
                 self.query = None;
                 let ending =
                     |_| ClusterResponse::Partitions(Err(QueryError::Unavailable(ENDING.into())));
-                Work(Some(found.unwrap_or_else(ending)))
+                PendingWork(Some(found.unwrap_or_else(ending)))
             }
             None => {
                 let next = [Some(self.check_at), Some(self.ends_at), self.ends_behind_at];
                 sleep_until(next.into_iter().flatten().min().unwrap_or(self.check_at)).await;
-                Work(None)
+                PendingWork(None)
             }
         }
     }
 
-    pub(super) async fn run(&mut self, work: Work) -> Result<(), ClientFailure> {
+    /// Does the work that [`ConsumerLoop::next_work`] has returned.
+    pub(super) async fn run(&mut self, work: PendingWork) -> Result<(), ClientFailure> {
         match work.0 {
             None => {
                 // The check that is due longest comes first.
@@ -485,7 +487,7 @@ pub(super) struct WaitingEvent {
 }
 
 /// The work that [`ConsumerLoop::next_work`] has waited for.
-pub(super) struct Work(Option<ClusterResponse>);
+pub(super) struct PendingWork(Option<ClusterResponse>);
 
 /// Makes an event. Returns `None` for a tombstone, which marks a key as deleted and has no value for subscribers.
 pub(super) fn make_event(message: &BorrowedMessage<'_>) -> Option<Event> {

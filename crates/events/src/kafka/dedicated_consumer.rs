@@ -32,6 +32,7 @@ const PROVIDER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of times in a row, without an event in between, that a broken client is replaced before the stream ends.
 const FAILURES_MAX: u32 = 5;
 
+/// A consumer that reads for one stream.
 pub(super) struct DedicatedConsumer {
     common: Arc<SharedState>,
     /// The client of the shared consumer, for queries for the ends of partitions.

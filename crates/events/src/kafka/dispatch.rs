@@ -119,6 +119,7 @@ pub(super) struct DispatchOutcome {
     pub(super) is_taken: bool,
 }
 
+/// A topic with its partitions and listeners.
 struct DispatchedTopic {
     /// The partitions in order.
     partitions: Vec<PartitionProgress>,
@@ -134,6 +135,7 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
+    /// Returns all topics that have listeners.
     pub(super) fn topics(&self) -> Vec<Arc<str>> {
         self.topics.keys().cloned().collect()
     }
@@ -148,6 +150,7 @@ impl Dispatcher {
         found
     }
 
+    /// Returns the listener with that id.
     pub(super) fn listener(&self, id: u64) -> Option<&Listener> {
         self.listeners.get(&id)
     }
@@ -233,6 +236,7 @@ impl Dispatcher {
         self.listeners.values_mut().map(|listener| u64::from(listener.sender.announce_gap())).sum()
     }
 
+    /// Ends all streams for that reason.
     pub(super) fn end(&mut self, reason: &StreamEnd) {
         self.topics.clear();
         for (_, listener) in self.listeners.drain() {

@@ -24,6 +24,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// transactions, which are not messages.
 const OFFSETS_BACK: u64 = 8;
 
+/// The reason that is reported if the runtime ends during a query.
 const ENDING: &str = "the router is shutting down";
 
 /// Returns the latest event of each partition that has one, with its offset. The error contains the library's words.

@@ -50,7 +50,7 @@ use dispatch::{Counted, Listener};
 use producer::{ProduceError, Publisher};
 use shared_consumer::SharedConsumer;
 use shared_state::SharedState;
-use start_offsets::{OpenError, StartOffsets};
+use start_offsets::{StartOffsets, StartOffsetsError};
 
 /// The number of streams that wait to join the shared consumer. It adds many in milliseconds; when more than this wait,
 /// `subscribe` waits.
@@ -105,15 +105,15 @@ impl Kafka {
         SourceError::Refused { provider: self.name.clone(), reason: reason.into() }
     }
 
-    fn source_error(&self, error: OpenError) -> SourceError {
+    fn source_error(&self, error: StartOffsetsError) -> SourceError {
         match error {
-            OpenError::Gone => SourceError::Gone { provider: self.name.clone() },
-            OpenError::TooManyPartitions => {
+            StartOffsetsError::Gone => SourceError::Gone { provider: self.name.clone() },
+            StartOffsetsError::TooManyPartitions => {
                 self.refused("there are more topics or partitions than 65,536")
             }
-            OpenError::Query(QueryError::Unavailable(reason)) => self.unavailable(reason),
-            OpenError::Query(QueryError::Denied(reason)) => self.refused(reason),
-            OpenError::Query(QueryError::UnknownTopic(topic)) => {
+            StartOffsetsError::Query(QueryError::Unavailable(reason)) => self.unavailable(reason),
+            StartOffsetsError::Query(QueryError::Denied(reason)) => self.refused(reason),
+            StartOffsetsError::Query(QueryError::UnknownTopic(topic)) => {
                 self.refused(format!("there is no topic {topic}"))
             }
         }
@@ -252,10 +252,8 @@ impl Provider for Kafka {
     /// Returns when all in-sync replicas have the event.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let result = self.try_publish(&message).await;
             let stats = &self.common.health.stats;
-            stats.record_publication(&message.topic, result.is_ok());
-            result
+            stats.count_publication(&message.topic, self.try_publish(&message)).await
         })
     }
 

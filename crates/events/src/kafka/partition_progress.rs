@@ -5,6 +5,7 @@
 
 use std::time::SystemTime;
 
+/// The progress of a consumer in one partition.
 pub(super) struct PartitionProgress {
     /// The offset that is read next.
     pub(super) next: u64,

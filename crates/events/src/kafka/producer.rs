@@ -49,7 +49,7 @@ impl Publisher {
         if let Some(producer) = &*slot {
             return Ok(Arc::clone(producer));
         }
-        let (config, context) = (self.common.settings.producer(), self.common.callbacks());
+        let (config, context) = (self.common.settings.producer_config(), self.common.callbacks());
         let made = FutureProducer::from_config_and_context(&config, context);
         let made = made.map_err(|error| ProduceError::Unavailable(error.to_string()))?;
         let producer = Arc::new(Producer(Some(made)));

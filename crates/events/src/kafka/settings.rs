@@ -179,7 +179,7 @@ impl KafkaSettings {
     }
 
     /// Returns the configuration that consumers and producers have in common.
-    fn common(&self) -> ClientConfig {
+    fn common_config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         // Failures are logged by the callbacks, once each.
         config.set_log_level(RDKafkaLogLevel::Error);
@@ -228,8 +228,8 @@ impl KafkaSettings {
     }
 
     /// Returns the configuration of a consumer.
-    pub(super) fn consumer(&self) -> ClientConfig {
-        let mut config = self.common();
+    pub(super) fn consumer_config(&self) -> ClientConfig {
+        let mut config = self.common_config();
         let queue_kibibytes = (self.fetch.queue_bytes / 1024).clamp(1, QUEUE_KIBIBYTES_MAX);
         let answer_bytes = self.fetch.answer_bytes.clamp(1, ANSWER_BYTES_MAX);
         config
@@ -252,8 +252,8 @@ impl KafkaSettings {
     }
 
     /// Returns the configuration of the consumer that probes whether topics may be read.
-    pub(super) fn prober(&self) -> ClientConfig {
-        let mut config = self.consumer();
+    pub(super) fn prober_config(&self) -> ClientConfig {
+        let mut config = self.consumer_config();
         config
             .set("enable.partition.eof", "true")
             .set("fetch.wait.max.ms", "10")
@@ -263,8 +263,8 @@ impl KafkaSettings {
     }
 
     /// Returns the configuration of the producer.
-    pub(super) fn producer(&self) -> ClientConfig {
-        let mut config = self.common();
+    pub(super) fn producer_config(&self) -> ClientConfig {
+        let mut config = self.common_config();
         config
             // With these settings a retry never writes twice and never out of order.
             .set("enable.idempotence", "true")
@@ -346,7 +346,9 @@ pub(super) mod tests {
         {
             let settings = KafkaSettings { authentication, tls, ..settings(&["k:1"]) };
             assert!(!format!("{settings:?}").contains("hunter2"));
-            for config in [settings.consumer(), settings.prober(), settings.producer()] {
+            for config in
+                [settings.consumer_config(), settings.prober_config(), settings.producer_config()]
+            {
                 config.create_native_config().unwrap();
             }
         }

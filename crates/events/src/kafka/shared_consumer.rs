@@ -35,6 +35,7 @@ const FULL_STREAM_WAIT_EVERY: Duration = Duration::from_secs(1);
 /// The number of listeners that are added by one call of the library.
 const LISTENERS_AT_ONCE: usize = 256;
 
+/// The task that reads for all live streams of a provider.
 pub(super) struct SharedConsumer {
     common: Arc<SharedState>,
     state: watch::Sender<ConnectionState<Arc<ConsumerClient>>>,

@@ -28,7 +28,7 @@ impl SharedState {
     pub(super) async fn make_client(self: &Arc<Self>) -> Result<Arc<ConsumerClient>, String> {
         let common = Arc::clone(self);
         let made = spawn_blocking(move || {
-            ConsumerClient::new(&common.settings.consumer(), common.callbacks())
+            ConsumerClient::new(&common.settings.consumer_config(), common.callbacks())
         });
         match made.await {
             Ok(made) => made.map(Arc::new),
@@ -36,6 +36,7 @@ impl SharedState {
         }
     }
 
+    /// Makes the callbacks for another client.
     pub(super) fn callbacks(&self) -> ClientCallbacks {
         let token = self.settings.authentication.as_ref().and_then(KafkaAuthentication::token);
         ClientCallbacks { health: Arc::clone(&self.health), token }

@@ -28,7 +28,7 @@ pub(super) struct PartitionStart {
 }
 
 /// The reason why a stream cannot be opened.
-pub(super) enum OpenError {
+pub(super) enum StartOffsetsError {
     Query(QueryError),
     /// The events behind the position do not exist any more, or never did.
     Gone,
@@ -36,7 +36,7 @@ pub(super) enum OpenError {
     TooManyPartitions,
 }
 
-impl From<QueryError> for OpenError {
+impl From<QueryError> for StartOffsetsError {
     fn from(error: QueryError) -> Self {
         Self::Query(error)
     }
@@ -49,7 +49,7 @@ impl StartOffsets {
         client: &ConsumerClient,
         topics: &BTreeSet<Box<str>>,
         start: &Start,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, StartOffsetsError> {
         let topics: Arc<[Arc<str>]> = topics.iter().map(|topic| Arc::from(&**topic)).collect();
         let partitions = client.list_partitions(&topics)?;
         let mut numbers = Vec::with_capacity(partitions.len());
@@ -57,7 +57,7 @@ impl StartOffsets {
             let number = topics.binary_search(topic).ok().and_then(|it| u16::try_from(it).ok());
             let partition = u16::try_from(*partition).ok();
             let (Some(number), Some(partition)) = (number, partition) else {
-                return Err(OpenError::TooManyPartitions);
+                return Err(StartOffsetsError::TooManyPartitions);
             };
             numbers.push(partition_number(number, partition));
         }
@@ -80,7 +80,7 @@ impl StartOffsets {
             let is_complete = position.marks().iter().all(|mark| numbers.contains(&mark.lane));
             let within = |start: &PartitionStart| next_after(position, start.number) <= start.end;
             if !is_complete || !starts.iter().all(within) {
-                return Err(OpenError::Gone);
+                return Err(StartOffsetsError::Gone);
             }
         }
         Ok(Self { topics, starts })
@@ -128,7 +128,7 @@ fn first_offsets(
     partitions: &[TopicPartition],
     numbers: &[u32],
     start: &Start,
-) -> Result<Vec<u64>, OpenError> {
+) -> Result<Vec<u64>, StartOffsetsError> {
     let firsts = || client.query_offsets(partitions, Offset::Beginning);
     Ok(match start {
         Start::New | Start::Last | Start::LastPerTopic => {
@@ -144,7 +144,7 @@ fn first_offsets(
             let next = numbers.iter().map(|number| next_after(position, *number));
             let next: Vec<u64> = next.collect();
             if next.iter().zip(firsts()?).any(|(next, first)| *next < first) {
-                return Err(OpenError::Gone);
+                return Err(StartOffsetsError::Gone);
             }
             next
         }

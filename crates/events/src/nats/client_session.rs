@@ -34,6 +34,7 @@ pub(super) enum Incoming {
     Confirmed(u64),
 }
 
+/// The messages of one subscription.
 type SubjectStream = Pin<Box<dyn Stream<Item = Incoming> + Send>>;
 
 /// A stream that waits for the broker's confirmation.
@@ -67,6 +68,7 @@ impl SharedClient {
     }
 }
 
+/// The subscriptions of one client, and the streams that wait for confirmation.
 pub(super) struct ClientSession {
     pub(super) client: SharedClient,
     pub(super) messages: SelectAll<SubjectStream>,

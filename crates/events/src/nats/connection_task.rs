@@ -20,8 +20,8 @@ use super::client_session::{ClientSession, Incoming, SUBJECT_QUEUE_MESSAGES, Sha
 use super::headers;
 use crate::backoff::Backoff;
 use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
-use crate::event_queue::{EventSender, SendOutcome};
-use crate::{ErrorKind, Event, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted};
+use crate::shared_subscriptions::SharedSubscriptions;
+use crate::{ErrorKind, Event, ProviderState, ProviderStats, Retry, Wanted};
 
 /// The maximum time to connect and sign in, after which the attempt counts as failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,20 +33,15 @@ const NOTICES_MAX: usize = 256;
 /// The number of messages that are dispatched before other work gets its turn.
 const MESSAGES_PER_TURN: usize = 64;
 
-/// A distinct subject with a subscription at the broker.
+/// The subscription to a distinct subject at the broker.
 struct SubjectSubscription {
     /// The number of the subscription in the client library, which counts subscriptions from 1 in the order made.
     sid: u64,
+    /// Aborting it unsubscribes.
     abort: AbortHandle,
-    streams: Vec<u64>,
 }
 
-/// One open stream.
-struct NatsStream {
-    sender: EventSender,
-    subjects: Vec<Arc<str>>,
-}
-
+/// The task that holds the connection of one provider.
 pub(super) struct ConnectionTask {
     provider: Box<str>,
     addresses: Vec<NatsAddress>,
@@ -54,13 +49,10 @@ pub(super) struct ConnectionTask {
     backoff: Backoff,
     /// The delay before the library's own attempt.
     after_loss: Backoff,
-    queue_events: usize,
     stats: Arc<ProviderStats>,
     state: watch::Sender<ConnectionState<SharedClient>>,
     commands: mpsc::Receiver<SubscribeCommand>,
-    subjects: HashMap<Arc<str>, SubjectSubscription>,
-    streams: HashMap<u64, NatsStream>,
-    next_stream: u64,
+    subjects: SharedSubscriptions<SubjectSubscription>,
     /// Futures that resolve to the number of a stream that was dropped.
     dropped: FuturesUnordered<BoxFuture<'static, u64>>,
     connections: u64,
@@ -85,13 +77,10 @@ impl ConnectionTask {
             next_address: 0,
             backoff: Backoff::new(retry),
             after_loss: Backoff::new(retry),
-            queue_events,
+            subjects: SharedSubscriptions::new(queue_events, Arc::clone(&stats)),
             stats,
             state,
             commands,
-            subjects: HashMap::new(),
-            streams: HashMap::new(),
-            next_stream: 0,
             dropped: FuturesUnordered::new(),
             connections: 0,
             warned_reason: "".into(),
@@ -117,9 +106,7 @@ impl ConnectionTask {
             self.state.send_replace(ConnectionState::Disconnected(lost));
             next_attempt = Instant::now() + self.backoff.next_delay();
         }
-        for (_, stream) in self.streams.drain() {
-            stream.sender.end(StreamEnd::Closed);
-        }
+        self.subjects.end_all();
     }
 
     /// Makes one attempt at the next address, not before `at`, and rejects commands meanwhile. Returns `None` if the
@@ -175,7 +162,7 @@ impl ConnectionTask {
         notices: &mut mpsc::Receiver<ClientEvent>,
     ) -> ServeEnd {
         let mut session = ClientSession::new(client).await;
-        for (name, subject) in &mut self.subjects {
+        for (name, subject) in self.subjects.iter_mut() {
             match session.subscribe(name).await {
                 Ok((sid, abort)) => (subject.sid, subject.abort) = (sid, abort),
                 Err(reason) => return ServeEnd::ConnectionLost(reason),
@@ -248,12 +235,10 @@ impl ConnectionTask {
         self.dispatch_ready(session, usize::MAX);
         self.stats.set_state(ProviderState::Disconnected);
         self.state.send_replace(ConnectionState::Disconnected(LOST.into()));
-        for stream in self.streams.values_mut() {
-            ProviderStats::add(&self.stats.gaps, stream.sender.announce_gap().into());
-        }
+        self.subjects.announce_gap();
         tracing::warn!(
             provider = %self.provider,
-            streams = self.streams.len(),
+            streams = self.subjects.stream_count(),
             "lost the connection to the broker; events may be missing until it is back"
         );
     }
@@ -277,20 +262,12 @@ impl ConnectionTask {
             Incoming::Confirmed(ticket) => return session.confirmed(ticket),
             Incoming::Message(name, message) => (name, message),
         };
-        let Some(subject) = self.subjects.get(&name) else { return };
-        ProviderStats::add(&self.stats.received, 1);
-        let topic = if *message.subject == *name { name } else { message.subject.as_str().into() };
-        let headers = headers::from_nats(message.headers.as_ref());
-        let event = Arc::new(Event { headers, ..Event::new(topic, message.payload) });
-        for stream in &subject.streams {
-            let Some(stream) = self.streams.get_mut(stream) else { continue };
-            // A stream that was dropped is closed through `dropped`.
-            if let SendOutcome::Dropped { starts_gap } = stream.sender.try_send(Arc::clone(&event))
-            {
-                ProviderStats::add(&self.stats.dropped, 1);
-                ProviderStats::add(&self.stats.gaps, starts_gap.into());
-            }
-        }
+        self.subjects.deliver(&name, |name| {
+            let is_exact = *message.subject == **name;
+            let topic = if is_exact { Arc::clone(name) } else { message.subject.as_str().into() };
+            let headers = headers::from_nats(message.headers.as_ref());
+            Event { headers, ..Event::new(topic, message.payload) }
+        });
     }
 
     fn dispatch_ready(&mut self, session: &mut ClientSession, most: usize) {
@@ -300,65 +277,37 @@ impl ConnectionTask {
         }
     }
 
+    /// Opens a stream, and makes subscriptions for its new subjects.
     async fn open_stream(
         &mut self,
         SubscribeCommand { wanted: Wanted { topics, start, .. }, reply }: SubscribeCommand,
         session: &mut ClientSession,
     ) {
-        let id = self.next_stream;
-        self.next_stream += 1;
-        let (mut sender, stream) = EventSender::new(self.queue_events);
-        sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
-        if start != Start::New {
-            ProviderStats::add(&self.stats.gaps, sender.announce_gap().into());
-        }
-        self.dropped.push(sender.closed().map(move |()| id).boxed());
-        let mut subjects = Vec::with_capacity(topics.len());
-        for topic in topics {
-            let name: Arc<str> = topic.into();
-            if subjects.contains(&name) {
-                continue;
-            }
-            if let Some(subject) = self.subjects.get_mut(&name) {
-                subject.streams.push(id);
-            } else {
-                match session.subscribe(&name).await {
-                    Ok((sid, abort)) => {
-                        let subject = SubjectSubscription { sid, abort, streams: vec![id] };
-                        self.subjects.insert(Arc::clone(&name), subject);
-                    }
-                    Err(reason) => {
-                        // `stream` is dropped here, which reverts the subscriptions made so far.
-                        self.streams.insert(id, NatsStream { sender, subjects });
-                        ProviderStats::add(&self.stats.streams, 1);
-                        let _ = reply.send(Err(reason.into()));
-                        return;
-                    }
+        let names = self.subjects.distinct_names(topics);
+        let mut made = HashMap::new();
+        for name in names.iter().filter(|name| self.subjects.get(name).is_none()) {
+            match session.subscribe(name).await {
+                Ok((sid, abort)) => {
+                    made.insert(Arc::clone(name), SubjectSubscription { sid, abort });
+                }
+                Err(reason) => {
+                    made.into_values().for_each(|subject| subject.abort.abort());
+                    let _ = reply.send(Err(reason.into()));
+                    return;
                 }
             }
-            subjects.push(name);
         }
-        self.streams.insert(id, NatsStream { sender, subjects });
-        ProviderStats::add(&self.stats.streams, 1);
-        session.confirm(stream, reply).await;
+        let opened = self.subjects.open(names, &start, |name| {
+            made.remove(name).expect("every name without a subscription has got one")
+        });
+        self.dropped.push(opened.dropped);
+        session.confirm(opened.stream, reply).await;
     }
 
     /// Closes a stream that was dropped, and unsubscribes from subjects that no other stream uses.
     fn close_stream(&mut self, id: u64) {
-        let Some(stream) = self.streams.remove(&id) else { return };
-        ProviderStats::subtract(&self.stats.streams, 1);
-        self.leave_subjects(id, &stream.subjects);
-    }
-
-    fn leave_subjects(&mut self, id: u64, subjects: &[Arc<str>]) {
-        for name in subjects {
-            let Some(subject) = self.subjects.get_mut(name) else { continue };
-            subject.streams.retain(|&stream| stream != id);
-            if subject.streams.is_empty()
-                && let Some(subject) = self.subjects.remove(name)
-            {
-                subject.abort.abort();
-            }
+        for (_, subject) in self.subjects.close(id) {
+            subject.abort.abort();
         }
     }
 
@@ -368,12 +317,9 @@ impl ConnectionTask {
             ClientEvent::SlowConsumer(sid) => {
                 ProviderStats::add(&self.stats.dropped, 1);
                 // An unknown number was unsubscribed, or belongs to a JetStream reader, which counts its own messages.
-                let known = self.subjects.values().find(|subject| subject.sid == sid);
-                let streams = known.map(|subject| subject.streams.clone());
-                for stream in streams.unwrap_or_default() {
-                    if let Some(stream) = self.streams.get_mut(&stream) {
-                        ProviderStats::add(&self.stats.gaps, stream.sender.announce_gap().into());
-                    }
+                let known = self.subjects.iter_mut().find(|(_, subject)| subject.sid == sid);
+                if let Some(name) = known.map(|(name, _)| Arc::clone(name)) {
+                    self.subjects.announce_gap_in(&name);
                 }
             }
             ClientEvent::ServerError(error) => {
@@ -382,7 +328,9 @@ impl ConnectionTask {
                 if let ServerError::Other(text) = &error
                     && let Some(subject) = refused_subscription(text)
                 {
-                    self.end_refused_streams(subject, text);
+                    for (_, unused) in self.subjects.end_refused(subject, text) {
+                        unused.abort.abort();
+                    }
                 }
             }
             ClientEvent::ClientError(error) => {
@@ -397,20 +345,6 @@ impl ConnectionTask {
             | ClientEvent::Disconnected
             | ClientEvent::Draining
             | ClientEvent::Closed => {}
-        }
-    }
-
-    /// Ends the streams of a subject that the user may not subscribe to.
-    fn end_refused_streams(&mut self, subject: &str, reason: &str) {
-        let Some(streams) = self.subjects.get(subject).map(|subject| subject.streams.clone())
-        else {
-            return;
-        };
-        for id in streams {
-            let Some(stream) = self.streams.remove(&id) else { continue };
-            ProviderStats::subtract(&self.stats.streams, 1);
-            self.leave_subjects(id, &stream.subjects);
-            stream.sender.end(StreamEnd::Refused(reason.to_owned()));
         }
     }
 }

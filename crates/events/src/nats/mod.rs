@@ -321,9 +321,7 @@ impl Provider for Nats {
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let topic = message.topic.clone();
-            let result = self.try_publish(message).await;
-            self.stats.record_publication(&topic, result.is_ok());
-            result
+            self.stats.count_publication(&topic, self.try_publish(message)).await
         })
     }
 
@@ -334,9 +332,8 @@ impl Provider for Nats {
     ) -> EventFuture<'_, Result<Bytes, PublishError>> {
         Box::pin(async move {
             let topic = message.topic.clone();
-            let result = self.try_request(message, timeout).await;
-            self.stats.record_publication(&topic, result.is_ok());
-            result.map_err(|failure| failure.into_request_error(self, &topic))
+            let result = self.stats.count_publication(&topic, self.try_request(message, timeout));
+            result.await.map_err(|failure| failure.into_request_error(self, &topic))
         })
     }
 

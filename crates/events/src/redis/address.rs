@@ -61,6 +61,7 @@ pub(super) struct RedisAddress {
     authentication: Option<RedisAuthentication>,
 }
 
+/// The place of a server: a port, or a socket of this machine.
 #[derive(Clone, Debug)]
 enum Place {
     Tcp {
@@ -147,18 +148,18 @@ impl RedisAddress {
     }
 
     /// Returns another server that is reached in the same way, by TLS or without, with these credentials.
-    pub(super) fn sibling(
+    pub(super) fn with_host_and_credentials(
         &self,
         host: String,
         port: u16,
         authentication: Option<&RedisAuthentication>,
     ) -> Self {
-        Self { authentication: authentication.cloned(), ..self.relative(host, port) }
+        Self { authentication: authentication.cloned(), ..self.with_host(host, port) }
     }
 
     /// Returns another server that is reached in the same way and with the same credentials. An empty host means the
     /// same host.
-    pub(super) fn relative(&self, host: String, port: u16) -> Self {
+    pub(super) fn with_host(&self, host: String, port: u16) -> Self {
         let (own, tls) = match &self.place {
             Place::Tcp { host, tls, .. } => (host.clone(), tls.clone()),
             #[cfg(unix)]
@@ -188,7 +189,7 @@ impl RedisAddress {
 
     /// Returns the handshake. It uses RESP3, because only there events and responses share a connection without being
     /// mistaken for each other.
-    pub(super) fn hello(&self) -> RedisConnectionInfo {
+    pub(super) fn handshake(&self) -> RedisConnectionInfo {
         let hello = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
             .set_lib_name("starling", env!("CARGO_PKG_VERSION"));

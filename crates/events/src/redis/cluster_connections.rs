@@ -92,7 +92,7 @@ impl ClusterConnections {
                 Some("ASK") => {
                     let place = error.redirect_node().and_then(|(place, _)| place.rsplit_once(':'));
                     ask_node = place.and_then(|(host, port)| {
-                        Some(node.relative(host.to_owned(), port.parse().ok()?))
+                        Some(node.with_host(host.to_owned(), port.parse().ok()?))
                     });
                 }
                 Some(

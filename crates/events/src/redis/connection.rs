@@ -31,6 +31,7 @@ pub(super) struct RedisConnection {
 }
 
 impl RedisConnection {
+    /// Connects and signs in. A command fails if its response takes longer than `response_timeout`.
     pub(super) async fn open(
         address: &RedisAddress,
         pushed: Option<impl AsyncPushSender>,
@@ -41,7 +42,7 @@ impl RedisConnection {
         if let Some(pushed) = pushed {
             config = config.set_push_sender(pushed);
         }
-        let hello = address.hello();
+        let hello = address.handshake();
         let signing_in = MultiplexedConnection::new_with_config(&hello, stream, config);
         match timeout(CONNECT_TIMEOUT, signing_in).await {
             Ok(Ok((connection, reader))) => Ok(Self {

@@ -23,10 +23,12 @@ pub(super) struct DialerFactory {
 }
 
 impl DialerFactory {
+    /// Makes a dialer for any of the servers.
     pub(super) fn dialer(&self, purpose: &'static str) -> Dialer {
         self.dialer_for(purpose, self.source.clone())
     }
 
+    /// Makes a dialer that finds its server in `source`.
     pub(super) fn dialer_for(&self, purpose: &'static str, source: ServerSource) -> Dialer {
         Dialer {
             provider: self.provider.clone(),

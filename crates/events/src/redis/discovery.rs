@@ -68,7 +68,11 @@ impl Sentinel {
             match query(sentinel, &command).await {
                 Ok(Value::Array(parts)) => {
                     if let Some((host, port)) = read_host_and_port(&parts) {
-                        return Ok(sentinel.sibling(host, port, self.authentication.as_ref()));
+                        return Ok(sentinel.with_host_and_credentials(
+                            host,
+                            port,
+                            self.authentication.as_ref(),
+                        ));
                     }
                 }
                 Ok(_) => reason = "the sentinels know no master of that name".into(),
@@ -86,6 +90,7 @@ pub(super) struct Cluster {
     map: Mutex<SlotMap>,
 }
 
+/// The nodes of the slots, as read at some time.
 #[derive(Default)]
 struct SlotMap {
     read_at: Option<Instant>,
@@ -158,10 +163,10 @@ fn read_slot_range(node: &RedisAddress, range: Value) -> Option<(u16, u16, Redis
     let (first, last) = (slot(parts.first()?)?, slot(parts.get(1)?)?);
     let Value::Array(owner) = parts.get(2)? else { return None };
     let owner = match read_host_and_port(owner) {
-        Some((host, port)) => node.relative(host, port),
+        Some((host, port)) => node.with_host(host, port),
         // A node may not know its own name. Its host is then the one that was queried.
         None => match owner.get(1)? {
-            Value::Int(port) => node.relative(String::new(), u16::try_from(*port).ok()?),
+            Value::Int(port) => node.with_host(String::new(), u16::try_from(*port).ok()?),
             _ => return None,
         },
     };

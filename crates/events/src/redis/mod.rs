@@ -316,9 +316,7 @@ impl Provider for Redis {
     /// in the stream.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let result = self.try_publish(&message).await;
-            self.stats.record_publication(&message.topic, result.is_ok());
-            result
+            self.stats.count_publication(&message.topic, self.try_publish(&message)).await
         })
     }
 

@@ -67,6 +67,7 @@ impl ShardedPubSub {
         Arc::new(Self { cluster, dialers, queue_events, runtime, nodes: Mutex::default() })
     }
 
+    /// Opens a stream. It is in force when this returns.
     pub(super) async fn open(
         self: &Arc<Self>,
         provider: &str,

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::connection::{RedisConnection, error_text, is_refusal};
 use super::dialer::Dialer;
-use super::subscriptions::{SubscribeBatch, SubscriptionTable, split_patterns};
+use super::subscriptions::{PubSubStream, SubscribeBatch, SubscriptionTable, split_patterns};
 use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
 use crate::{ErrorKind, EventStream, ProviderState, ProviderStats};
 
@@ -40,6 +40,7 @@ struct UnconfirmedSubscription {
 /// A batch and its result: the channels that the broker refuses, with its words.
 type BatchResult = (SubscribeBatch, RedisResult<Vec<(Arc<str>, String)>>);
 
+/// The task that holds a connection for subscriptions.
 pub(super) struct Subscriber {
     kind: SubscriberKind,
     provider: Box<str>,
@@ -184,10 +185,8 @@ impl Subscriber {
         SubscribeCommand { wanted, reply }: SubscribeCommand,
         unconfirmed: &mut VecDeque<UnconfirmedSubscription>,
     ) {
-        let opened = lock(&self.channels).open(wanted);
-        let id = opened.id;
-        self.dropped.push(opened.gone.map(move |()| id).boxed());
-        let (confirmed_by, stream) = (opened.confirmed_by, opened.stream);
+        let PubSubStream { stream, dropped, confirmed_by } = lock(&self.channels).open(wanted);
+        self.dropped.push(dropped);
         if confirmed_by == 0 {
             // If the requester is gone, the stream is dropped with the message, and thereby closed.
             let _ = reply.send(Ok(stream));

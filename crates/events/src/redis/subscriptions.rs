@@ -2,15 +2,15 @@
 //! Events go from the connection's reader directly into the bounded queues of the streams, so that nothing waits in
 //! between and nothing can accumulate there. The table does no I/O.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
 use super::channel_name::is_pattern;
-use crate::event_queue::{EventSender, SendOutcome};
-use crate::{Event, EventStream, ProviderStats, Start, StreamEnd, Wanted};
+use crate::shared_subscriptions::{OpenedStream, SharedSubscriptions, UnusedSubscriptions};
+use crate::{Event, EventStream, ProviderStats, Wanted};
 
 /// The first word of the error by which a node of a cluster reports that another node has the slot.
 pub(super) const MOVED: &str = "MOVED";
@@ -26,20 +26,6 @@ enum SubscribeState {
     Confirmed,
 }
 
-#[derive(Debug)]
-struct ChannelSubscription {
-    state: SubscribeState,
-    streams: Vec<u64>,
-}
-
-#[derive(Debug)]
-struct PubSubStream {
-    sender: EventSender,
-    /// True if the latest event was queued. Events in a row that do not fit make one gap together.
-    is_gapless: bool,
-    channels: Vec<Arc<str>>,
-}
-
 /// The next request to the broker, in this order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct SubscribeBatch {
@@ -47,24 +33,20 @@ pub(super) struct SubscribeBatch {
     pub(super) subscribe: Vec<Arc<str>>,
 }
 
-/// A new stream.
-pub(super) struct OpenedStream {
-    pub(super) id: u64,
+/// A new stream, and when it is in force.
+pub(super) struct PubSubStream {
     pub(super) stream: EventStream,
-    /// Resolves when the stream is dropped.
-    pub(super) gone: futures_util::future::BoxFuture<'static, ()>,
+    /// Resolves to the id of the stream when it was dropped. It must then be closed.
+    pub(super) dropped: BoxFuture<'static, u64>,
     /// The number of the batch with which all channels of the stream are in force, from 1; 0 if they are already.
     pub(super) confirmed_by: u64,
 }
 
+/// The streams of one connection, with the state of their channels and patterns at the broker.
 #[derive(Debug)]
 pub(super) struct SubscriptionTable {
-    queue_events: usize,
-    stats: Arc<ProviderStats>,
     /// The subscriptions by channel or by pattern. No name is both.
-    channels: HashMap<Arc<str>, ChannelSubscription>,
-    streams: HashMap<u64, PubSubStream>,
-    next_stream: u64,
+    channels: SharedSubscriptions<SubscribeState>,
     /// Channels that were requested and have no streams any more.
     unwanted: Vec<Arc<str>>,
     /// True if some channel is [`SubscribeState::NotRequested`].
@@ -77,11 +59,7 @@ pub(super) struct SubscriptionTable {
 impl SubscriptionTable {
     pub(super) fn new(queue_events: usize, stats: Arc<ProviderStats>) -> Self {
         Self {
-            queue_events,
-            stats,
-            channels: HashMap::new(),
-            streams: HashMap::new(),
-            next_stream: 0,
+            channels: SharedSubscriptions::new(queue_events, stats),
             unwanted: Vec::new(),
             has_new: false,
             batches: 0,
@@ -95,75 +73,41 @@ impl SubscriptionTable {
     }
 
     /// Opens a stream over `topics`. Pub/Sub has no past, so a stream that begins in the past begins with a gap.
-    pub(super) fn open(&mut self, Wanted { topics, start, .. }: Wanted) -> OpenedStream {
-        let id = self.next_stream;
-        self.next_stream += 1;
-        let (mut sender, stream) = EventSender::new(self.queue_events);
-        if start != Start::New {
-            sender.announce_gap();
-            ProviderStats::add(&self.stats.gaps, 1);
-        }
-        sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
-        let gone = Box::pin(sender.closed());
+    pub(super) fn open(&mut self, Wanted { topics, start, .. }: Wanted) -> PubSubStream {
+        let names = self.channels.distinct_names(topics);
         let mut confirmed_by = 0;
-        let mut channels: Vec<Arc<str>> = Vec::with_capacity(topics.len());
-        for topic in topics {
-            // A channel that is named twice delivers each event once.
-            if channels.iter().any(|name| **name == *topic) {
-                continue;
-            }
-            let name = match self.channels.get_key_value(&*topic) {
-                Some((name, _)) => Arc::clone(name),
-                None => topic.into(),
-            };
-            let channel = self.channels.entry(Arc::clone(&name)).or_insert_with(|| {
-                ChannelSubscription { state: SubscribeState::NotRequested, streams: Vec::new() }
-            });
-            channel.streams.push(id);
-            confirmed_by = confirmed_by.max(match channel.state {
+        for name in &names {
+            let state = self.channels.get(name).copied().unwrap_or(SubscribeState::NotRequested);
+            confirmed_by = confirmed_by.max(match state {
                 SubscribeState::NotRequested => self.batches + 1,
                 SubscribeState::Requested => self.batches,
                 SubscribeState::Confirmed => 0,
             });
-            self.has_new |= channel.state == SubscribeState::NotRequested;
-            channels.push(name);
+            self.has_new |= state == SubscribeState::NotRequested;
         }
-        self.streams.insert(id, PubSubStream { sender, is_gapless: true, channels });
-        ProviderStats::add(&self.stats.streams, 1);
-        OpenedStream { id, stream, gone, confirmed_by }
+        let OpenedStream { stream, dropped } =
+            self.channels.open(names, &start, |_| SubscribeState::NotRequested);
+        PubSubStream { stream, dropped, confirmed_by }
     }
 
     /// Closes a stream that was dropped.
     pub(super) fn close(&mut self, id: u64) {
-        if let Some(stream) = self.streams.remove(&id) {
-            self.leave_channels(id, &stream.channels);
-        }
+        let unused = self.channels.close(id);
+        self.unsubscribe(unused);
     }
 
     /// Ends the streams of a channel that the broker refuses.
     pub(super) fn end_refused(&mut self, name: &str, reason: &str) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(state) = self.channels.get_mut(name) else { return };
         // This prevents unsubscribing from a channel that is not subscribed to.
-        channel.state = SubscribeState::NotRequested;
-        for id in channel.streams.clone() {
-            let Some(stream) = self.streams.remove(&id) else { continue };
-            self.leave_channels(id, &stream.channels);
-            stream.sender.end(StreamEnd::Refused(reason.to_owned()));
-        }
+        *state = SubscribeState::NotRequested;
+        let unused = self.channels.end_refused(name, reason);
+        self.unsubscribe(unused);
     }
 
-    fn leave_channels(&mut self, id: u64, channels: &[Arc<str>]) {
-        ProviderStats::subtract(&self.stats.streams, 1);
-        for name in channels {
-            let Some(channel) = self.channels.get_mut(name) else { continue };
-            channel.streams.retain(|&stream| stream != id);
-            if channel.streams.is_empty()
-                && let Some(channel) = self.channels.remove(name)
-                && channel.state != SubscribeState::NotRequested
-            {
-                self.unwanted.push(Arc::clone(name));
-            }
-        }
+    fn unsubscribe(&mut self, unused: UnusedSubscriptions<SubscribeState>) {
+        let requested = |(_, state): &(_, SubscribeState)| *state != SubscribeState::NotRequested;
+        self.unwanted.extend(unused.into_iter().filter(requested).map(|(name, _)| name));
     }
 
     /// Returns all changes since the last batch, or `None` if there are none. Only one batch is processed at a time, so
@@ -175,9 +119,9 @@ impl SubscriptionTable {
         let unsubscribe = std::mem::take(&mut self.unwanted);
         let mut subscribe = Vec::new();
         if std::mem::take(&mut self.has_new) {
-            for (name, channel) in &mut self.channels {
-                if channel.state == SubscribeState::NotRequested {
-                    channel.state = SubscribeState::Requested;
+            for (name, state) in self.channels.iter_mut() {
+                if *state == SubscribeState::NotRequested {
+                    *state = SubscribeState::Requested;
                     subscribe.push(Arc::clone(name));
                 }
             }
@@ -189,10 +133,10 @@ impl SubscriptionTable {
     /// Marks the last batch as confirmed by the broker. Returns its number.
     pub(super) fn on_confirmed(&mut self, batch: &SubscribeBatch) -> u64 {
         for name in &batch.subscribe {
-            if let Some(channel) = self.channels.get_mut(name)
-                && channel.state == SubscribeState::Requested
+            if let Some(state) = self.channels.get_mut(name)
+                && *state == SubscribeState::Requested
             {
-                channel.state = SubscribeState::Confirmed;
+                *state = SubscribeState::Confirmed;
             }
         }
         self.batches
@@ -202,25 +146,19 @@ impl SubscriptionTable {
     /// the number of streams.
     pub(super) fn on_lost(&mut self) -> usize {
         self.unwanted.clear();
-        self.has_new = !self.channels.is_empty();
-        for channel in self.channels.values_mut() {
-            channel.state = SubscribeState::NotRequested;
+        self.has_new = false;
+        for (_, state) in self.channels.iter_mut() {
+            *state = SubscribeState::NotRequested;
+            self.has_new = true;
         }
-        for stream in self.streams.values_mut() {
-            // A failed attempt to reconnect loses nothing more, so it makes no second gap.
-            if stream.sender.announce_gap() {
-                ProviderStats::add(&self.stats.gaps, 1);
-            }
-        }
-        self.streams.len()
+        // A failed attempt to reconnect loses nothing more, so it makes no second gap.
+        self.channels.announce_gap();
+        self.channels.stream_count()
     }
 
     /// Ends all streams.
     pub(super) fn end_all(&mut self) {
-        self.channels.clear();
-        for (_, stream) in self.streams.drain() {
-            stream.sender.end(StreamEnd::Closed);
-        }
+        self.channels.end_all();
     }
 
     /// Handles a push of the broker, which is no response to a command. Never waits.
@@ -238,10 +176,7 @@ impl SubscriptionTable {
                 // This push was not requested: another node has the slot now.
                 if let Some(name) = next()
                     && let Ok(name) = std::str::from_utf8(&name)
-                    && self
-                        .channels
-                        .get(name)
-                        .is_some_and(|it| it.state == SubscribeState::Confirmed)
+                    && self.channels.get(name) == Some(&SubscribeState::Confirmed)
                 {
                     self.end_refused(name, MOVED);
                     self.moved.notify_one();
@@ -252,25 +187,13 @@ impl SubscriptionTable {
         };
         let (Some(name), Some(payload)) = (name, payload) else { return };
         let Ok(name) = std::str::from_utf8(&name) else { return };
-        let Some((name, channel)) = self.channels.get_key_value(name) else { return };
-        ProviderStats::add(&self.stats.received, 1);
-        let topic = match topic {
-            Some(topic) => String::from_utf8_lossy(&topic).into(),
-            None => Arc::clone(name),
-        };
-        let event = Arc::new(Event::new(topic, payload));
-        for id in &channel.streams {
-            let Some(stream) = self.streams.get_mut(id) else { continue };
-            // A stream that was dropped is closed by the connection's task.
-            if matches!(stream.sender.try_send(Arc::clone(&event)), SendOutcome::Dropped { .. }) {
-                ProviderStats::add(&self.stats.dropped, 1);
-                if std::mem::take(&mut stream.is_gapless) {
-                    ProviderStats::add(&self.stats.gaps, 1);
-                }
-            } else {
-                stream.is_gapless = true;
-            }
-        }
+        self.channels.deliver(name, |name| {
+            let topic = match topic {
+                Some(topic) => String::from_utf8_lossy(&topic).into(),
+                None => Arc::clone(name),
+            };
+            Event::new(topic, payload)
+        });
     }
 }
 
@@ -282,16 +205,30 @@ pub(super) fn split_patterns(names: &[Arc<str>]) -> (Vec<&str>, Vec<&str>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::SourceMessage;
     use std::sync::atomic::Ordering::Relaxed;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::{SourceMessage, Start};
+
+    impl SubscriptionTable {
+        fn stats(&self) -> &ProviderStats {
+            self.channels.stats()
+        }
+    }
 
     fn channels() -> SubscriptionTable {
         SubscriptionTable::new(8, Arc::default())
     }
 
-    fn open(channels: &mut SubscriptionTable, topics: &[&str]) -> OpenedStream {
+    fn open(channels: &mut SubscriptionTable, topics: &[&str]) -> PubSubStream {
         channels.open(Wanted::new(topics.iter().map(|&topic| topic.into()).collect()))
+    }
+
+    fn close(channels: &mut SubscriptionTable, PubSubStream { stream, dropped, .. }: PubSubStream) {
+        drop(stream);
+        channels.close(dropped.now_or_never().expect("the stream was dropped"));
     }
 
     fn push(channels: &mut SubscriptionTable, kind: PushKind, words: &[&str]) {
@@ -336,7 +273,7 @@ mod tests {
         push(&mut channels, PushKind::Message, &["a"]);
         assert_eq!(heard(&mut exact.stream), ["a 1"]);
         assert_eq!(heard(&mut pattern.stream), ["ab 2"]);
-        assert_eq!(channels.stats.received.load(Relaxed), 2);
+        assert_eq!(channels.stats().received.load(Relaxed), 2);
     }
 
     #[test]
@@ -349,12 +286,12 @@ mod tests {
         let same = open(&mut channels, &["a"]);
         let more = open(&mut channels, &["a", "c"]);
         assert_eq!((same.confirmed_by, more.confirmed_by), (1, 2));
-        channels.close(first.id);
+        close(&mut channels, first);
         assert_eq!(channels.on_confirmed(&batch.unwrap()), 1);
         assert_eq!(open(&mut channels, &["a"]).confirmed_by, 0);
         assert_eq!(next_words(&mut channels).0, "+c -b");
         assert_eq!(next_words(&mut channels).0, "");
-        assert_eq!(channels.stats.streams.load(Relaxed), 3);
+        assert_eq!(channels.stats().streams.load(Relaxed), 3);
     }
 
     #[test]
@@ -362,7 +299,7 @@ mod tests {
         let mut channels = channels();
         let first = open(&mut channels, &["a"]);
         let (_, batch) = next_words(&mut channels);
-        channels.close(first.id);
+        close(&mut channels, first);
         let again = open(&mut channels, &["a"]);
         channels.on_confirmed(&batch.unwrap());
         assert_eq!(again.confirmed_by, 2);
@@ -373,7 +310,7 @@ mod tests {
     fn a_channel_that_was_not_requested_yet_is_dropped_without_a_command() {
         let mut channels = channels();
         let first = open(&mut channels, &["a"]);
-        channels.close(first.id);
+        close(&mut channels, first);
         assert_eq!(next_words(&mut channels).0, "");
     }
 
@@ -384,10 +321,10 @@ mod tests {
         let (_, batch) = next_words(&mut channels);
         channels.on_confirmed(&batch.unwrap());
         let gone = open(&mut channels, &["c"]);
-        channels.close(gone.id);
+        close(&mut channels, gone);
         assert_eq!(channels.on_lost(), 1);
         assert_eq!(channels.on_lost(), 1, "a reconnect failed half-way");
-        assert_eq!(channels.stats.gaps.load(Relaxed), 1);
+        assert_eq!(channels.stats().gaps.load(Relaxed), 1);
         assert_eq!(next_words(&mut channels).0, "+a +b");
         push(&mut channels, PushKind::Message, &["a", "1"]);
         assert_eq!(heard(&mut stream), ["gap", "a 1"]);
@@ -404,7 +341,8 @@ mod tests {
         assert_eq!(heard(&mut stream), ["a 1", "a 2"]);
         push(&mut channels, PushKind::Message, &["a", "5"]);
         assert_eq!(heard(&mut stream), ["gap", "a 5"]);
-        let counted = [&channels.stats.dropped, &channels.stats.gaps].map(|it| it.load(Relaxed));
+        let counted =
+            [&channels.stats().dropped, &channels.stats().gaps].map(|it| it.load(Relaxed));
         assert_eq!(counted, [2, 1]);
     }
 
@@ -420,7 +358,7 @@ mod tests {
         push(&mut channels, PushKind::Message, &["a", "1"]);
         assert_eq!(heard(&mut both), ["the broker refused: no"]);
         assert_eq!(heard(&mut other), ["a 1"]);
-        assert_eq!(channels.stats.streams.load(Relaxed), 1);
+        assert_eq!(channels.stats().streams.load(Relaxed), 1);
     }
 
     #[test]

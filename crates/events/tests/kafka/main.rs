@@ -428,7 +428,7 @@ async fn a_slow_stream_waits_for_a_free_dedicated_consumer_and_loses_nothing() {
     let refused = provider.subscribe(all).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "provider kafka/default is not connected: 1 streams are being read from the past already"
+        "provider kafka/default is not connected: 1 streams are already being read from the past"
     );
     let mut live = subscribe(&provider, wanted(&["crowded"])).await;
     publish(&provider, "crowded", 1000..1100).await;

@@ -39,7 +39,7 @@ pub(super) struct JetStreamApi<'a>(pub(super) &'a Client);
 
 impl JetStreamApi<'_> {
     /// Returns the names of streams that have the subject or subjects that match it.
-    pub(super) async fn streams_of(&self, subject: &str) -> Result<Vec<String>, ApiError> {
+    pub(super) async fn find_streams(&self, subject: &str) -> Result<Vec<String>, ApiError> {
         let response: Value = self.request("STREAM.NAMES", json!({ "subject": subject })).await?;
         let names = response.get("streams").and_then(Value::as_array);
         Ok(names
@@ -50,12 +50,13 @@ impl JetStreamApi<'_> {
             .collect())
     }
 
-    pub(super) async fn stream(&self, name: &str) -> Result<stream::Info, ApiError> {
+    /// Returns the configuration and state of a stream.
+    pub(super) async fn stream_info(&self, name: &str) -> Result<stream::Info, ApiError> {
         self.request(&format!("STREAM.INFO.{name}"), json!({})).await
     }
 
     /// Returns the sequence of the latest message of a subject, or `None` if there is none.
-    pub(super) async fn last_of(
+    pub(super) async fn last_sequence_of(
         &self,
         stream: &str,
         subject: &str,
@@ -68,7 +69,8 @@ impl JetStreamApi<'_> {
         }
     }
 
-    pub(super) async fn consumer(
+    /// Returns the configuration and state of a consumer.
+    pub(super) async fn consumer_info(
         &self,
         stream: &str,
         consumer: &str,
@@ -76,6 +78,7 @@ impl JetStreamApi<'_> {
         self.request(&format!("CONSUMER.INFO.{stream}.{consumer}"), json!({})).await
     }
 
+    /// Creates a consumer.
     pub(super) async fn create_consumer(
         &self,
         stream: &str,
@@ -158,7 +161,7 @@ impl JetStreamApi<'_> {
 
 /// Checks that a stream has that subject, so that published events are stored. Returns `None` if one has.
 pub(in crate::nats) async fn check_is_stored(client: &Client, subject: &str) -> Option<Verdict> {
-    match JetStreamApi(client).streams_of(subject).await {
+    match JetStreamApi(client).find_streams(subject).await {
         Ok(streams) if streams.is_empty() => {
             let reason = "no stream of JetStream has that subject, and `jetstream.publish_ack` waits for one";
             Some(Verdict::Fails(reason.into()))

@@ -39,7 +39,7 @@ impl JetStreamReader {
             Some(stream) => stream.name.clone(),
             None => self.find_stream(&api).await?,
         };
-        let info = match api.stream(&name).await {
+        let info = match api.stream_info(&name).await {
             Err(ApiError::NoStream) => return Err(ConsumerError::NoStream(name)),
             info => info?,
         };
@@ -51,7 +51,7 @@ impl JetStreamReader {
         if self.bounded && self.end.is_none() {
             let mut end = None;
             for subject in self.filter.subjects() {
-                end = end.max(api.last_of(&stream.name, subject).await?);
+                end = end.max(api.last_sequence_of(&stream.name, subject).await?);
             }
             self.end = Some(end.unwrap_or(0));
         }
@@ -59,7 +59,7 @@ impl JetStreamReader {
         let Some(durable_name) = durable_name.map(str::to_owned) else {
             return self.create_ephemeral(client, &stream, &info.state, None).await;
         };
-        match api.consumer(&stream.name, &durable_name).await {
+        match api.consumer_info(&stream.name, &durable_name).await {
             Ok(known) => {
                 let is_opening = self.position.is_none();
                 if is_opening {
@@ -150,7 +150,7 @@ impl JetStreamReader {
         }
         let mut found: Option<String> = None;
         for subject in self.filter.subjects() {
-            let mut streams = api.streams_of(subject).await?;
+            let mut streams = api.find_streams(subject).await?;
             streams.extend(found.take());
             streams.sort_unstable();
             streams.dedup();
@@ -243,7 +243,7 @@ impl JetStreamReader {
             until,
             delivered: info.delivered.consumer_sequence,
             delivered_by_heartbeat: 0,
-            filters_here: info.config.filter_subject.is_empty()
+            is_unfiltered: info.config.filter_subject.is_empty()
                 && info.config.filter_subjects.is_empty(),
             has_delivered: false,
             has_more: info.num_pending > 0,
@@ -297,7 +297,7 @@ impl JetStreamReader {
             (None, Start::Last) => {
                 let mut latest = None;
                 for subject in subjects {
-                    latest = latest.max(api.last_of(&stream.name, subject).await?);
+                    latest = latest.max(api.last_sequence_of(&stream.name, subject).await?);
                 }
                 latest.map_or(DeliverPolicy::New, from)
             }

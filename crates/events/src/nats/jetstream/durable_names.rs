@@ -55,6 +55,7 @@ impl DurableNames {
 }
 
 impl NameClaim {
+    /// Returns the claimed name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

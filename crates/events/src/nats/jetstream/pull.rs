@@ -46,6 +46,7 @@ pub(super) enum PullResult {
     Broken(String),
 }
 
+/// A subscription to an inbox, to which the broker sends the messages of a consumer on request.
 pub(super) struct PullSubscription {
     client: SharedClient,
     messages: Subscriber,

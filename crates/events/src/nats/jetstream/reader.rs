@@ -48,6 +48,7 @@ pub(in crate::nats) struct ReaderSettings {
     pub(in crate::nats) durable_names: Arc<DurableNames>,
 }
 
+/// The reader of one stream of the router: its queue, its position and the consumer that it should use.
 pub(super) struct JetStreamReader {
     pub(super) provider: Box<str>,
     state: watch::Receiver<ConnectionState<SharedClient>>,
@@ -93,7 +94,7 @@ pub(super) struct ActiveConsumer {
     /// The number of the latest delivery, to any reader, that the broker has named in a heartbeat.
     pub(super) delivered_by_heartbeat: u64,
     /// True if the broker does not filter, so that the reader must.
-    pub(super) filters_here: bool,
+    pub(super) is_unfiltered: bool,
     /// True if a message has arrived from the consumer.
     pub(super) has_delivered: bool,
     /// True if the consumer has more to deliver, as far as the broker has reported.
@@ -240,7 +241,7 @@ impl JetStreamReader {
             let ended = match result {
                 PullResult::Message(message) => self.handle_message(consumer, message).await,
                 PullResult::Idle => self.check_stream(consumer).await,
-                PullResult::Waiting { delivered } if consumer.misses_deliveries(delivered) => {
+                PullResult::Waiting { delivered } if consumer.has_missed_deliveries(delivered) => {
                     if consumer.is_durable {
                         self.record_stray(&consumer.name);
                     }
@@ -286,7 +287,7 @@ impl JetStreamReader {
             }
             ProviderStats::add(&self.stats.received, 1);
             self.position = Some(sequence);
-            let unwanted = consumer.filters_here && !self.filter.matches(&message.subject);
+            let unwanted = consumer.is_unfiltered && !self.filter.matches(&message.subject);
             if unwanted || is_key_deletion(&message) {
                 self.progress_due = true;
             } else {
@@ -328,7 +329,9 @@ impl JetStreamReader {
         loop {
             let asking = async {
                 sleep(LAG_POLL_INTERVAL).await;
-                JetStreamApi(&consumer.client.nats).consumer(&stream.name, &consumer.name).await
+                JetStreamApi(&consumer.client.nats)
+                    .consumer_info(&stream.name, &consumer.name)
+                    .await
             };
             tokio::select! {
                 biased;
@@ -362,13 +365,13 @@ impl JetStreamReader {
     async fn check_stream(&mut self, consumer: &ActiveConsumer) -> Option<ReadEnd> {
         let (stream, position) = (self.stream.clone()?, self.position?);
         let api = JetStreamApi(&consumer.client.nats);
-        let last = match api.stream(&stream.name).await {
+        let last = match api.stream_info(&stream.name).await {
             Ok(info) if StreamId::of(&stream.name, &info) == stream => info.state.last_sequence,
-            Ok(_) | Err(ApiError::NoStream) => return Some(ReadEnd::End(stream.gone())),
+            Ok(_) | Err(ApiError::NoStream) => return Some(ReadEnd::End(stream.deleted())),
             Err(_) => return None,
         };
         if last > position {
-            match api.consumer(&stream.name, &consumer.name).await {
+            match api.consumer_info(&stream.name, &consumer.name).await {
                 // The consumer was queried after the stream, so it has nothing left to deliver up to `last`, and
                 // nothing is on its way to this reader.
                 Ok(info)
@@ -397,7 +400,7 @@ impl JetStreamReader {
     async fn check_durable_consumer(&mut self, consumer: &ActiveConsumer) -> Option<ReadEnd> {
         let stream = self.stream.clone()?;
         let info = match JetStreamApi(&consumer.client.nats)
-            .consumer(&stream.name, &consumer.name)
+            .consumer_info(&stream.name, &consumer.name)
             .await
         {
             Ok(info) => info,
@@ -453,7 +456,9 @@ impl JetStreamReader {
                 },
             };
             let reason = match failure {
-                ConsumerError::NoStream(name) => return Err(Some(StreamId::gone_by_name(&name))),
+                ConsumerError::NoStream(name) => {
+                    return Err(Some(StreamId::deleted_by_name(&name)));
+                }
                 ConsumerError::PositionGone => "the position is gone".to_owned(),
                 ConsumerError::Refused(reason) | ConsumerError::Unanswered(reason) => reason,
             };
@@ -522,13 +527,13 @@ impl ActiveConsumer {
     /// Returns the lag if the broker counts that many messages behind the position. `None` if the count includes
     /// messages that are filtered out.
     pub(super) fn lag(&self, pending: u64) -> Option<u64> {
-        (pending == 0 || !self.filters_here).then_some(pending)
+        (pending == 0 || !self.is_unfiltered).then_some(pending)
     }
 
     /// True if a delivery that one heartbeat named has not arrived before the next heartbeat. It went to another reader
     /// of this consumer, and without an event after it no gap in the numbers would show that. One heartbeat is not
     /// enough, because a replicated consumer counts a delivery before it sends it.
-    fn misses_deliveries(&mut self, delivered: Option<u64>) -> bool {
+    fn has_missed_deliveries(&mut self, delivered: Option<u64>) -> bool {
         let misses = self.delivered < self.delivered_by_heartbeat;
         self.delivered_by_heartbeat = delivered.unwrap_or(self.delivered);
         misses

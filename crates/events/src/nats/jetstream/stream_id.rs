@@ -14,16 +14,19 @@ pub(super) struct StreamId {
 }
 
 impl StreamId {
+    /// Returns the identity of a stream from its state.
     pub(super) fn of(name: &str, info: &stream::Info) -> Self {
         let created = u64::try_from(info.created.unix_timestamp_nanos()).unwrap_or_default();
         Self { name: name.into(), created }
     }
 
-    pub(super) fn gone(&self) -> StreamEnd {
-        Self::gone_by_name(&self.name)
+    /// Returns the end of streams of the router when this stream was deleted.
+    pub(super) fn deleted(&self) -> StreamEnd {
+        Self::deleted_by_name(&self.name)
     }
 
-    pub(super) fn gone_by_name(name: &str) -> StreamEnd {
+    /// Returns the end of streams of the router when the stream with that name was deleted.
+    pub(super) fn deleted_by_name(name: &str) -> StreamEnd {
         StreamEnd::Gone(format!("stream {name:?} of JetStream"))
     }
 }

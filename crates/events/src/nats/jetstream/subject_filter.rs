@@ -24,6 +24,7 @@ impl SubjectFilter {
         Self { subjects, overlap }
     }
 
+    /// Returns the subjects that no other of them covers.
     pub(super) fn subjects(&self) -> &[Box<str>] {
         &self.subjects
     }
@@ -34,6 +35,7 @@ impl SubjectFilter {
         self.subjects.len() == 1 || (takes_several && !self.overlap)
     }
 
+    /// True if the filter accepts messages of that subject.
     pub(super) fn matches(&self, subject: &str) -> bool {
         self.subjects.iter().any(|pattern| covers(pattern, subject))
     }

@@ -23,7 +23,7 @@ const CONCURRENT_QUERIES_MAX: usize = 64;
 const WAKE_AGAIN: Duration = Duration::from_millis(1);
 
 /// The reason why a stream cannot be opened.
-pub(super) enum OpenFailure {
+pub(super) enum KeyStartError {
     /// The entries behind the position are not stored any more.
     Gone,
     /// The broker refuses, with these words.
@@ -32,7 +32,7 @@ pub(super) enum OpenFailure {
     Lost(Box<str>),
 }
 
-impl From<RedisError> for OpenFailure {
+impl From<RedisError> for KeyStartError {
     fn from(error: RedisError) -> Self {
         if is_about_the_key(&error) {
             Self::Refused(error_text(&error))
@@ -83,7 +83,7 @@ async fn query_each<'a, T: 'a, A, F: Future<Output = RedisResult<A>>>(
 }
 
 /// Returns the state of a stream. A stream that does not exist is empty.
-pub(super) async fn stream_info(
+pub(super) async fn query_stream_info(
     connection: &MultiplexedConnection,
     key: &str,
 ) -> RedisResult<StreamInfo> {
@@ -113,7 +113,7 @@ async fn read_range(
 
 /// Returns the id by which the server knows the blocked connection, if it reports the id and allows waking the
 /// connection.
-pub(super) async fn wakeable_client_id(
+pub(super) async fn query_wakeable_client_id(
     blocked: &MultiplexedConnection,
     connection: &MultiplexedConnection,
 ) -> Option<u64> {
@@ -188,8 +188,8 @@ async fn find_gap(
     key: &str,
     from: EntryId,
 ) -> RedisResult<Option<EntryId>> {
-    let state = stream_info(connection, key).await?;
-    Ok((!state.is_whole_after(from)).then(|| state.begins_after()))
+    let state = query_stream_info(connection, key).await?;
+    Ok((!state.is_whole_after(from)).then(|| state.id_before_first()))
 }
 
 /// Reads the next entries of one key for one stream.
@@ -210,12 +210,12 @@ pub(super) async fn read_catch_up(
 }
 
 /// Returns the state of each of the keys, or the broker's words for a key that it refuses.
-pub(super) async fn stream_infos(
+pub(super) async fn query_stream_infos(
     connection: &MultiplexedConnection,
     keys: &[Arc<str>],
 ) -> RedisResult<Vec<(Arc<str>, Result<StreamInfo, String>)>> {
     query_each(keys, |key| async {
-        match stream_info(connection, key).await {
+        match query_stream_info(connection, key).await {
             Ok(state) => Ok((Arc::clone(key), Ok(state))),
             Err(error) if is_about_the_key(&error) => {
                 Ok((Arc::clone(key), Err(error_text(&error))))
@@ -227,12 +227,12 @@ pub(super) async fn stream_infos(
 }
 
 /// Returns where a stream begins in each of these keys.
-pub(super) async fn key_starts(
+pub(super) async fn query_key_starts(
     connection: MultiplexedConnection,
     keys: &[(u32, Arc<str>)],
     start: &Start,
-) -> Result<Vec<KeyStart>, OpenFailure> {
-    let stream_infos = query_each(keys, |(_, key)| stream_info(&connection, key)).await?;
+) -> Result<Vec<KeyStart>, KeyStartError> {
+    let infos = query_each(keys, |(_, key)| query_stream_info(&connection, key)).await?;
     let from = match start {
         Start::At(ms) => Some(*ms),
         Start::Since(time) => Some(whole_ms_of(*time)),
@@ -248,15 +248,15 @@ pub(super) async fn key_starts(
         }
         None => vec![None; keys.len()],
     };
-    let newest = stream_infos.iter().filter_map(|state| state.last.as_ref()).map(|it| it.id).max();
+    let newest = infos.iter().filter_map(|state| state.last.as_ref()).map(|it| it.id).max();
     let mut starts = Vec::with_capacity(keys.len());
-    for (((number, _), mut state), next_from) in keys.iter().zip(stream_infos).zip(next_from) {
+    for (((number, _), mut state), next_from) in keys.iter().zip(infos).zip(next_from) {
         // `Last` means the latest entry of all keys. The other keys begin with their next entry.
         let start = match start {
             Start::Last if state.last.as_ref().map(|it| it.id) != newest => &Start::New,
             start => start,
         };
-        let read = state.start_after(start, *number, next_from).ok_or(OpenFailure::Gone)?;
+        let read = state.start_after(start, *number, next_from).ok_or(KeyStartError::Gone)?;
         let first = match start {
             Start::Last | Start::LastPerTopic => state.last.take(),
             _ => None,

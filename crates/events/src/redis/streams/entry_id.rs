@@ -21,6 +21,7 @@ impl EntryId {
         Self { ms, sequence: 0 }
     }
 
+    /// Parses `<ms>-<sequence>`.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let (ms, sequence) = std::str::from_utf8(text).ok()?.split_once('-')?;
         Some(Self { ms: ms.parse().ok()?, sequence: sequence.parse().ok()? })
@@ -35,10 +36,12 @@ impl EntryId {
         }
     }
 
+    /// Returns the offset of the entry in a partition with that number.
     pub(super) fn mark(self, lane: u32) -> Mark {
         Mark { lane, offset: self.ms, part: self.sequence }
     }
 
+    /// Returns the id from an offset.
     pub(super) fn of_mark(mark: Mark) -> Self {
         Self { ms: mark.offset, sequence: mark.part }
     }

@@ -26,7 +26,7 @@ use super::merged_stream::merge_streams;
 use crate::connection_state::{COMMANDS_MAX, ConnectionState, PROVIDER_CLOSED, wait_connected};
 use crate::{EventStream, SourceError, Start, Wanted};
 pub(super) use entry::add_command;
-use reader::{OpenError, OpenStreamCommand, RedisStreamReader};
+use reader::{OpenStreamCommand, RedisStreamReader, StreamOpenError};
 
 /// The maximum number of slots that are read in a cluster. One read waits only for keys of one slot, so each slot needs
 /// two connections. Keys share a slot if they have the same tag in braces: `{orders}.7`.
@@ -63,6 +63,7 @@ impl Streams {
         Self { dialers, cluster, queue_events, runtime, readers: Mutex::default() }
     }
 
+    /// Opens a stream. In a cluster it is merged from one stream for each slot.
     pub(super) async fn open(
         &self,
         provider: &str,
@@ -109,11 +110,11 @@ impl Streams {
         let command = OpenStreamCommand { keys, start, reply, in_use: reader.in_use };
         reader.commands.send(command).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?.map_err(|error| match error {
-            OpenError::Unavailable(reason) => unavailable(reason),
-            OpenError::Refused(reason) => {
+            StreamOpenError::Unavailable(reason) => unavailable(reason),
+            StreamOpenError::Refused(reason) => {
                 SourceError::Refused { provider: provider.into(), reason }
             }
-            OpenError::Gone => SourceError::Gone { provider: provider.into() },
+            StreamOpenError::Gone => SourceError::Gone { provider: provider.into() },
         })
     }
 

@@ -11,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::commands::{self, OpenFailure, is_about_the_key};
+use super::commands::{self, KeyStartError, is_about_the_key};
 use super::stream_table::{CatchUpRead, ENTRIES_PER_READ, KeyRead, KeyStart, StreamTable};
 use crate::connection_state::{ConnectionState, ServeEnd};
 use crate::redis::connection::{NO_PUSHES, RESPONSE_TIMEOUT, RedisConnection, error_text};
@@ -36,13 +36,13 @@ pub(in crate::redis) struct OpenStreamCommand {
     /// The keys with their partition numbers.
     pub(in crate::redis) keys: Vec<(u32, Arc<str>)>,
     pub(in crate::redis) start: Start,
-    pub(in crate::redis) reply: oneshot::Sender<Result<EventStream, OpenError>>,
+    pub(in crate::redis) reply: oneshot::Sender<Result<EventStream, StreamOpenError>>,
     /// Held as long as the stream exists.
     pub(in crate::redis) in_use: Arc<()>,
 }
 
 /// The reason why a stream was not opened.
-pub(in crate::redis) enum OpenError {
+pub(in crate::redis) enum StreamOpenError {
     Unavailable(String),
     Refused(String),
     Gone,
@@ -50,10 +50,11 @@ pub(in crate::redis) enum OpenError {
 
 /// The result of a query on the second connection.
 enum QueryResult {
-    Opened(OpenStreamCommand, Result<Vec<KeyStart>, OpenFailure>),
+    Opened(OpenStreamCommand, Result<Vec<KeyStart>, KeyStartError>),
     CatchUp(CatchUpRead, RedisResult<KeyRead>),
 }
 
+/// The task that reads the streams of one server, or of one slot of a cluster.
 pub(in crate::redis) struct RedisStreamReader {
     provider: Box<str>,
     dialer: Dialer,
@@ -126,7 +127,7 @@ impl RedisStreamReader {
                 result = &mut connecting => return Some(result),
                 open = self.commands_in.recv() => {
                     let reason = self.state.borrow().reason();
-                    let _ = open?.reply.send(Err(OpenError::Unavailable(reason)));
+                    let _ = open?.reply.send(Err(StreamOpenError::Unavailable(reason)));
                 }
                 Some(stream) = self.dropped.next() => self.table.close(stream),
                 Some(stream) = self.full.next() => self.table.on_capacity(stream),
@@ -157,7 +158,7 @@ impl RedisStreamReader {
 
     /// Checks after a reconnect that the keys still have the entries behind the positions of all streams.
     async fn check_keys(&mut self, connection: &MultiplexedConnection) -> RedisResult<()> {
-        for (key, state) in commands::stream_infos(connection, &self.table.keys()).await? {
+        for (key, state) in commands::query_stream_infos(connection, &self.table.keys()).await? {
             match state {
                 Ok(state) => self.table.check_key(&key, &state),
                 Err(reason) => self.end_refused(&key, &reason),
@@ -183,7 +184,7 @@ impl RedisStreamReader {
     ) -> ServeEnd {
         let connection = asking.multiplexed.clone();
         // Not all servers report the id, and not all users may query it.
-        let number = commands::wakeable_client_id(&blocked, &connection).await;
+        let number = commands::query_wakeable_client_id(&blocked, &connection).await;
         let wait = if number.is_some() { READ_WAIT } else { READ_WAIT_UNWAKEABLE };
         let mut reading: Option<BoxFuture<'static, RedisResult<Vec<KeyRead>>>> = None;
         let mut waking: Option<BoxFuture<'static, RedisResult<()>>> = None;
@@ -216,7 +217,7 @@ impl RedisStreamReader {
                     );
                 }
             } else if let Some(number) = number
-                && self.table.wants_more()
+                && self.table.is_live_read_outdated()
                 && waking.is_none()
             {
                 waking = Some(commands::wake_blocked_read(connection.clone(), number).boxed());
@@ -258,7 +259,7 @@ impl RedisStreamReader {
                     let connection = connection.clone();
                     queries.push(
                         async move {
-                            let starts = commands::key_starts(connection, &open.keys, &open.start).await;
+                            let starts = commands::query_key_starts(connection, &open.keys, &open.start).await;
                             QueryResult::Opened(open, starts)
                         }
                         .boxed(),
@@ -284,10 +285,10 @@ impl RedisStreamReader {
             }
             QueryResult::Opened(open, Err(failure)) => {
                 let (why, lost) = match failure {
-                    OpenFailure::Gone => (OpenError::Gone, None),
-                    OpenFailure::Refused(reason) => (OpenError::Refused(reason), None),
-                    OpenFailure::Lost(reason) => {
-                        (OpenError::Unavailable(reason.to_string()), Some(reason))
+                    KeyStartError::Gone => (StreamOpenError::Gone, None),
+                    KeyStartError::Refused(reason) => (StreamOpenError::Refused(reason), None),
+                    KeyStartError::Lost(reason) => {
+                        (StreamOpenError::Unavailable(reason.to_string()), Some(reason))
                     }
                 };
                 self.stats.record_error(ErrorKind::Subscription);
@@ -316,7 +317,7 @@ impl RedisStreamReader {
         if !is_about_the_key(error) {
             return Err(reason);
         }
-        let states = commands::stream_infos(connection, &self.table.keys()).await;
+        let states = commands::query_stream_infos(connection, &self.table.keys()).await;
         let mut refused = 0;
         for (key, state) in states.map_err(|error| Box::<str>::from(error_text(&error)))? {
             if let Err(reason) = state {

@@ -22,6 +22,7 @@ pub(super) struct StreamInfo {
 }
 
 impl StreamInfo {
+    /// Reads the response to `XINFO STREAM`.
     pub(super) fn read(value: Value) -> Option<Self> {
         let pairs: Vec<(Value, Value)> = match value {
             Value::Map(pairs) => pairs,
@@ -55,7 +56,7 @@ impl StreamInfo {
     }
 
     /// Returns the id right before all existing entries.
-    pub(super) fn begins_after(&self) -> EntryId {
+    pub(super) fn id_before_first(&self) -> EntryId {
         self.first.map_or(self.latest, EntryId::before)
     }
 
@@ -70,7 +71,7 @@ impl StreamInfo {
         let before = |id: Option<EntryId>| id.map_or(self.latest, EntryId::before);
         Some(match start {
             Start::New => self.latest,
-            Start::All => self.begins_after(),
+            Start::All => self.id_before_first(),
             Start::Last | Start::LastPerTopic => before(self.last.as_ref().map(|entry| entry.id)),
             Start::Since(_) | Start::At(_) => before(next_from),
             Start::After(position) => {

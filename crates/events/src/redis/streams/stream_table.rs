@@ -58,12 +58,14 @@ pub(super) struct CatchUpRead {
     pub(super) count: usize,
 }
 
+/// The way in which a cursor reads its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReadMode {
     Live,
     CatchingUp,
 }
 
+/// The position of one stream in one key.
 #[derive(Debug)]
 struct KeyCursor {
     key: Arc<str>,
@@ -72,6 +74,7 @@ struct KeyCursor {
     mode: ReadMode,
 }
 
+/// One open stream with its queue and its cursors.
 #[derive(Debug)]
 struct TableStream {
     sender: EventSender,
@@ -79,11 +82,12 @@ struct TableStream {
     /// True while a catch-up read for this stream is processed. There is one at a time, so that its entries fit.
     is_reading: bool,
     /// True while a future waits for room in the queue.
-    awaits_capacity: bool,
+    is_awaiting_capacity: bool,
     /// Shows that the reader is needed.
     _in_use: Arc<()>,
 }
 
+/// The open streams of one reader, and the keys that it must read for them.
 #[derive(Debug)]
 pub(super) struct StreamTable {
     queue_events: usize,
@@ -95,7 +99,7 @@ pub(super) struct StreamTable {
     /// The keys of the current live read, with the id after which each is read.
     live_read: HashMap<Arc<str>, EntryId>,
     /// True if the current live read lacks keys or entries that some stream needs.
-    wants_more: bool,
+    is_live_read_outdated: bool,
     /// Streams that may have a cursor to catch up. It may contain streams that were dropped.
     behind: Vec<u64>,
 }
@@ -109,7 +113,7 @@ impl StreamTable {
             keys: HashMap::new(),
             next_stream: 0,
             live_read: HashMap::new(),
-            wants_more: false,
+            is_live_read_outdated: false,
             behind: Vec::new(),
         }
     }
@@ -148,7 +152,7 @@ impl StreamTable {
                 cursor.mode = ReadMode::CatchingUp;
             } else {
                 report_lag(&sender, &cursor);
-                self.wants_more |= !covers(&self.live_read, &cursor);
+                self.is_live_read_outdated |= !covers(&self.live_read, &cursor);
             }
             open.push(cursor);
         }
@@ -160,7 +164,7 @@ impl StreamTable {
             sender,
             cursors: open,
             is_reading: false,
-            awaits_capacity: false,
+            is_awaiting_capacity: false,
             _in_use: in_use,
         };
         self.streams.insert(id, opened);
@@ -210,7 +214,7 @@ impl StreamTable {
 
     /// Returns the keys for the next live read: each key with live cursors, after the lowest position of these cursors.
     pub(super) fn start_live_read(&mut self) -> Vec<(Arc<str>, EntryId)> {
-        self.wants_more = false;
+        self.is_live_read_outdated = false;
         self.live_read.clear();
         for cursor in self.streams.values().flat_map(|stream| &stream.cursors) {
             if cursor.mode == ReadMode::Live {
@@ -224,12 +228,12 @@ impl StreamTable {
     /// Notes that the live read has ended.
     pub(super) fn stop_live_read(&mut self) {
         self.live_read.clear();
-        self.wants_more = true;
+        self.is_live_read_outdated = true;
     }
 
     /// True if the live read should be woken, because it lacks keys or entries that some stream needs.
-    pub(super) fn wants_more(&self) -> bool {
-        self.wants_more
+    pub(super) fn is_live_read_outdated(&self) -> bool {
+        self.is_live_read_outdated
     }
 
     /// Delivers the entries of one key that the live read has returned. A cursor that became live behind the start of
@@ -264,7 +268,7 @@ impl StreamTable {
     ) -> Option<CatchUpRead> {
         while let Some(id) = self.behind.pop() {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            if stream.is_reading || stream.awaits_capacity {
+            if stream.is_reading || stream.is_awaiting_capacity {
                 continue;
             }
             let cursor =
@@ -272,7 +276,7 @@ impl StreamTable {
             let Some(cursor) = cursor else { continue };
             let room = stream.sender.capacity();
             if room < CAPACITY_NEEDED {
-                stream.awaits_capacity = true;
+                stream.is_awaiting_capacity = true;
                 // Waiting for half of the queue avoids one read for each event that a slow subscriber takes.
                 let room = stream.sender.wait_for_capacity(self.queue_events / 2);
                 full.push(Box::pin(async move {
@@ -298,7 +302,7 @@ impl StreamTable {
     /// Marks a stream that has room again, or was dropped.
     pub(super) fn on_capacity(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.awaits_capacity = false;
+            stream.is_awaiting_capacity = false;
             self.behind.push(id);
         }
     }
@@ -319,7 +323,7 @@ impl StreamTable {
             }
             report_lag(sender, cursor);
             if cursor.mode == ReadMode::Live {
-                self.wants_more |= !covers(&self.live_read, cursor);
+                self.is_live_read_outdated |= !covers(&self.live_read, cursor);
             }
         }
         self.behind.push(request.stream);
@@ -344,7 +348,7 @@ impl StreamTable {
             for cursor in cursors.iter_mut().filter(|cursor| cursor.key == *key) {
                 if !state.is_whole_after(cursor.read) {
                     announce_gap(sender, &self.stats);
-                    cursor.read = state.begins_after();
+                    cursor.read = state.id_before_first();
                     cursor.mode = ReadMode::CatchingUp;
                     self.behind.push(id);
                 }
@@ -460,18 +464,18 @@ mod tests {
     fn the_live_read_begins_at_the_slowest_cursor_and_no_stream_gets_an_entry_twice() {
         let mut table = table();
         let (mut early, mut late) = (open(&mut table, 3, false), open(&mut table, 5, false));
-        assert!(table.wants_more());
+        assert!(table.is_live_read_outdated());
         assert_eq!(table.start_live_read(), [("a".into(), id(3))]);
-        assert!(!table.wants_more());
+        assert!(!table.is_live_read_outdated());
         table.on_live_read(&read("a", 3, 4..=7));
         assert_eq!(heard(&mut early), ["passed 3", "4", "5", "6", "7"]);
         assert_eq!(heard(&mut late), ["passed 5", "6", "7"]);
         table.stop_live_read();
         assert_eq!(table.start_live_read(), [("a".into(), id(7))]);
         let _later = open(&mut table, 8, false);
-        assert!(!table.wants_more(), "the live read already covers it");
+        assert!(!table.is_live_read_outdated(), "the live read already covers it");
         let _earlier = open(&mut table, 2, false);
-        assert!(table.wants_more());
+        assert!(table.is_live_read_outdated());
     }
 
     #[test]
@@ -489,7 +493,7 @@ mod tests {
         table.on_catch_up_read(&request, &answer);
         // A stream that was opened at the latest entry before 4 has the same position.
         let mut new = open(&mut table, 3, false);
-        assert!(table.wants_more(), "the live read begins too late");
+        assert!(table.is_live_read_outdated(), "the live read begins too late");
         // The read ends by itself before it can be woken.
         table.on_live_read(&read("a", 5, 6..=7));
         table.stop_live_read();
