@@ -283,7 +283,7 @@ impl Preparer {
             None => self.find_label_facts(id, key, request, client, deadline).await?,
         };
         // A text that is not valid is refused when it is prepared.
-        let decide = |known| self.decisions.decide(known, id, &request.variables);
+        let decide = |known| self.decisions.decide_labels(known, id, &request.variables);
         Ok(known.map_or(OverrideLabels::NONE, decide))
     }
 

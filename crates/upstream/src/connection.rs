@@ -51,7 +51,7 @@ pub(crate) enum OpenedConnection {
 
 /// Opens a connection. Must be called on a `LocalSet`: the task that drives the connection stays on
 /// this worker. The permit is held until the connection closes.
-pub(crate) async fn open(
+pub(crate) async fn open_connection(
     origin: &Origin,
     protocol: Protocol,
     timeout: Duration,
@@ -165,7 +165,7 @@ impl Http2Stream {
             } else {
                 SentState::Unanswered
             };
-            FailedAttempt { sent, ..describe(failed.error()).into() }
+            FailedAttempt { sent, ..convert_error(failed.error()).into() }
         })
     }
 }
@@ -193,7 +193,7 @@ where
 }
 
 /// Converts an error of hyper. The messages name no hosts.
-pub(crate) fn describe(error: &hyper::Error) -> FetchError {
+pub(crate) fn convert_error(error: &hyper::Error) -> FetchError {
     if error.is_parse() {
         return FetchError::Protocol(format!("the response is not valid HTTP ({error})"));
     }
