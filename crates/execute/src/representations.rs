@@ -24,7 +24,7 @@ pub(crate) struct CollectedBatch {
     pub(crate) items: u32,
     /// Objects whose entity the request knows from another place.
     pub(crate) remembered: Vec<RememberedObject>,
-    /// The position of their list in the request body, with brackets.
+    /// The position of the list of representations in the request body, with brackets.
     pub(crate) list: Range<usize>,
 }
 

@@ -7,7 +7,7 @@ use apollo_compiler::validation::{DiagnosticData, DiagnosticList};
 
 use crate::diagnostic_text::rewrite_message;
 
-/// An operation that cannot run.
+/// Reason why an operation cannot be prepared.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The document is not GraphQL.

@@ -71,7 +71,7 @@ pub(crate) fn normalise(
 #[derive(Clone, Copy)]
 struct SelectionContext<'g> {
     on: TypeId,
-    /// True directly in the operation.
+    /// True for the root selection set of the operation.
     is_root: bool,
     /// The conditions of the fields further up. They hold here and need not be repeated.
     guard: &'g Condition,

@@ -103,7 +103,7 @@ pub(crate) struct Http2Connection {
 
 impl Http2Connection {
     async fn start(stream: CountedStream) -> Result<Self, FetchError> {
-        let (sender, mut connection) = http2::Builder::new(OnThisCore)
+        let (sender, mut connection) = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
@@ -179,9 +179,9 @@ impl Drop for Http2Stream {
 
 /// Spawns the tasks of an HTTP/2 connection on the current worker.
 #[derive(Clone, Copy)]
-struct OnThisCore;
+struct LocalExecutor;
 
-impl<F> hyper::rt::Executor<F> for OnThisCore
+impl<F> hyper::rt::Executor<F> for LocalExecutor
 where
     F: Future + 'static,
 {
