@@ -161,9 +161,9 @@ impl Http2Stream {
     ) -> Result<Response<Incoming>, FailedAttempt> {
         self.0.sender.clone().try_send_request(request).await.map_err(|mut failed| {
             let sent = if failed.take_message().is_some() {
-                SentState::Nothing
+                SentState::NotSent
             } else {
-                SentState::Unanswered
+                SentState::NoResponse
             };
             FailedAttempt { sent, ..convert_error(failed.error()).into() }
         })

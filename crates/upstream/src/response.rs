@@ -51,7 +51,7 @@ where
             let body = if is_json { body } else { None };
             let error = with_body(error, body, &head.headers).await;
             let asks_for_a_pause = asks_for_a_pause(&head.headers);
-            let failure = FailedAttempt { error, sent: SentState::Answered, asks_for_a_pause };
+            let failure = FailedAttempt { error, sent: SentState::ResponseBegun, asks_for_a_pause };
             return ReceivedResponse { response: Err(failure), is_read_to_end };
         }
     };

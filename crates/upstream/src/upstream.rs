@@ -308,8 +308,8 @@ impl Upstream {
                 // A reused connection that failed without a response had most likely been closed as
                 // idle; that says nothing about the next connection.
                 Err(failure)
-                    if failure.sent == SentState::Nothing
-                        || (failure.sent == SentState::Unanswered && !request.is_mutation) =>
+                    if failure.sent == SentState::NotSent
+                        || (failure.sent == SentState::NoResponse && !request.is_mutation) =>
                 {
                     count(&state.stats.reconnects);
                 }
@@ -319,7 +319,7 @@ impl Upstream {
         let connection = self.open_connection().await;
         // Nothing was sent, whatever prevented the connection.
         let connection = connection
-            .map_err(|error| FailedAttempt { sent: SentState::Nothing, ..error.into() })?;
+            .map_err(|error| FailedAttempt { sent: SentState::NotSent, ..error.into() })?;
         self.exchange(connection, request).await
     }
 

@@ -60,7 +60,7 @@ struct Sending {
     written: usize,
     is_done: bool,
     failed: Option<io::Error>,
-    is_answered: bool,
+    has_response: bool,
 }
 
 impl Http1Connection {
@@ -119,7 +119,7 @@ impl Http1Connection {
         if self.is_reused && !sending.is_done && head.status().is_success() {
             self.reuse.pause_reuse();
             let failure = malformed_error("the response came before the request was complete");
-            return Err(FailedAttempt { sent: SentState::Unanswered, ..failure.into() });
+            return Err(FailedAttempt { sent: SentState::NoResponse, ..failure.into() });
         }
         // A server that responds before it has read the whole request may take the rest for another
         // request.
@@ -156,7 +156,7 @@ impl Http1Connection {
         });
         reading.await;
         self.reuse.note_unsolicited(bytes.filled());
-        Err(FailedAttempt { sent: SentState::Nothing, ..closed_error(None).into() })
+        Err(FailedAttempt { sent: SentState::NotSent, ..closed_error(None).into() })
     }
 
     /// Writes the request, and reads the head of the response meanwhile: a server that responds
@@ -181,15 +181,15 @@ impl Http1Connection {
             let read = ready!(self.poll_read(context, self.last_response_bytes));
             if !matches!(read, Ok(1..)) {
                 let sent = match &sending.failed {
-                    _ if sending.is_answered => SentState::Answered,
-                    Some(_) if sending.written == 0 => SentState::Nothing,
-                    _ => SentState::Unanswered,
+                    _ if sending.has_response => SentState::ResponseBegun,
+                    Some(_) if sending.written == 0 => SentState::NotSent,
+                    _ => SentState::NoResponse,
                 };
                 let cause = read.err().or(sending.failed.take());
                 let failure = FailedAttempt { sent, ..closed_error(cause.as_ref()).into() };
                 return Poll::Ready(Err(failure));
             }
-            sending.is_answered = true;
+            sending.has_response = true;
             let before = self.buffer.len();
             match read_response(&mut self.buffer) {
                 Ok(None) => {}
