@@ -1,5 +1,6 @@
-//! Parsing any bytes: accepted exactly when serde_json accepts them (but for what RFC 8259 leaves
-//! open), at every level of SIMD alike, and printing gives back what was parsed.
+//! Parsing any bytes: they are accepted exactly when serde_json accepts them (except where RFC 8259
+//! leaves the choice), with the same result at every level of SIMD, and printing gives back the
+//! parsed value.
 #![no_main]
 
 use astjson::Document;
@@ -13,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     while doc.scan_with_level(level) {
         let again = doc.parse(data.to_vec());
         assert_eq!(first.map(|n| doc.to_string(n)), again.map(|n| doc.to_string(n)));
-        // What is far from the end of a text is read by other loops than what is near it.
+        // Text far from the end is read by other loops than text near it.
         let far = doc.parse([data, &[b' '; 200]].concat());
         assert_eq!(first.ok().map(|n| doc.to_string(n)), far.ok().map(|n| doc.to_string(n)));
         level += 1;
@@ -28,7 +29,8 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         (Ok(_), Err(error)) => {
-            // Their depth limit is lower, they convert numbers, and want surrogates in pairs.
+            // serde_json has a lower depth limit, converts numbers, and requires surrogates in
+            // pairs.
             let error = error.to_string();
             let allowed = ["recursion", "number out of range", "surrogate", "hex escape"];
             assert!(allowed.iter().any(|reason| error.contains(reason)), "{error}");

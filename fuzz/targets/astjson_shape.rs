@@ -1,5 +1,5 @@
-//! Parsing by a shape equals parsing and then selecting. Before byte 0xff stands the shape, as JSON:
-//! `true` is anything, an object lists fields; its member `"*"` (any value) keeps other members,
+//! Parsing by a shape equals parsing and then selecting. The shape is before byte 0xff, as JSON:
+//! `true` is any value, an object lists fields; its member `"*"` (any value) keeps other members,
 //! its member `"?"` holds an object of alternatives.
 #![no_main]
 
@@ -64,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
     let shaped = doc.parse_shaped(text.to_vec(), &shape);
     let general = doc.parse(text.to_vec());
     assert_eq!(shaped.map(|_| ()), general.map(|_| ()));
-    // What is far from the end of a text is read by other loops than what is near it.
+    // Text far from the end is read by other loops than text near it.
     let far = doc.parse_shaped([text, &[b' '; 200]].concat(), &shape);
     assert_eq!(shaped.ok().map(|n| doc.to_string(n)), far.ok().map(|n| doc.to_string(n)));
     let (Ok(root), Ok(value)) = (shaped, serde_json::from_slice::<Value>(text)) else { return };

@@ -1,7 +1,7 @@
-//! A compressed body of anything: expanding it never panics and never gives more than allowed, and what we
-//! compress comes back.
+//! Any bytes as a compressed body: expanding it never panics and never exceeds the limit, and a
+//! compressed body expands to the original.
 //!
-//! The first byte chooses the coding and the limit, the rest is the body.
+//! The first byte selects the coding and the limit, the rest is the body.
 
 #![no_main]
 

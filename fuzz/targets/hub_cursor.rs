@@ -1,7 +1,7 @@
-//! A cursor of anything: reading it never panics, and what nobody has signed is not taken. Any position that is written is
-//! read again.
+//! Any text as a cursor: reading it never panics, and unsigned cursors are refused. Every position
+//! that is written can be read again.
 //!
-//! The text is the cursor, and its bytes are marks too.
+//! The input is the text of the cursor, and its bytes are also positions.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
             number.copy_from_slice(&bytes[from..from + 8]);
             u64::from_le_bytes(number)
         };
-        // A large lane now and then; most are neighbours.
+        // Large lanes are rare; most are neighbours.
         let lane = u32::from(bytes[16]) << (u32::from(bytes[17]) & 24);
         Mark { lane, offset: number(0), part: number(8) }
     });

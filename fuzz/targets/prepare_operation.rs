@@ -1,7 +1,7 @@
-//! Any document, and any variables for it: preparing never panics, never finds a defect of the router,
+//! Any document, and any variables for it: preparing never panics, never finds an internal error,
 //! and gives the same identity twice.
 //!
-//! The document ends at the first zero byte, what follows are the variables.
+//! The document ends at the first zero byte; the rest are the variables.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any text as a supergraph: it is read or refused with reasons whose places lie in the text; what was
-//! read holds together.
+//! Any text as a supergraph: it is read, or refused with errors whose spans are in the text. A
+//! supergraph that was read is consistent.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! graphql-transport-ws fed with any messages, one a line, in both roles: it never panics, ends once,
-//! and its operations begin and end in order. What a server writes a client understands.
+//! Any messages of graphql-transport-ws, one a line, in both roles: the machine never panics, ends
+//! once, and its operations begin and end in order. A client understands everything that a server
+//! writes.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! graphql-ws fed with any messages, one a line: it never panics, ends once, its operations begin and end
-//! in order, and none begins before the connection is acknowledged.
+//! Any messages of graphql-ws, one a line: the machine never panics, ends once, its operations
+//! begin and end in order, and none begins before the connection is acknowledged.
 //!
 //! The first byte decides when the connection is acknowledged, or that it is refused.
 

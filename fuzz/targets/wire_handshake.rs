@@ -1,6 +1,6 @@
-//! The opening handshake of a WebSocket fed with anything: a request's headers for the server, a response for
-//! the client. Nothing panics, a refusal has a status of HTTP, what is accepted is well-formed, and a client
-//! understands the same however the response is cut.
+//! The opening handshake of a WebSocket with any bytes: the headers of a request for the server, a
+//! response for the client. Nothing panics, a refusal has a status of HTTP, an accepted handshake
+//! is well-formed, and a client reads the same however the response is cut.
 //!
 //! The first byte is the size of the pieces, the rest is one header a line, or the response.
 
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((size, data)) = data.split_first() else { return };
     serve(data);
     let whole = respond(&mut [data].into_iter());
-    // What follows the head is cut off with it, and so are the bytes behind a mistake.
+    // The bytes after the head depend on the cut, and so do those after an error.
     let cut = respond(&mut data.chunks(usize::from(*size).max(1)));
     match (whole, cut) {
         (Ok(Some(whole)), Ok(Some(cut))) => {

@@ -1,5 +1,5 @@
-//! An event stream of anything: reading never panics, holds no more than it was given, and gives
-//! the same however the bytes are cut. Any payload that is sent arrives.
+//! Any bytes as an event stream: reading never panics, holds no more than it was given, and gives
+//! the same result however the bytes are cut. Every payload that is sent is received.
 //!
 //! The first byte is the size of the pieces, the rest is the stream, and then a payload.
 

@@ -1,5 +1,5 @@
-//! A WebSocket connection fed with anything, in both roles, with and without compression: it never panics,
-//! gives no message over its limit, and understands the same however the bytes are cut.
+//! Any bytes as a WebSocket connection, in both roles, with and without compression: the machine
+//! never panics, gives no message over its limit, and reads the same however the bytes are cut.
 //!
 //! The first byte is the size of the pieces, the rest is the stream.
 

@@ -3,7 +3,7 @@
 use crate::scan::{Job, Refused, Scan};
 use crate::shape::{ObjectShape, is_type_key};
 use crate::skip::Skip;
-use crate::token::{byte, colon, skip_space, string};
+use crate::token::{byte, skip_colon, skip_space, string};
 
 /// Looks for the member `__typename` of the object that begins at `at`, and checks the text before
 /// it. Returns the alternative that the name selects. `depth_left` is the depth left inside the
@@ -31,7 +31,7 @@ impl Job for SelectAlternative<'_> {
             }
             let key = at;
             let (close, escaped) = string(scan, text, at)?;
-            at = skip_space(text, colon(text, close + 1)?);
+            at = skip_space(text, skip_colon(text, close + 1)?);
             if is_type_key(between(key, close).ok_or(Refused)?, escaped) {
                 if byte(text, at) != b'"' {
                     return Ok(None);

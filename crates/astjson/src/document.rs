@@ -142,7 +142,7 @@ impl Document {
             Some(b'[' | b'{') => return at(ParseErrorKind::NotAScalar, start),
             Some(_) => {}
         }
-        crate::validating_parser::check(text, 0)?;
+        crate::validating_parser::validate(text, 0)?;
         Ok(match scalar.as_bytes()[0] {
             b'n' => self.new_null(),
             b't' => self.new_bool(true),

@@ -3,10 +3,10 @@
 use crate::node::{Node, Tag};
 use crate::object_parser::ReadMembers;
 use crate::parser_state::{
-    Context, NONE, OpenKind, ParsePosition, RUN_BYTES_MIN, Stop, key, list_elements,
+    Context, NONE, OpenKind, ParsePosition, RUN_BYTES_MIN, Stop, list_elements, read_key,
 };
 use crate::scan::{Job, Refused, Scan, chunk};
-use crate::token::{byte, colon, key_node, scalar, skip_space};
+use crate::token::{byte, key_node, read_scalar, skip_colon, skip_space};
 
 /// Reads the value at a position, leading space allowed. Returns the position after it.
 pub(crate) struct ReadGeneric<'c, 'a> {
@@ -46,8 +46,8 @@ impl Job for ReadGeneric<'_, '_> {
                     }
                     count += 1;
                     if stop == Stop::Member {
-                        let (open, close, escaped) = key(scan, text, at)?;
-                        at = colon(text, close + 1)?;
+                        let (open, close, escaped) = read_key(scan, text, at)?;
+                        at = skip_colon(text, close + 1)?;
                         let head = chunk(text, open + 1).ok_or(Refused)?;
                         let node = key_node(number, escaped, open, close, head);
                         cursor.push(&mut context.writer, node, at as usize);
@@ -60,7 +60,7 @@ impl Job for ReadGeneric<'_, '_> {
                 let first = byte(text, at);
                 let is_object = first == b'{';
                 if !is_object && first != b'[' {
-                    let (value, end) = scalar(scan, text, at, number, index)?;
+                    let (value, end) = read_scalar(scan, text, at, number, index)?;
                     cursor.push(&mut context.writer, value, at as usize);
                     at = end;
                     break 'value;

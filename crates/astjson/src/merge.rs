@@ -25,7 +25,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// Two arrays have different lengths, or values are nested deeper than [`WALK_DEPTH_MAX`]
+    /// Two arrays have different lengths, or values are nested deeper than [`WALK_DEPTH_MAX`](crate::WALK_DEPTH_MAX)
     /// (contain themselves). Members that were merged before stay merged.
     pub fn merge(&mut self, target: NodeId, source: NodeId) -> Result<(), MergeError> {
         self.merge_from(target, source, MergeLevel::new(false))

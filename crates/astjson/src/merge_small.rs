@@ -120,7 +120,7 @@ impl Document {
         {
             return false;
         }
-        let mut new = walk(source, right);
+        let mut new = walk_members(source, right);
         while let Some([key, value]) = self.next_small_member(&mut new) {
             let value = self.resolve(NodeId(value));
             let Some((place, own)) = self.find_small_member(target, key) else {
@@ -150,7 +150,7 @@ impl Document {
         if node.b < 2 || node.has(TABLE) {
             return false;
         }
-        let (mut members, mut seen) = (walk(object, node), 0);
+        let (mut members, mut seen) = (walk_members(object, node), 0);
         while let Some([key, _]) = self.next_small_member(&mut members) {
             if self.note_key(&mut seen, Key::Node(key)) {
                 return true;
@@ -176,7 +176,7 @@ impl Document {
     /// Finds the member with the same key: its index, and its value.
     #[inline(always)]
     fn find_small_member(&self, object: NodeId, wanted: u32) -> Option<(usize, u32)> {
-        let mut members = walk(object, self.stored(object.0));
+        let mut members = walk_members(object, self.stored(object.0));
         let mut place = 0;
         while let Some([key, value]) = self.next_small_member(&mut members) {
             if self.same_key(key, wanted) {
@@ -214,7 +214,7 @@ impl Document {
         let table = self.links.len();
         // With a fixed size the compiler writes the table without a call.
         self.links.extend_from_slice(&EMPTY);
-        let (mut members, mut at) = (walk(object, node), table + 1);
+        let (mut members, mut at) = (walk_members(object, node), table + 1);
         while let Some(member) = self.next_small_member(&mut members) {
             if let Some(pair) = self.links.get_mut(at..at + 2) {
                 pair.copy_from_slice(&member);
@@ -244,7 +244,7 @@ impl Document {
 }
 
 #[inline(always)]
-fn walk(object: NodeId, node: Node) -> MemberWalk {
+fn walk_members(object: NodeId, node: Node) -> MemberWalk {
     let in_table = node.has(TABLE);
     let at = if in_table { node.a } else { object.0 } + 1;
     MemberWalk { at, in_table, left: node.b }

@@ -14,7 +14,7 @@ use crate::scan::{Level, Refused};
 use crate::skip::Skip;
 use crate::string::decode;
 use crate::text::Utf8;
-use crate::token::{byte, colon, skip_space};
+use crate::token::{byte, skip_colon, skip_space};
 use crate::validating_parser;
 
 /// Calls `member` with the key and the text of the value of each member of the object `text`, in
@@ -72,7 +72,7 @@ fn outline(
     let checked = Utf8::new(text.clone())
         .map_err(|offset| ParseError { kind: ParseErrorKind::InvalidUtf8, offset })?;
     read(text, checked.as_str(), each).map_err(|Refused| {
-        validating_parser::check(checked.as_str(), DEPTH_LIMIT_DEFAULT)
+        validating_parser::validate(checked.as_str(), DEPTH_LIMIT_DEFAULT)
             .err()
             .unwrap_or(ParseError { kind: ParseErrorKind::ExpectedValue, offset: 0 })
     })
@@ -114,7 +114,7 @@ fn read(
                     let end = skip(at, 0)?;
                     let between = whole.get(at as usize + 1..end as usize - 1).ok_or(Refused)?;
                     key = Some(decode(between));
-                    at = colon(text, end)?;
+                    at = skip_colon(text, end)?;
                 }
                 let start = skip_space(text, at);
                 let end = skip(start, DEPTH_LIMIT_DEFAULT - 1)?;

@@ -89,7 +89,7 @@ impl Document {
             Err(Refused) => {
                 self.nodes.truncate(nodes);
                 self.links.truncate(links);
-                Err(validating_parser::check(text.as_str(), self.depth_limit)
+                Err(validating_parser::validate(text.as_str(), self.depth_limit)
                     .err()
                     .unwrap_or(ParseError { kind: ParseErrorKind::ExpectedValue, offset: 0 }))
             }

@@ -65,7 +65,11 @@ pub(crate) enum Stop {
 /// Reads a key, leading space allowed. Returns the positions of its quotes, and true if it holds
 /// escapes.
 #[inline(always)]
-pub(crate) fn key<S: Scan>(scan: S, text: &[u8], mut at: u32) -> Result<(u32, u32, bool), Refused> {
+pub(crate) fn read_key<S: Scan>(
+    scan: S,
+    text: &[u8],
+    mut at: u32,
+) -> Result<(u32, u32, bool), Refused> {
     if byte(text, at) != b'"' {
         at = skip_space(text, at);
         if byte(text, at) != b'"' {

@@ -152,7 +152,7 @@ impl Shape {
     pub fn new(spec: &ShapeSpec) -> Shape {
         let mut objects = Vec::new();
         if let ShapeSpec::Object(object) = spec {
-            compile(object, 0, true, &mut objects);
+            compile_object(object, 0, true, &mut objects);
         }
         Shape { tree: Arc::new(ShapeTree::new(objects)), root: 0 }
     }
@@ -184,7 +184,7 @@ impl Shape {
 }
 
 /// Adds an object and all objects below it; returns its index.
-fn compile(
+fn compile_object(
     spec: &ObjectSpec,
     depth: usize,
     alternatives: bool,
@@ -202,7 +202,7 @@ fn compile(
         }
         let object = match nested {
             ShapeSpec::Object(nested) if depth < SHAPE_DEPTH_MAX => {
-                compile(nested, depth + 1, true, objects)
+                compile_object(nested, depth + 1, true, objects)
             }
             _ => ANY,
         };
@@ -213,7 +213,7 @@ fn compile(
         let compiled = spec
             .alternatives
             .iter()
-            .map(|(name, nested)| (name.clone(), compile(nested, depth, false, objects)))
+            .map(|(name, nested)| (name.clone(), compile_object(nested, depth, false, objects)))
             .collect();
         objects[number].alternatives = compiled;
     }

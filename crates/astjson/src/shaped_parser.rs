@@ -4,14 +4,14 @@ use crate::alternatives::SelectAlternative;
 use crate::generic_parser::ReadGeneric;
 use crate::node::{Node, SLOTS, Tag};
 use crate::parser_state::{
-    ABSENT, Context, NONE, OpenKind, ParsePosition, RUN_BYTES_MIN, Stop, key, list_elements,
+    ABSENT, Context, NONE, OpenKind, ParsePosition, RUN_BYTES_MIN, Stop, list_elements, read_key,
 };
 use crate::predicted_object::ReadPredicted;
 use crate::scan::{Job, Refused, Scan};
 use crate::shape::{ANY, ShapeTree};
 use crate::skip::Skip;
 use crate::text::to_position;
-use crate::token::{byte, colon, scalar, skip_space};
+use crate::token::{byte, read_scalar, skip_colon, skip_space};
 use crate::unknown_keys::KeepUnknownMember;
 
 /// Number of links that a text may take in addition to one for each of its bytes. Short texts with
@@ -96,9 +96,9 @@ impl Job for ReadShaped<'_, '_> {
                         }
                         let open = *cursor.node(parent);
                         if stop == Stop::Member {
-                            let key = key(scan, text, at)?;
+                            let key = read_key(scan, text, at)?;
                             let (open_quote, close, escaped) = key;
-                            at = colon(text, close + 1)?;
+                            at = skip_colon(text, close + 1)?;
                             let number = open.text() - base;
                             let shape = tree.objects.get(number as usize).ok_or(Refused)?;
                             let slot =
@@ -136,7 +136,7 @@ impl Job for ReadShaped<'_, '_> {
                 let first = byte(text, at);
                 let is_object = first == b'{';
                 if !is_object && first != b'[' {
-                    let (value, end) = scalar(scan, text, at, number, index)?;
+                    let (value, end) = read_scalar(scan, text, at, number, index)?;
                     cursor.push(&mut context.writer, value, at as usize);
                     at = end;
                     break 'value;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::scan::{Job, Refused, Scan};
-use crate::token::{byte, colon, literal, number_end, skip_space, string};
+use crate::token::{byte, literal, number_end, skip_colon, skip_space, string};
 
 /// Words of bits for open containers that are kept off the heap: 512 levels, the default limit.
 const OPEN_WORDS: usize = 8;
@@ -31,7 +31,7 @@ impl Job for Skip<'_> {
                 if byte(text, at) != b'"' {
                     return Err(Refused);
                 }
-                at = colon(text, string(scan, text, at)?.0 + 1)?;
+                at = skip_colon(text, string(scan, text, at)?.0 + 1)?;
             }
             if byte(text, at) <= b' ' {
                 at = skip_space(text, at);

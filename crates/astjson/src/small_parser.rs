@@ -47,7 +47,7 @@ pub(crate) fn parse_small(
             if *text.get(at)? != b'}' {
                 *open.get_mut(depth)? = index;
                 depth += 1;
-                at = key(text, at, number, nodes)?;
+                at = parse_key(text, at, number, nodes)?;
                 continue;
             }
             at += 1;
@@ -56,7 +56,7 @@ pub(crate) fn parse_small(
             nodes.push(string_node(number, false, at as u32, close as u32, index));
             at = close + 1;
         } else {
-            let (tag, end) = word(text, at, first)?;
+            let (tag, end) = parse_word(text, at, first)?;
             nodes.push(Node::new(tag, 0, number, at as u32, (end - at) as u32, index + 1));
             at = end;
         }
@@ -75,7 +75,7 @@ pub(crate) fn parse_small(
                     at += 1;
                 }
                 b',' => {
-                    at = key(text, at + 1, number, nodes)?;
+                    at = parse_key(text, at + 1, number, nodes)?;
                     break;
                 }
                 _ => return None,
@@ -86,7 +86,7 @@ pub(crate) fn parse_small(
 
 /// Reads a key and its colon. Returns the position after them.
 #[inline(always)]
-fn key(text: &[u8], at: usize, number: u32, nodes: &mut Vec<Node>) -> Option<usize> {
+fn parse_key(text: &[u8], at: usize, number: u32, nodes: &mut Vec<Node>) -> Option<usize> {
     if *text.get(at)? != b'"' {
         return None;
     }
@@ -111,7 +111,7 @@ fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
 /// Reads a literal, or an integer in its most common form. Returns its tag and the position after
 /// it.
 #[inline(always)]
-fn word(text: &[u8], at: usize, first: u8) -> Option<(Tag, usize)> {
+fn parse_word(text: &[u8], at: usize, first: u8) -> Option<(Tag, usize)> {
     match first {
         b't' => (text.get(at..at + 4)? == b"true").then_some((Tag::True, at + 4)),
         b'n' => (text.get(at..at + 4)? == b"null").then_some((Tag::Null, at + 4)),

@@ -45,7 +45,7 @@ pub(crate) fn skip_space(text: &[u8], mut at: u32) -> u32 {
 
 /// Position after the colon that follows the key which ended before `at`.
 #[inline(always)]
-pub(crate) fn colon(text: &[u8], mut at: u32) -> Result<u32, Refused> {
+pub(crate) fn skip_colon(text: &[u8], mut at: u32) -> Result<u32, Refused> {
     if byte(text, at) != b':' {
         at = skip_space(text, at);
         if byte(text, at) != b':' {
@@ -109,7 +109,7 @@ pub(crate) fn key_node(
 
 /// Reads the scalar at `at`, where no space is. Returns its node and the position after it.
 #[inline(always)]
-pub(crate) fn scalar<S: Scan>(
+pub(crate) fn read_scalar<S: Scan>(
     scan: S,
     text: &[u8],
     at: u32,

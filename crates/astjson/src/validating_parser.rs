@@ -5,9 +5,9 @@
 use crate::error::{ParseError, ParseErrorKind};
 
 /// Checks a whole text. `depth_limit` is the number of arrays and objects open at once.
-pub(crate) fn check(text: &str, depth_limit: u32) -> Result<(), ParseError> {
+pub(crate) fn validate(text: &str, depth_limit: u32) -> Result<(), ParseError> {
     let mut reader = Validator { text: text.as_bytes(), at: 0 };
-    reader.document(depth_limit).map_err(|kind| ParseError { kind, offset: reader.at })
+    reader.check_document(depth_limit).map_err(|kind| ParseError { kind, offset: reader.at })
 }
 
 struct Validator<'a> {
@@ -16,41 +16,41 @@ struct Validator<'a> {
 }
 
 impl Validator<'_> {
-    fn document(&mut self, depth_limit: u32) -> Result<(), ParseErrorKind> {
+    fn check_document(&mut self, depth_limit: u32) -> Result<(), ParseErrorKind> {
         // The open containers: true for objects. One entry per level, so the limit bounds it.
         let mut open: Vec<bool> = Vec::new();
         loop {
             // A value begins here.
-            self.space();
+            self.skip_space();
             match self.peek() {
                 Some(opener @ (b'{' | b'[')) => {
                     if open.len() >= depth_limit as usize {
                         return Err(ParseErrorKind::TooDeep);
                     }
                     self.at += 1;
-                    self.space();
+                    self.skip_space();
                     let object = opener == b'{';
                     if self.peek() == Some(opener + 2) {
                         self.at += 1;
                     } else {
                         open.push(object);
                         if object {
-                            self.key()?;
+                            self.check_key()?;
                         }
                         continue;
                     }
                 }
-                Some(b'"') => self.string()?,
-                Some(b'-' | b'0'..=b'9') => self.number()?,
-                Some(b't') => self.word(b"true")?,
-                Some(b'f') => self.word(b"false")?,
-                Some(b'n') => self.word(b"null")?,
+                Some(b'"') => self.check_string()?,
+                Some(b'-' | b'0'..=b'9') => self.check_number()?,
+                Some(b't') => self.check_word(b"true")?,
+                Some(b'f') => self.check_word(b"false")?,
+                Some(b'n') => self.check_word(b"null")?,
                 Some(_) => return Err(ParseErrorKind::ExpectedValue),
                 None => return Err(ParseErrorKind::UnexpectedEnd),
             }
             // A value ended here.
             loop {
-                self.space();
+                self.skip_space();
                 match (open.last(), self.peek()) {
                     (None, None) => return Ok(()),
                     (None, Some(_)) => return Err(ParseErrorKind::TrailingCharacters),
@@ -58,7 +58,7 @@ impl Validator<'_> {
                     (Some(&object), Some(b',')) => {
                         self.at += 1;
                         if object {
-                            self.key()?;
+                            self.check_key()?;
                         }
                         break;
                     }
@@ -76,21 +76,21 @@ impl Validator<'_> {
         self.text.get(self.at).copied()
     }
 
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
             self.at += 1;
         }
     }
 
     /// Reads a key and its colon.
-    fn key(&mut self) -> Result<(), ParseErrorKind> {
-        self.space();
+    fn check_key(&mut self) -> Result<(), ParseErrorKind> {
+        self.skip_space();
         match self.peek() {
-            Some(b'"') => self.string()?,
+            Some(b'"') => self.check_string()?,
             Some(_) => return Err(ParseErrorKind::ExpectedKey),
             None => return Err(ParseErrorKind::UnexpectedEnd),
         }
-        self.space();
+        self.skip_space();
         match self.peek() {
             Some(b':') => self.at += 1,
             Some(_) => return Err(ParseErrorKind::ExpectedColon),
@@ -99,7 +99,7 @@ impl Validator<'_> {
         Ok(())
     }
 
-    fn word(&mut self, word: &[u8]) -> Result<(), ParseErrorKind> {
+    fn check_word(&mut self, word: &[u8]) -> Result<(), ParseErrorKind> {
         for &byte in word {
             match self.peek() {
                 Some(found) if found == byte => self.at += 1,
@@ -110,7 +110,7 @@ impl Validator<'_> {
         Ok(())
     }
 
-    fn string(&mut self) -> Result<(), ParseErrorKind> {
+    fn check_string(&mut self) -> Result<(), ParseErrorKind> {
         self.at += 1;
         loop {
             match self.peek() {
@@ -120,13 +120,13 @@ impl Validator<'_> {
                     return Ok(());
                 }
                 Some(0..=0x1f) => return Err(ParseErrorKind::ControlCharacter),
-                Some(b'\\') => self.escape()?,
+                Some(b'\\') => self.check_escape()?,
                 Some(_) => self.at += 1,
             }
         }
     }
 
-    fn escape(&mut self) -> Result<(), ParseErrorKind> {
+    fn check_escape(&mut self) -> Result<(), ParseErrorKind> {
         match escape_length(&self.text[self.at..]) {
             Some(length) => {
                 self.at += length;
@@ -136,26 +136,26 @@ impl Validator<'_> {
         }
     }
 
-    fn number(&mut self) -> Result<(), ParseErrorKind> {
+    fn check_number(&mut self) -> Result<(), ParseErrorKind> {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
         match self.peek() {
             Some(b'0') => self.at += 1,
-            Some(b'1'..=b'9') => self.digits()?,
+            Some(b'1'..=b'9') => self.check_digits()?,
             Some(_) => return Err(ParseErrorKind::InvalidNumber),
             None => return Err(ParseErrorKind::UnexpectedEnd),
         }
         if self.peek() == Some(b'.') {
             self.at += 1;
-            self.digits()?;
+            self.check_digits()?;
         }
         if let Some(b'e' | b'E') = self.peek() {
             self.at += 1;
             if let Some(b'+' | b'-') = self.peek() {
                 self.at += 1;
             }
-            self.digits()?;
+            self.check_digits()?;
         }
         match self.peek() {
             Some(b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') => {
@@ -166,7 +166,7 @@ impl Validator<'_> {
     }
 
     /// Reads one digit or more.
-    fn digits(&mut self) -> Result<(), ParseErrorKind> {
+    fn check_digits(&mut self) -> Result<(), ParseErrorKind> {
         let start = self.at;
         while let Some(b'0'..=b'9') = self.peek() {
             self.at += 1;
@@ -218,7 +218,7 @@ mod tests {
             ("\"abc", ParseErrorKind::UnexpectedEnd, 4),
             ("[[[[]]]]", ParseErrorKind::TooDeep, 3),
         ] {
-            assert_eq!(check(text, 3), Err(ParseError { kind, offset }), "{text}");
+            assert_eq!(validate(text, 3), Err(ParseError { kind, offset }), "{text}");
         }
     }
 }

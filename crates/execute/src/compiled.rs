@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crate::compiled_objects::{CompiledRepresentation, CompiledTarget};
 use crate::entity_reuse::ReuseSource;
 
-/// The constants of one fetch, with the same index as in [`Plan::fetches`].
+/// The constants of one fetch, with the same index as in [`plan::Plan::fetches`].
 #[derive(Debug)]
 pub(crate) struct CompiledFetch {
     /// The fetches that wait for this one.

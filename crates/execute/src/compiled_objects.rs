@@ -65,7 +65,7 @@ pub(crate) fn step_slots(plan: &Plan, layout: &ResponseLayout, path: &Path) -> V
         .map(|step| {
             let objects = cursor.number_with([&*step.data_key]);
             let member = cursor.slot(&step.data_key);
-            cursor = cursor.below(&step.data_key);
+            cursor = cursor.object_member(&step.data_key);
             StepSlots { objects, member, typename: cursor.slot("__typename") }
         })
         .collect()
@@ -97,7 +97,7 @@ impl CompiledRepresentation {
 
 fn members(objects: LayoutCursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
     let member = |field: &RepresentationField| {
-        let below = objects.below(&field.data_key);
+        let below = objects.object_member(&field.data_key);
         CompiledMember {
             printed_key: [b",\"", field.name.as_bytes(), b"\":"].concat().into(),
             is_plain: field.types.is_empty() && field.fields.is_empty(),

@@ -33,7 +33,7 @@ pub(crate) fn group_by_context(
         visits: 0,
     };
     for target in &batch.targets {
-        walk.object(root, &target.steps)?;
+        walk.visit_object(root, &target.steps)?;
     }
     Ok(walk.groups)
 }
@@ -50,16 +50,16 @@ struct ContextWalk<'a> {
 }
 
 impl ContextWalk<'_> {
-    fn object(&mut self, object: NodeId, steps: &[PathStep]) -> Result<(), CollectError> {
-        let Some((step, rest)) = steps.split_first() else { return self.found(object) };
+    fn visit_object(&mut self, object: NodeId, steps: &[PathStep]) -> Result<(), CollectError> {
+        let Some((step, rest)) = steps.split_first() else { return self.add_object(object) };
         match self.document.get(object, &step.data_key) {
-            Some(value) => self.value(value, step, rest),
+            Some(value) => self.visit_value(value, step, rest),
             None => Ok(()),
         }
     }
 
     // Recursion is bounded by the length of the path and by the nesting of a parsed response.
-    fn value(
+    fn visit_value(
         &mut self,
         value: NodeId,
         step: &PathStep,
@@ -72,19 +72,21 @@ impl ContextWalk<'_> {
                     return Err(CollectError::Objects);
                 }
                 self.trail.push(value);
-                let result = self.object(value, rest);
+                let result = self.visit_object(value, rest);
                 self.trail.pop();
                 result
             }
             Kind::Array => {
                 let document = self.document;
-                document.elements(value).try_for_each(|element| self.value(element, step, rest))
+                document
+                    .elements(value)
+                    .try_for_each(|element| self.visit_value(element, step, rest))
             }
             _ => Ok(()),
         }
     }
 
-    fn found(&mut self, object: NodeId) -> Result<(), CollectError> {
+    fn add_object(&mut self, object: NodeId) -> Result<(), CollectError> {
         // The plan ensures that objects below different values are different objects.
         if !self.seen.insert(object) {
             return Ok(());
@@ -97,7 +99,7 @@ impl ContextWalk<'_> {
             variables.push(b'"');
             variables.extend_from_slice(variable.variable.as_bytes());
             variables.extend_from_slice(b"\":");
-            match variable.sources.iter().find_map(|source| self.value_of(source)) {
+            match variable.sources.iter().find_map(|source| self.source_value(source)) {
                 Some(value) => self.document.print(value, &mut variables),
                 None => variables.extend_from_slice(b"null"),
             }
@@ -116,7 +118,7 @@ impl ContextWalk<'_> {
     }
 
     /// Returns the value of a source, or `None` if the source does not apply to the object.
-    fn value_of(&self, source: &ContextSource) -> Option<NodeId> {
+    fn source_value(&self, source: &ContextSource) -> Option<NodeId> {
         let object = *self.trail.get(source.steps as usize)?;
         if !has_type(self.document, object, &source.types) {
             return None;

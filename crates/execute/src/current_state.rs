@@ -55,7 +55,7 @@ pub async fn state(
     let (executable, seed, is_entity) = match &plan.source {
         StateSource::Query(executable) => (executable, Seed::Nothing, false),
         StateSource::Entity { executable, type_name, keys } => {
-            let entity = representation(type_name, keys, arguments, variables);
+            let entity = print_representation(type_name, keys, arguments, variables);
             (executable, Seed::Event(entity), true)
         }
         StateSource::Unavailable(reason) => {
@@ -75,7 +75,7 @@ pub async fn state(
 }
 
 /// `{"__typename":"Order","id":"7"}`
-fn representation(
+fn print_representation(
     type_name: &str,
     keys: &[Box<str>],
     arguments: &[(Box<str>, plan::Value)],

@@ -259,7 +259,7 @@ fn compile_source(
 ) -> ReuseSource {
     let mut objects = layout.cursor(Some(plan.shape.root.0 as usize));
     for step in &place.path.steps {
-        objects = objects.below(&step.data_key);
+        objects = objects.object_member(&step.data_key);
     }
     let key = |(name, data_key): (Box<str>, Box<str>)| RepresentationField {
         name,

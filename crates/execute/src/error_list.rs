@@ -45,7 +45,7 @@ pub(crate) type TreePath = Vec<PathSegment>;
 impl ErrorList {
     /// Adds an error of fetch `fetch`; a message that is too long is cut.
     pub(crate) fn push(&mut self, fetch: u32, error: GraphqlError) {
-        self.record(fetch, error, None, false);
+        self.record_error(fetch, error, None, false);
     }
 
     /// The number of further places of failed fetches that may have an error of their own.
@@ -62,21 +62,21 @@ impl ErrorList {
         paths: Vec<Vec<PathSegment>>,
         left_out: usize,
     ) {
-        error.message = shortened(error.message);
+        error.message = shorten_message(error.message);
         self.failure_places += paths.len();
         self.failure_places_left_out += left_out;
         for path in paths {
-            self.record(fetch, error.clone().at(path), None, true);
+            self.record_error(fetch, error.clone().at(path), None, true);
         }
     }
 
     /// Adds an error that a subgraph reports for the place that `error.path` and then `place` lead
     /// to.
     pub(crate) fn push_placed(&mut self, fetch: u32, error: GraphqlError, place: TreePath) {
-        self.record(fetch, error, Some(place), false);
+        self.record_error(fetch, error, Some(place), false);
     }
 
-    fn record(
+    fn record_error(
         &mut self,
         fetch: u32,
         mut error: GraphqlError,
@@ -87,7 +87,7 @@ impl ErrorList {
             self.left_out = self.left_out.saturating_add(1);
             return;
         }
-        error.message = shortened(error.message);
+        error.message = shorten_message(error.message);
         self.errors.push(RecordedError { fetch, error, place, is_repeated });
     }
 
@@ -163,7 +163,7 @@ impl ErrorList {
     }
 }
 
-fn shortened(message: Cow<'static, str>) -> Cow<'static, str> {
+fn shorten_message(message: Cow<'static, str>) -> Cow<'static, str> {
     if message.len() <= ERROR_MESSAGE_BYTES_MAX {
         return message;
     }

@@ -29,16 +29,16 @@ pub(crate) enum Position<'a> {
 impl<'a> Position<'a> {
     /// The root of the response.
     pub(crate) fn root(shape: &'a Shape) -> Self {
-        Self::object(shape, shape.root.0)
+        Self::visit_object(shape, shape.root.0)
     }
 
-    fn object(shape: &'a Shape, index: u32) -> Self {
+    fn visit_object(shape: &'a Shape, index: u32) -> Self {
         shape.objects.get(index as usize).map_or(Self::End, Self::Object)
     }
 
     fn of(shape: &'a Shape, value: &'a ValueShape) -> Self {
         match &value.kind {
-            ValueKind::Object(id) => Self::object(shape, id.0),
+            ValueKind::Object(id) => Self::visit_object(shape, id.0),
             ValueKind::List(element) => Self::List(element),
             ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => Self::End,
         }
@@ -108,7 +108,7 @@ pub(crate) fn find_places<'a>(
         limit,
         visits_left: ERROR_PLACE_VISITS_MAX,
     };
-    search.object(root, Position::root(shape), 0);
+    search.visit_object(root, Position::root(shape), 0);
     search.found
 }
 
@@ -125,7 +125,7 @@ struct PlaceSearch<'a, 'd, W> {
 }
 
 impl<'a, W: Fn(NodeId) -> bool> PlaceSearch<'a, '_, W> {
-    fn object(&mut self, node: NodeId, position: Position<'a>, at: usize) {
+    fn visit_object(&mut self, node: NodeId, position: Position<'a>, at: usize) {
         let Some(step) = self.steps.get(at) else {
             if (self.wanted)(node) {
                 let (path, beyond) = (self.path.clone(), self.beyond.clone());
@@ -137,17 +137,17 @@ impl<'a, W: Fn(NodeId) -> bool> PlaceSearch<'a, '_, W> {
         let below = position.below(self.shape, self.document, Some(node), &step.data_key);
         if let Some((response_key, position)) = below {
             self.path.push(PathSegment::Key(response_key.into()));
-            self.value(value, position, step, at);
+            self.visit_value(value, position, step, at);
             self.path.pop();
         } else {
             self.beyond.push(PathSegment::Key(step.data_key.clone()));
-            self.value(value, Position::End, step, at);
+            self.visit_value(value, Position::End, step, at);
             self.beyond.pop();
         }
     }
 
     // Recursion is bounded by the number of steps and by the nesting of lists in a parsed response.
-    fn value(&mut self, node: NodeId, position: Position<'a>, step: &'a PathStep, at: usize) {
+    fn visit_value(&mut self, node: NodeId, position: Position<'a>, step: &'a PathStep, at: usize) {
         if self.found.len() >= self.limit || self.visits_left == 0 {
             return;
         }
@@ -155,7 +155,7 @@ impl<'a, W: Fn(NodeId) -> bool> PlaceSearch<'a, '_, W> {
         match self.document.kind(node) {
             Kind::Object => {
                 if has_type(self.document, node, &step.types) {
-                    self.object(node, position, at + 1);
+                    self.visit_object(node, position, at + 1);
                 }
             }
             Kind::Array => {
@@ -165,11 +165,11 @@ impl<'a, W: Fn(NodeId) -> bool> PlaceSearch<'a, '_, W> {
                     }
                     if let Position::List(shape) = position {
                         self.path.push(PathSegment::Index(index as u32));
-                        self.value(element, Position::of(self.shape, shape), step, at);
+                        self.visit_value(element, Position::of(self.shape, shape), step, at);
                         self.path.pop();
                     } else {
                         self.beyond.push(PathSegment::Index(index as u32));
-                        self.value(element, Position::End, step, at);
+                        self.visit_value(element, Position::End, step, at);
                         self.beyond.pop();
                     }
                 }
@@ -372,9 +372,11 @@ struct SentValues<'a> {
 impl<'a> SentValues<'a> {
     /// True if some request sends the value at the end of this path through the tree.
     fn contains(self, trail: &[TrailStep<'_>]) -> bool {
-        self.batches().any(|batch| {
+        self.active_batches().any(|batch| {
             batch.targets.iter().any(|target| {
-                let Some((above, below)) = self.split(&target.steps, trail) else { return false };
+                let Some((above, below)) = self.split_trail(&target.steps, trail) else {
+                    return false;
+                };
                 self.is_sent(batch, above, below) || self.is_read(batch, target, trail)
             })
         })
@@ -406,7 +408,7 @@ impl<'a> SentValues<'a> {
     }
 
     /// The batches that are fetched with these variables.
-    fn batches(self) -> impl Iterator<Item = &'a EntityBatch> {
+    fn active_batches(self) -> impl Iterator<Item = &'a EntityBatch> {
         let wanted = move |any_of: &[Condition]| any_holds(any_of, self.variables);
         let fetches = self.plan.fetches.iter().filter(move |fetch| wanted(&fetch.any_of));
         let batches = fetches.flat_map(|fetch| fetch.kind.batches());
@@ -415,7 +417,7 @@ impl<'a> SentValues<'a> {
 
     /// Splits the trail into the steps to the objects of a target and those below. `None` if the
     /// target is elsewhere, or its objects have other types.
-    fn split<'t>(
+    fn split_trail<'t>(
         self,
         steps: &[PathStep],
         trail: &'t [TrailStep<'t>],
@@ -482,12 +484,12 @@ impl<'a> SentValues<'a> {
             .flat_map(|here| variants(here, self.document, object))
             .flat_map(|variant| &variant.fields)
             .any(|field| adds(&field.data_key) && field.is_shown(self.variables))
-            || self.batches().any(|next| self.needs(next, above, adds, requests))
+            || self.active_batches().any(|next| self.is_needed_by(next, above, adds, requests))
     }
 
     /// True if a batch needs a value that `adds` selects of the object at the end of `above`, for a
     /// value that is needed.
-    fn needs(
+    fn is_needed_by(
         self,
         next: &EntityBatch,
         above: &[TrailStep<'_>],
@@ -531,7 +533,7 @@ impl<'a> SentValues<'a> {
         let mut sources = batch.context.iter().flat_map(|variable| &variable.sources);
         sources.any(|source| {
             let steps = target.steps.get(..source.steps as usize).unwrap_or(&target.steps);
-            self.split(steps, trail).is_some_and(|(_, below)| {
+            self.split_trail(steps, trail).is_some_and(|(_, below)| {
                 below.len() <= source.data_keys.len()
                     && below.iter().zip(&source.data_keys).all(|(step, it)| *step.data_key == **it)
             })

@@ -13,7 +13,7 @@ use crate::event_keys;
 
 /// Checks and completes a payload, the value of the root field `field`. `Err` describes the
 /// problem, to continue the sentence "The event …".
-pub(crate) fn complete(
+pub(crate) fn complete_payload(
     document: &mut Document,
     graph: &Supergraph,
     plan: &Plan,
@@ -21,7 +21,7 @@ pub(crate) fn complete(
     payload: NodeId,
 ) -> Result<(), String> {
     check_value(document, plan, &field.data_key, &field.value, payload)?;
-    event_keys::coerce(document, graph, plan, &field.data_key, payload);
+    event_keys::coerce_keys(document, graph, plan, &field.data_key, payload);
     Ok(())
 }
 

@@ -40,7 +40,7 @@ impl MemoRoom {
         self.used.load(Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    fn reserve(&self, bytes: usize) -> bool {
         let fits = |used: usize| Some(used.saturating_add(bytes)).filter(|it| *it <= self.max);
         self.used.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
@@ -69,7 +69,7 @@ impl EventMemo {
         key: QueryKey,
         fetch: impl FnOnce() -> F,
     ) -> CachedResult {
-        let Some(cell) = self.cell(&key) else { return fetch().await };
+        let Some(cell) = self.result_cell(&key) else { return fetch().await };
         let mut asked = false;
         let fetch = async {
             asked = true;
@@ -94,7 +94,7 @@ impl EventMemo {
         true
     }
 
-    fn cell(&self, key: &QueryKey) -> Option<Arc<OnceCell<CachedResult>>> {
+    fn result_cell(&self, key: &QueryKey) -> Option<Arc<OnceCell<CachedResult>>> {
         let mut results = self.lock();
         if let Some(known) = results.get(key) {
             return Some(Arc::clone(known));
@@ -105,7 +105,7 @@ impl EventMemo {
     fn store(&self, key: &QueryKey, fetch_once: &CachedResult) {
         let fetch_once = fetch_once.as_ref().map_or(0, |fetch_once| fetch_once.body.len());
         let bytes = REQUEST_BYTES + key.body.len() + fetch_once;
-        if self.room.take(bytes) {
+        if self.room.reserve(bytes) {
             self.stored_bytes.fetch_add(bytes, Relaxed);
         } else {
             self.lock().remove(key);

@@ -10,7 +10,7 @@ use plan::{Path, Plan, RepresentationField};
 /// Coerces the members of `payload`, the value of the root field `data_key`, that representations
 /// consist of. hot path: once for each event and group. Types are looked up only if a member is a
 /// number.
-pub(crate) fn coerce(
+pub(crate) fn coerce_keys(
     document: &mut Document,
     graph: &Supergraph,
     plan: &Plan,
@@ -74,7 +74,7 @@ fn coerce_members(
                 coerce_members(document, graph, &field.fields, Some(type_name), object);
             }
         } else if matches!(declared.shape, TypeRefShape::Named(_))
-            && let Some(text) = coerced(document.raw(value), type_name)
+            && let Some(text) = coerced_number(document.raw(value), type_name)
             && let Ok(value) = document.new_raw(&text)
         {
             document.set(object, &field.data_key, value);
@@ -98,7 +98,7 @@ fn declared_type<'a>(
 
 /// Returns the JSON text of a number in the form of that type. `None` if it has that form already,
 /// or cannot have it.
-fn coerced(number: &str, type_name: &str) -> Option<String> {
+fn coerced_number(number: &str, type_name: &str) -> Option<String> {
     let is_plain = number.bytes().all(|it| it.is_ascii_digit() || it == b'-');
     let whole = if is_plain { Some(number.to_owned()) } else { whole_number(number) };
     match type_name {
@@ -138,7 +138,11 @@ mod tests {
             ("3", "Float", None),
             ("3", "Sku", None),
         ] {
-            assert_eq!(coerced(json, type_name).as_deref(), expected, "{json} as {type_name}");
+            assert_eq!(
+                coerced_number(json, type_name).as_deref(),
+                expected,
+                "{json} as {type_name}"
+            );
         }
     }
 }

@@ -55,7 +55,7 @@ impl Executable {
             .zip(responses)
             .enumerate()
             .map(|(number, (fetch, response))| {
-                compile(&plan, number, fetch, &layout, &targets, &shape, response)
+                compile_fetch(&plan, number, fetch, &layout, &targets, &shape, response)
             })
             .collect();
         for (index, fetch) in plan.fetches.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Executable {
     }
 }
 
-fn compile(
+fn compile_fetch(
     plan: &Plan,
     number: usize,
     fetch: &Fetch,
@@ -101,12 +101,12 @@ fn compile(
     };
     match &fetch.kind {
         FetchKind::Root(operation) => {
-            compiled.head = head(operation);
+            compiled.head = request_head(operation);
             compiled.constant_body = [&compiled.head[..], b"}}"].concat().into();
             compiled.root_keys = parse_root_keys(&operation.text);
         }
         FetchKind::RootBelow { operation, target } => {
-            compiled.head = head(operation);
+            compiled.head = request_head(operation);
             compiled.below = Some(CompiledBelow {
                 one_each: is_read_through(plan, target),
                 object: shape.at(layout.kind_at(plan, target).unwrap_or(usize::MAX)),
@@ -119,11 +119,11 @@ fn compile(
             });
         }
         FetchKind::Entities { operation, batches } => {
-            compiled.head = head(operation);
+            compiled.head = request_head(operation);
             compiled.batches = batches
                 .iter()
                 .map(|batch| {
-                    let groups = all_targets.groups(&batch.targets);
+                    let groups = all_targets.group_targets(&batch.targets);
                     let kind = layout.target(plan, batch);
                     let objects = layout.cursor(kind);
                     CompiledBatch {
@@ -162,7 +162,7 @@ fn compile(
 }
 
 /// The request body up to and with the opening brace of `variables`.
-pub(crate) fn head(operation: &SubgraphOperation) -> Vec<u8> {
+pub(crate) fn request_head(operation: &SubgraphOperation) -> Vec<u8> {
     let mut head = Vec::with_capacity(operation.text.len() + 64);
     head.extend_from_slice(b"{\"query\":");
     astjson::print_string(&operation.text, &mut head);
@@ -175,7 +175,7 @@ pub(crate) fn head(operation: &SubgraphOperation) -> Vec<u8> {
 }
 
 /// Returns the steps after `path` in `longer`, if `longer` begins with the same keys.
-fn beyond<'a>(path: &Path, longer: &'a Path) -> Option<&'a [PathStep]> {
+fn steps_below<'a>(path: &Path, longer: &'a Path) -> Option<&'a [PathStep]> {
     let (first, rest) = longer.steps.split_at_checked(path.steps.len())?;
     let same = first.iter().zip(&path.steps).all(|(left, right)| left.data_key == right.data_key);
     (same && !rest.is_empty()).then_some(rest)
@@ -186,7 +186,7 @@ fn is_read_through(plan: &Plan, path: &Path) -> bool {
     let batches = plan.fetches.iter().flat_map(|fetch| fetch.kind.batches());
     batches.filter(|batch| !batch.context.is_empty()).any(|batch| {
         let mut sources = batch.context.iter().flat_map(|variable| &variable.sources);
-        batch.targets.iter().any(|target| beyond(path, target).is_some())
+        batch.targets.iter().any(|target| steps_below(path, target).is_some())
             && sources.any(|source| source.steps as usize <= path.steps.len())
     })
 }

@@ -142,7 +142,8 @@ impl<'a> Execution<'a> {
         let checked = match root {
             SubscriptionRoot::Event(_) => parsed.and_then(|payload| {
                 let graph = &self.context.generation.graph;
-                event::complete(&mut self.document, graph, plan, field, payload).map(|()| payload)
+                event::complete_payload(&mut self.document, graph, plan, field, payload)
+                    .map(|()| payload)
             }),
             // An event of a subgraph is a response like any other.
             SubscriptionRoot::Upstream { .. } => parsed,

@@ -28,18 +28,18 @@ impl<'a> PathTree<'a> {
         let mut tree = Self { nodes: vec![PathNode::default()] };
         for (fetch, it) in plan.fetches.iter().enumerate() {
             if let FetchKind::RootBelow { target, .. } = &it.kind {
-                tree.add((fetch, 0), target);
+                tree.add_target((fetch, 0), target);
             }
             for (batch, it) in it.kind.batches().iter().enumerate() {
                 for target in &it.targets {
-                    tree.add((fetch, batch), target);
+                    tree.add_target((fetch, batch), target);
                 }
             }
         }
         tree
     }
 
-    fn add(&mut self, batch: BatchId, path: &'a Path) {
+    fn add_target(&mut self, batch: BatchId, path: &'a Path) {
         let mut at = 0;
         for step in &path.steps {
             let next = self.nodes.len();
@@ -72,7 +72,7 @@ impl<'a> PathTree<'a> {
     /// way. Only those may share values: the same entity may be selected at two places with
     /// different fields under one key (`{a: product {reviews {body}} b: product {reviews {body:
     /// title}}}`), and values that are merged into a shared object are seen at both.
-    pub(crate) fn groups(&self, targets: &[Path]) -> Vec<u32> {
+    pub(crate) fn group_targets(&self, targets: &[Path]) -> Vec<u32> {
         if targets.len() < 2 {
             return vec![0; targets.len()];
         }

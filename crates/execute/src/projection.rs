@@ -80,7 +80,7 @@ impl PlainKind {
         }
     }
 
-    fn takes(self, kind: Kind, text: &str) -> bool {
+    fn prints_unchanged(self, kind: Kind, text: &str) -> bool {
         match self {
             Self::String => kind == Kind::String,
             Self::Int => {
@@ -132,7 +132,7 @@ pub(crate) fn print_data(
 ) -> Result<(), PrintStop> {
     let explained = if errors.explained_all { Explained::Yes } else { Explained::AtRoot };
     let mut projection = ResponsePrinter { document, shape, printing, variables, errors, out };
-    projection.object(shape.root, root, explained, None)
+    projection.print_object(shape.root, root, explained, None)
 }
 
 #[derive(Clone, Copy)]
@@ -183,7 +183,7 @@ struct ResponsePrinter<'a, 'r> {
 impl<'a> ResponsePrinter<'a, '_> {
     // Recursion is bounded by the depth of the operation (limited when it is prepared) and the list
     // nesting of the schema's types: the walk follows the shape, not the data.
-    fn object(
+    fn print_object(
         &mut self,
         id: ObjectShapeId,
         node: NodeId,
@@ -195,14 +195,14 @@ impl<'a> ResponsePrinter<'a, '_> {
             (self.shape.objects.get(index), self.printing.objects.get(index))
         else {
             let problem = "the plan has no such shape";
-            return Err(self.mismatch(above, ErrorCode::InternalServerError, problem));
+            return Err(self.report_mismatch(above, ErrorCode::InternalServerError, problem));
         };
         let slots = self.document.slots(node, &self.printing.layout, printed.number);
         let explained = match explained {
             Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
             other => other,
         };
-        let (variant, printed) = self.variant(shape, printed, node, explained, above)?;
+        let (variant, printed) = self.choose_variant(shape, printed, node, explained, above)?;
         self.out.push(b'{');
         let mut first = true;
         for (index, printed) in printed.iter().enumerate() {
@@ -211,7 +211,7 @@ impl<'a> ResponsePrinter<'a, '_> {
                 && let Some(value) = slots.get(printed.slot)
             {
                 let (kind, text) = self.document.kind_and_raw(value);
-                if printed.plain.takes(kind, text) {
+                if printed.plain.prints_unchanged(kind, text) {
                     let skipped = usize::from(std::mem::take(&mut first));
                     self.out.extend_from_slice(&printed.key[skipped..]);
                     self.out.extend_from_slice(text.as_bytes());
@@ -237,13 +237,18 @@ impl<'a> ResponsePrinter<'a, '_> {
                 None => self.document.get(node, &field.data_key),
             };
             let place = PrintedPlace { above, step: PrintedStep::Key(&field.response_key) };
-            self.value(&FieldContext { variant, field, explained }, &field.value, value, &place)?;
+            self.print_value(
+                &FieldContext { variant, field, explained },
+                &field.value,
+                value,
+                &place,
+            )?;
         }
         self.out.push(b'}');
         if self.out.len() > PAYLOAD_BYTES_MAX { Err(PrintStop::TooLarge) } else { Ok(()) }
     }
 
-    fn variant(
+    fn choose_variant(
         &mut self,
         shape: &'a ObjectShape,
         printed: &'a PrintedObject,
@@ -254,7 +259,7 @@ impl<'a> ResponsePrinter<'a, '_> {
         let mut variants = shape.variants.iter().zip(printed.variants.iter().map(|it| &it[..]));
         if !shape.is_abstract {
             return variants.next().ok_or_else(|| {
-                self.mismatch(place, ErrorCode::InternalServerError, "the shape is empty")
+                self.report_mismatch(place, ErrorCode::InternalServerError, "the shape is empty")
             });
         }
         let name = self.document.get_near(node, "__typename", printed.typename_slot);
@@ -270,12 +275,12 @@ impl<'a> ResponsePrinter<'a, '_> {
                 None => format!("an object of type {} came without __typename", shape.type_name),
                 Some(name) => format!("\"{name}\" is no object type of {}", shape.type_name),
             };
-            self.mismatch(place, ErrorCode::InvalidSubgraphValue, problem)
+            self.report_mismatch(place, ErrorCode::InvalidSubgraphValue, problem)
         })
     }
 
     // Hot path: once for each value of a response; `cargo bench -p execute` measures it.
-    fn value(
+    fn print_value(
         &mut self,
         at: &FieldContext<'a>,
         shape: &'a ValueShape,
@@ -294,11 +299,11 @@ impl<'a> ResponsePrinter<'a, '_> {
         let value = node.map(|node| (node, document.kind_and_raw(node)));
         let result = match value {
             Some((node, (kind, text))) if kind != Kind::Null => match &shape.kind {
-                ValueKind::Leaf(leaf) => self.leaf(at, leaf, node, kind, text, place),
-                other => self.non_null(at, other, node, kind, place),
+                ValueKind::Leaf(leaf) => self.print_leaf(at, leaf, node, kind, text, place),
+                other => self.print_non_null(at, other, node, kind, place),
             },
             _ if shape.nullable => Err(PrintStop::Null),
-            _ => Err(self.null_violation(at, place)),
+            _ => Err(self.report_null(at, place)),
         };
         match result {
             Err(PrintStop::Null) if shape.nullable => {
@@ -310,7 +315,7 @@ impl<'a> ResponsePrinter<'a, '_> {
         }
     }
 
-    fn non_null(
+    fn print_non_null(
         &mut self,
         at: &FieldContext<'a>,
         shape: &'a ValueKind,
@@ -322,13 +327,13 @@ impl<'a> ResponsePrinter<'a, '_> {
         match shape {
             ValueKind::Object(id) => {
                 if kind != Kind::Object {
-                    return Err(self.wrong_kind(at, "an object", node, place));
+                    return Err(self.report_wrong_kind(at, "an object", node, place));
                 }
-                self.object(*id, node, at.explained, Some(place))
+                self.print_object(*id, node, at.explained, Some(place))
             }
             ValueKind::List(element_shape) => {
                 if kind != Kind::Array {
-                    return Err(self.wrong_kind(at, "a list", node, place));
+                    return Err(self.report_wrong_kind(at, "a list", node, place));
                 }
                 self.out.push(b'[');
                 for (index, element) in document.elements(node).enumerate() {
@@ -337,7 +342,7 @@ impl<'a> ResponsePrinter<'a, '_> {
                     }
                     let place =
                         PrintedPlace { above: Some(place), step: PrintedStep::Index(index as u32) };
-                    self.value(at, element_shape, Some(element), &place)?;
+                    self.print_value(at, element_shape, Some(element), &place)?;
                 }
                 self.out.push(b']');
                 Ok(())
@@ -349,7 +354,7 @@ impl<'a> ResponsePrinter<'a, '_> {
         }
     }
 
-    fn leaf(
+    fn print_leaf(
         &mut self,
         at: &FieldContext<'a>,
         leaf: &Leaf,
@@ -369,13 +374,13 @@ impl<'a> ResponsePrinter<'a, '_> {
                 }
                 "an integer of 32 bits"
             }
-            Leaf::Float if kind == Kind::Number => return self.raw(raw),
+            Leaf::Float if kind == Kind::Number => return self.print_raw(raw),
             Leaf::Float => "a number",
-            Leaf::String if kind == Kind::String => return self.raw(raw),
+            Leaf::String if kind == Kind::String => return self.print_raw(raw),
             Leaf::String => "a string",
-            Leaf::Boolean if kind == Kind::Bool => return self.raw(raw),
+            Leaf::Boolean if kind == Kind::Bool => return self.print_raw(raw),
             Leaf::Boolean => "a boolean",
-            Leaf::Id if kind == Kind::String => return self.raw(raw),
+            Leaf::Id if kind == Kind::String => return self.print_raw(raw),
             Leaf::Id if kind == Kind::Number && is_integer_text(raw) => {
                 self.out.push(b'"');
                 self.out.extend_from_slice(raw.as_bytes());
@@ -385,7 +390,7 @@ impl<'a> ResponsePrinter<'a, '_> {
             Leaf::Id => "a string or an integer",
             Leaf::Enum(values) => {
                 if kind == Kind::String && values.iter().any(|it| document.str_eq(node, it)) {
-                    return self.raw(raw);
+                    return self.print_raw(raw);
                 }
                 "a value of its enum"
             }
@@ -394,19 +399,19 @@ impl<'a> ResponsePrinter<'a, '_> {
                 return Ok(());
             }
         };
-        Err(self.wrong_kind(at, expected, node, place))
+        Err(self.report_wrong_kind(at, expected, node, place))
     }
 
     /// Prints a scalar unchanged.
-    fn raw(&mut self, text: &str) -> Result<(), PrintStop> {
+    fn print_raw(&mut self, text: &str) -> Result<(), PrintStop> {
         self.out.extend_from_slice(text.as_bytes());
         Ok(())
     }
 
     #[cold]
-    fn null_violation(&mut self, at: &FieldContext<'_>, place: &PrintedPlace<'_>) -> PrintStop {
+    fn report_null(&mut self, at: &FieldContext<'_>, place: &PrintedPlace<'_>) -> PrintStop {
         if at.explained != Explained::Yes && !self.error_at_or_below(place) {
-            self.report(Some(place), ErrorCode::InvalidSubgraphValue, || {
+            self.push_error(Some(place), ErrorCode::InvalidSubgraphValue, || {
                 format!(
                     "Cannot return null for non-nullable field {}.{}.",
                     at.variant.type_name, at.field.field_name
@@ -418,7 +423,7 @@ impl<'a> ResponsePrinter<'a, '_> {
     }
 
     #[cold]
-    fn wrong_kind(
+    fn report_wrong_kind(
         &mut self,
         at: &FieldContext<'_>,
         expected: &str,
@@ -441,7 +446,7 @@ impl<'a> ResponsePrinter<'a, '_> {
             (Kind::String, _) => "a string",
             _ => got,
         };
-        self.report(Some(place), ErrorCode::InvalidSubgraphValue, || {
+        self.push_error(Some(place), ErrorCode::InvalidSubgraphValue, || {
             format!(
                 "Field {}.{} must be {expected}, a subgraph sent {got}.",
                 at.variant.type_name, at.field.field_name
@@ -452,17 +457,17 @@ impl<'a> ResponsePrinter<'a, '_> {
     }
 
     #[cold]
-    fn mismatch(
+    fn report_mismatch(
         &mut self,
         place: Option<&PrintedPlace<'_>>,
         code: ErrorCode,
         message: impl Into<Cow<'static, str>>,
     ) -> PrintStop {
-        self.report(place, code, || message.into());
+        self.push_error(place, code, || message.into());
         PrintStop::Null
     }
 
-    fn report(
+    fn push_error(
         &mut self,
         place: Option<&PrintedPlace<'_>>,
         code: ErrorCode,

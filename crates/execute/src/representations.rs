@@ -24,7 +24,7 @@ pub(crate) struct CollectedBatch {
     pub(crate) items: u32,
     /// Objects whose entity the request knows from another place.
     pub(crate) remembered: Vec<RememberedObject>,
-    /// The position of their list in the request body, with brackets.
+    /// The position of the list of representations in the request body, with brackets.
     pub(crate) list: Range<usize>,
 }
 
@@ -81,7 +81,14 @@ pub(crate) fn write_representations(
     let Scratch { mut walk, mut known } = SCRATCH.take();
     known.clear();
     for (number, source) in compiled.sources.iter().enumerate() {
-        known.remember(document, root, &compiled.entity, source, number as u32, &mut walk);
+        known.add_known_entities(
+            document,
+            root,
+            &compiled.entity,
+            source,
+            number as u32,
+            &mut walk,
+        );
     }
     let start = out.len();
     out.push(b'[');
@@ -235,7 +242,7 @@ impl KnownRepresentations {
     }
 
     /// Adds the entities of a batch that the request knows from one source.
-    fn remember(
+    fn add_known_entities(
         &mut self,
         document: &Document,
         root: NodeId,
@@ -345,7 +352,7 @@ impl TargetWalk {
                     None => document.get(object, &step.data_key),
                 };
                 if let Some(value) = value {
-                    flatten(document, value, &step.types, slots.typename, next)?;
+                    collect_objects(document, value, &step.types, slots.typename, next)?;
                 }
             }
             if index >= target.shared_from && next.len() > 1 {
@@ -379,7 +386,7 @@ impl TargetWalk {
 }
 
 // Recursion is bounded by the nesting of a parsed response.
-fn flatten(
+fn collect_objects(
     document: &Document,
     value: NodeId,
     types: &[Box<str>],
@@ -404,7 +411,7 @@ fn flatten(
                 {
                     found.push(element);
                 } else {
-                    flatten(document, element, types, typename_slot, found)?;
+                    collect_objects(document, element, types, typename_slot, found)?;
                 }
             }
         }

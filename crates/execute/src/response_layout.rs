@@ -47,12 +47,12 @@ impl ResponseLayout {
         let mut layout = Self { kinds, envelopes: Vec::new() };
         for (kind, object) in plan.shape.objects.iter().enumerate() {
             if object.is_abstract {
-                layout.add(kind, TYPENAME, LayoutMember::Whole);
+                layout.add_member(kind, TYPENAME, LayoutMember::Whole);
             }
             for field in object.variants.iter().flat_map(|variant| &variant.fields) {
                 if field.value.kind != ValueKind::Typename {
                     let member = layout.member_of(&field.value);
-                    layout.add(kind, &field.data_key, member);
+                    layout.add_member(kind, &field.data_key, member);
                 }
             }
         }
@@ -75,7 +75,7 @@ impl ResponseLayout {
                 let Some(kind) = layout.kind_at_end(root, target) else { continue };
                 layout.add_representation_members(kind, &batch.representation.fields);
                 if batch.representation.typename.is_none() {
-                    layout.add(kind, TYPENAME, LayoutMember::Whole);
+                    layout.add_member(kind, TYPENAME, LayoutMember::Whole);
                 }
                 match common {
                     None => common = Some(kind),
@@ -96,7 +96,7 @@ impl ResponseLayout {
         }
     }
 
-    fn find(&self, mut kind: KindId) -> KindId {
+    fn resolve_kind(&self, mut kind: KindId) -> KindId {
         while let Some(next) = self.kinds[kind].merged_into {
             kind = next;
         }
@@ -109,8 +109,8 @@ impl ResponseLayout {
     }
 
     /// Adds a member to a kind. If it exists and both are objects, their kinds are merged.
-    fn add(&mut self, kind: KindId, key: &str, member: LayoutMember) {
-        let kind = self.find(kind);
+    fn add_member(&mut self, kind: KindId, key: &str, member: LayoutMember) {
+        let kind = self.resolve_kind(kind);
         let known = self.kinds[kind].fields.iter_mut().find(|(own, _)| **own == *key);
         match (known, member) {
             (None, member) => self.kinds[kind].fields.push((key.into(), member)),
@@ -128,7 +128,7 @@ impl ResponseLayout {
         // Each round leaves one kind less, so this ends.
         let mut pending = vec![(left, right)];
         while let Some((left, right)) = pending.pop() {
-            let (left, right) = (self.find(left), self.find(right));
+            let (left, right) = (self.resolve_kind(left), self.resolve_kind(right));
             if left == right {
                 continue;
             }
@@ -148,8 +148,8 @@ impl ResponseLayout {
     }
 
     /// Returns the kind of the member `key`, which must be an object.
-    fn below(&mut self, kind: KindId, key: &str) -> Option<KindId> {
-        let kind = self.find(kind);
+    fn object_member(&mut self, kind: KindId, key: &str) -> Option<KindId> {
+        let kind = self.resolve_kind(kind);
         if let Some((_, member)) = self.kinds[kind].fields.iter().find(|(own, _)| **own == *key) {
             return match *member {
                 LayoutMember::Whole => None,
@@ -166,9 +166,9 @@ impl ResponseLayout {
     fn kind_at_end(&mut self, root: KindId, path: &Path) -> Option<KindId> {
         let mut kind = root;
         for step in &path.steps {
-            kind = self.below(kind, &step.data_key)?;
+            kind = self.object_member(kind, &step.data_key)?;
             if !step.types.is_empty() {
-                self.add(kind, TYPENAME, LayoutMember::Whole);
+                self.add_member(kind, TYPENAME, LayoutMember::Whole);
             }
         }
         Some(kind)
@@ -179,27 +179,27 @@ impl ResponseLayout {
         let steps = target.steps.iter().take(source.steps as usize).cloned().collect();
         let Some(mut kind) = self.kind_at_end(root, &Path { steps }) else { return };
         if !source.types.is_empty() {
-            self.add(kind, TYPENAME, LayoutMember::Whole);
+            self.add_member(kind, TYPENAME, LayoutMember::Whole);
         }
         let Some((last, above)) = source.data_keys.split_last() else { return };
         for data_key in above {
-            match self.below(kind, data_key) {
+            match self.object_member(kind, data_key) {
                 Some(below) => kind = below,
                 None => return,
             }
         }
-        self.add(kind, last, LayoutMember::Whole);
+        self.add_member(kind, last, LayoutMember::Whole);
     }
 
     /// Adds the members that representations of an object consist of.
     fn add_representation_members(&mut self, kind: KindId, fields: &[RepresentationField]) {
         for field in fields {
             if !field.types.is_empty() {
-                self.add(kind, TYPENAME, LayoutMember::Whole);
+                self.add_member(kind, TYPENAME, LayoutMember::Whole);
             }
             if field.fields.is_empty() {
-                self.add(kind, &field.data_key, LayoutMember::Whole);
-            } else if let Some(below) = self.below(kind, &field.data_key) {
+                self.add_member(kind, &field.data_key, LayoutMember::Whole);
+            } else if let Some(below) = self.object_member(kind, &field.data_key) {
                 self.add_representation_members(below, &field.fields);
             }
         }
@@ -216,11 +216,11 @@ impl ResponseLayout {
         for step in &path.steps {
             kind = self.member_kind(kind, &step.data_key)?;
         }
-        Some(self.find(kind))
+        Some(self.resolve_kind(kind))
     }
 
     fn member_kind(&self, kind: KindId, key: &str) -> Option<KindId> {
-        let fields = &self.kinds[self.find(kind)].fields;
+        let fields = &self.kinds[self.resolve_kind(kind)].fields;
         fields.iter().find_map(|(own, member)| match member {
             LayoutMember::Object(below) if **own == *key => Some(*below),
             _ => None,
@@ -229,7 +229,7 @@ impl ResponseLayout {
 
     /// Adds the response of a root fetch; returns its index in [`ResponseLayout::shape`].
     pub(crate) fn add_root_response(&mut self, plan: &Plan) -> usize {
-        let root = self.find(plan.shape.root.0 as usize);
+        let root = self.resolve_kind(plan.shape.root.0 as usize);
         self.add_response(root)
     }
 
@@ -266,7 +266,7 @@ impl ResponseLayout {
                 .iter()
                 .map(|(key, member)| match *member {
                     LayoutMember::Whole => (key.clone(), None),
-                    LayoutMember::Object(kind) => (key.clone(), Some(self.find(kind))),
+                    LayoutMember::Object(kind) => (key.clone(), Some(self.resolve_kind(kind))),
                 })
                 .collect(),
         });
@@ -293,7 +293,7 @@ impl<'a> LayoutCursor<'a> {
     }
 
     fn known_slot(self, key: &str) -> Option<usize> {
-        let kind = self.layout.find(self.kind?);
+        let kind = self.layout.resolve_kind(self.kind?);
         self.layout.kinds[kind].fields.iter().position(|(own, _)| **own == *key)
     }
 
@@ -308,11 +308,11 @@ impl<'a> LayoutCursor<'a> {
 
     /// Returns the index of the kind in [`ResponseLayout::shape`].
     pub(crate) fn number(self) -> usize {
-        self.kind.map_or(usize::MAX, |kind| self.layout.find(kind))
+        self.kind.map_or(usize::MAX, |kind| self.layout.resolve_kind(kind))
     }
 
     /// Returns the objects that a member leads to.
-    pub(crate) fn below(self, key: &str) -> LayoutCursor<'a> {
+    pub(crate) fn object_member(self, key: &str) -> LayoutCursor<'a> {
         LayoutCursor { kind: self.kind.and_then(|kind| self.layout.member_kind(kind, key)), ..self }
     }
 }

@@ -25,7 +25,7 @@ impl<'a> Iterator for Tokens<'a> {
             match byte {
                 b' ' | b'\n' | b'\r' | b'\t' | b',' => {}
                 b'"' => {
-                    self.string();
+                    self.skip_string();
                     return Some(Token::Mark(b'"'));
                 }
                 b'_' | b'a'..=b'z' | b'A'..=b'Z' => {
@@ -55,7 +55,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Skips a string after its opening quote.
-    fn string(&mut self) {
+    fn skip_string(&mut self) {
         if self.text[self.at..].starts_with(b"\"\"") {
             self.at += 2;
             let mut rest = &self.text[self.at..];

@@ -753,10 +753,10 @@ async fn a_field_is_requested_over_a_broker_and_its_response_joined() {
     for (given, payload) in [
         (EVENT, r#"{"data":{"ask":{"id":"7","total":42}}}"#.to_owned()),
         ("null", r#"{"data":{"ask":null}}"#.to_owned()),
-        ("7", subgraph_error("The answer is not a JSON object.")),
+        ("7", subgraph_error("The response is not a JSON object.")),
         (r#"{"id":7}"#, r#"{"data":{"ask":{"id":"7","total":42}}}"#.to_owned()),
-        ("{}", subgraph_error(r#"The answer has no key field \"id\"."#)),
-        (r#"{"__typename":"Order"}"#, subgraph_error(r#"The answer has no key field \"id\"."#)),
+        ("{}", subgraph_error(r#"The response has no key field \"id\"."#)),
+        (r#"{"__typename":"Order"}"#, subgraph_error(r#"The response has no key field \"id\"."#)),
     ] {
         let (asked, outcome_received) =
             tokio::join!(response(memory, "ask.7", given), router.execute(ask));

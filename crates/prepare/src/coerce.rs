@@ -51,7 +51,7 @@ impl VariableTypes {
         for variable in &operation.variables {
             let mut default = None;
             if let Some(value) = &variable.default_value {
-                if !types.default(value, &variable.ty, &mut out, 0, 0) {
+                if !types.write_default(value, &variable.ty, &mut out, 0, 0) {
                     let name = &variable.name;
                     return Err(Problem::new(format!(
                         "the default of variable `${name}` {TOO_LARGE}"
@@ -98,7 +98,7 @@ impl VariableTypes {
             trimmed => text.slice_ref(trimmed),
         };
         DOCUMENT.with_borrow_mut(|document| {
-            let result = self.read(document, text, types);
+            let result = self.read_variables(document, text, types);
             // Releases the text of the request.
             document.reset();
             result
@@ -107,7 +107,7 @@ impl VariableTypes {
 
     /// Returns the members of `text` that the operation declares, as a JSON object in memory of its
     /// own; empty if there are none.
-    pub(crate) fn declared(&self, text: &Bytes) -> Bytes {
+    pub(crate) fn declared_members(&self, text: &Bytes) -> Bytes {
         let mut given: Vec<Option<Bytes>> = vec![None; self.variables.len()];
         if !given.is_empty() {
             // Text that is not JSON was refused before.
@@ -132,7 +132,7 @@ impl VariableTypes {
         declared.into()
     }
 
-    fn read(
+    fn read_variables(
         &self,
         document: &mut Document,
         text: Bytes,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// Returns `text` with each run of ignored tokens as one space. Text that is not GraphQL remains
 /// about the same.
-pub(crate) fn compact(text: &[u8]) -> Bytes {
+pub(crate) fn compact_text(text: &[u8]) -> Bytes {
     let mut compact = Vec::with_capacity(text.len().min(FIRST_BYTES));
     let mut rest = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let mut was_ignored = true;
@@ -78,7 +78,7 @@ mod tests {
             ("{ ä  ö }", "{ ä ö }"),
             ("", ""),
         ] {
-            assert_eq!(compact(text.as_bytes()), expected, "{text}");
+            assert_eq!(compact_text(text.as_bytes()), expected, "{text}");
         }
     }
 }

@@ -126,7 +126,7 @@ impl ConcurrencyLimit {
         deadline: Instant,
         without_place: WithoutPlace,
     ) -> Result<Permit, NoPermit> {
-        let (number, granted) = match self.enter(client, weight, without_place) {
+        let (number, granted) = match self.enter_queue(client, weight, without_place) {
             AcquireOutcome::Granted(permit) => return Ok(permit),
             AcquireOutcome::Refused => return Err(NoPermit::Full),
             AcquireOutcome::Waiting(number, granted) => (number, granted),
@@ -140,18 +140,18 @@ impl ConcurrencyLimit {
         }
     }
 
-    fn enter(
+    fn enter_queue(
         self: &Arc<Self>,
         client: ClientKey,
         weight: usize,
         without_place: WithoutPlace,
     ) -> AcquireOutcome {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let may_run = state.running < self.bounds.running_max.max(1)
             && state.running_of(client) < self.bounds.running_per_client_max();
         // While a permit is free, all waiting jobs are at the bound of their client.
         if may_run && !state.has_waiting(client) {
-            return AcquireOutcome::Granted(self.start(&mut state, client));
+            return AcquireOutcome::Granted(self.grant_permit(&mut state, client));
         }
         let has_place = self.make_room(&mut state, client, weight);
         if !has_place && without_place == WithoutPlace::Refuse {
@@ -163,7 +163,7 @@ impl ConcurrencyLimit {
         let weight = self.weight_of(weight);
         let waiter = Waiter { number, weight, without_place, grant };
         if has_place {
-            state.push(client, waiter);
+            state.push_waiter(client, waiter);
         } else {
             state.push_outside(client, waiter);
         }
@@ -206,7 +206,7 @@ impl ConcurrencyLimit {
         let Some(heaviest) = heaviest.filter(|it| weight_of(it) > weight) else { return false };
         let newest = state.clients.get_mut(&heaviest).and_then(|it| it.waiting.pop_back());
         let Some(newest) = newest else { return false };
-        state.subtract(heaviest, newest.weight);
+        state.subtract_weight(heaviest, newest.weight);
         match newest.without_place {
             WithoutPlace::Refuse => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -219,7 +219,7 @@ impl ConcurrencyLimit {
     }
 
     /// Moves jobs from outside into the queue while it has room.
-    fn admit(&self, state: &mut QueueState) {
+    fn admit_outside(&self, state: &mut QueueState) {
         for _ in 0..state.turns_outside.len() {
             let Some(client) = state.turns_outside.pop_front() else { return };
             let Some(entry) = state.clients.get_mut(&client) else { continue };
@@ -233,39 +233,39 @@ impl ConcurrencyLimit {
                 if !entry.outside.is_empty() {
                     state.turns_outside.push_back(client);
                 }
-                state.push(client, waiter);
+                state.push_waiter(client, waiter);
             }
         }
     }
 
-    fn start(self: &Arc<Self>, state: &mut QueueState, client: ClientKey) -> Permit {
+    fn grant_permit(self: &Arc<Self>, state: &mut QueueState, client: ClientKey) -> Permit {
         state.running += 1;
         state.clients.entry(client).or_default().running += 1;
         Permit { limit: Arc::clone(self), client }
     }
 
     /// Takes a permit back, and gives it to the next client that may have it.
-    fn finish(self: &Arc<Self>, client: ClientKey) {
+    fn release_permit(self: &Arc<Self>, client: ClientKey) {
         // Dropped after the lock is released, because dropping a permit needs the lock.
         let unwanted;
         {
-            let mut state = self.state();
+            let mut state = self.lock_state();
             state.running -= 1;
             if let Some(it) = state.clients.get_mut(&client) {
                 it.running -= 1;
             }
             state.forget_if_idle(client);
-            unwanted = self.advance(&mut state);
+            unwanted = self.start_waiting(&mut state);
         }
         drop(unwanted);
     }
 
     /// Starts jobs while there are permits, and fills the room that they leave. Returns the permits
     /// of jobs that have been cancelled.
-    fn advance(self: &Arc<Self>, state: &mut QueueState) -> Vec<Result<Permit, NoPermit>> {
+    fn start_waiting(self: &Arc<Self>, state: &mut QueueState) -> Vec<Result<Permit, NoPermit>> {
         let mut unwanted = Vec::new();
         loop {
-            self.admit(state);
+            self.admit_outside(state);
             if state.running >= self.bounds.running_max.max(1) {
                 break;
             }
@@ -278,9 +278,9 @@ impl ConcurrencyLimit {
             if !entry.waiting.is_empty() {
                 state.turns.push_back(next);
             }
-            state.subtract(next, waiter.weight);
+            state.subtract_weight(next, waiter.weight);
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            let permit = self.start(state, next);
+            let permit = self.grant_permit(state, next);
             if let Err(unsent) = waiter.grant.send(Ok(permit)) {
                 unwanted.push(unsent);
             }
@@ -290,7 +290,7 @@ impl ConcurrencyLimit {
 
     /// Locks the state. No code panics under this lock, so the state behind a poisoned one is
     /// sound.
-    fn state(&self) -> MutexGuard<'_, QueueState> {
+    fn lock_state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -314,7 +314,7 @@ impl QueueState {
     }
 
     /// Adds a job to the queue.
-    fn push(&mut self, client: ClientKey, waiter: Waiter) {
+    fn push_waiter(&mut self, client: ClientKey, waiter: Waiter) {
         self.waiting_weight += waiter.weight;
         let entry = self.clients.entry(client).or_default();
         if entry.waiting.is_empty() {
@@ -342,7 +342,7 @@ impl QueueState {
     }
 
     /// Subtracts the weight of a job that has left the queue.
-    fn subtract(&mut self, client: ClientKey, weight: usize) {
+    fn subtract_weight(&mut self, client: ClientKey, weight: usize) {
         self.waiting_weight -= weight;
         if let Some(client) = self.clients.get_mut(&client) {
             client.waiting_weight -= weight;
@@ -369,17 +369,17 @@ impl Drop for QueueSlot<'_> {
         // Dropped after the lock is released, because dropping a permit needs the lock.
         let unwanted;
         {
-            let mut state = self.limit.state();
+            let mut state = self.limit.lock_state();
             let Some(entry) = state.clients.get_mut(&self.client) else { return };
             let number = self.number;
             // A job that was granted or refused has left before.
-            let has_left = if let Some(waiter) = remove(&mut entry.waiting, number) {
+            let has_left = if let Some(waiter) = remove_waiter(&mut entry.waiting, number) {
                 if entry.waiting.is_empty() {
                     state.turns.retain(|client| *client != self.client);
                 }
-                state.subtract(self.client, waiter.weight);
+                state.subtract_weight(self.client, waiter.weight);
                 true
-            } else if remove(&mut entry.outside, number).is_some() {
+            } else if remove_waiter(&mut entry.outside, number).is_some() {
                 if entry.outside.is_empty() {
                     state.turns_outside.retain(|client| *client != self.client);
                 }
@@ -391,20 +391,20 @@ impl Drop for QueueSlot<'_> {
                 self.limit.waiting.fetch_sub(1, Ordering::Relaxed);
             }
             state.forget_if_idle(self.client);
-            unwanted = self.limit.advance(&mut state);
+            unwanted = self.limit.start_waiting(&mut state);
         }
         drop(unwanted);
     }
 }
 
-fn remove(waiting: &mut VecDeque<Waiter>, number: u64) -> Option<Waiter> {
+fn remove_waiter(waiting: &mut VecDeque<Waiter>, number: u64) -> Option<Waiter> {
     let place = waiting.iter().position(|waiter| waiter.number == number)?;
     waiting.remove(place)
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.limit.finish(self.client);
+        self.limit.release_permit(self.client);
     }
 }
 
@@ -488,7 +488,7 @@ mod tests {
         let polite = granted(&mut acquire_once(&limit, POLITE));
         drop((running, polite));
         drop([granted(&mut noisy[2]), granted(&mut noisy[3])]);
-        assert!(limit.state().clients.is_empty());
+        assert!(limit.lock_state().clients.is_empty());
     }
 
     #[tokio::test]
@@ -540,7 +540,7 @@ mod tests {
         assert_eq!((refused, waiting(&limit)), (vec![false, true, true], 2));
         drop((running, noisy));
         drop(granted(&mut polite));
-        assert_eq!(limit.state().waiting_weight, 0);
+        assert_eq!(limit.lock_state().waiting_weight, 0);
     }
 
     #[tokio::test]
@@ -565,7 +565,7 @@ mod tests {
         let late =
             limit.acquire(client(POLITE), 1, deadline.into_std(), WithoutPlace::Refuse).await;
         assert_eq!(drop_permit(late), Err(NoPermit::TooLate));
-        assert_eq!((waiting(&limit), limit.state().turns.len()), (0, 0));
+        assert_eq!((waiting(&limit), limit.lock_state().turns.len()), (0, 0));
     }
 
     #[tokio::test]
@@ -581,7 +581,7 @@ mod tests {
         // It has its permit and has not been polled since.
         drop(granted_unseen);
         drop(granted(&mut acquire_once(&limit, POLITE)));
-        assert!(limit.state().clients.is_empty());
+        assert!(limit.lock_state().clients.is_empty());
     }
 
     fn acquire_or_wait(limit: &Arc<ConcurrencyLimit>, number: u8, weight: usize) -> Acquiring {
@@ -600,7 +600,7 @@ mod tests {
         let running = granted(&mut acquire_once(&limit, NOISY));
         let mut queued = [acquire_with(&limit, NOISY, 2), acquire_with(&limit, NOISY, 2)];
         let [mut second, mut third] = [0, 1].map(|_| acquire_or_wait(&limit, NOISY, 4));
-        assert_eq!((waiting(&limit), limit.state().waiting_weight), (4, 4));
+        assert_eq!((waiting(&limit), limit.lock_state().waiting_weight), (4, 4));
         // A polite client still finds room: the newest job in the queue leaves.
         let mut polite = acquire_once(&limit, POLITE);
         assert_eq!(polled(&mut queued[1]).map(drop_permit), Some(Err(NoPermit::Full)));
@@ -609,8 +609,10 @@ mod tests {
         drop(granted(&mut polite));
         drop(granted(&mut second));
         drop(granted(&mut third));
-        assert!(limit.state().clients.is_empty() && limit.state().turns_outside.is_empty());
-        assert_eq!((waiting(&limit), limit.state().waiting_weight), (0, 0));
+        assert!(
+            limit.lock_state().clients.is_empty() && limit.lock_state().turns_outside.is_empty()
+        );
+        assert_eq!((waiting(&limit), limit.lock_state().waiting_weight), (0, 0));
     }
 
     #[tokio::test]
@@ -639,10 +641,10 @@ mod tests {
         drop(first);
         // The room in the queue goes to the remaining job.
         drop(queued);
-        assert_eq!((waiting(&limit), limit.state().waiting_weight), (1, 1));
+        assert_eq!((waiting(&limit), limit.lock_state().waiting_weight), (1, 1));
         drop(running);
         drop(granted(&mut last));
-        assert!(limit.state().clients.is_empty());
+        assert!(limit.lock_state().clients.is_empty());
     }
 
     fn drop_permit(outcome: Result<Permit, NoPermit>) -> Result<(), NoPermit> {

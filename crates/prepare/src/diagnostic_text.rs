@@ -16,7 +16,7 @@ const EMPTY_DOCUMENT: &str = "syntax error: Unexpected <EOF>.";
 
 /// Returns the message of a diagnostic; `source` is the text of the document from the position of
 /// the diagnostic on.
-pub(crate) fn readable(message: String, source: Option<&str>) -> String {
+pub(crate) fn rewrite_message(message: String, source: Option<&str>) -> String {
     if message == MISSING_SELECTION {
         return match source.and_then(field_name) {
             Some(name) => {
@@ -104,7 +104,7 @@ mod tests {
             ("syntax error: Unexpected <EOF>.", "syntax error: the document is empty"),
             ("syntax error: expected an Argument", "syntax error: expected an Argument"),
         ] {
-            assert_eq!(readable(message.to_owned(), None), expected);
+            assert_eq!(rewrite_message(message.to_owned(), None), expected);
         }
     }
 
@@ -116,20 +116,20 @@ mod tests {
             ("a , :\n team", "team"),
             ("team", "team"),
         ] {
-            let message = readable(MISSING_SELECTION.to_owned(), Some(source));
+            let message = rewrite_message(MISSING_SELECTION.to_owned(), Some(source));
             assert_eq!(
                 message,
                 format!("field `{name}` needs a selection of its fields: `{name} {{ … }}`")
             );
         }
-        assert_eq!(readable(MISSING_SELECTION.to_owned(), Some("é")), MISSING_SELECTION);
+        assert_eq!(rewrite_message(MISSING_SELECTION.to_owned(), Some("é")), MISSING_SELECTION);
     }
 
     #[test]
     fn a_leaf_with_a_selection_is_named() {
         let message = "field selection of scalar type `ID` must not have subselections";
         let expected = "field `id` is of the scalar type `ID` and has no fields to select: `id`";
-        assert_eq!(readable(message.to_owned(), Some("a: id { b }")), expected);
-        assert_eq!(readable(message.to_owned(), None), message);
+        assert_eq!(rewrite_message(message.to_owned(), Some("a: id { b }")), expected);
+        assert_eq!(rewrite_message(message.to_owned(), None), message);
     }
 }

@@ -5,16 +5,16 @@ use apollo_compiler::diagnostic::{Diagnostic, ToCliReport};
 use apollo_compiler::parser::{SourceMap, SourceSpan};
 use apollo_compiler::validation::{DiagnosticData, DiagnosticList};
 
-use crate::diagnostic_text::readable;
+use crate::diagnostic_text::rewrite_message;
 
-/// An operation that cannot run.
+/// Reason why an operation cannot be prepared.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The document is not GraphQL.
-    #[error("the document does not parse: {}", first(.0))]
+    #[error("the document does not parse: {}", first_message(.0))]
     Syntax(Vec<Problem>),
     /// The document does not fit the schema.
-    #[error("the document is not valid: {}", first(.0))]
+    #[error("the document is not valid: {}", first_message(.0))]
     Validation(Vec<Problem>),
     /// Several operations and no name, an unknown name, or no operation at all.
     #[error("{0}")]
@@ -28,7 +28,7 @@ pub enum PrepareError {
         maximum: usize,
     },
     /// Variable values that do not fit their types.
-    #[error("{}", first(.0))]
+    #[error("{}", first_message(.0))]
     Variables(Vec<Problem>),
     /// The operation cannot be planned.
     #[error(transparent)]
@@ -109,7 +109,7 @@ fn line_or_column(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn first(problems: &[Problem]) -> &str {
+fn first_message(problems: &[Problem]) -> &str {
     problems.first().map_or("unknown reason", |problem| &problem.message)
 }
 
@@ -119,12 +119,12 @@ pub(crate) const PROBLEMS_MAX: usize = 50;
 /// Maximum number of characters of one message; the parser quotes literals of any length.
 const MESSAGE_MAX: usize = 500;
 
-pub(crate) fn problems(diagnostics: &DiagnosticList) -> Vec<Problem> {
+pub(crate) fn convert_diagnostics(diagnostics: &DiagnosticList) -> Vec<Problem> {
     diagnostics
         .iter()
         .take(PROBLEMS_MAX)
         .map(|diagnostic| Problem {
-            message: shortened(message_of(&diagnostic), MESSAGE_MAX),
+            message: shorten(message_of(&diagnostic), MESSAGE_MAX),
             locations: diagnostic
                 .line_column_range()
                 .map(|range| (line_or_column(range.start.line), line_or_column(range.start.column)))
@@ -140,11 +140,11 @@ fn message_of(diagnostic: &Diagnostic<'_, DiagnosticData>) -> String {
         let file = diagnostic.sources.get(&place.file_id())?;
         file.source_text().get(place.offset()..)
     });
-    readable(diagnostic.error.to_string(), source)
+    rewrite_message(diagnostic.error.to_string(), source)
 }
 
 /// Returns at most `characters` of `text`, with an ellipsis if there were more.
-pub(crate) fn shortened(mut text: String, characters: usize) -> String {
+pub(crate) fn shorten(mut text: String, characters: usize) -> String {
     if let Some((end, _)) = text.char_indices().nth(characters) {
         text.truncate(end);
         text.push('…');

@@ -32,8 +32,8 @@ pub(crate) fn check_merging(
 ) -> Result<(), MergeStop> {
     let mut merge = MergeCheck { document, schema, budget };
     for operation in document.operations.iter() {
-        let fields = merge.fields(std::iter::once(&operation.selection_set));
-        merge.level(&fields)?;
+        let fields = merge.collect_fields(std::iter::once(&operation.selection_set));
+        merge.check_level(&fields)?;
     }
     Ok(())
 }
@@ -48,13 +48,16 @@ struct MergeCheck<'a> {
 type SelectedField<'a> = (&'a Name, &'a Node<Field>);
 
 impl<'a> MergeCheck<'a> {
-    fn charge(&mut self, cost: usize) -> Result<(), MergeStop> {
+    fn charge_budget(&mut self, cost: usize) -> Result<(), MergeStop> {
         self.budget = self.budget.checked_sub(cost).ok_or(MergeStop::Budget)?;
         Ok(())
     }
 
     /// Collects the fields of selection sets with their fragments, each fragment once.
-    fn fields(&self, sets: impl Iterator<Item = &'a SelectionSet>) -> Vec<SelectedField<'a>> {
+    fn collect_fields(
+        &self,
+        sets: impl Iterator<Item = &'a SelectionSet>,
+    ) -> Vec<SelectedField<'a>> {
         let mut fields = Vec::new();
         let mut seen = HashSet::default();
         let mut sets: Vec<_> = sets.collect();
@@ -76,8 +79,8 @@ impl<'a> MergeCheck<'a> {
         fields
     }
 
-    fn level(&mut self, fields: &[SelectedField<'a>]) -> Result<(), MergeStop> {
-        self.charge(fields.len())?;
+    fn check_level(&mut self, fields: &[SelectedField<'a>]) -> Result<(), MergeStop> {
+        self.charge_budget(fields.len())?;
         let mut by_key: IndexMap<&Name, Vec<SelectedField<'a>>> = IndexMap::default();
         for &(ty, field) in fields {
             by_key.entry(field.response_key()).or_default().push((ty, field));
@@ -94,30 +97,34 @@ impl<'a> MergeCheck<'a> {
                 }
             }
             if on_object.is_empty() {
-                self.group(&on_abstract)?;
+                self.check_group(&on_abstract)?;
             }
             for mut group in on_object.into_values() {
-                self.charge(on_abstract.len())?;
+                self.charge_budget(on_abstract.len())?;
                 group.extend_from_slice(&on_abstract);
-                self.group(&group)?;
+                self.check_group(&group)?;
             }
         }
         Ok(())
     }
 
     /// Checks fields that are merged into one.
-    fn group(&mut self, fields: &[SelectedField<'a>]) -> Result<(), MergeStop> {
+    fn check_group(&mut self, fields: &[SelectedField<'a>]) -> Result<(), MergeStop> {
         if let Some(((_, first), rest)) = fields.split_first() {
             for (_, field) in rest {
-                self.compare(first, field)?;
+                self.compare_fields(first, field)?;
             }
         }
         let sets = fields.iter().map(|(_, field)| &field.selection_set);
-        let below = self.fields(sets.filter(|set| !set.selections.is_empty()));
-        if below.is_empty() { Ok(()) } else { self.level(&below) }
+        let below = self.collect_fields(sets.filter(|set| !set.selections.is_empty()));
+        if below.is_empty() { Ok(()) } else { self.check_level(&below) }
     }
 
-    fn compare(&mut self, first: &Node<Field>, other: &Node<Field>) -> Result<(), MergeStop> {
+    fn compare_fields(
+        &mut self,
+        first: &Node<Field>,
+        other: &Node<Field>,
+    ) -> Result<(), MergeStop> {
         if first.ptr_eq(other) || first.name != other.name {
             return Ok(());
         }
@@ -141,7 +148,7 @@ impl<'a> MergeCheck<'a> {
     }
 
     fn lists_differ_in_length(&mut self, left: &Value, right: &Value) -> Result<bool, MergeStop> {
-        self.charge(1)?;
+        self.charge_budget(1)?;
         match (left, right) {
             (Value::List(left), Value::List(right)) => {
                 if left.len() != right.len() {
@@ -158,7 +165,7 @@ impl<'a> MergeCheck<'a> {
                     // Most objects are written in the same order.
                     let beside = right.get(index).filter(|(other, _)| other == key);
                     if beside.is_none() {
-                        self.charge(right.len())?;
+                        self.charge_budget(right.len())?;
                     }
                     let same = beside.or_else(|| right.iter().find(|(other, _)| other == key));
                     if let Some((_, right)) = same

@@ -22,8 +22,8 @@ pub(crate) fn operation_id(graph_id: u64, operation: &Operation, besides: &str) 
         let _ = write!(text, "${}:{},", variable.name, variable.ty);
     }
     let _ = write!(text, "){besides:?}");
-    selection_set(&operation.selection_set, &mut text);
-    head(&Sha256::digest(text.as_bytes()))
+    write_selection_set(&operation.selection_set, &mut text);
+    first_128_bits(&Sha256::digest(text.as_bytes()))
 }
 
 /// Returns the identity of an operation with these labels of progressive overrides on. Its plan
@@ -34,7 +34,7 @@ pub(crate) fn with_labels(operation_id: u128, labels: OverrideLabels) -> u128 {
     }
     let mut digest = Sha256::new_with_prefix(operation_id.to_be_bytes());
     digest.update(labels.bits().to_be_bytes());
-    head(&digest.finalize())
+    first_128_bits(&digest.finalize())
 }
 
 /// Returns the identity of a text with the name of the selected operation.
@@ -45,16 +45,16 @@ pub(crate) fn text_id(query: &[u8], operation_name: Option<&str>) -> u128 {
         digest.update([0]);
         digest.update(name.as_bytes());
     }
-    head(&digest.finalize())
+    first_128_bits(&digest.finalize())
 }
 
-fn head(digest: &[u8]) -> u128 {
+fn first_128_bits(digest: &[u8]) -> u128 {
     let mut head = [0; 16];
     head.copy_from_slice(&digest[..16]);
     u128::from_be_bytes(head)
 }
 
-fn selection_set(set: &SelectionSet, out: &mut String) {
+fn write_selection_set(set: &SelectionSet, out: &mut String) {
     let _ = write!(out, "@{}{{", set.on.0);
     for item in &set.items {
         match item {
@@ -71,34 +71,34 @@ fn selection_set(set: &SelectionSet, out: &mut String) {
                     out.push('(');
                     for (name, argument) in &field.arguments {
                         let _ = write!(out, "{name}:");
-                        value(argument, out);
+                        write_value(argument, out);
                         out.push(',');
                     }
                     out.push(')');
                 }
-                condition(&field.condition, out);
+                write_condition(&field.condition, out);
                 if let Some(below) = &field.selection_set {
-                    selection_set(below, out);
+                    write_selection_set(below, out);
                 }
                 out.push(' ');
             }
             Selection::Fragment(fragment) => {
                 out.push_str("...");
-                condition(&fragment.condition, out);
-                selection_set(&fragment.selection_set, out);
+                write_condition(&fragment.condition, out);
+                write_selection_set(&fragment.selection_set, out);
             }
         }
     }
     out.push('}');
 }
 
-fn condition(condition: &plan::Condition, out: &mut String) {
+fn write_condition(condition: &plan::Condition, out: &mut String) {
     for (variable, wanted) in &condition.all {
         let _ = write!(out, "?{}={wanted}", variable.0);
     }
 }
 
-fn value(it: &Value, out: &mut String) {
+fn write_value(it: &Value, out: &mut String) {
     let _ = match it {
         Value::Null => write!(out, "null"),
         Value::Int(it) | Value::Float(it) | Value::Enum(it) => write!(out, "{it}"),
@@ -108,7 +108,7 @@ fn value(it: &Value, out: &mut String) {
         Value::List(items) => {
             out.push('[');
             for item in items {
-                value(item, out);
+                write_value(item, out);
                 out.push(',');
             }
             write!(out, "]")
@@ -117,7 +117,7 @@ fn value(it: &Value, out: &mut String) {
             out.push('{');
             for (key, member) in members {
                 let _ = write!(out, "{key}:");
-                value(member, out);
+                write_value(member, out);
                 out.push(',');
             }
             write!(out, "}}")

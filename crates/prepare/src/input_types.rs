@@ -9,7 +9,7 @@ use apollo_compiler::schema::ExtendedType;
 use apollo_compiler::{Node, Schema};
 use astjson::{Document, Kind, NodeId};
 
-use crate::error::shortened;
+use crate::error::shorten;
 
 /// All input types of a schema by name.
 #[derive(Debug)]
@@ -199,7 +199,7 @@ impl InputTypes {
             let Some(&index) = object.by_name.get(&*key) else {
                 return Err(Mismatch::new(format!(
                     "field \"{}\" is not defined by type {name}",
-                    shortened(key.into_owned(), SHOWN)
+                    shorten(key.into_owned(), SHOWN)
                 )));
             };
             given.push((index, value));
@@ -233,7 +233,7 @@ impl InputTypes {
                     .coerce_at(document, value, &field.ty, out, depth + 1)
                     .map_err(|mismatch| mismatch.below(&field.name))?,
                 (None, Some(default)) => {
-                    if !self.default(default, &field.ty, out, start, depth + 1) {
+                    if !self.write_default(default, &field.ty, out, start, depth + 1) {
                         return Err(Mismatch::new(TOO_LARGE.to_owned()));
                     }
                 }
@@ -252,7 +252,7 @@ impl InputTypes {
     /// Writes a default of the document or schema, which validation has checked, as JSON text. The
     /// text since `start` counts as part of it. Returns false if it is too large; the text is then
     /// unusable.
-    pub(crate) fn default(
+    pub(crate) fn write_default(
         &self,
         value: &Value,
         ty: &Type,
@@ -261,7 +261,7 @@ impl InputTypes {
         depth: usize,
     ) -> bool {
         let end_max = start + out.defaults_left;
-        if !self.constant(value, ty, &mut out.text, end_max, depth) {
+        if !self.write_constant(value, ty, &mut out.text, end_max, depth) {
             return false;
         }
         out.defaults_left = end_max - out.text.len();
@@ -270,7 +270,7 @@ impl InputTypes {
 
     /// Writes a constant. Returns false if it exceeds `end_max` or [`INPUT_DEPTH_MAX`]. Defaults of
     /// input objects may refer to each other, even in cycles.
-    fn constant(
+    fn write_constant(
         &self,
         value: &Value,
         ty: &Type,
@@ -292,28 +292,28 @@ impl InputTypes {
                     if index > 0 {
                         out.push(',');
                     }
-                    self.constant(element, item, out, end_max, depth + 1)
+                    self.write_constant(element, item, out, end_max, depth + 1)
                 });
                 out.push(']');
                 fits
             }
             (Type::List(item) | Type::NonNullList(item), single) => {
                 out.push('[');
-                let fits = self.constant(single, item, out, end_max, depth + 1);
+                let fits = self.write_constant(single, item, out, end_max, depth + 1);
                 out.push(']');
                 fits
             }
             (Type::Named(name) | Type::NonNullNamed(name), value) => {
                 match (self.types.get(name.as_str()), value) {
                     (Some(InputType::Object(object)), Value::Object(members)) => {
-                        self.constant_object(object, members, out, end_max, depth)
+                        self.write_constant_object(object, members, out, end_max, depth)
                     }
                     (Some(InputType::Id), Value::Int(number)) => {
                         let _ = write!(out, "\"{}\"", number.as_str());
                         true
                     }
                     (_, value) => {
-                        untyped(value, out);
+                        write_untyped(value, out);
                         true
                     }
                 }
@@ -322,7 +322,7 @@ impl InputTypes {
         fits && out.len() <= end_max
     }
 
-    fn constant_object(
+    fn write_constant_object(
         &self,
         object: &InputObject,
         members: &[(apollo_compiler::Name, Node<Value>)],
@@ -341,7 +341,7 @@ impl InputTypes {
                 out.push(',');
             }
             let _ = write!(out, "\"{}\":", field.name);
-            self.constant(value, &field.ty, out, end_max, depth + 1)
+            self.write_constant(value, &field.ty, out, end_max, depth + 1)
         });
         out.push('}');
         fits
@@ -385,7 +385,7 @@ fn coerce_leaf(
     // Strings and objects may hold secrets, so the message contains their kind only.
     let unfit = || {
         let got = match kind {
-            Kind::Number => shortened(document.raw(value).to_owned(), SHOWN),
+            Kind::Number => shorten(document.raw(value).to_owned(), SHOWN),
             Kind::Bool => document.raw(value).to_owned(),
             Kind::String => "a string".to_owned(),
             Kind::Array => "a list".to_owned(),
@@ -429,7 +429,7 @@ fn coerce_leaf(
             let known = values.iter().find(|value| ***value == *text).ok_or_else(|| {
                 Mismatch::new(format!(
                     "value \"{}\" does not exist in enum {name}",
-                    shortened(text.into_owned(), SHOWN)
+                    shorten(text.into_owned(), SHOWN)
                 ))
             })?;
             let _ = write!(out, "\"{known}\"");
@@ -441,21 +441,21 @@ fn coerce_leaf(
 
 /// Writes a constant of a custom scalar or leaf type as JSON. Its depth is bounded by the check of
 /// literals in [`crate::variable_usage`] or by the reader of the schema.
-fn untyped(value: &Value, out: &mut String) {
+fn write_untyped(value: &Value, out: &mut String) {
     match value {
         Value::Null | Value::Variable(_) => out.push_str("null"),
         Value::Boolean(it) => out.push_str(if *it { "true" } else { "false" }),
         Value::Int(it) => out.push_str(it.as_str()),
         Value::Float(it) => out.push_str(it.as_str()),
-        Value::Enum(it) => string(it.as_str(), out),
-        Value::String(it) => string(it, out),
+        Value::Enum(it) => write_string(it.as_str(), out),
+        Value::String(it) => write_string(it, out),
         Value::List(items) => {
             out.push('[');
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
                     out.push(',');
                 }
-                untyped(item, out);
+                write_untyped(item, out);
             }
             out.push(']');
         }
@@ -465,16 +465,16 @@ fn untyped(value: &Value, out: &mut String) {
                 if index > 0 {
                     out.push(',');
                 }
-                string(key.as_str(), out);
+                write_string(key.as_str(), out);
                 out.push(':');
-                untyped(value, out);
+                write_untyped(value, out);
             }
             out.push('}');
         }
     }
 }
 
-fn string(text: &str, out: &mut String) {
+fn write_string(text: &str, out: &mut String) {
     let mut bytes = Vec::with_capacity(text.len() + 2);
     astjson::print_string(text, &mut bytes);
     out.push_str(&String::from_utf8_lossy(&bytes));

@@ -84,7 +84,7 @@ impl Introspection {
     ) -> Self {
         let is_constant = document.operations.get(name.as_deref()).is_ok_and(|operation| {
             let mut search = VariableSearch { document: &document, fragments: HashSet::new() };
-            !search.root(&operation.selection_set)
+            !search.varies_at_root(&operation.selection_set)
         });
         let bytes = Arc::clone(&facts.introspection_cached);
         let cached = CachedResponse { is_constant, response: OnceLock::new(), bytes };
@@ -133,21 +133,22 @@ struct VariableSearch<'a> {
 }
 
 impl<'a> VariableSearch<'a> {
-    fn root(&mut self, set: &'a SelectionSet) -> bool {
-        self.set(set, true)
+    fn varies_at_root(&mut self, set: &'a SelectionSet) -> bool {
+        self.varies_in(set, true)
     }
 
-    fn set(&mut self, set: &'a SelectionSet, at_root: bool) -> bool {
+    fn varies_in(&mut self, set: &'a SelectionSet, at_root: bool) -> bool {
         set.selections.iter().any(|selection| match selection {
             // Other fields of the root are executed by the plan.
             Selection::Field(field) if at_root && !is_introspection(&field.name) => false,
             Selection::Field(field) => {
                 in_arguments(&field.arguments)
                     || in_directives(&field.directives)
-                    || self.set(&field.selection_set, false)
+                    || self.varies_in(&field.selection_set, false)
             }
             Selection::InlineFragment(fragment) => {
-                in_directives(&fragment.directives) || self.set(&fragment.selection_set, at_root)
+                in_directives(&fragment.directives)
+                    || self.varies_in(&fragment.selection_set, at_root)
             }
             Selection::FragmentSpread(spread) => {
                 let name = spread.fragment_name.as_str();
@@ -155,7 +156,7 @@ impl<'a> VariableSearch<'a> {
                     || (self.fragments.insert((name, at_root))
                         && self.document.fragments.get(name).is_some_and(|fragment| {
                             in_directives(&fragment.directives)
-                                || self.set(&fragment.selection_set, at_root)
+                                || self.varies_in(&fragment.selection_set, at_root)
                         }))
             }
         })

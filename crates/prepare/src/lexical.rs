@@ -23,7 +23,7 @@ pub(crate) fn count_tokens(text: &str, stop_after: usize) -> usize {
                 at += 3;
                 continue;
             }
-            b'"' => string(bytes, at),
+            b'"' => string_end(bytes, at),
             b'.' if bytes[at..].starts_with(b"...") => at + 3,
             b'-' | b'0'..=b'9' => skip_while(bytes, at + 1, |it| {
                 it.is_ascii_alphanumeric() || matches!(it, b'.' | b'+' | b'-' | b'_')
@@ -47,7 +47,7 @@ fn skip_while(bytes: &[u8], from: usize, wanted: impl Fn(u8) -> bool) -> usize {
 }
 
 /// Position after the string that begins at `from`.
-fn string(bytes: &[u8], from: usize) -> usize {
+fn string_end(bytes: &[u8], from: usize) -> usize {
     let is_block = bytes[from..].starts_with(b"\"\"\"");
     let mut at = from + if is_block { 3 } else { 1 };
     while let Some(&byte) = bytes.get(at) {

@@ -83,7 +83,7 @@ pub(crate) fn check_limits(document: &Document, limits: &Limits) -> Result<(), P
     let refused = |limit, maximum| Err(PrepareError::Limit { limit, maximum });
     let mut selections = 0_usize;
     for operation in operations {
-        let size = match measure.selection_set(&operation.selection_set) {
+        let size = match measure.measure_selection_set(&operation.selection_set) {
             Ok(size) if size.nesting <= NESTING_MAX => size,
             Ok(_) | Err(MeasureStop::TooDeep) => {
                 return refused(Limit::Depth, limits.depth.min(NESTING_MAX));
@@ -122,7 +122,10 @@ enum MeasureStop {
 }
 
 impl<'a> Measure<'a> {
-    fn selection_set(&mut self, selections: &'a [Selection]) -> Result<OperationSize, MeasureStop> {
+    fn measure_selection_set(
+        &mut self,
+        selections: &'a [Selection],
+    ) -> Result<OperationSize, MeasureStop> {
         if self.nesting >= NESTING_MAX {
             return Err(MeasureStop::TooDeep);
         }
@@ -131,7 +134,7 @@ impl<'a> Measure<'a> {
         for selection in selections {
             let size = match selection {
                 Selection::Field(field) => {
-                    let below = self.selection_set(&field.selection_set)?;
+                    let below = self.measure_selection_set(&field.selection_set)?;
                     OperationSize {
                         depth: below.depth.saturating_add(1),
                         nesting: below.nesting,
@@ -141,11 +144,11 @@ impl<'a> Measure<'a> {
                     }
                 }
                 Selection::InlineFragment(fragment) => {
-                    let inside = self.selection_set(&fragment.selection_set)?;
+                    let inside = self.measure_selection_set(&fragment.selection_set)?;
                     OperationSize { selections: inside.selections.saturating_add(1), ..inside }
                 }
                 Selection::FragmentSpread(spread) => {
-                    let inside = self.fragment(spread)?;
+                    let inside = self.measure_fragment(spread)?;
                     OperationSize { selections: inside.selections.saturating_add(1), ..inside }
                 }
             };
@@ -156,7 +159,7 @@ impl<'a> Measure<'a> {
         Ok(sum)
     }
 
-    fn fragment(
+    fn measure_fragment(
         &mut self,
         spread: &Node<apollo_compiler::ast::FragmentSpread>,
     ) -> Result<OperationSize, MeasureStop> {
@@ -176,7 +179,7 @@ impl<'a> Measure<'a> {
             None => {}
         }
         self.known.insert(name, None);
-        let size = self.selection_set(selections)?;
+        let size = self.measure_selection_set(selections)?;
         self.known.insert(name, Some(size));
         Ok(size)
     }

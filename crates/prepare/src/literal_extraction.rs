@@ -40,7 +40,7 @@ pub(crate) fn extract_literals(
         known: HashMap::new(),
         names: 0,
     };
-    extraction.selection_set(&mut operation.selection_set);
+    extraction.extract_from_selections(&mut operation.selection_set);
     operation.variables = extraction.variables;
     extraction.values
 }
@@ -59,22 +59,24 @@ struct LiteralExtraction<'a> {
 
 impl LiteralExtraction<'_> {
     // Recursion is bounded by the depth of operations.
-    fn selection_set(&mut self, set: &mut SelectionSet) {
+    fn extract_from_selections(&mut self, set: &mut SelectionSet) {
         for item in &mut set.items {
             match item {
-                Selection::Fragment(fragment) => self.selection_set(&mut fragment.selection_set),
+                Selection::Fragment(fragment) => {
+                    self.extract_from_selections(&mut fragment.selection_set);
+                }
                 Selection::Field(field) => {
                     if let FieldTarget::Field(id) = field.target {
                         let definition = self.graph.field(id);
                         for (name, value) in &mut field.arguments {
                             let argument = definition.arguments.iter().find(|it| it.name == *name);
                             if let Some(argument) = argument {
-                                self.value(value, &argument.ty);
+                                self.extract_value(value, &argument.ty);
                             }
                         }
                     }
                     if let Some(below) = &mut field.selection_set {
-                        self.selection_set(below);
+                        self.extract_from_selections(below);
                     }
                 }
             }
@@ -83,14 +85,14 @@ impl LiteralExtraction<'_> {
 
     /// Replaces the constants of a value. `ty` is GraphQL text.
     // Recursion is bounded by the depth that the parser of operations allows.
-    fn value(&mut self, value: &mut Value, ty: &str) {
+    fn extract_value(&mut self, value: &mut Value, ty: &str) {
         let named = ty.trim_matches(['[', ']', '!']);
         if is_constant(value) {
             // A subgraph may read the literals of a custom scalar in its own way; plain ones are
             // safe.
             let is_plain = !matches!(value, Value::Enum(_) | Value::List(_) | Value::Object(_));
             if !self.types.is_custom(named) || is_plain {
-                self.replace(value, ty);
+                self.replace_literal(value, ty);
             }
             return;
         }
@@ -99,7 +101,7 @@ impl LiteralExtraction<'_> {
                 let item = ty.strip_suffix('!').unwrap_or(ty);
                 if let Some(item) = item.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
                     for value in items {
-                        self.value(value, item);
+                        self.extract_value(value, item);
                     }
                 }
             }
@@ -107,7 +109,7 @@ impl LiteralExtraction<'_> {
                 for (key, value) in members {
                     if let Some(field) = self.types.field(named, key) {
                         let ty = field.ty.to_string();
-                        self.value(value, &ty);
+                        self.extract_value(value, &ty);
                     }
                 }
             }
@@ -115,7 +117,7 @@ impl LiteralExtraction<'_> {
         }
     }
 
-    fn replace(&mut self, value: &mut Value, ty: &str) {
+    fn replace_literal(&mut self, value: &mut Value, ty: &str) {
         let mut text = Vec::new();
         execute::print_value(value, &Variables::default(), &mut text);
         // Printed values are valid UTF-8.

@@ -60,7 +60,7 @@ pub(crate) fn normalise(
                 ty: variable.ty.to_string().into(),
             })
             .collect(),
-        selection_set: normaliser.selection_set(
+        selection_set: normaliser.merge_selections(
             &[source],
             SelectionContext { on: root, is_root: true, guard: &Condition::default() },
         )?,
@@ -71,7 +71,7 @@ pub(crate) fn normalise(
 #[derive(Clone, Copy)]
 struct SelectionContext<'g> {
     on: TypeId,
-    /// True directly in the operation.
+    /// True for the root selection set of the operation.
     is_root: bool,
     /// The conditions of the fields further up. They hold here and need not be repeated.
     guard: &'g Condition,
@@ -112,14 +112,19 @@ enum MergeKey<'a> {
 
 impl<'a> Normaliser<'a> {
     /// Merges all `sources` into one selection set on `on`.
-    fn selection_set(
+    fn merge_selections(
         &self,
         sources: &[SelectionSource<'a>],
         context: SelectionContext<'_>,
     ) -> Result<SelectionSet, PrepareError> {
         let mut entries = MergeEntries { list: Vec::new(), index: HashMap::new() };
         for source in sources {
-            self.collect(source.selection_set, &source.condition, context, &mut entries)?;
+            self.collect_selections(
+                source.selection_set,
+                &source.condition,
+                context,
+                &mut entries,
+            )?;
         }
         entries.drop_implied_leaves();
         let mut items = Vec::with_capacity(entries.list.len());
@@ -127,12 +132,12 @@ impl<'a> Normaliser<'a> {
             match entry {
                 MergeEntry::Field { field, target, condition, below } => {
                     items.push(Selection::Field(
-                        self.field(field, target, condition, &below, context)?,
+                        self.normalise_field(field, target, condition, &below, context)?,
                     ));
                 }
                 MergeEntry::Fragment { on, inside } => {
                     let selection_set =
-                        self.selection_set(&inside, SelectionContext { on, ..context })?;
+                        self.merge_selections(&inside, SelectionContext { on, ..context })?;
                     if !selection_set.items.is_empty() {
                         let condition = Condition::default();
                         items.push(Selection::Fragment(Fragment { on, condition, selection_set }));
@@ -143,7 +148,7 @@ impl<'a> Normaliser<'a> {
         Ok(SelectionSet { on: context.on, items })
     }
 
-    fn collect(
+    fn collect_selections(
         &self,
         selection_set: &'a executable::SelectionSet,
         outer: &Condition,
@@ -151,13 +156,14 @@ impl<'a> Normaliser<'a> {
         entries: &mut MergeEntries<'a>,
     ) -> Result<(), PrepareError> {
         for selection in &selection_set.selections {
-            let Some(condition) = self.condition(outer, selection.directives(), context.guard)?
+            let Some(condition) =
+                self.combine_conditions(outer, selection.directives(), context.guard)?
             else {
                 continue;
             };
             match selection {
                 executable::Selection::Field(field) => {
-                    let target = self.target(field, context)?;
+                    let target = self.resolve_target(field, context)?;
                     let below = SelectionSource {
                         selection_set: &field.selection_set,
                         condition: Condition::default(),
@@ -166,7 +172,7 @@ impl<'a> Normaliser<'a> {
                 }
                 executable::Selection::InlineFragment(fragment) => {
                     let inside = &fragment.selection_set;
-                    self.fragment(
+                    self.collect_fragment(
                         fragment.type_condition.as_deref(),
                         inside,
                         condition,
@@ -180,7 +186,13 @@ impl<'a> Normaliser<'a> {
                             internal("a validated document names an unknown fragment")
                         })?;
                     let narrowed = Some(fragment.type_condition().as_str());
-                    self.fragment(narrowed, &fragment.selection_set, condition, context, entries)?;
+                    self.collect_fragment(
+                        narrowed,
+                        &fragment.selection_set,
+                        condition,
+                        context,
+                        entries,
+                    )?;
                 }
             }
         }
@@ -189,7 +201,7 @@ impl<'a> Normaliser<'a> {
 
     /// Flattens a fragment whose type condition has no effect on `on`, drops one that never
     /// applies, and keeps the others.
-    fn fragment(
+    fn collect_fragment(
         &self,
         narrowed: Option<&str>,
         inside: &'a executable::SelectionSet,
@@ -207,7 +219,7 @@ impl<'a> Normaliser<'a> {
         };
         let outer = self.graph.ty(on);
         if target == on || outer.implements.contains(&target) {
-            return self.collect(inside, &condition, context, entries);
+            return self.collect_selections(inside, &condition, context, entries);
         }
         let narrower = &self.graph.ty(target).possible;
         let applicable = |ty: &TypeId| narrower.contains(ty);
@@ -215,7 +227,7 @@ impl<'a> Normaliser<'a> {
             // An object type inside a union or an interface that it does not name: the fields are
             // looked up on the object type itself.
             if applicable(&on) {
-                self.collect(inside, &condition, context, entries)?;
+                self.collect_selections(inside, &condition, context, entries)?;
             }
             return Ok(());
         }
@@ -229,7 +241,7 @@ impl<'a> Normaliser<'a> {
         Ok(())
     }
 
-    fn target(
+    fn resolve_target(
         &self,
         field: &executable::Field,
         context: SelectionContext<'_>,
@@ -248,7 +260,7 @@ impl<'a> Normaliser<'a> {
         }
     }
 
-    fn field(
+    fn normalise_field(
         &self,
         field: &executable::Field,
         target: FieldTarget,
@@ -263,7 +275,7 @@ impl<'a> Normaliser<'a> {
                 let definition = field.definition.argument_by_name(&argument.name);
                 let definition =
                     definition.ok_or_else(|| internal("a validated argument is not defined"))?;
-                let value = self.value(&argument.value, Some(&definition.ty))?;
+                let value = self.normalise_value(&argument.value, Some(&definition.ty))?;
                 arguments.push((argument.name.as_str().into(), value));
             }
             let ty = self.graph.field(id).ty.named();
@@ -272,7 +284,7 @@ impl<'a> Normaliser<'a> {
                 guard.all.extend(condition.all.iter().copied());
                 guard.all.sort_unstable();
                 let context = SelectionContext { on: ty, is_root: false, guard: &guard };
-                selection_set = Some(self.selection_set(below, context)?);
+                selection_set = Some(self.merge_selections(below, context)?);
             }
         }
         Ok(Field {
@@ -286,7 +298,7 @@ impl<'a> Normaliser<'a> {
 
     /// Converts a literal, coerced to `ty` if the type is known: single values become lists of one,
     /// integers for `ID` become strings. Canonical forms make equal operations equal.
-    fn value(&self, value: &AstValue, ty: Option<&Type>) -> Result<Value, PrepareError> {
+    fn normalise_value(&self, value: &AstValue, ty: Option<&Type>) -> Result<Value, PrepareError> {
         let list_item = match ty {
             Some(Type::List(item) | Type::NonNullList(item)) => Some(&**item),
             _ => None,
@@ -300,10 +312,12 @@ impl<'a> Normaliser<'a> {
             }
             AstValue::Null => Value::Null,
             AstValue::List(items) => {
-                let items = items.iter().map(|item| self.value(item, list_item));
+                let items = items.iter().map(|item| self.normalise_value(item, list_item));
                 Value::List(items.collect::<Result<_, _>>()?)
             }
-            single if list_item.is_some() => Value::List(vec![self.value(single, list_item)?]),
+            single if list_item.is_some() => {
+                Value::List(vec![self.normalise_value(single, list_item)?])
+            }
             AstValue::Boolean(it) => Value::Boolean(*it),
             AstValue::Enum(it) => Value::Enum(it.as_str().into()),
             AstValue::String(it) => Value::String(it.as_str().into()),
@@ -316,7 +330,7 @@ impl<'a> Normaliser<'a> {
                 let object = ty.map(|ty| ty.inner_named_type().as_str());
                 let members = members.iter().map(|(key, value)| {
                     let field = object.and_then(|object| self.types.field(object, key));
-                    Ok((key.as_str().into(), self.value(value, field.map(|it| &*it.ty))?))
+                    Ok((key.as_str().into(), self.normalise_value(value, field.map(|it| &*it.ty))?))
                 });
                 Value::Object(members.collect::<Result<_, PrepareError>>()?)
             }
@@ -325,7 +339,7 @@ impl<'a> Normaliser<'a> {
 
     /// Combines `outer` with the `@skip` and `@include` of one selection, without the part that
     /// `guard` contains. `None` if the selection never applies.
-    fn condition(
+    fn combine_conditions(
         &self,
         outer: &Condition,
         directives: &executable::DirectiveList,

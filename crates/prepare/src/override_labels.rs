@@ -83,7 +83,7 @@ impl LabelDecisions {
     }
 
     /// Returns the labels that are on for one request.
-    pub(crate) fn decide(
+    pub(crate) fn decide_labels(
         &self,
         known: LabelFacts,
         query: u128,
@@ -100,10 +100,10 @@ impl LabelDecisions {
                 self.random.hash_one(self.requests.fetch_add(1, Ordering::Relaxed))
             }
         };
-        self.drawn(draw).intersection(known.relevant)
+        self.draw_labels(draw).intersection(known.relevant)
     }
 
-    fn drawn(&self, draw: u64) -> OverrideLabels {
+    fn draw_labels(&self, draw: u64) -> OverrideLabels {
         let mut on = OverrideLabels::NONE;
         for (label, share) in self.shares.iter().enumerate() {
             let mut hasher = DefaultHasher::new();
@@ -120,7 +120,7 @@ impl LabelDecisions {
 /// path, and of the types on the paths of their keys and requirements.
 pub(crate) fn relevant_labels(graph: &Supergraph, operation: &Operation) -> OverrideLabels {
     let mut types = LabelCollector { graph, seen: HashSet::new(), labels: OverrideLabels::NONE };
-    types.selections(&operation.selection_set);
+    types.add_selections(&operation.selection_set);
     types.labels
 }
 
@@ -131,26 +131,26 @@ struct LabelCollector<'a> {
 }
 
 impl LabelCollector<'_> {
-    fn selections(&mut self, set: &SelectionSet) {
-        self.add(set.on);
+    fn add_selections(&mut self, set: &SelectionSet) {
+        self.add_type(set.on);
         for item in &set.items {
             match item {
                 Selection::Field(field) => {
-                    field.selection_set.iter().for_each(|below| self.selections(below));
+                    field.selection_set.iter().for_each(|below| self.add_selections(below));
                 }
-                Selection::Fragment(fragment) => self.selections(&fragment.selection_set),
+                Selection::Fragment(fragment) => self.add_selections(&fragment.selection_set),
             }
         }
     }
 
-    fn add(&mut self, ty: TypeId) {
+    fn add_type(&mut self, ty: TypeId) {
         if !self.seen.insert(ty) {
             return;
         }
         let graph = self.graph;
         let definition = graph.ty(ty);
         for there in &definition.subgraphs {
-            there.keys.iter().for_each(|key| self.field_set(&key.fields));
+            there.keys.iter().for_each(|key| self.add_field_set(&key.fields));
         }
         for &field in &definition.fields {
             let field = graph.field(field);
@@ -158,7 +158,7 @@ impl LabelCollector<'_> {
                 self.labels.insert(usize::from(moving.label));
             }
             let sets = field.subgraphs.iter().filter_map(|there| there.requires.as_ref());
-            sets.for_each(|set| self.field_set(set));
+            sets.for_each(|set| self.add_field_set(set));
         }
         let others = definition.possible.iter().chain(&definition.implements);
         others.chain(definition.interface_objects.iter().map(|(_, it)| it)).for_each(|&other| {
@@ -170,7 +170,7 @@ impl LabelCollector<'_> {
     /// Adds the labels of an interface or union of this type, or of one of its possible types.
     fn add_fields_of(&mut self, ty: TypeId) {
         if self.graph.ty(ty).possible.contains(&ty) {
-            self.add(ty);
+            self.add_type(ty);
             return;
         }
         for &field in &self.graph.ty(ty).fields {
@@ -180,18 +180,18 @@ impl LabelCollector<'_> {
         }
     }
 
-    fn field_set(&mut self, set: &FieldSet) {
+    fn add_field_set(&mut self, set: &FieldSet) {
         for item in &set.items {
             match item {
                 FieldSetItem::Field { field, fields, .. } => {
                     if !fields.items.is_empty() {
-                        self.add(self.graph.field(*field).ty.named());
-                        self.field_set(fields);
+                        self.add_type(self.graph.field(*field).ty.named());
+                        self.add_field_set(fields);
                     }
                 }
                 FieldSetItem::Fragment { on, fields } => {
-                    self.add(*on);
-                    self.field_set(fields);
+                    self.add_type(*on);
+                    self.add_field_set(fields);
                 }
             }
         }
@@ -225,7 +225,8 @@ mod tests {
             random: RandomState::new(),
             known: Cache::new(1),
         };
-        let drawn: Vec<OverrideLabels> = (0..10_000).map(|draw| decisions.drawn(draw)).collect();
+        let drawn: Vec<OverrideLabels> =
+            (0..10_000).map(|draw| decisions.draw_labels(draw)).collect();
         let on = |label: usize| drawn.iter().filter(|labels| labels.contains(label)).count();
         // Draws are fixed, so the result is deterministic: 2,500 give or take the hash.
         assert!((2_300..2_700).contains(&on(0)), "{}", on(0));

@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 
 use crate::coerce::VariableTypes;
 use crate::compact_text;
-use crate::error::{Limit, PrepareError, Problem, problems, shortened};
+use crate::error::{Limit, PrepareError, Problem, convert_diagnostics, shorten};
 use crate::field_merging::{self, MergeStop};
 use crate::identity::{self, operation_id};
 use crate::input_types::InputTypes;
@@ -107,7 +107,7 @@ impl Pipeline {
     }
 
     /// Returns the graph for these labels.
-    fn variant(&self, labels: OverrideLabels) -> Arc<Variant> {
+    fn graph_variant(&self, labels: OverrideLabels) -> Arc<Variant> {
         if labels.is_empty() {
             return Arc::clone(&self.plain);
         }
@@ -129,8 +129,8 @@ impl Pipeline {
         labels: OverrideLabels,
     ) -> Result<Prepared, PrepareError> {
         let normalised = self.normalise_text(query, name)?;
-        let shared_plan = Arc::new(self.shared_plan(&normalised.operation, labels)?);
-        Ok(self.prepared(query, normalised, labels, &shared_plan, Vec::new()))
+        let shared_plan = Arc::new(self.make_shared_plan(&normalised.operation, labels)?);
+        Ok(self.build_prepared(query, normalised, labels, &shared_plan, Vec::new()))
     }
 
     /// Prepares a text with its literals extracted, and the plan of all operations that differ in
@@ -149,29 +149,29 @@ impl Pipeline {
             normalised.operation_id = operation_id(self.graph_id, operation, &normalised.besides);
         }
         let identity = identity::with_labels(normalised.operation_id, labels);
-        let plan = || self.shared_plan(&normalised.operation, labels);
+        let plan = || self.make_shared_plan(&normalised.operation, labels);
         let (shared_plan, was_planned) = self.plans.get_or_make(identity, plan)?;
-        Ok((self.prepared(query, normalised, labels, &shared_plan, extracted), was_planned))
+        Ok((self.build_prepared(query, normalised, labels, &shared_plan, extracted), was_planned))
     }
 
-    fn shared_plan(
+    fn make_shared_plan(
         &self,
         operation: &plan::Operation,
         labels: OverrideLabels,
     ) -> Result<SharedPlan, PrepareError> {
-        let variant = self.variant(labels);
-        let plan = self.plan(&variant.graph, operation)?;
+        let variant = self.graph_variant(labels);
+        let plan = self.plan_operation(&variant.graph, operation)?;
         #[cfg(debug_assertions)]
         variant.soundness.check(operation, &plan).map_err(|unsound| {
             PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
         })?;
-        let state = self.state(operation, &plan, &variant)?.map(Arc::new);
+        let state = self.plan_state(operation, &plan, &variant)?.map(Arc::new);
         Ok(SharedPlan { executable: Arc::new(Executable::new(Arc::new(plan))), state })
     }
 
     /// Makes the plan that fetches the current state of a subscription. `None` if its field has
     /// none.
-    fn state(
+    fn plan_state(
         &self,
         operation: &plan::Operation,
         plan: &plan::Plan,
@@ -189,7 +189,7 @@ impl Pipeline {
                 (operation.clone(), Arc::new(graph))
             }
         };
-        let mut plan = match self.plan(&graph, &asked) {
+        let mut plan = match self.plan_operation(&graph, &asked) {
             Ok(plan) => plan,
             // Events may bring values that no subgraph can fetch: such a stream is served without a
             // state.
@@ -221,7 +221,7 @@ impl Pipeline {
         }
     }
 
-    fn prepared(
+    fn build_prepared(
         &self,
         query: &[u8],
         normalised: NormalisedText,
@@ -233,13 +233,13 @@ impl Pipeline {
         Prepared {
             operation_id: identity::with_labels(operation_id, labels),
             query: match operation.kind {
-                OperationKind::Subscription => compact_text::compact(query),
+                OperationKind::Subscription => compact_text::compact_text(query),
                 OperationKind::Query | OperationKind::Mutation => bytes::Bytes::new(),
             },
             name: operation.name.clone(),
             kind: operation.kind,
             // The plan of a state is another plan of the same size.
-            weight: weight(query, &operation, introspection.is_some())
+            weight: estimate_weight(query, &operation, introspection.is_some())
                 * (1 + u64::from(shared_plan.state.is_some())),
             operation,
             plan: Arc::clone(shared_plan.executable.plan()),
@@ -255,7 +255,7 @@ impl Pipeline {
         }
     }
 
-    fn plan(
+    fn plan_operation(
         &self,
         graph: &Supergraph,
         operation: &plan::Operation,
@@ -278,7 +278,7 @@ impl Pipeline {
         name: Option<&str>,
     ) -> Result<NormalisedText, PrepareError> {
         let types = &self.schema.input_types;
-        let document = self.validate(&self.parse(query)?)?;
+        let document = self.validate_document(&self.parse_document(query)?)?;
         let chosen =
             document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
         let never_null =
@@ -294,9 +294,9 @@ impl Pipeline {
             .iter()
             .filter_map(|it| Some(format!("{}={};", it.name, it.default_value.as_ref()?)))
             .collect();
-        let introspects = introspects(&operation);
+        let introspects = has_introspection(&operation);
         if introspects {
-            self.allow_introspection(&document, chosen)?;
+            self.check_introspection(&document, chosen)?;
             // The normalised form has no introspection: only the text contains the selections on
             // the schema.
             besides.push_str(&String::from_utf8_lossy(query));
@@ -308,7 +308,7 @@ impl Pipeline {
     }
 
     /// Parses the syntax tree, within the limits.
-    fn parse(&self, query: &[u8]) -> Result<ast::Document, PrepareError> {
+    fn parse_document(&self, query: &[u8]) -> Result<ast::Document, PrepareError> {
         let limits = &self.settings.limits;
         let text = std::str::from_utf8(query).map_err(|error| {
             PrepareError::Syntax(vec![Problem::new(format!("the document is not UTF-8: {error}"))])
@@ -331,7 +331,7 @@ impl Pipeline {
                 PrepareError::Limit { limit: Limit::Depth, maximum }
             } else {
                 // After the first error the parser mostly reports consequences of it.
-                let mut problems = problems(&invalid.errors);
+                let mut problems = convert_diagnostics(&invalid.errors);
                 problems.truncate(1);
                 PrepareError::Syntax(problems)
             }
@@ -340,7 +340,7 @@ impl Pipeline {
         Ok(document)
     }
 
-    fn validate(
+    fn validate_document(
         &self,
         document: &ast::Document,
     ) -> Result<Valid<ExecutableDocument>, PrepareError> {
@@ -353,7 +353,7 @@ impl Pipeline {
             })
         };
         let invalid = |invalid: WithErrors<ExecutableDocument>| {
-            PrepareError::Validation(problems(&invalid.errors))
+            PrepareError::Validation(convert_diagnostics(&invalid.errors))
         };
         match document.to_executable(schema) {
             Ok(executable) => {
@@ -368,7 +368,7 @@ impl Pipeline {
         }
     }
 
-    fn allow_introspection(
+    fn check_introspection(
         &self,
         document: &Valid<ExecutableDocument>,
         operation: &executable::Operation,
@@ -388,14 +388,14 @@ impl Pipeline {
     }
 }
 
-fn introspects(operation: &plan::Operation) -> bool {
+fn has_introspection(operation: &plan::Operation) -> bool {
     operation.selection_set.items.iter().any(|item| {
         matches!(item, plan::Selection::Field(field) if field.target == FieldTarget::Introspection)
     })
 }
 
 /// Estimates the size of a prepared operation in bytes.
-fn weight(query: &[u8], operation: &plan::Operation, introspects: bool) -> u64 {
+fn estimate_weight(query: &[u8], operation: &plan::Operation, introspects: bool) -> u64 {
     /// The parts of constant size, and the cache entry.
     const BASE: usize = 8_192;
     /// A selection in the normalised operation, its plan, and its shape.
@@ -420,10 +420,10 @@ fn unknown_operation(document: &ExecutableDocument, name: Option<&str>) -> Prepa
     /// Maximum number of characters of a name in the message.
     const NAME_MAX: usize = 100;
     let names = document.operations.named.keys().take(SHOWN);
-    let names: Vec<_> = names.map(|name| shortened(name.to_string(), NAME_MAX)).collect();
+    let names: Vec<_> = names.map(|name| shorten(name.to_string(), NAME_MAX)).collect();
     PrepareError::UnknownOperation(match name {
         Some(name) => {
-            let name = shortened(name.to_owned(), NAME_MAX);
+            let name = shorten(name.to_owned(), NAME_MAX);
             let others = match &names[..] {
                 [] => "its operation has no name".to_owned(),
                 names => format!("it has: {}", names.join(", ")),

@@ -80,7 +80,7 @@ impl Prepared {
 
     /// The part of `text`, a request's JSON object with variables, that the operation declares, in memory of its own.
     pub fn declared_variables(&self, text: &Bytes) -> Bytes {
-        self.variables.declared(text)
+        self.variables.declared_members(text)
     }
 
     /// Executes the introspection fields of the root. Returns JSON text of an object with their

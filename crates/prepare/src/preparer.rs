@@ -27,7 +27,7 @@ use crate::stats::PrepareStats;
 /// heavier than a part is prepared again each time.
 const OPERATION_BYTES: u64 = 64 << 10;
 
-/// Planning time that makes an operation one of the last to be evicted.
+/// Minimum planning time of operations that are evicted last.
 const SLOW: Duration = Duration::from_millis(100);
 
 /// The part of the cache for slow operations that are evicted last: one in this many.
@@ -283,7 +283,7 @@ impl Preparer {
             None => self.find_label_facts(id, key, request, client, deadline).await?,
         };
         // A text that is not valid is refused when it is prepared.
-        let decide = |known| self.decisions.decide(known, id, &request.variables);
+        let decide = |known| self.decisions.decide_labels(known, id, &request.variables);
         Ok(known.map_or(OverrideLabels::NONE, decide))
     }
 

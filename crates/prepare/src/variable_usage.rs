@@ -37,7 +37,7 @@ pub(crate) fn check_variables<'a>(
             unsupported: None,
             problems: &mut problems,
         };
-        check.operation(operation);
+        check.check_operation(operation);
         if let Some(directive) = check.unsupported {
             return Err(PrepareError::Plan(plan::PlanError::NotSupported(format!(
                 "directive `@{directive}` is not supported in operations"
@@ -76,51 +76,53 @@ struct ValueContext<'a> {
 }
 
 impl<'a> UsageCheck<'a, '_> {
-    fn operation(&mut self, operation: &'a Operation) {
-        self.directives(&operation.directives);
+    fn check_operation(&mut self, operation: &'a Operation) {
+        self.check_directives(&operation.directives);
         for variable in &operation.variables {
-            self.directives(&variable.directives);
+            self.check_directives(&variable.directives);
             if let Some(default) = &variable.default_value {
                 let (name, ty) = (variable.name.as_str(), Some(&*variable.ty));
-                self.value(default, ValueContext { name, ty, has_default: false, depth: 0 });
+                self.check_value(default, ValueContext { name, ty, has_default: false, depth: 0 });
             }
         }
-        self.selection_set(&operation.selection_set);
+        self.check_selection_set(&operation.selection_set);
     }
 
-    fn selection_set(&mut self, set: &'a SelectionSet) {
+    fn check_selection_set(&mut self, set: &'a SelectionSet) {
         for selection in &set.selections {
-            self.directives(selection.directives());
+            self.check_directives(selection.directives());
             match selection {
                 Selection::Field(field) => {
-                    self.arguments(&field.arguments, &field.definition.arguments);
-                    self.selection_set(&field.selection_set);
+                    self.check_arguments(&field.arguments, &field.definition.arguments);
+                    self.check_selection_set(&field.selection_set);
                 }
-                Selection::InlineFragment(fragment) => self.selection_set(&fragment.selection_set),
+                Selection::InlineFragment(fragment) => {
+                    self.check_selection_set(&fragment.selection_set);
+                }
                 Selection::FragmentSpread(spread) => {
                     if self.fragments.insert(spread.fragment_name.as_str())
                         && let Some(fragment) = self.document.fragments.get(&spread.fragment_name)
                     {
-                        self.directives(&fragment.directives);
-                        self.selection_set(&fragment.selection_set);
+                        self.check_directives(&fragment.directives);
+                        self.check_selection_set(&fragment.selection_set);
                     }
                 }
             }
         }
     }
 
-    fn directives(&mut self, directives: &'a DirectiveList) {
+    fn check_directives(&mut self, directives: &'a DirectiveList) {
         for directive in directives.iter() {
             if !matches!(directive.name.as_str(), "skip" | "include") {
                 self.unsupported = Some(directive.name.as_str());
             } else if let Some(definition) = self.schema.directive_definitions.get(&directive.name)
             {
-                self.arguments(&directive.arguments, &definition.arguments);
+                self.check_arguments(&directive.arguments, &definition.arguments);
             }
         }
     }
 
-    fn arguments(
+    fn check_arguments(
         &mut self,
         arguments: &'a [Node<Argument>],
         definitions: &'a [Node<apollo_compiler::ast::InputValueDefinition>],
@@ -133,17 +135,17 @@ impl<'a> UsageCheck<'a, '_> {
                 has_default: definition.is_some_and(|it| it.default_value.is_some()),
                 depth: 0,
             };
-            self.value(&argument.value, context);
+            self.check_value(&argument.value, context);
         }
     }
 
-    fn value(&mut self, value: &'a Node<Value>, context: ValueContext<'a>) {
+    fn check_value(&mut self, value: &'a Node<Value>, context: ValueContext<'a>) {
         if context.depth > INPUT_DEPTH_MAX {
             let message = format!(
                 "the value of `{}` is nested deeper than {INPUT_DEPTH_MAX} levels",
                 context.name
             );
-            return self.problem(message, value);
+            return self.add_problem(message, value);
         }
         let below = ValueContext { depth: context.depth + 1, has_default: false, ..context };
         let item = match context.ty {
@@ -151,21 +153,21 @@ impl<'a> UsageCheck<'a, '_> {
             _ => None,
         };
         match &**value {
-            Value::Variable(name) => self.variable(name, value, context),
+            Value::Variable(name) => self.check_variable(name, value, context),
             Value::List(items) => {
                 for it in items {
-                    self.value(it, ValueContext { ty: item, ..below });
+                    self.check_value(it, ValueContext { ty: item, ..below });
                 }
             }
             Value::Null => {}
             // A single value is a list of one.
-            _ if item.is_some() => self.value(value, ValueContext { ty: item, ..below }),
-            Value::Object(members) => self.object(value, members, context),
+            _ if item.is_some() => self.check_value(value, ValueContext { ty: item, ..below }),
+            Value::Object(members) => self.check_object(value, members, context),
             _ => {}
         }
     }
 
-    fn object(
+    fn check_object(
         &mut self,
         object: &'a Node<Value>,
         members: &'a [(Name, Node<Value>)],
@@ -174,7 +176,10 @@ impl<'a> UsageCheck<'a, '_> {
         let mut seen = HashSet::with_capacity(members.len());
         for (key, value) in members {
             if !seen.insert(key.as_str()) {
-                self.problem(format!("member `{key}` is given twice in one input object"), value);
+                self.add_problem(
+                    format!("member `{key}` is given twice in one input object"),
+                    value,
+                );
             }
         }
         let ty = context.ty.map(|ty| ty.inner_named_type().as_str());
@@ -186,7 +191,7 @@ impl<'a> UsageCheck<'a, '_> {
                 has_default: field.is_some_and(|it| it.default.is_some()),
                 depth: context.depth + 1,
             };
-            self.value(value, context);
+            self.check_value(value, context);
         }
         let Some(ty) = ty.filter(|ty| self.types.is_one_of(ty)) else { return };
         let fits = match members {
@@ -200,7 +205,7 @@ impl<'a> UsageCheck<'a, '_> {
             _ => false,
         };
         if !fits {
-            self.problem(
+            self.add_problem(
                 format!("exactly one member of `{ty}` must be given, and not null"),
                 object,
             );
@@ -209,9 +214,9 @@ impl<'a> UsageCheck<'a, '_> {
 
     /// Checks "All Variable Usages Are Allowed", section 5.8.5, and "All Variable Uses Defined",
     /// 5.8.3.
-    fn variable(&mut self, name: &'a Name, value: &Node<Value>, context: ValueContext<'a>) {
+    fn check_variable(&mut self, name: &'a Name, value: &Node<Value>, context: ValueContext<'a>) {
         let Some(&variable) = self.variables.get(name.as_str()) else {
-            return self.problem(format!("variable `${name}` is not defined"), value);
+            return self.add_problem(format!("variable `${name}` is not defined"), value);
         };
         let Some(expected) = context.ty else { return };
         let has_default = variable.default_value.as_ref().is_some_and(|it| !it.is_null());
@@ -229,11 +234,11 @@ impl<'a> UsageCheck<'a, '_> {
                 "variable `${name}` of type `{}` cannot be used for `{}` expecting type `{expected}`",
                 variable.ty, context.name
             );
-            self.problem(message, value);
+            self.add_problem(message, value);
         }
     }
 
-    fn problem(&mut self, message: String, value: &Node<Value>) {
+    fn add_problem(&mut self, message: String, value: &Node<Value>) {
         if self.problems.len() <= PROBLEMS_MAX {
             self.problems.push(Problem::at(message, value.location(), &self.document.sources));
         }

@@ -51,7 +51,7 @@ pub(crate) enum OpenedConnection {
 
 /// Opens a connection. Must be called on a `LocalSet`: the task that drives the connection stays on
 /// this worker. The permit is held until the connection closes.
-pub(crate) async fn open(
+pub(crate) async fn open_connection(
     origin: &Origin,
     protocol: Protocol,
     timeout: Duration,
@@ -103,7 +103,7 @@ pub(crate) struct Http2Connection {
 
 impl Http2Connection {
     async fn start(stream: CountedStream) -> Result<Self, FetchError> {
-        let (sender, mut connection) = http2::Builder::new(OnThisCore)
+        let (sender, mut connection) = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
@@ -161,11 +161,11 @@ impl Http2Stream {
     ) -> Result<Response<Incoming>, FailedAttempt> {
         self.0.sender.clone().try_send_request(request).await.map_err(|mut failed| {
             let sent = if failed.take_message().is_some() {
-                SentState::Nothing
+                SentState::NotSent
             } else {
-                SentState::Unanswered
+                SentState::NoResponse
             };
-            FailedAttempt { sent, ..describe(failed.error()).into() }
+            FailedAttempt { sent, ..convert_error(failed.error()).into() }
         })
     }
 }
@@ -179,9 +179,9 @@ impl Drop for Http2Stream {
 
 /// Spawns the tasks of an HTTP/2 connection on the current worker.
 #[derive(Clone, Copy)]
-struct OnThisCore;
+struct LocalExecutor;
 
-impl<F> hyper::rt::Executor<F> for OnThisCore
+impl<F> hyper::rt::Executor<F> for LocalExecutor
 where
     F: Future + 'static,
 {
@@ -193,7 +193,7 @@ where
 }
 
 /// Converts an error of hyper. The messages name no hosts.
-pub(crate) fn describe(error: &hyper::Error) -> FetchError {
+pub(crate) fn convert_error(error: &hyper::Error) -> FetchError {
     if error.is_parse() {
         return FetchError::Protocol(format!("the response is not valid HTTP ({error})"));
     }

@@ -12,7 +12,10 @@ const CONTENT_TYPE_BYTES_MAX: usize = 64;
 /// `application/graphql-response+json` is one whatever the status is: only GraphQL servers write
 /// it. `application/json` is one with a status of success only: with another status it may come
 /// from any intermediary.
-pub(crate) fn check(status: StatusCode, headers: &HeaderMap) -> Result<(), FetchError> {
+pub(crate) fn check_content_type(
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<(), FetchError> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let mut parts = content_type.unwrap_or_default().split(';').map(str::trim);
     let essence = content_type.and(parts.next());
@@ -86,7 +89,11 @@ mod tests {
             if let Some(text) = content_type {
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(text));
             }
-            assert_eq!(check(status, &headers).is_ok(), expected, "{status} {content_type:?}");
+            assert_eq!(
+                check_content_type(status, &headers).is_ok(),
+                expected,
+                "{status} {content_type:?}"
+            );
         }
     }
 }

@@ -17,22 +17,22 @@ const CODINGS_MAX: usize = 3;
 const INLINE_BYTES_MAX: usize = 128 * 1024;
 
 /// The codings of a response, in the order in which they were applied.
-pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, FetchError> {
+pub(crate) fn read_codings(headers: &HeaderMap) -> Result<Vec<Coding>, FetchError> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
-        let Ok(value) = value.to_str() else { return Err(unknown()) };
+        let Ok(value) = value.to_str() else { return Err(unknown_coding()) };
         let names = value.split(',').map(str::trim);
         for name in names.filter(|it| !it.is_empty() && !it.eq_ignore_ascii_case("identity")) {
-            codings.push(Coding::from_name(name).ok_or_else(unknown)?);
+            codings.push(Coding::from_name(name).ok_or_else(unknown_coding)?);
             if codings.len() > CODINGS_MAX {
-                return Err(unknown());
+                return Err(unknown_coding());
             }
         }
     }
     Ok(codings)
 }
 
-fn unknown() -> FetchError {
+fn unknown_coding() -> FetchError {
     let message = format!("the response has a content coding other than {}", Coding::ACCEPT);
     FetchError::Protocol(message)
 }
@@ -44,19 +44,19 @@ pub(crate) async fn expand(
     limit: u64,
 ) -> Result<Bytes, FetchError> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    match undo(&body, &codings, limit.min(INLINE_BYTES_MAX)) {
+    match undo_codings(&body, &codings, limit.min(INLINE_BYTES_MAX)) {
         Err(ExpandError::TooLarge(_)) if limit > INLINE_BYTES_MAX => {}
-        done => return done.map(Bytes::from).map_err(|error| described(error, limit)),
+        done => return done.map(Bytes::from).map_err(|error| to_fetch_error(error, limit)),
     }
     // If the request is cancelled, the thread ends by itself, at the limit at the latest.
-    let undone = tokio::task::spawn_blocking(move || undo(&body, &codings, limit)).await;
+    let undone = tokio::task::spawn_blocking(move || undo_codings(&body, &codings, limit)).await;
     let Ok(undone) = undone else {
         return Err(FetchError::Protocol("expanding the response broke off".into()));
     };
-    undone.map(Bytes::from).map_err(|error| described(error, limit))
+    undone.map(Bytes::from).map_err(|error| to_fetch_error(error, limit))
 }
 
-fn undo(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, ExpandError> {
+fn undo_codings(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, ExpandError> {
     let (last, before) = match codings.split_last() {
         Some((last, before)) => (*last, before),
         None => return Ok(body.to_vec()),
@@ -68,7 +68,7 @@ fn undo(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, Expand
     Ok(expanded)
 }
 
-fn described(error: ExpandError, limit: usize) -> FetchError {
+fn to_fetch_error(error: ExpandError, limit: usize) -> FetchError {
     match error {
         ExpandError::TooLarge(_) => FetchError::TooLarge { limit: limit as u64 },
         ExpandError::Broken { coding, .. } => {
@@ -116,13 +116,13 @@ mod tests {
             for value in values {
                 headers.append(CONTENT_ENCODING, HeaderValue::from_static(value));
             }
-            codings(&headers)
+            read_codings(&headers)
         };
         assert_eq!(read(&[]), Ok(vec![]));
         assert_eq!(read(&["identity"]), Ok(vec![]));
         assert_eq!(read(&["GZip"]), Ok(vec![Gzip]));
         assert_eq!(read(&["zstd, br", "x-gzip"]), Ok(vec![Zstd, Brotli, Gzip]));
-        assert_eq!(read(&["compress"]), Err(unknown()));
-        assert_eq!(read(&["gzip,gzip,gzip,gzip"]), Err(unknown()));
+        assert_eq!(read(&["compress"]), Err(unknown_coding()));
+        assert_eq!(read(&["gzip,gzip,gzip,gzip"]), Err(unknown_coding()));
     }
 }

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use net::TlsClient;
 
 use crate::TargetError;
-use crate::connection::{connect, describe};
+use crate::connection::{connect, convert_error};
 use crate::target::Target;
 
 /// The value of `user-agent`.
@@ -55,7 +55,7 @@ impl Resource {
     async fn exchange(&self) -> Result<Bytes, FetchError> {
         let stream = connect(&self.target.origin, self.timeout).await?;
         let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| describe(&error))?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| convert_error(&error))?;
         let mut request = Request::new(Empty::<Bytes>::new());
         *request.uri_mut() = self.target.path.clone().into();
         let headers = request.headers_mut();
@@ -63,7 +63,8 @@ impl Resource {
         headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         let response = async {
-            let response = sender.send_request(request).await.map_err(|error| describe(&error))?;
+            let response =
+                sender.send_request(request).await.map_err(|error| convert_error(&error))?;
             if response.status() != StatusCode::OK {
                 return Err(FetchError::Status {
                     status: response.status(),
@@ -78,7 +79,7 @@ impl Resource {
                     Err(FetchError::TooLarge { limit: self.body_bytes_max as u64 })
                 }
                 Err(error) => Err(match error.downcast::<hyper::Error>() {
-                    Ok(error) => describe(&error),
+                    Ok(error) => convert_error(&error),
                     Err(_) => FetchError::Closed("unexpected end".into()),
                 }),
             }
@@ -92,7 +93,7 @@ impl Resource {
             ended = &mut connection => match ended {
                 // The bytes read before the end belong to the response already.
                 Ok(()) => response.await,
-                Err(error) => Err(describe(&error)),
+                Err(error) => Err(convert_error(&error)),
             },
         }
     }

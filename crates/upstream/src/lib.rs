@@ -37,6 +37,8 @@ mod upstream;
 pub use breaker::BreakerState;
 pub use clock::Clock;
 pub use fetch_resource::Resource;
+#[doc(hidden)]
+pub use http1::{FuzzedResponse, fuzz_response};
 pub use request_headers::belongs_to_connection;
 pub use settings::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
 pub use stats::{FailureKind, Latencies, UpstreamStats};

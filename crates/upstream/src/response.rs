@@ -33,25 +33,25 @@ pub(crate) struct ReceivedResponse {
 }
 
 /// Reads a response. Its body may have at most `limit` bytes, compressed and expanded.
-pub(crate) async fn receive<B>(response: Response<B>, limit: u64) -> ReceivedResponse
+pub(crate) async fn receive_response<B>(response: Response<B>, limit: u64) -> ReceivedResponse
 where
     B: Body<Data = Bytes, Error = FetchError> + Unpin,
 {
     let (head, body) = response.into_parts();
     let announced = body.size_hint().exact();
-    let checked = content_type::check(head.status, &head.headers)
-        .and_then(|()| decode::codings(&head.headers));
+    let checked = content_type::check_content_type(head.status, &head.headers)
+        .and_then(|()| decode::read_codings(&head.headers));
     let codings = match checked {
         Ok(codings) => codings,
         Err(error) => {
             let is_json = content_type::is_json(&head.headers);
             let time = if is_json { FAILURE_BODY_TIME_MAX } else { UNWANTED_BODY_TIME_MAX };
-            let body = drain(body, announced, time).await;
+            let body = drain_body(body, announced, time).await;
             let is_read_to_end = body.is_some();
             let body = if is_json { body } else { None };
             let error = with_body(error, body, &head.headers).await;
             let asks_for_a_pause = asks_for_a_pause(&head.headers);
-            let failure = FailedAttempt { error, sent: SentState::Answered, asks_for_a_pause };
+            let failure = FailedAttempt { error, sent: SentState::ResponseBegun, asks_for_a_pause };
             return ReceivedResponse { response: Err(failure), is_read_to_end };
         }
     };
@@ -59,7 +59,7 @@ where
         let error = FetchError::TooLarge { limit };
         return ReceivedResponse { response: Err(error.into()), is_read_to_end: false };
     }
-    let body = match read(body, announced, limit).await {
+    let body = match read_body(body, announced, limit).await {
         Ok(body) => body,
         Err(error) => {
             return ReceivedResponse { response: Err(error.into()), is_read_to_end: false };
@@ -81,21 +81,21 @@ fn asks_for_a_pause(headers: &HeaderMap) -> bool {
 }
 
 /// Reads the body of a failed response. `None` if it is too long, or does not end in time.
-async fn drain<B>(body: B, announced: Option<u64>, time: Duration) -> Option<Bytes>
+async fn drain_body<B>(body: B, announced: Option<u64>, time: Duration) -> Option<Bytes>
 where
     B: Body<Data = Bytes, Error = FetchError> + Unpin,
 {
     if announced.is_some_and(|it| it > UNWANTED_BODY_BYTES_MAX) {
         return None;
     }
-    let reading = read(body, announced, UNWANTED_BODY_BYTES_MAX);
+    let reading = read_body(body, announced, UNWANTED_BODY_BYTES_MAX);
     tokio::time::timeout(time, reading).await.ok()?.ok()
 }
 
 /// Adds the expanded body to an error about a status.
 async fn with_body(error: FetchError, body: Option<Bytes>, headers: &HeaderMap) -> FetchError {
     let FetchError::Status { status, content_type, .. } = error else { return error };
-    let expanded = match (body, decode::codings(headers)) {
+    let expanded = match (body, decode::read_codings(headers)) {
         (Some(body), Ok(codings)) if codings.is_empty() => Some(body),
         (Some(body), Ok(codings)) => {
             decode::expand(body, codings, UNWANTED_BODY_BYTES_MAX).await.ok()
@@ -106,7 +106,7 @@ async fn with_body(error: FetchError, body: Option<Bytes>, headers: &HeaderMap) 
 }
 
 /// Reads a body of at most `limit` bytes.
-async fn read<B>(mut body: B, announced: Option<u64>, limit: u64) -> Result<Bytes, FetchError>
+async fn read_body<B>(mut body: B, announced: Option<u64>, limit: u64) -> Result<Bytes, FetchError>
 where
     B: Body<Data = Bytes, Error = FetchError> + Unpin,
 {

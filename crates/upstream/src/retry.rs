@@ -31,16 +31,16 @@ pub(crate) struct FailedAttempt {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SentState {
     /// Certainly no byte was sent.
-    Nothing,
+    NotSent,
     /// The request may have been sent; no byte of a response has come.
-    Unanswered,
+    NoResponse,
     /// A response has come, in whole or in part.
-    Answered,
+    ResponseBegun,
 }
 
 impl From<FetchError> for FailedAttempt {
     fn from(error: FetchError) -> Self {
-        Self { error, sent: SentState::Answered, asks_for_a_pause: false }
+        Self { error, sent: SentState::ResponseBegun, asks_for_a_pause: false }
     }
 }
 
@@ -50,11 +50,11 @@ impl FailedAttempt {
         let is_passing = match &self.error {
             // A certificate that is not trusted now will not be trusted in a moment either.
             FetchError::Connect(reason) => !reason.starts_with("TLS:"),
-            FetchError::Closed(_) => self.sent != SentState::Answered,
+            FetchError::Closed(_) => self.sent != SentState::ResponseBegun,
             FetchError::Status { status, .. } => is_passing(*status) && !self.asks_for_a_pause,
             _ => false,
         };
-        is_passing && (!is_mutation || self.sent == SentState::Nothing)
+        is_passing && (!is_mutation || self.sent == SentState::NotSent)
     }
 }
 
@@ -158,28 +158,28 @@ mod tests {
 
     #[test]
     fn queries_are_repeated_after_transient_failures_and_mutations_if_nothing_was_sent() {
-        use SentState::{Answered, Nothing, Unanswered};
+        use SentState::{NoResponse, NotSent, ResponseBegun};
         let connect = || FetchError::Connect("connection refused".into());
         let closed = || FetchError::Closed("reset".into());
         for (error, sent, query, mutation) in [
-            (connect(), Nothing, true, true),
-            (FetchError::Connect("TLS: not trusted".into()), Nothing, false, false),
-            (closed(), Nothing, true, true),
-            (closed(), Unanswered, true, false),
-            (closed(), Answered, false, false),
-            (status(503), Answered, true, false),
-            (status(502), Answered, true, false),
-            (status(500), Answered, false, false),
-            (status(404), Answered, false, false),
-            (FetchError::Timeout(Duration::ZERO), Unanswered, false, false),
-            (FetchError::TooLarge { limit: 1 }, Answered, false, false),
-            (FetchError::Overloaded, Nothing, false, false),
+            (connect(), NotSent, true, true),
+            (FetchError::Connect("TLS: not trusted".into()), NotSent, false, false),
+            (closed(), NotSent, true, true),
+            (closed(), NoResponse, true, false),
+            (closed(), ResponseBegun, false, false),
+            (status(503), ResponseBegun, true, false),
+            (status(502), ResponseBegun, true, false),
+            (status(500), ResponseBegun, false, false),
+            (status(404), ResponseBegun, false, false),
+            (FetchError::Timeout(Duration::ZERO), NoResponse, false, false),
+            (FetchError::TooLarge { limit: 1 }, ResponseBegun, false, false),
+            (FetchError::Overloaded, NotSent, false, false),
         ] {
             let failure = failure(error, sent);
             let may = (failure.may_repeat(false), failure.may_repeat(true));
             assert_eq!(may, (query, mutation), "{failure:?}");
         }
-        let busy = FailedAttempt { asks_for_a_pause: true, ..failure(status(503), Answered) };
+        let busy = FailedAttempt { asks_for_a_pause: true, ..failure(status(503), ResponseBegun) };
         assert!(!busy.may_repeat(false));
     }
 

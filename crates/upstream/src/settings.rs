@@ -14,7 +14,7 @@ pub enum Protocol {
     Http2,
 }
 
-/// Limits of the traffic to one subgraph. They hold for the whole process, not per core.
+/// Limits of the traffic to one subgraph. They hold for the whole process, not per worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpstreamSettings {
     /// Time from sending a request to the end of its response, with connecting, waiting and

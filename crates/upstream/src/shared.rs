@@ -104,7 +104,7 @@ impl Limits {
         if let Ok(permit) = exchanges.try_acquire() {
             return Ok(permit);
         }
-        let _wait = self.wait(stats)?;
+        let _wait = self.begin_wait(stats)?;
         // The semaphore is never closed, here and below.
         exchanges.acquire().await.map_err(|_| FetchError::Overloaded)
     }
@@ -117,13 +117,13 @@ impl Limits {
         if let Ok(permit) = Arc::clone(&self.open).try_acquire_owned() {
             return Ok(permit);
         }
-        let _wait = self.wait(stats)?;
+        let _wait = self.begin_wait(stats)?;
         let _want = WantedConnection::new(&self.wanted);
         self.wanting.notify_waiters();
         Arc::clone(&self.open).acquire_owned().await.map_err(|_| FetchError::Overloaded)
     }
 
-    fn wait<'a>(&self, stats: &'a UpstreamStats) -> Result<Wait<'a>, FetchError> {
+    fn begin_wait<'a>(&self, stats: &'a UpstreamStats) -> Result<Wait<'a>, FetchError> {
         let wait = Wait::begin(stats);
         if stats.waiting.load(Ordering::Relaxed) > self.waiting_max as u64 {
             return Err(FetchError::Overloaded);

@@ -13,9 +13,9 @@ use hyper::body::Incoming;
 use net::TlsClient;
 
 use crate::breaker::{Admission, Breaker, BreakerChange, BreakerOpen, HealthCheck};
-use crate::connection::{Http2Stream, OpenedConnection, describe, open};
+use crate::connection::{Http2Stream, OpenedConnection, convert_error, open_connection};
 use crate::http1::Http1Connection;
-use crate::response::{ReceivedResponse, receive};
+use crate::response::{ReceivedResponse, receive_response};
 use crate::retry::{FailedAttempt, SentState, Verdict, judge_failure, retry_pause};
 use crate::shared::SubgraphState;
 use crate::stats::{Gauge, count};
@@ -172,7 +172,8 @@ impl Upstream {
                 // The breaker opened while this request waited for another attempt.
                 Err(open) => return Err(failed.unwrap_or(open)),
             };
-            let attempt = tokio::time::timeout_at(deadline.into(), self.attempt(request)).await;
+            let attempt =
+                tokio::time::timeout_at(deadline.into(), self.attempt_request(request)).await;
             let failure = match attempt {
                 Ok(Ok(response)) => {
                     self.record_outcome(admission, true);
@@ -185,7 +186,7 @@ impl Upstream {
                     if time_limit == self.settings.timeout {
                         self.record_outcome(admission, false);
                     }
-                    return Err(FetchError::Timeout(rounded(time_limit)));
+                    return Err(FetchError::Timeout(round_to_millis(time_limit)));
                 }
             };
             match judge_failure(&failure.error) {
@@ -199,7 +200,7 @@ impl Upstream {
                     }
                 }
             }
-            let Some(pause) = self.retry(number, &failure, request, deadline) else {
+            let Some(pause) = self.plan_retry(number, &failure, request, deadline) else {
                 return Err(failure.error);
             };
             failed = Some(failure.error);
@@ -235,12 +236,13 @@ impl Upstream {
             headers: &[],
             deadline: until,
         };
-        let found = match tokio::time::timeout_at(until.into(), self.attempt(&request)).await {
-            Ok(Ok(_)) => Verdict::Works,
-            Ok(Err(failure)) => judge_failure(&failure.error),
-            Err(_) if until == check_deadline => Verdict::Fails,
-            Err(_) => Verdict::Unknown,
-        };
+        let found =
+            match tokio::time::timeout_at(until.into(), self.attempt_request(&request)).await {
+                Ok(Ok(_)) => Verdict::Works,
+                Ok(Err(failure)) => judge_failure(&failure.error),
+                Err(_) if until == check_deadline => Verdict::Fails,
+                Err(_) => Verdict::Unknown,
+            };
         let now = self.clock.now();
         self.report_change(match found {
             Verdict::Unknown => return,
@@ -269,7 +271,7 @@ impl Upstream {
     }
 
     /// Returns the pause before the request is sent again, or `None` if it is not sent again.
-    fn retry(
+    fn plan_retry(
         &self,
         number: u32,
         failure: &FailedAttempt,
@@ -280,7 +282,7 @@ impl Upstream {
         if number >= settings.retries || !failure.may_repeat(request.is_mutation) {
             return None;
         }
-        let pause = retry_pause(settings, number, random());
+        let pause = retry_pause(settings, number, random_u32());
         if Instant::now() + pause >= deadline {
             return None;
         }
@@ -294,7 +296,7 @@ impl Upstream {
         Some(pause)
     }
 
-    async fn attempt(
+    async fn attempt_request(
         &self,
         request: &SubgraphRequest<'_>,
     ) -> Result<SubgraphAnswer, FailedAttempt> {
@@ -306,8 +308,8 @@ impl Upstream {
                 // A reused connection that failed without a response had most likely been closed as
                 // idle; that says nothing about the next connection.
                 Err(failure)
-                    if failure.sent == SentState::Nothing
-                        || (failure.sent == SentState::Unanswered && !request.is_mutation) =>
+                    if failure.sent == SentState::NotSent
+                        || (failure.sent == SentState::NoResponse && !request.is_mutation) =>
                 {
                     count(&state.stats.reconnects);
                 }
@@ -317,7 +319,7 @@ impl Upstream {
         let connection = self.open_connection().await;
         // Nothing was sent, whatever prevented the connection.
         let connection = connection
-            .map_err(|error| FailedAttempt { sent: SentState::Nothing, ..error.into() })?;
+            .map_err(|error| FailedAttempt { sent: SentState::NotSent, ..error.into() })?;
         self.exchange(connection, request).await
     }
 
@@ -353,7 +355,7 @@ impl Upstream {
         let (state, settings) = (&self.state, &self.settings);
         let permit = state.limits.acquire_connection(&state.stats).await?;
         let (origin, timeout) = (&self.target.origin, settings.connect_timeout);
-        Ok(match open(origin, settings.protocol, timeout, state, permit).await? {
+        Ok(match open_connection(origin, settings.protocol, timeout, state, permit).await? {
             OpenedConnection::Http1(connection) => HttpConnection::Http1(connection),
             OpenedConnection::Http2(connection) => {
                 let stream = Http2Stream::new(std::rc::Rc::clone(&connection));
@@ -376,7 +378,8 @@ impl Upstream {
                 let path = target.path.as_str();
                 let sending = connection.send(path, &headers, &request.body, request.is_mutation);
                 let response = sending.await?;
-                let ReceivedResponse { response, is_read_to_end } = receive(response, limit).await;
+                let ReceivedResponse { response, is_read_to_end } =
+                    receive_response(response, limit).await;
                 if is_read_to_end {
                     pool::return_connection(&self.state, connection, self.settings.idle_timeout);
                 }
@@ -384,10 +387,10 @@ impl Upstream {
             }
             HttpConnection::Http2(stream) => {
                 let headers = request_headers::headers(None, compression, request);
-                let message = post(&target.absolute, headers, &request.body);
+                let message = build_post(&target.absolute, headers, &request.body);
                 let response = stream.send(message).await?;
-                let body = |body: Incoming| body.map_err(|error| describe(&error));
-                receive(response.map(body), limit).await.response
+                let body = |body: Incoming| body.map_err(|error| convert_error(&error));
+                receive_response(response.map(body), limit).await.response
             }
         }
     }
@@ -425,7 +428,7 @@ impl Subgraph for Upstream {
     }
 }
 
-fn post(target: &http::Uri, headers: HeaderMap, body: &Bytes) -> Request<Full<Bytes>> {
+fn build_post(target: &http::Uri, headers: HeaderMap, body: &Bytes) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(body.clone()));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = target.clone();
@@ -435,12 +438,12 @@ fn post(target: &http::Uri, headers: HeaderMap, body: &Bytes) -> Request<Full<By
 }
 
 /// Rounds a duration for messages: `1.234567891s` is no more useful than `1.235s`.
-fn rounded(duration: Duration) -> Duration {
+fn round_to_millis(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns a number that is random enough to spread retries.
-fn random() -> u32 {
+fn random_u32() -> u32 {
     // Each state has different keys.
     std::hash::RandomState::new().build_hasher().finish() as u32
 }

@@ -63,10 +63,10 @@ pub(super) fn combine_requests(
                 && parts_between_lists(it.first) == parts_between_lists(own)
         };
         match combiners.iter_mut().find(fits) {
-            Some(known) => known.add(number, &lists, count, bytes),
+            Some(known) => known.add_request(number, &lists, count, bytes),
             None => {
                 let mut new = RequestCombiner::new(own);
-                new.add(number, &lists, count, bytes);
+                new.add_request(number, &lists, count, bytes);
                 combiners.push(new);
             }
         }
@@ -99,7 +99,7 @@ struct DistinctTexts<'a> {
 }
 
 impl<'a> DistinctTexts<'a> {
-    fn number(&mut self, text: &'a [u8]) -> usize {
+    fn number_of(&mut self, text: &'a [u8]) -> usize {
         *self.numbers.entry(text).or_insert_with(|| {
             self.all.push(text);
             self.all.len() - 1
@@ -114,12 +114,11 @@ impl<'a> RequestCombiner<'a> {
         Self { first, members: Vec::new(), lists, count: 0, bytes: 0 }
     }
 
-    fn add(&mut self, number: usize, lists: &[Vec<&'a [u8]>], count: usize, bytes: usize) {
-        let items = self
-            .lists
-            .iter_mut()
-            .zip(lists)
-            .map(|(distinct, texts)| texts.iter().map(|text| distinct.number(text)).collect());
+    fn add_request(&mut self, number: usize, lists: &[Vec<&'a [u8]>], count: usize, bytes: usize) {
+        let items =
+            self.lists.iter_mut().zip(lists).map(|(distinct, texts)| {
+                texts.iter().map(|text| distinct.number_of(text)).collect()
+            });
         let items = items.collect();
         self.members.push(CombinedMember { number, items });
         self.count += count;
@@ -158,10 +157,10 @@ impl CombinedRequest {
         }
         let mut document = PooledDocument::take();
         let root = document.parse(response.body.clone()).ok()?;
-        let data = member(&document, root, "data", Kind::Object)?;
+        let data = typed_member(&document, root, "data", Kind::Object)?;
         let mut entities: Vec<Vec<NodeId>> = Vec::with_capacity(batches.len());
         for (batch, &count) in batches.iter().zip(&self.counts) {
-            let found = member(&document, data, &batch.data_key, Kind::Array);
+            let found = typed_member(&document, data, &batch.data_key, Kind::Array);
             let found = found.map(|list| document.elements(list).collect::<Vec<_>>());
             // The value of a batch without representations does not matter.
             let found = if count == 0 { Vec::new() } else { found? };
@@ -178,7 +177,7 @@ impl CombinedRequest {
         let errors = errors.into_iter().map(|node| EntityError::of(&document, node, batches, self));
         let errors = errors.collect::<Option<Vec<_>>>()?;
         let part = |member: &CombinedMember| {
-            let body = print(&document, batches, &entities, &errors, member).into();
+            let body = print_response(&document, batches, &entities, &errors, member).into();
             SubgraphAnswer { body, ..response.clone() }
         };
         Some(self.members.iter().map(part).collect())
@@ -216,7 +215,7 @@ impl EntityError {
     }
 }
 
-fn member(document: &Document, object: NodeId, key: &str, kind: Kind) -> Option<NodeId> {
+fn typed_member(document: &Document, object: NodeId, key: &str, kind: Kind) -> Option<NodeId> {
     let value = match document.kind(object) {
         Kind::Object => document.get(object, key)?,
         _ => return None,
@@ -225,7 +224,7 @@ fn member(document: &Document, object: NodeId, key: &str, kind: Kind) -> Option<
 }
 
 /// Prints the response that `member` would have got.
-fn print(
+fn print_response(
     document: &Document,
     batches: &[EntityBatch],
     entities: &[Vec<NodeId>],

@@ -206,7 +206,7 @@ async fn send_all<'a>(
                 waiting.push((context, Some(sender)));
                 own.push(SingleRequest { body: body.clone(), lists });
                 parts.push(Box::pin(async move {
-                    let result = || async { part.await.unwrap_or_else(|_| Err(aborted())) };
+                    let result = || async { part.await.unwrap_or_else(|_| Err(aborted_error())) };
                     let result =
                         shared_fetch::fetch_for_event(context, fetch.subgraph, body, result).await;
                     (execution, (request, RequestOutcome::Response(result)))
@@ -228,7 +228,7 @@ async fn send_all<'a>(
             let members: Vec<_> = members.collect();
             async move {
                 let alone = members.iter().map(|(context, body, _)| (*context, body.clone()));
-                let results = send(fetch, &combined, alone.collect()).await;
+                let results = send_combined(fetch, &combined, alone.collect()).await;
                 for ((_, _, sender), result) in members.into_iter().zip(results) {
                     if let Some(sender) = sender {
                         // The receiver may have got the response of another group meanwhile.
@@ -242,13 +242,13 @@ async fn send_all<'a>(
     join(join_all(parts), join_all(requests)).await.0
 }
 
-fn aborted() -> FetchError {
+fn aborted_error() -> FetchError {
     FetchError::Closed("the request was aborted inside the router".into())
 }
 
 /// Sends one request for several, or, if its response cannot be split, one for each; `alone` are
 /// those requests. Returns the responses in their order.
-async fn send(
+async fn send_combined(
     fetch: &Fetch,
     combined: &CombinedRequest,
     alone: Vec<(&RequestContext, Bytes)>,

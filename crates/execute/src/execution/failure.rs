@@ -55,11 +55,11 @@ impl<'a> Execution<'a> {
     fn unusable_response(&self, fetch: &Fetch, problem: &str) -> GraphqlError {
         self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
         let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
-        self.failure(fetch, ErrorCode::SubgraphRequestFailed, message)
+        self.subgraph_failure(fetch, ErrorCode::SubgraphRequestFailed, message)
     }
 
     /// Returns an error that names the subgraph of a fetch, without a path.
-    fn failure(
+    fn subgraph_failure(
         &self,
         fetch: &Fetch,
         code: ErrorCode,
@@ -92,7 +92,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Records that a fetch has failed as a whole: one error at each place concerned.
-    pub(super) fn fail(
+    pub(super) fn fail_fetch(
         &mut self,
         index: usize,
         fetch: &'a Fetch,
@@ -100,7 +100,7 @@ impl<'a> Execution<'a> {
         code: ErrorCode,
         message: impl Into<Cow<'static, str>>,
     ) {
-        let error = self.failure(fetch, code, message);
+        let error = self.subgraph_failure(fetch, code, message);
         self.fail_with(index, fetch, collected, error);
     }
 
@@ -111,7 +111,7 @@ impl<'a> Execution<'a> {
         collected: &[CollectedBatch],
         error: GraphqlError,
     ) {
-        let error = self.disclosed(fetch, error);
+        let error = self.disclose_error(fetch, error);
         if error.path.is_empty() {
             self.push_at_affected_places(index, fetch, collected, error);
         } else {
@@ -137,7 +137,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Returns an error as the client may see it.
-    pub(super) fn disclosed(&self, fetch: &Fetch, error: GraphqlError) -> GraphqlError {
+    pub(super) fn disclose_error(&self, fetch: &Fetch, error: GraphqlError) -> GraphqlError {
         if !self.is_masked(fetch) {
             return error;
         }
@@ -300,7 +300,13 @@ impl<'a> Execution<'a> {
                     }
                     let message = self.timeout_message(fetch);
                     for collected in &late {
-                        self.fail(index, fetch, collected, ErrorCode::Timeout, message.clone());
+                        self.fail_fetch(
+                            index,
+                            fetch,
+                            collected,
+                            ErrorCode::Timeout,
+                            message.clone(),
+                        );
                     }
                 }
                 (FetchState::Waiting, _) if !self.is_wanted(fetch) => {}
@@ -333,7 +339,7 @@ impl<'a> Execution<'a> {
                     FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_),
                 ) => {
                     let message = "Not executed: the request's time was up before its turn came.";
-                    self.fail(index, fetch, &[], ErrorCode::Timeout, message);
+                    self.fail_fetch(index, fetch, &[], ErrorCode::Timeout, message);
                 }
             }
         }

@@ -81,7 +81,8 @@ impl<'a> Execution<'a> {
             Ok(value) if field.value.nullable && self.document.is_null(value) => Ok(value),
             Ok(value) => {
                 let graph = &self.context.generation.graph;
-                event::complete(&mut self.document, graph, plan, field, value).map(|()| value)
+                event::complete_payload(&mut self.document, graph, plan, field, value)
+                    .map(|()| value)
             }
             Err(error) => Err(format!("is not valid JSON: {error}")),
         };
@@ -89,7 +90,7 @@ impl<'a> Execution<'a> {
             Ok(value) => self.document.set(self.root, &event.data_key, value),
             Err(problem) => {
                 let message = format!("The response {problem}.");
-                self.fail(index, fetch, &[], ErrorCode::InvalidEvent, message);
+                self.fail_fetch(index, fetch, &[], ErrorCode::InvalidEvent, message);
             }
         }
     }
@@ -120,7 +121,7 @@ impl<'a> Execution<'a> {
             };
             (code, message)
         };
-        self.fail(self.sent[request].fetch, fetch, &collected, code, message);
+        self.fail_fetch(self.sent[request].fetch, fetch, &collected, code, message);
     }
 
     /// Handles the errors of a response with a status of failure. Their paths are not used: with
@@ -465,7 +466,7 @@ impl<'a> Execution<'a> {
         let name = self.subgraph_name(fetch);
         let disclosure = &self.context.generation.disclosure;
         let error = response::error_of(&self.document, node, name, &disclosure.error_extensions);
-        Some(self.disclosed(fetch, error.at(path)))
+        Some(self.disclose_error(fetch, error.at(path)))
     }
 }
 

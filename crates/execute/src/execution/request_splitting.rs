@@ -10,7 +10,7 @@ use plan::{EntityBatch, Fetch, FetchKind};
 use super::Execution;
 use super::in_flight::{OutgoingRequest, SentRequest};
 use crate::FetchError;
-use crate::executable::head;
+use crate::executable::request_head;
 use crate::representations::{CollectedBatch, CollectedObject};
 
 /// The position in a request body at which the lists of representations begin.
@@ -169,7 +169,7 @@ impl<'a> Execution<'a> {
             if batch.items == 0 {
                 continue;
             }
-            let mut text = head(operation);
+            let mut text = request_head(operation);
             let separator = self.write_variables(operation, &mut text);
             text.extend_from_slice(separator);
             text.push(b'"');

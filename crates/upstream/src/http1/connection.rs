@@ -60,7 +60,7 @@ struct Sending {
     written: usize,
     is_done: bool,
     failed: Option<io::Error>,
-    is_answered: bool,
+    has_response: bool,
 }
 
 impl Http1Connection {
@@ -118,8 +118,8 @@ impl Http1Connection {
         // to no request. Refusals may come early.
         if self.is_reused && !sending.is_done && head.status().is_success() {
             self.reuse.pause_reuse();
-            let failure = malformed("the response came before the request was complete");
-            return Err(FailedAttempt { sent: SentState::Unanswered, ..failure.into() });
+            let failure = malformed_error("the response came before the request was complete");
+            return Err(FailedAttempt { sent: SentState::NoResponse, ..failure.into() });
         }
         // A server that responds before it has read the whole request may take the rest for another
         // request.
@@ -156,7 +156,7 @@ impl Http1Connection {
         });
         reading.await;
         self.reuse.note_unsolicited(bytes.filled());
-        Err(FailedAttempt { sent: SentState::Nothing, ..closed(None).into() })
+        Err(FailedAttempt { sent: SentState::NotSent, ..closed_error(None).into() })
     }
 
     /// Writes the request, and reads the head of the response meanwhile: a server that responds
@@ -181,15 +181,15 @@ impl Http1Connection {
             let read = ready!(self.poll_read(context, self.last_response_bytes));
             if !matches!(read, Ok(1..)) {
                 let sent = match &sending.failed {
-                    _ if sending.is_answered => SentState::Answered,
-                    Some(_) if sending.written == 0 => SentState::Nothing,
-                    _ => SentState::Unanswered,
+                    _ if sending.has_response => SentState::ResponseBegun,
+                    Some(_) if sending.written == 0 => SentState::NotSent,
+                    _ => SentState::NoResponse,
                 };
                 let cause = read.err().or(sending.failed.take());
-                let failure = FailedAttempt { sent, ..closed(cause.as_ref()).into() };
+                let failure = FailedAttempt { sent, ..closed_error(cause.as_ref()).into() };
                 return Poll::Ready(Err(failure));
             }
-            sending.is_answered = true;
+            sending.has_response = true;
             let before = self.buffer.len();
             match read_response(&mut self.buffer) {
                 Ok(None) => {}
@@ -199,7 +199,7 @@ impl Http1Connection {
                     self.last_response_bytes = length + body;
                     return Poll::Ready(Ok(head));
                 }
-                Err(reason) => return Poll::Ready(Err(malformed(reason).into())),
+                Err(reason) => return Poll::Ready(Err(malformed_error(reason).into())),
             }
         }
     }
@@ -278,16 +278,16 @@ impl Body for ResponseBody<'_> {
                     return Poll::Ready(None);
                 }
                 Ok(BodyPiece::Incomplete) => {}
-                Err(reason) => return Poll::Ready(Some(Err(malformed(reason)))),
+                Err(reason) => return Poll::Ready(Some(Err(malformed_error(reason)))),
             }
             let read = this.connection.buffer.len() as u64;
             let left = this.framing.left().saturating_sub(read);
             let wanted = left.min(BODY_BYTES_AHEAD_MAX as u64);
             match ready!(this.connection.poll_read(context, wanted as usize)) {
                 Ok(0) if this.framing == Framing::UntilClose => return Poll::Ready(None),
-                Ok(0) => return Poll::Ready(Some(Err(closed(None)))),
+                Ok(0) => return Poll::Ready(Some(Err(closed_error(None)))),
                 Ok(_) => {}
-                Err(error) => return Poll::Ready(Some(Err(closed(Some(&error))))),
+                Err(error) => return Poll::Ready(Some(Err(closed_error(Some(&error))))),
             }
         }
     }
@@ -304,12 +304,12 @@ impl Body for ResponseBody<'_> {
     }
 }
 
-fn malformed(reason: Malformed) -> FetchError {
+fn malformed_error(reason: Malformed) -> FetchError {
     FetchError::Protocol(format!("the response is not valid HTTP ({reason})"))
 }
 
 /// Without a cause the connection was closed in order, but too early.
-fn closed(cause: Option<&io::Error>) -> FetchError {
+fn closed_error(cause: Option<&io::Error>) -> FetchError {
     FetchError::Closed(
         cause.map_or_else(|| "unexpected end".into(), |error| error.kind().to_string()),
     )

@@ -91,7 +91,7 @@ impl ChunkedState {
                     let Some(line) = take_line(buffer, CHUNK_HEAD_BYTES_MAX)? else {
                         return Ok(BodyPiece::Incomplete);
                     };
-                    *self = match size(&line)? {
+                    *self = match chunk_size(&line)? {
                         0 => Self::Trailers(0),
                         size => Self::Data(size),
                     };
@@ -143,7 +143,7 @@ fn take_line(buffer: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, Malf
 }
 
 /// The size of a chunk; extensions are ignored.
-fn size(line: &[u8]) -> Result<u64, Malformed> {
+fn chunk_size(line: &[u8]) -> Result<u64, Malformed> {
     let end = line.iter().position(|&byte| byte == b';').unwrap_or(line.len());
     let digits = line[..end].trim_ascii_end();
     let is_size = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);

@@ -80,7 +80,7 @@ pub(crate) fn read_response(buffer: &mut BytesMut) -> Result<Option<ResponseHead
             let value = shared_value(&bytes, value.clone())?;
             map.append(name, value);
         }
-        return described(status, version, map).map(Some);
+        return describe_head(status, version, map).map(Some);
     }
 }
 
@@ -89,7 +89,7 @@ fn shared_value(head: &Bytes, place: std::ops::Range<usize>) -> Result<HeaderVal
     HeaderValue::from_maybe_shared(head.slice(place)).map_err(|_| "a header's value")
 }
 
-fn described(
+fn describe_head(
     status: StatusCode,
     version: u8,
     headers: HeaderMap,
@@ -121,7 +121,7 @@ fn described(
             false => Framing::UntilClose,
         }
     } else {
-        match length(&headers)? {
+        match content_length(&headers)? {
             Some(length) => Framing::Length(length),
             None => Framing::UntilClose,
         }
@@ -145,7 +145,7 @@ fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
 }
 
 /// The announced length. Several equal ones are allowed.
-fn length(headers: &HeaderMap) -> Result<Option<u64>, Malformed> {
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Malformed> {
     let lists = headers.get_all(CONTENT_LENGTH).iter();
     let mut known = None;
     for text in lists.flat_map(|list| list.as_bytes().split(|&byte| byte == b',')) {

@@ -8,6 +8,8 @@
 
 mod connection;
 mod framing;
+mod fuzzing;
 mod head;
 
 pub(crate) use connection::Http1Connection;
+pub use fuzzing::{FuzzedResponse, fuzz_response};

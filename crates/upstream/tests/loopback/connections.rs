@@ -99,9 +99,9 @@ async fn a_connection_that_was_idle_too_long_is_not_used() {
 #[tokio::test]
 async fn more_requests_than_connections_wait_and_more_than_that_are_refused() {
     let go = Arc::new(Notify::new());
-    let Step::Respond(answered) = ordinary_response() else { unreachable!() };
+    let Step::Respond(response) = ordinary_response() else { unreachable!() };
     let server = Server::start(vec![vec![
-        Step::RespondWhen(Arc::clone(&go), answered),
+        Step::RespondWhen(Arc::clone(&go), response),
         ordinary_response(),
     ]])
     .await;
@@ -158,7 +158,7 @@ async fn idle_connections_end_with_their_timeout_and_are_counted() {
 }
 
 /// One worker of a router: a thread with a runtime of its own.
-fn core<T: Send + 'static>(
+fn worker<T: Send + 'static>(
     work: impl AsyncFnOnce() -> T + Send + 'static,
 ) -> tokio::sync::oneshot::Receiver<T> {
     let (done, result) = tokio::sync::oneshot::channel();
@@ -170,7 +170,7 @@ fn core<T: Send + 'static>(
 }
 
 #[tokio::test]
-async fn a_connection_that_is_idle_on_one_core_makes_room_for_another_core() {
+async fn a_connection_that_is_idle_on_one_worker_makes_room_for_another() {
     let server = Server::start(vec![
         vec![ordinary_response(), ordinary_response()],
         vec![ordinary_response()],
@@ -181,14 +181,14 @@ async fn a_connection_that_is_idle_on_one_core_makes_room_for_another_core() {
     let (idle, told) = tokio::sync::oneshot::channel();
     let end = Arc::new(Notify::new());
     let ended = Arc::clone(&end);
-    let one = core(async move || {
+    let one = worker(async move || {
         fetch(&first).await.unwrap();
         let _ = idle.send(());
         ended.notified().await;
     });
     told.await.unwrap();
     assert_eq!(read(&upstream.stats().connections_idle), 1);
-    let two = core(async move || fetch(&second).await.is_ok());
+    let two = worker(async move || fetch(&second).await.is_ok());
     assert!(two.await.unwrap());
     end.notify_one();
     one.await.unwrap();

@@ -69,6 +69,6 @@ async fn a_response_counts_before_the_whole_request_is_read() {
         headers: &[],
         deadline: Instant::now() + Duration::from_secs(60),
     };
-    let (answered, _stream) = local(async { tokio::join!(upstream.fetch(request), server) }).await;
-    assert_eq!(answered.unwrap().body, "{}");
+    let (response, _stream) = local(async { tokio::join!(upstream.fetch(request), server) }).await;
+    assert_eq!(response.unwrap().body, "{}");
 }

@@ -108,7 +108,7 @@ async fn a_request_has_its_target_and_no_headers_of_a_connection() {
 }
 
 #[tokio::test]
-async fn requests_of_a_core_share_one_connection() {
+async fn requests_of_a_worker_share_one_connection() {
     let server = Server::start(100, 50).await;
     let upstream = server.upstream(UpstreamSettings { max_connections: 1, ..no_retries() });
     local(async {
