@@ -11,10 +11,9 @@ use bindings::FilteredEvent;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
-use super::group::{CatchUp, CatchUpSource, Group, OfferedEvent, catch_up_of};
+use super::group::{CatchUp, CatchUpSource, Group, OfferedEvent};
 use super::outlets::Outlets;
 use super::side_reader::{FALLEN_BEHIND, SHARED, is_before};
-use super::trigger::replay_of;
 use super::{Shard, TriggerId, TriggerPhase};
 use crate::cursor::Resume;
 use crate::stats;
@@ -53,7 +52,7 @@ impl Shard {
     /// is live.
     pub(super) fn feed_from_ring(&mut self, group_id: GroupId) {
         loop {
-            let Some(group) = self.groups.get_mut(&group_id) else { return };
+            let Some(group) = self.groups.get_mut(group_id) else { return };
             let has_room_for_more = group.has_room_for_more(&self.outlets);
             // Several events wait only where they are resolved as a batch.
             let takes_batches = group.operation.resolve.takes_batches();
@@ -68,7 +67,7 @@ impl Shard {
             }
             let has_all = group.waiting.is_empty();
             let trigger_id = group.trigger;
-            let Some(trigger) = self.triggers.get_mut(&trigger_id) else { return };
+            let Some(trigger) = self.triggers.get_mut(trigger_id) else { return };
             let is_over = matches!(trigger.phase, TriggerPhase::Ending(_));
             let Some(replay) = &mut trigger.replay else { return };
             if !replay.ring_covers(position) {
@@ -116,13 +115,13 @@ impl Shard {
 
     /// Hands a group to a side reader, because the ring no longer has the events that the group needs next.
     fn switch_to_reader(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
         let reader = if catch_up.was_live { FALLEN_BEHIND } else { SHARED };
         (catch_up.source, catch_up.reader) = (CatchUpSource::Reader, reader);
         let id = group.trigger;
         let resume = Resume::After(catch_up.position.clone());
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let side = replay.side(reader);
         side.reading.insert(group_id);
         if !side.serves(&resume) && !side.is_retrying {
@@ -132,7 +131,7 @@ impl Shard {
 
     /// Feeds the groups that were ahead of the trigger, which has been read further.
     pub(super) fn feed_groups_ahead(&mut self, id: TriggerId) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         for group in std::mem::take(&mut replay.ahead) {
             self.feed_from_ring(group);
         }
@@ -140,11 +139,11 @@ impl Shard {
 
     /// Makes a group live, after it has got everything that it missed.
     fn go_live(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         if group.catch_up.take().is_some() {
             stats::subtract(&self.stats.catching_up, 1);
         }
-        let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
+        let Some(trigger) = self.triggers.get_mut(group.trigger) else { return };
         trigger.attach(group_id, &group.operation, true);
         if !trigger.is_found(group_id, &group.operation) {
             trigger.merge_candidates.insert(group_id);
@@ -163,7 +162,7 @@ impl Shard {
     /// Continues with a group after one of its events has ended: a group that catches up gets more if it has room, and
     /// a live group is merged with an equal one if both are at the same event.
     pub(super) fn advance_group(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let has_room_for_more = group.has_room_for_more(&self.outlets);
         match group.catch_up.as_deref_mut() {
             Some(CatchUp { source: CatchUpSource::Ring { .. }, .. }) => {
@@ -182,8 +181,8 @@ impl Shard {
             }
             None => {}
         }
-        let Some(group) = self.groups.get(&group_id) else { return };
-        let Some(trigger) = self.triggers.get(&group.trigger) else { return };
+        let Some(group) = self.groups.get(group_id) else { return };
+        let Some(trigger) = self.triggers.get(group.trigger) else { return };
         if trigger.merge_candidates.is_empty() {
             return;
         }
@@ -192,7 +191,7 @@ impl Shard {
         }
         let key = &group.operation.group;
         let is_candidate =
-            |id: &GroupId| self.groups.get(id).is_some_and(|it| it.operation.group == *key);
+            |id: &GroupId| self.groups.get(*id).is_some_and(|it| it.operation.group == *key);
         let merge_candidates: Vec<_> =
             trigger.merge_candidates.iter().copied().filter(is_candidate).collect();
         for candidate in merge_candidates {
@@ -210,7 +209,7 @@ impl Shard {
     pub(crate) fn poll_backpressured(&mut self) {
         self.release_held_back();
         for group_id in self.backpressure.take_catching_up() {
-            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            let Some(group) = self.groups.get_mut(group_id) else { continue };
             let has_room = self.outlets.have_room(group_id, &group.members);
             if let Some(catch_up) = group.catch_up.as_deref_mut() {
                 catch_up.is_backpressured = false;
@@ -227,22 +226,22 @@ impl Shard {
     /// Removes a group from those that subscribers join by their cursor: it has delivered something, or its operation
     /// was replaced.
     pub(super) fn stop_joining_by_cursor(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        if let Some(trigger) = self.triggers.get_mut(&group.trigger) {
+        let Some(group) = self.groups.get_mut(group_id) else { return };
+        if let Some(trigger) = self.triggers.get_mut(group.trigger) {
             trigger.remove_joinable_for_state(group_id, &group.operation);
         }
         let Some(key) = group.catch_up_key.take() else { return };
-        if let Some(replay) = replay_of(&mut self.triggers, group.trigger) {
+        if let Some(replay) = self.triggers.replay_mut(group.trigger) {
             replay.remove_catch_up_key(group_id, Some(&key));
         }
     }
 
     /// Removes a group that ends, or moves to another trigger, from everything that makes it catch up.
     pub(super) fn stop_catch_up(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let id = group.trigger;
         let (catch_up, catch_up_key) = (group.catch_up.take(), group.catch_up_key.take());
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         trigger.merge_candidates.swap_remove(&group_id);
         trigger.remove_joinable_for_state(group_id, &group.operation);
         let Some(replay) = trigger.replay.as_mut() else { return };
@@ -262,10 +261,11 @@ impl Shard {
 
     /// Handles a gap in the live events: groups that catch up from the ring read the missing events with a side reader.
     pub(super) fn gap_for_catch_up_groups(&mut self, id: TriggerId) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         replay.gap();
         let is_on_ring = |id: &GroupId| {
-            catch_up_of(&self.groups, *id)
+            self.groups
+                .catch_up(*id)
                 .is_some_and(|it| matches!(it.source, CatchUpSource::Ring { .. }))
         };
         let on_ring: Vec<_> = replay.catching_up.iter().copied().filter(is_on_ring).collect();
@@ -277,7 +277,7 @@ impl Shard {
     /// Handles the end of a trigger's source for the groups that catch up. If it ended with an error, they and the
     /// subscribers that wait for a side reader get the error.
     pub(super) fn end_catch_up_groups(&mut self, id: TriggerId) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         let TriggerPhase::Ending(reason) = &trigger.phase else { return };
         let reason = reason.clone();
         let Some(replay) = &mut trigger.replay else { return };
@@ -293,7 +293,7 @@ impl Shard {
         }
         let all: Vec<_> = replay.catching_up.iter().copied().collect();
         for group_id in all {
-            if catch_up_of(&self.groups, group_id).is_some_and(|it| it.was_live) {
+            if self.groups.catch_up(group_id).is_some_and(|it| it.was_live) {
                 // Like a live group, it delivers the events that it holds. Then it ends, or moves to another source.
                 self.stop_catch_up(group_id);
                 self.go_live(group_id);
@@ -311,9 +311,9 @@ impl Shard {
         operation: &LiveOperation,
     ) -> bool {
         let scope = self.scope(operation);
-        let Some(group) = self.groups.get_mut(&group_id) else { return false };
+        let Some(group) = self.groups.get_mut(group_id) else { return false };
         let Some(was_live) = group.catch_up.as_deref().map(|it| it.was_live) else { return false };
-        let Some(trigger) = self.triggers.get(&group.trigger) else { return false };
+        let Some(trigger) = self.triggers.get(group.trigger) else { return false };
         // A graph between the two may have wanted a move.
         group.moving_later = None;
         if trigger.source == operation.source {

@@ -12,7 +12,7 @@
 //! When there is room in flight again, all events that wait are resolved as one batch, if the operation takes batches.
 //! An event that finds room never waits for others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,19 +28,6 @@ use crate::operation::OperationByKey;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
-
-/// The groups of a shard, boxed because up to half of the places in a table that doubles are empty.
-pub(super) type Groups = HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>;
-
-/// Returns how a group catches up, if it does.
-pub(super) fn catch_up_of(groups: &Groups, id: GroupId) -> Option<&CatchUp> {
-    groups.get(&id)?.catch_up.as_deref()
-}
-
-/// Returns how a group catches up, if it does, to change it.
-pub(super) fn catch_up_mut(groups: &mut Groups, id: GroupId) -> Option<&mut CatchUp> {
-    groups.get_mut(&id)?.catch_up.as_deref_mut()
-}
 
 /// The input of one resolution for a group.
 pub(crate) enum ResolutionWork {

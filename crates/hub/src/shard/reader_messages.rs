@@ -9,9 +9,8 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::catch_up::READ_AHEAD;
 use super::client_errors::{source_end, source_error};
-use super::group::{CatchUpSource, OfferedEvent, catch_up_of};
+use super::group::{CatchUpSource, OfferedEvent};
 use super::source_messages::without_payload;
-use super::trigger::replay_of;
 use super::{Effect, Shard, TriggerId};
 use crate::cursor::EventCursor;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
@@ -35,7 +34,7 @@ impl Shard {
         stream_id: u64,
         message: Option<SourceMessage>,
     ) -> ReaderStep {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
+        let Some(replay) = self.triggers.replay_mut(id) else { return ReaderStep::Close };
         let Some(index) = replay.reader_of(stream_id) else { return ReaderStep::Close };
         let Some(reader) = &mut replay.side(index).stream else { return ReaderStep::Close };
         let (event, mark) = match message {
@@ -77,7 +76,7 @@ impl Shard {
             Start::All if event.is_some() => self.on_oldest_known(id, index),
             _ => {}
         }
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
+        let Some(replay) = self.triggers.replay_mut(id) else { return ReaderStep::Close };
         let reading: Vec<_> = replay.side(index).reading.iter().copied().collect();
         // The payload of an event that is too large is not delivered, so its memory is freed.
         let bytes = event.as_ref().map(|event| event.payload.len());
@@ -96,7 +95,7 @@ impl Shard {
             );
         }
         self.close_reader_if_unused(id);
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
+        let Some(replay) = self.triggers.replay_mut(id) else { return ReaderStep::Close };
         let side = replay.side(index);
         match side.stream.as_mut().filter(|it| it.stream_id == stream_id) {
             None => ReaderStep::Close,
@@ -115,9 +114,9 @@ impl Shard {
     /// two. The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were
     /// live announce a gap instead, see [`Shard::announce_deleted`].
     fn end_groups_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let is_before = |group: &GroupId| {
-            let catch_up = catch_up_of(&self.groups, *group).filter(|it| !it.was_live);
+            let catch_up = self.groups.catch_up(*group).filter(|it| !it.was_live);
             let reached = catch_up.and_then(|it| it.position.lane(begin.lane));
             reached.is_some_and(|reached| reached < begin)
         };
@@ -132,7 +131,7 @@ impl Shard {
 
     /// Returns the name of a trigger's provider, for errors.
     fn provider_of(&self, id: TriggerId) -> &str {
-        self.triggers.get(&id).map_or("", |it| it.source.provider().name())
+        self.triggers.get(id).map_or("", |it| it.source.provider().name())
     }
 
     /// Advances a group to `mark`, which its side reader has reached, and offers it the event that is there. Without an
@@ -144,7 +143,7 @@ impl Shard {
         event: Option<(&Arc<Event>, Option<usize>)>,
         values: Option<&FilteredEvent>,
     ) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let id = group.trigger;
         let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
         let is_new = catch_up.position.advance(mark);
@@ -161,8 +160,8 @@ impl Shard {
             stats::add(&self.stats.waiting, 1);
             self.scheduler.start_all(group, &mut self.effects);
         }
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let has_room = group.has_room_for_more(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
         let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
@@ -185,7 +184,7 @@ impl Shard {
 
     /// Counts one group less without room for more. When all groups of a paused reader have room, it reads on.
     pub(super) fn decrement_full(&mut self, id: TriggerId, reader: usize) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let side = replay.side(reader);
         side.full -= 1;
         if side.full == 0

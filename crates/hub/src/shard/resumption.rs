@@ -13,7 +13,6 @@ use execute::{ErrorCode, GraphqlError};
 use super::client_errors::refuse;
 use super::group::{CatchUp, CatchUpSource, Group};
 use super::side_reader::{ReopenDelay, SHARED};
-use super::trigger::replay_of;
 use super::{PendingSubscriber, Shard, TriggerId};
 use crate::LiveOperation;
 use crate::cursor::Resume;
@@ -35,7 +34,7 @@ fn events_not_stored() -> GraphqlError {
 impl Shard {
     /// Adds a subscriber that comes with a cursor to a live trigger. One without a cursor joins a group of live events.
     pub(super) fn add_to_trigger(&mut self, id: TriggerId, mut pending: PendingSubscriber) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         let Some(resume) = pending.resume.clone() else {
             return self.add_live_subscriber(id, pending);
         };
@@ -86,9 +85,9 @@ impl Shard {
         source: CatchUpSource,
         pending: PendingSubscriber,
     ) {
-        let group_id = self.new_group_id();
+        let group_id = self.groups.new_id();
         let scope = self.scope(&operation);
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         replay.catching_up.insert(group_id);
         if source == CatchUpSource::Reader {
             replay.side(SHARED).reading.insert(group_id);
@@ -105,7 +104,7 @@ impl Shard {
         group.sent_version = sent_version;
         group.catch_up_key = Some(Box::new(key));
         group.catch_up = Some(Box::new(CatchUp::new(position, source)));
-        self.groups.insert(group_id, Box::new(group));
+        self.groups.insert(group);
         stats::add(&self.stats.groups, 1);
         stats::add(&self.stats.catching_up, 1);
         self.add_subscriber(group_id, pending);
@@ -115,7 +114,7 @@ impl Shard {
     /// Begins the shared reader again for the subscribers that wait for it: at once if it is closed, else in a moment,
     /// for all that come until then.
     pub(super) fn schedule_reopen(&mut self, id: TriggerId) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let side = replay.side(SHARED);
         match (&mut side.reopening, &side.stream) {
             (Some(reopening), _) => reopening.quiet_polls = 0,
@@ -141,7 +140,7 @@ impl Shard {
         self.poll_stalled_readers();
         self.poll_retries();
         for id in std::mem::take(&mut self.reopening) {
-            let Some(replay) = replay_of(&mut self.triggers, id) else { continue };
+            let Some(replay) = self.triggers.replay_mut(id) else { continue };
             let side = replay.side(SHARED);
             let Some(reopening) = &mut side.reopening else { continue };
             reopening.quiet_polls += 1;

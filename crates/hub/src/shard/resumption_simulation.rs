@@ -527,13 +527,13 @@ impl Simulation {
 
     fn check(&self) {
         let shard = &self.stage.shard;
-        let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
+        let running: usize = shard.groups.values().map(super::group::Group::resolving).sum();
         assert_eq!(
             (running, running),
             (shard.scheduler.resolutions(), self.stage.resolutions.len())
         );
         let mut in_triggers = 0;
-        for trigger in shard.triggers.values() {
+        for trigger in shard.triggers.iter().map(|(_, it)| it) {
             let replay = trigger.replay.as_ref().unwrap();
             in_triggers += trigger.groups.len() + replay.catching_up.len();
             assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
@@ -568,11 +568,11 @@ impl Simulation {
         }
         assert_eq!(in_triggers, shard.groups.len());
         let is_stuck = |it: &super::Group| it.has_result() && !it.is_held_back;
-        assert!(!shard.groups.values().any(|it| is_stuck(it)), "every result has left or will");
+        assert!(!shard.groups.values().any(is_stuck), "every result has left or will");
         let held_back = shard.groups.values().filter(|it| it.is_held_back);
         assert!(held_back.into_iter().all(|it| shard.backpressure.is_polled_for_results(it.id)));
         let could_start = |it: &super::Group| it.can_start(shard.settings.group_in_flight);
-        let waits = shard.groups.values().any(|it| could_start(it));
+        let waits = shard.groups.values().any(could_start);
         assert!(!waits || !shard.scheduler.has_permit(), "no group waits while a permit is free");
         assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has subscribers");
         for subscriber in &self.subscribers {
@@ -730,7 +730,7 @@ impl Simulation {
             }
         }
         let shard = &self.stage.shard;
-        for trigger in shard.triggers.values() {
+        for trigger in shard.triggers.iter().map(|(_, it)| it) {
             let replay = trigger.replay.as_ref().unwrap();
             if !self.is_rough {
                 assert!(replay.is_idle(), "all groups have caught up");
@@ -747,7 +747,7 @@ impl Simulation {
     /// Checks that a subscriber would not read events for others again.
     fn check_told(&self, subscriber: &SimulatedSubscriber, group: GroupId, heard: &[String]) {
         let shard = &self.stage.shard;
-        let group = &shard.groups[&shard.group_now(group)];
+        let group = &shard.groups[&shard.groups.current(group)];
         let replay = shard.triggers[&group.trigger].replay.as_ref().unwrap();
         if group.catch_up.is_none()
             && !group.has_unannounced_loss()
@@ -772,7 +772,7 @@ impl Simulation {
         }
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.groups.is_empty(), "something leaked");
-        assert!(shard.outlets.is_empty() && shard.merged.is_empty(), "something leaked");
+        assert!(shard.outlets.is_empty() && shard.groups.has_no_merged(), "something leaked");
         assert_eq!((shard.scheduler.resolutions(), shard.ring_room.used()), (0, 0));
         let stats = &self.stage.stats;
         for gauge in [
@@ -798,7 +798,13 @@ fn a_subscriber_that_resumes_gets_every_event_once_and_in_order() {
         let stats = &simulation.stage.stats;
         fell_behind.fetch_add(stats.fell_behind.load(Relaxed), Relaxed);
         held_back.fetch_add(stats.held_back.load(Relaxed), Relaxed);
-        let replays = simulation.stage.shard.triggers.values().filter_map(|it| it.replay.as_ref());
+        let replays = simulation
+            .stage
+            .shard
+            .triggers
+            .iter()
+            .map(|(_, it)| it)
+            .filter_map(|it| it.replay.as_ref());
         let has_separated = replays.into_iter().any(|it| it.readers.len() > FIRST_SLOW);
         separated.fetch_add(has_separated.into(), Relaxed);
         simulation.finish();

@@ -162,7 +162,7 @@ fn events_in_flight_are_neither_skipped_nor_repeated() {
     assert_eq!(play.groups(), 1);
     play.stage.leave(again_handle);
     assert_eq!(play.heard(again).last().unwrap(), "end: unsubscribed");
-    assert!(play.stage.shard.merged.is_empty(), "no subscriber leaves by that id any more");
+    assert!(play.stage.shard.groups.has_no_merged(), "no subscriber leaves by that id any more");
 }
 
 #[test]
@@ -659,7 +659,7 @@ fn a_group_that_has_moved_is_merged_with_subscribers_that_resume_at_its_new_sour
     let (_, _, _first) = play.live(0);
     let (group, _) = play.stage.shard.operations_before(1).remove(0);
     // As if streams of the source that it leaves had interleaved their lanes.
-    play.stage.shard.groups.get_mut(&group).unwrap().in_order_from = 100;
+    play.stage.shard.groups.get_mut(group).unwrap().in_order_from = 100;
     let moved = play.stage.operation("other", 1, 1);
     play.stage.advance(1, vec![(group, Ok(moved.clone()))]);
     let trigger = play.stage.open();

@@ -11,7 +11,6 @@ use execute::{EventMemo, Sharing};
 use super::client_errors::source_end;
 use super::group::OfferedEvent;
 use super::replay::Replay;
-use super::trigger::replay_of;
 use super::{Shard, TriggerId, TriggerPhase};
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
@@ -26,7 +25,7 @@ impl Shard {
         match message {
             Some(SourceMessage::Event(event)) => return self.on_event(id, event),
             Some(SourceMessage::Passed(mark)) => {
-                if let Some(replay) = replay_of(&mut self.triggers, id) {
+                if let Some(replay) = self.triggers.replay_mut(id) {
                     replay.passed(mark);
                     self.announce_lane_hole(id);
                     self.feed_groups_ahead(id);
@@ -41,7 +40,7 @@ impl Shard {
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
     fn on_event(&mut self, id: TriggerId, mut event: Arc<Event>) -> usize {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
+        let Some(trigger) = self.triggers.get_mut(id) else { return 0 };
         if matches!(trigger.phase, TriggerPhase::Ending(_)) {
             return 0;
         }
@@ -75,7 +74,7 @@ impl Shard {
         let offered =
             || OfferedEvent { event: event.clone(), number, cursor: cursor.clone(), is_stored };
         let mut index = 0;
-        while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
+        while let Some(group) = self.triggers.get(id).and_then(|it| it.groups.unfiltered(index)) {
             self.offer(group, offered());
             index += 1;
         }
@@ -91,7 +90,7 @@ impl Shard {
 
     /// Returns the groups with a filter that an event passes.
     fn matching_groups(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
-        let Some(trigger) = self.triggers.get(&id).filter(|it| it.groups.filtered() > 0) else {
+        let Some(trigger) = self.triggers.get(id).filter(|it| it.groups.filtered() > 0) else {
             return Vec::new();
         };
         let filtered = trigger.groups.filtered();
@@ -100,7 +99,7 @@ impl Shard {
             concerned = trigger.groups.candidates(&event);
             stats::add(&self.stats.filters_evaluated, concerned.len());
             concerned.retain(|id| {
-                let filter = self.groups.get(id).and_then(|it| it.operation.filter.as_ref());
+                let filter = self.groups.get(*id).and_then(|it| it.operation.filter.as_ref());
                 filter.is_none_or(|filter| filter.passes(&event))
             });
         }
@@ -109,7 +108,7 @@ impl Shard {
     }
 
     fn offer(&mut self, group_id: GroupId, offered: OfferedEvent) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let may_catch_up = offered.is_stored;
         group.offer(offered);
         stats::add(&self.stats.waiting, 1);
@@ -126,7 +125,7 @@ impl Shard {
     }
 
     fn on_gap(&mut self, id: TriggerId) {
-        if !self.triggers.contains_key(&id) {
+        if !self.triggers.contains(id) {
             return;
         }
         stats::add(&self.stats.gaps, 1);
@@ -135,9 +134,9 @@ impl Shard {
     }
 
     fn gap_for_live_groups(&mut self, id: TriggerId) {
-        let Some(trigger) = self.triggers.get(&id) else { return };
+        let Some(trigger) = self.triggers.get(id) else { return };
         for group in trigger.groups.iter() {
-            if let Some(group) = self.groups.get_mut(&group) {
+            if let Some(group) = self.groups.get_mut(group) {
                 group.gap();
             }
         }
@@ -145,14 +144,14 @@ impl Shard {
 
     /// Announces a gap to live groups if the first events of a lane that has just appeared may have been lost.
     fn announce_lane_hole(&mut self, id: TriggerId) {
-        if replay_of(&mut self.triggers, id).is_some_and(Replay::take_lane_hole) {
+        if self.triggers.replay_mut(id).is_some_and(Replay::take_lane_hole) {
             self.gap_for_live_groups(id);
         }
     }
 
     /// Handles the end of a trigger's source. Events that came before are still resolved and delivered.
     fn on_source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         if matches!(trigger.phase, TriggerPhase::Ending(_)) {
             return;
         }
@@ -164,7 +163,7 @@ impl Shard {
         };
         trigger.phase = TriggerPhase::Ending(reason);
         let groups: Vec<_> = trigger.groups.iter().collect();
-        self.by_source.remove(&trigger.source);
+        self.triggers.hide(id);
         self.end_catch_up_groups(id);
         for group in groups {
             self.end_if_drained(group);

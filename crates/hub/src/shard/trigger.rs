@@ -6,18 +6,10 @@ use std::sync::Arc;
 use bindings::{FilterIndex, Source};
 use indexmap::IndexSet;
 
+use super::PendingSubscriber;
 use super::replay::Replay;
-use super::{PendingSubscriber, TriggerId};
 use crate::operation::OperationByKey;
 use crate::{EndReason, GroupId, LiveOperation};
-
-/// The triggers of a shard, boxed because up to half of the places in a table that doubles are empty.
-pub(super) type Triggers = HashMap<TriggerId, Box<Trigger>, foldhash::fast::RandomState>;
-
-/// Returns the replay state of a trigger, if its source can be read again.
-pub(super) fn replay_of(triggers: &mut Triggers, id: TriggerId) -> Option<&mut Replay> {
-    triggers.get_mut(&id)?.replay.as_deref_mut()
-}
 
 /// One source and its groups.
 pub(super) struct Trigger {
