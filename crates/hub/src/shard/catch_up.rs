@@ -38,7 +38,7 @@ fn source_changed() -> GraphqlError {
 impl Group {
     /// True if its subscribers have read the events that they got, or had enough time for it.
     pub(super) fn has_room_for_more(&mut self, outlets: &Outlets) -> bool {
-        let Some(catch_up) = self.catch_up.as_deref_mut() else { return true };
+        let Some(catch_up) = self.phase.catch_up_mut() else { return true };
         let has_room = outlets.have_room(self.id, &self.members);
         if has_room {
             catch_up.record_room();
@@ -58,7 +58,7 @@ impl Shard {
             let takes_batches = group.operation.resolve.takes_batches();
             let batch = READ_AHEAD.max(self.settings.batch_events);
             let Some(CatchUp { position, source: CatchUpSource::Ring { next }, .. }) =
-                group.catch_up.as_deref_mut()
+                group.phase.catch_up_mut()
             else {
                 return;
             };
@@ -116,7 +116,7 @@ impl Shard {
     /// Hands a group to a side reader, because the ring no longer has the events that the group needs next.
     fn switch_to_reader(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
-        let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
+        let Some(catch_up) = group.phase.catch_up_mut() else { return };
         let reader = if catch_up.was_live { FALLEN_BEHIND } else { SHARED };
         (catch_up.source, catch_up.reader) = (CatchUpSource::Reader, reader);
         let id = group.trigger;
@@ -140,9 +140,14 @@ impl Shard {
     /// Makes a group live, after it has got everything that it missed.
     fn go_live(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
-        if group.catch_up.take().is_some() {
-            stats::subtract(&self.stats.catching_up, 1);
-        }
+        let catch_up = group.phase.take_catch_up();
+        stats::subtract(&self.stats.catching_up, usize::from(catch_up.is_some()));
+        self.make_live(group_id, catch_up.and_then(|it| it.deferred_move));
+    }
+
+    /// Makes a group live that no longer catches up. A move that was deferred until then follows.
+    fn make_live(&mut self, group_id: GroupId, deferred_move: Option<Box<LiveOperation>>) {
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let Some(trigger) = self.triggers.get_mut(group.trigger) else { return };
         trigger.attach(group_id, &group.operation, true);
         if !trigger.is_found(group_id, &group.operation) {
@@ -152,8 +157,8 @@ impl Shard {
             replay.catching_up.swap_remove(&group_id);
             replay.schedule_position_update();
         }
-        if self.apply_deferred_move(group_id) {
-            return;
+        if let Some(operation) = deferred_move {
+            return self.replace_operation(group_id, *operation);
         }
         self.merge(group_id);
         self.end_if_drained(group_id);
@@ -164,7 +169,7 @@ impl Shard {
     pub(super) fn advance_group(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
         let has_room_for_more = group.has_room_for_more(&self.outlets);
-        match group.catch_up.as_deref_mut() {
+        match group.phase.catch_up_mut() {
             Some(CatchUp { source: CatchUpSource::Ring { .. }, .. }) => {
                 return self.feed_from_ring(group_id);
             }
@@ -211,7 +216,7 @@ impl Shard {
         for group_id in self.backpressure.take_catching_up() {
             let Some(group) = self.groups.get_mut(group_id) else { continue };
             let has_room = self.outlets.have_room(group_id, &group.members);
-            if let Some(catch_up) = group.catch_up.as_deref_mut() {
+            if let Some(catch_up) = group.phase.catch_up_mut() {
                 catch_up.is_backpressured = false;
                 if has_room {
                     catch_up.record_room();
@@ -236,19 +241,20 @@ impl Shard {
         }
     }
 
-    /// Removes a group that ends, or moves to another trigger, from everything that makes it catch up.
-    pub(super) fn stop_catch_up(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(group_id) else { return };
+    /// Removes a group that ends, or moves to another trigger, from everything that makes it catch up. Returns how it
+    /// did.
+    pub(super) fn stop_catch_up(&mut self, group_id: GroupId) -> Option<Box<CatchUp>> {
+        let group = self.groups.get_mut(group_id)?;
         let id = group.trigger;
-        let (catch_up, catch_up_key) = (group.catch_up.take(), group.catch_up_key.take());
-        let Some(trigger) = self.triggers.get_mut(id) else { return };
+        let (catch_up, key) = (group.phase.take_catch_up(), group.catch_up_key.take());
+        let trigger = self.triggers.get_mut(id)?;
         trigger.merge_candidates.swap_remove(&group_id);
         trigger.remove_joinable_for_state(group_id, &group.operation);
-        let Some(replay) = trigger.replay.as_mut() else { return };
-        replay.remove_catch_up_key(group_id, catch_up_key.as_deref());
+        let replay = trigger.replay.as_mut()?;
+        replay.remove_catch_up_key(group_id, key.as_deref());
         replay.catching_up.swap_remove(&group_id);
         replay.ahead.swap_remove(&group_id);
-        if let Some(catch_up) = catch_up {
+        if let Some(catch_up) = &catch_up {
             stats::subtract(&self.stats.catching_up, 1);
             let reader = catch_up.reader;
             replay.side(reader).reading.swap_remove(&group_id);
@@ -257,6 +263,7 @@ impl Shard {
             }
         }
         self.close_reader_if_unused(id);
+        catch_up
     }
 
     /// Handles a gap in the live events: groups that catch up from the ring read the missing events with a side reader.
@@ -295,8 +302,8 @@ impl Shard {
         for group_id in all {
             if self.groups.catch_up(group_id).is_some_and(|it| it.was_live) {
                 // Like a live group, it delivers the events that it holds. Then it ends, or moves to another source.
-                self.stop_catch_up(group_id);
-                self.go_live(group_id);
+                let catch_up = self.stop_catch_up(group_id);
+                self.make_live(group_id, catch_up.and_then(|it| it.deferred_move));
             } else {
                 self.end_group(group_id, &reason);
             }
@@ -312,10 +319,11 @@ impl Shard {
     ) -> bool {
         let scope = self.scope(operation);
         let Some(group) = self.groups.get_mut(group_id) else { return false };
-        let Some(was_live) = group.catch_up.as_deref().map(|it| it.was_live) else { return false };
+        let Some(catch_up) = group.phase.catch_up_mut() else { return false };
+        let was_live = catch_up.was_live;
         let Some(trigger) = self.triggers.get(group.trigger) else { return false };
         // A graph between the two may have wanted a move.
-        group.moving_later = None;
+        catch_up.deferred_move = None;
         if trigger.source == operation.source {
             let source = trigger.source.clone();
             group.operation = Arc::new(LiveOperation { source, ..operation.clone() });
@@ -324,7 +332,7 @@ impl Shard {
             self.stop_joining_by_cursor(group_id);
         } else if was_live {
             // First it gets all events of the source that it leaves.
-            group.moving_later = Some(Box::new(operation.clone()));
+            catch_up.deferred_move = Some(Box::new(operation.clone()));
         } else {
             stats::add(&self.stats.ended_by_reload, 1);
             self.end_group(group_id, &EndReason::Error(Box::new(source_changed())));

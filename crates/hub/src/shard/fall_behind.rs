@@ -13,7 +13,7 @@
 
 use events::{Mark, Position, Start};
 
-use super::group::{CatchUp, CatchUpSource};
+use super::group::{CatchUp, CatchUpSource, GroupPhase};
 use super::replay::Replay;
 use super::side_reader::{FIRST_SLOW, SIDE_READERS_MAX, earliest};
 use super::{Effect, Shard, TriggerId, TriggerPhase};
@@ -49,13 +49,13 @@ impl Shard {
     /// Turns a live group into one that catches up. It was offered every event up to its trigger's position.
     fn detach_group(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
-        let (id, moving_to) = (group.trigger, group.moving_to.take());
+        let (id, moving_to) = (group.trigger, group.phase.moving_to());
         let Some(trigger) = self.triggers.get_mut(id) else { return };
         let Some(replay) = &mut trigger.replay else { return };
         let source = CatchUpSource::Ring { next: replay.next_number };
         let mut catch_up = CatchUp::new(replay.position.clone(), source);
         catch_up.was_live = true;
-        group.catch_up = Some(Box::new(catch_up));
+        group.phase = GroupPhase::CatchingUp(Box::new(catch_up));
         replay.catching_up.insert(group_id);
         trigger.detach(group_id, &group.operation);
         trigger.merge_candidates.swap_remove(&group_id);
@@ -73,20 +73,11 @@ impl Shard {
             && let Some(at) = waiting.moving.iter().position(|(group, _)| *group == group_id)
         {
             let (_, operation) = waiting.moving.swap_remove(at);
-            if let Some(group) = self.groups.get_mut(group_id) {
-                group.moving_later = Some(Box::new(LiveOperation::clone(&operation)));
+            if let Some(catch_up) = self.groups.catch_up_mut(group_id) {
+                catch_up.deferred_move = Some(Box::new(LiveOperation::clone(&operation)));
             }
         }
         self.close_if_unused(target);
-    }
-
-    /// Moves a group that is live again to the source of a graph that was loaded meanwhile. Returns false if there is
-    /// none.
-    pub(super) fn apply_deferred_move(&mut self, group_id: GroupId) -> bool {
-        let Some(group) = self.groups.get_mut(group_id) else { return false };
-        let Some(operation) = group.moving_later.take() else { return false };
-        self.replace_operation(group_id, *operation);
-        true
     }
 
     /// Schedules another attempt to open a reader of groups that have fallen behind.
@@ -196,7 +187,7 @@ impl Shard {
         let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
         for group_id in &side.reading {
             let Some(group) = self.groups.get_mut(*group_id) else { continue };
-            let Some(catch_up) = group.catch_up.as_deref().filter(|it| it.was_live) else {
+            let Some(catch_up) = group.phase.catch_up().filter(|it| it.was_live) else {
                 continue;
             };
             let nothing = Mark { lane: begin.lane, ..Mark::default() };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
+use super::group::GroupPhase;
 use super::{PendingOpen, Shard, TriggerId, TriggerPhase};
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, Renewal};
@@ -58,7 +59,8 @@ impl Shard {
             }
         }
         let mut left = self.operations_before(self.generation);
-        let moves = |it: &super::Group| it.moving_to.is_some() || it.moving_later.is_some();
+        let moves =
+            |it: &super::Group| it.phase.moving_to().is_some() || it.phase.has_deferred_move();
         left.retain(|(id, _)| self.groups.get(*id).is_some_and(|it| !moves(it)));
         left
     }
@@ -92,7 +94,7 @@ impl Shard {
         self.stop_joining_by_cursor(id);
         let Some(group) = self.groups.get_mut(id) else { return };
         // A graph in between had another source for the group.
-        if let Some(target) = group.moving_to.take() {
+        if let Some(target) = group.phase.take_moving_to() {
             self.cancel_move(id, target);
         }
         let Some(group) = self.groups.get_mut(id) else { return };
@@ -131,7 +133,7 @@ impl Shard {
             }
         };
         if let Some(group) = self.groups.get_mut(id) {
-            group.moving_to = Some(target);
+            group.phase = GroupPhase::Moving(target);
         }
     }
 
@@ -155,7 +157,7 @@ impl Shard {
         }
         group.operation = operation;
         group.scope = scope;
-        group.moving_to = None;
+        group.phase = GroupPhase::Live;
         // The number counts events of the trigger that the group left.
         group.in_order_from = 0;
         group.gap();
@@ -169,7 +171,7 @@ impl Shard {
     /// Ends a group because the source that it was to move to could not be opened.
     pub(super) fn fail_move(&mut self, id: GroupId, error: &GraphqlError) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        group.moving_to = None;
+        group.phase = GroupPhase::Live;
         stats::add(&self.stats.ended_by_reload, 1);
         self.end_group(id, &EndReason::Error(Box::new(error.clone())));
     }

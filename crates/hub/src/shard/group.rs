@@ -112,6 +112,9 @@ pub(super) struct CatchUp {
     /// True if the broker has deleted the events that follow `position`: the reader begins with the oldest stored
     /// event.
     pub(super) from_oldest: bool,
+    /// The operation of a newer graph that listens to another source. The group moves to it when it has caught up, so
+    /// that it misses nothing of the source that it leaves.
+    pub(super) deferred_move: Option<Box<LiveOperation>>,
 }
 
 impl CatchUp {
@@ -125,6 +128,7 @@ impl CatchUp {
             full_polls: 0,
             was_live: false,
             from_oldest: false,
+            deferred_move: None,
         }
     }
 
@@ -132,6 +136,56 @@ impl CatchUp {
     /// must not hold up the others for ever: each event that is read makes up for one poll only.
     pub(super) fn record_room(&mut self) {
         self.full_polls = if self.was_live { self.full_polls.saturating_sub(1) } else { 0 };
+    }
+}
+
+/// The phase of a group.
+pub(super) enum GroupPhase {
+    /// The group gets the live events of its trigger.
+    Live,
+    /// The group gets the live events of its trigger, and moves to the other trigger once that is open.
+    Moving(TriggerId),
+    /// The group gets older events until it has reached the position of its trigger.
+    CatchingUp(Box<CatchUp>),
+}
+
+impl GroupPhase {
+    /// Returns how the group catches up, if it does.
+    pub(super) fn catch_up(&self) -> Option<&CatchUp> {
+        if let Self::CatchingUp(catch_up) = self { Some(catch_up) } else { None }
+    }
+
+    /// Returns how the group catches up, if it does, to change it.
+    pub(super) fn catch_up_mut(&mut self) -> Option<&mut CatchUp> {
+        if let Self::CatchingUp(catch_up) = self { Some(catch_up) } else { None }
+    }
+
+    /// Makes a group live that catches up, and returns how it did.
+    pub(super) fn take_catch_up(&mut self) -> Option<Box<CatchUp>> {
+        match std::mem::replace(self, Self::Live) {
+            Self::CatchingUp(catch_up) => Some(catch_up),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Returns the trigger that the group waits for, to move there.
+    pub(super) fn moving_to(&self) -> Option<TriggerId> {
+        if let Self::Moving(target) = self { Some(*target) } else { None }
+    }
+
+    /// Keeps a group at its trigger that was about to move, and returns the trigger that it waited for.
+    pub(super) fn take_moving_to(&mut self) -> Option<TriggerId> {
+        let target = self.moving_to()?;
+        *self = Self::Live;
+        Some(target)
+    }
+
+    /// True if the group moves to another trigger when it has caught up.
+    pub(super) fn has_deferred_move(&self) -> bool {
+        self.catch_up().is_some_and(|it| it.deferred_move.is_some())
     }
 }
 
@@ -155,17 +209,11 @@ enum ResolutionState {
 pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) trigger: TriggerId,
-    /// The trigger that the group waits for, to move there once it is open.
-    pub(super) moving_to: Option<TriggerId>,
-    /// The operation of a newer graph that listens to another source. A group that has fallen behind moves to it when
-    /// it has caught up, so that it misses nothing of the source that it leaves.
-    pub(super) moving_later: Option<Box<LiveOperation>>,
+    pub(super) phase: GroupPhase,
     /// The operation that resolves events from now on.
     pub(super) operation: Arc<LiveOperation>,
     /// The scope of its cursors. `None` if its payloads have no cursors.
     pub(super) scope: Option<Scope>,
-    /// The state of catching up. `None` if the group is live.
-    pub(super) catch_up: Option<Box<CatchUp>>,
     /// The number up to which the group may have had events out of turn: streams interleave their lanes in any order.
     pub(super) in_order_from: u64,
     /// Set while its subscribers have yet to get the current state: the position that the events after the state
@@ -212,13 +260,11 @@ impl Group {
         Self {
             id,
             scope,
-            catch_up: None,
             in_order_from: 0,
             state_after: None,
             catch_up_key: None,
             trigger,
-            moving_to: None,
-            moving_later: None,
+            phase: GroupPhase::Live,
             operation,
             members: SubscriberCounts::default(),
             waiting: VecDeque::new(),

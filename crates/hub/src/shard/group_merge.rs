@@ -22,7 +22,7 @@ impl Shard {
         let next = trigger.next_number();
         let Some(other) = self.groups.get(into) else { return };
         let same_graph = group.operation.generation == other.operation.generation;
-        let stays = group.moving_to.is_some() || other.moving_to.is_some();
+        let stays = group.phase.moving_to().is_some() || other.phase.moving_to().is_some();
         // A group that a side reader brought ahead of the trigger would get those events again in the other group.
         let next_undelivered = group.next_undelivered(next).filter(|next_undelivered| {
             *next_undelivered >= group.in_order_from.max(other.in_order_from)

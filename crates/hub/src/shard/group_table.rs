@@ -80,12 +80,12 @@ impl GroupTable {
 
     /// Returns how a group catches up, if it does.
     pub(super) fn catch_up(&self, id: GroupId) -> Option<&CatchUp> {
-        self.get(id)?.catch_up.as_deref()
+        self.get(id)?.phase.catch_up()
     }
 
     /// Returns how a group catches up, if it does, to change it.
     pub(super) fn catch_up_mut(&mut self, id: GroupId) -> Option<&mut CatchUp> {
-        self.get_mut(id)?.catch_up.as_deref_mut()
+        self.get_mut(id)?.phase.catch_up_mut()
     }
 
     /// Records that the `members` subscribers of the group `from` belong to the group `into` now.

@@ -96,7 +96,7 @@ pub(crate) struct PendingSubscriber {
 
 /// An action that the shard requests from its task.
 pub(crate) enum Effect {
-    /// Opens a stream at the provider; the task then calls [`Shard::opened`].
+    /// Opens a stream at the provider; the task then calls [`Shard::on_opened`].
     Open { trigger: TriggerId, source: Source },
     /// Drops the stream, or the attempt to open it.
     Close { trigger: TriggerId },
@@ -106,7 +106,7 @@ pub(crate) enum Effect {
     ResumeReader { trigger: TriggerId, stream_id: u64 },
     /// Drops the side reader's stream, or the attempt to open it.
     CloseReader { trigger: TriggerId, stream_id: u64 },
-    /// Resolves an event, several events, or a state; the task then calls [`Shard::resolved`], unless it is aborted.
+    /// Resolves an event, several events, or a state; the task then calls [`Shard::on_resolved`], unless it is aborted.
     Resolve {
         group: GroupId,
         ticket: u64,
@@ -399,7 +399,7 @@ impl Shard {
     /// True if subscribers of that group have yet to learn of a loss, with the next event.
     #[cfg(test)]
     fn has_unannounced_loss(&self, group: GroupId) -> bool {
-        self.groups.get(self.groups.current(group)).is_some_and(group::Group::has_unannounced_loss)
+        self.groups.get(self.groups.current(group)).is_some_and(Group::has_unannounced_loss)
     }
 
     /// Ends a group after the last delivery of a source that ended.
@@ -408,7 +408,10 @@ impl Shard {
         let Some(trigger) = self.triggers.get(group.trigger) else { return };
         let TriggerPhase::Ending(reason) = &trigger.phase else { return };
         // A group that waits for another source continues there, and a group that catches up has more to deliver.
-        if group.is_drained() && group.moving_to.is_none() && group.catch_up.is_none() {
+        if group.is_drained()
+            && group.phase.moving_to().is_none()
+            && group.phase.catch_up().is_none()
+        {
             let reason = reason.clone();
             self.end_group(group_id, &reason);
         }
@@ -437,7 +440,7 @@ impl Shard {
             trigger.detach(group_id, &group.operation);
         }
         self.close_if_unused(group.trigger);
-        if let Some(target) = group.moving_to {
+        if let Some(target) = group.phase.moving_to() {
             self.cancel_move(group_id, target);
         }
     }

@@ -62,8 +62,8 @@ impl Group {
         // A group that waits for another source resumes from that.
         self.is_drained()
             && !self.has_unannounced_loss()
-            && self.catch_up.is_none()
-            && self.moving_to.is_none()
+            && self.phase.catch_up().is_none()
+            && self.phase.moving_to().is_none()
     }
 }
 

@@ -145,7 +145,7 @@ impl Shard {
     ) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
         let id = group.trigger;
-        let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
+        let Some(catch_up) = group.phase.catch_up_mut() else { return };
         let is_new = catch_up.position.advance(mark);
         let position = catch_up.position.clone();
         let filter = group.operation.filter.as_deref();
@@ -164,7 +164,7 @@ impl Shard {
         let Some(group) = self.groups.get_mut(group_id) else { return };
         let has_room = group.has_room_for_more(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
-        let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
+        let Some(catch_up) = group.phase.catch_up_mut() else { return };
         let reader = catch_up.reader;
         if replay.ring_covers(&position) {
             catch_up.source = CatchUpSource::Ring { next: replay.ring_start() };

@@ -11,7 +11,7 @@ use events::Position;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
-use super::group::{CatchUp, CatchUpSource, Group};
+use super::group::{CatchUp, CatchUpSource, Group, GroupPhase};
 use super::side_reader::{ReopenDelay, SHARED};
 use super::{PendingSubscriber, Shard, TriggerId};
 use crate::LiveOperation;
@@ -103,7 +103,7 @@ impl Shard {
         let mut group = Group::new(group_id, id, operation, scope);
         group.sent_version = sent_version;
         group.catch_up_key = Some(Box::new(key));
-        group.catch_up = Some(Box::new(CatchUp::new(position, source)));
+        group.phase = GroupPhase::CatchingUp(Box::new(CatchUp::new(position, source)));
         self.groups.insert(group);
         stats::add(&self.stats.groups, 1);
         stats::add(&self.stats.catching_up, 1);

@@ -540,7 +540,7 @@ impl Simulation {
             let mut reading = 0;
             for (index, side) in replay.readers.iter().enumerate() {
                 reading += side.reading.len();
-                let catch_up = |id| shard.groups[id].catch_up.as_deref().expect("it catches up");
+                let catch_up = |id| shard.groups[id].phase.catch_up().expect("it catches up");
                 for id in &side.reading {
                     assert!(replay.catching_up.contains(id));
                     assert_eq!(
@@ -562,7 +562,7 @@ impl Simulation {
                 assert!(!is_paused || side.full > 0, "a paused reader waits for a group");
             }
             let is_read = |it: &&GroupId| {
-                shard.groups[*it].catch_up.as_ref().unwrap().source == CatchUpSource::Reader
+                shard.groups[*it].phase.catch_up().unwrap().source == CatchUpSource::Reader
             };
             assert_eq!(replay.catching_up.iter().filter(is_read).count(), reading);
         }
@@ -749,7 +749,7 @@ impl Simulation {
         let shard = &self.stage.shard;
         let group = &shard.groups[&shard.groups.current(group)];
         let replay = shard.triggers[&group.trigger].replay.as_ref().unwrap();
-        if group.catch_up.is_none()
+        if group.phase.catch_up().is_none()
             && !group.has_unannounced_loss()
             && !replay.position.marks().is_empty()
         {

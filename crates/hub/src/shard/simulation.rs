@@ -347,8 +347,8 @@ impl Simulation {
         for (id, group) in shard.groups.iter() {
             assert!(!group.is_empty(), "a group has subscribers");
             assert!(shard.triggers[&group.trigger].groups.contains(id));
-            if let Some(target) = &group.moving_to {
-                let super::TriggerPhase::Opening(waiting) = &shard.triggers[target].phase else {
+            if let Some(target) = group.phase.moving_to() {
+                let super::TriggerPhase::Opening(waiting) = &shard.triggers[&target].phase else {
                     panic!("a group that waits for a source moves when it is open")
                 };
                 assert_eq!(waiting.moving.iter().filter(|(it, _)| *it == id).count(), 1);
@@ -388,7 +388,10 @@ impl Simulation {
             let found = shard.triggers.find(&trigger.source) == Some(id);
             assert!(ends != found, "only a trigger with a live source is found");
             let drained = |id: GroupId| {
-                shard.groups.get(id).is_some_and(|it| it.is_drained() && it.moving_to.is_none())
+                shard
+                    .groups
+                    .get(id)
+                    .is_some_and(|it| it.is_drained() && it.phase.moving_to().is_none())
             };
             assert!(!ends || !trigger.groups.iter().any(drained), "the last delivery ends a group");
             let waits =
