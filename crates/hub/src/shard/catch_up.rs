@@ -118,7 +118,7 @@ impl Shard {
         let Some(group) = self.groups.get_mut(group_id) else { return };
         let Some(catch_up) = group.phase.catch_up_mut() else { return };
         let reader = if catch_up.was_live { FALLEN_BEHIND } else { SHARED };
-        (catch_up.source, catch_up.reader) = (CatchUpSource::Reader, reader);
+        catch_up.source = CatchUpSource::Reader { index: reader, is_full: false };
         let id = group.trigger;
         let resume = Resume::After(catch_up.position.clone());
         let Some(replay) = self.triggers.replay_mut(id) else { return };
@@ -173,13 +173,13 @@ impl Shard {
             Some(CatchUp { source: CatchUpSource::Ring { .. }, .. }) => {
                 return self.feed_from_ring(group_id);
             }
-            Some(CatchUp { source: CatchUpSource::Reader, is_full, reader, .. }) => {
+            Some(CatchUp { source: CatchUpSource::Reader { index, is_full }, .. }) => {
                 if *is_full && group.waiting.len() < READ_AHEAD {
                     if !has_room_for_more {
                         return self.backpressure.wait_for_subscribers(group);
                     }
                     *is_full = false;
-                    let (id, reader) = (group.trigger, *reader);
+                    let (id, reader) = (group.trigger, *index);
                     self.decrement_full(id, reader);
                 }
                 return;
@@ -256,10 +256,11 @@ impl Shard {
         replay.ahead.swap_remove(&group_id);
         if let Some(catch_up) = &catch_up {
             stats::subtract(&self.stats.catching_up, 1);
-            let reader = catch_up.reader;
-            replay.side(reader).reading.swap_remove(&group_id);
-            if catch_up.is_full {
-                self.decrement_full(id, reader);
+            if let CatchUpSource::Reader { index, is_full } = catch_up.source {
+                replay.side(index).reading.swap_remove(&group_id);
+                if is_full {
+                    self.decrement_full(id, index);
+                }
             }
         }
         self.close_reader_if_unused(id);

@@ -28,13 +28,6 @@ const STALL_POLLS: u32 = 10;
 /// The number of polls, 25 ms apart, between two attempts to open a reader for groups that have fallen behind.
 const RETRY_POLLS: u32 = 40;
 
-/// A reader that could not be opened and is tried again.
-pub(super) struct ReaderRetry {
-    trigger: TriggerId,
-    reader: usize,
-    polls: u32,
-}
-
 impl Shard {
     /// Detaches the groups that had no room for the latest event of their trigger.
     pub(super) fn detach_groups_behind(&mut self) {
@@ -80,21 +73,12 @@ impl Shard {
         self.close_if_unused(target);
     }
 
-    /// Schedules another attempt to open a reader of groups that have fallen behind.
-    pub(super) fn schedule_reader_retry(&mut self, trigger: TriggerId, reader: usize) {
-        let replay = self.triggers.replay_mut(trigger);
-        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
-        if !std::mem::replace(&mut side.is_retrying, true) {
-            self.retrying.push(ReaderRetry { trigger, reader, polls: 0 });
-        }
-    }
-
     /// Opens readers again after their pause.
     pub(super) fn poll_retries(&mut self) {
-        for mut retry in std::mem::take(&mut self.retrying) {
+        for mut retry in self.reader_polls.take_retrying() {
             retry.polls += 1;
             if retry.polls < RETRY_POLLS {
-                self.retrying.push(retry);
+                self.reader_polls.keep_retrying(retry);
                 continue;
             }
             let replay = self.triggers.replay_mut(retry.trigger);
@@ -107,19 +91,9 @@ impl Shard {
         }
     }
 
-    /// Observes a reader that is paused though some of its groups have room for more.
-    pub(super) fn watch_stalled_reader(&mut self, trigger: TriggerId, reader: usize) {
-        let replay = self.triggers.replay_mut(trigger);
-        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
-        if !std::mem::replace(&mut side.is_watched, true) {
-            side.stalled = 0;
-            self.stalled.push((trigger, reader));
-        }
-    }
-
     /// Separates the groups of readers that have been stalled for too long.
     pub(super) fn poll_stalled_readers(&mut self) {
-        for (trigger, reader) in std::mem::take(&mut self.stalled) {
+        for (trigger, reader) in self.reader_polls.take_stalled() {
             let replay = self.triggers.replay_mut(trigger);
             let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { continue };
             // A reader that is found paused most of the time has the pace of its slowest group, even if it is resumed
@@ -134,7 +108,7 @@ impl Shard {
                     self.separate_slow_groups(trigger, reader);
                 }
             } else {
-                self.stalled.push((trigger, reader));
+                self.reader_polls.keep_stalled(trigger, reader);
             }
         }
     }
@@ -148,7 +122,7 @@ impl Shard {
             // All readers are taken: the slowest groups share the pace of the slowest.
             return;
         }
-        let is_full = |id: &GroupId| self.groups.catch_up(*id).is_some_and(|it| it.is_full);
+        let is_full = |id: &GroupId| self.groups.catch_up(*id).is_some_and(CatchUp::is_full);
         let full: Vec<_> = replay.side(from).reading.iter().copied().filter(is_full).collect();
         let of_full = full.iter().filter_map(|id| self.groups.catch_up(*id));
         let earliest = Resume::After(earliest(of_full.map(|it| &it.position)));
@@ -163,19 +137,14 @@ impl Shard {
             replay.side(from).full -= 1;
             replay.side(to).reading.insert(group_id);
             if let Some(catch_up) = self.groups.catch_up_mut(group_id) {
-                catch_up.is_full = false;
-                catch_up.reader = to;
+                catch_up.source = CatchUpSource::Reader { index: to, is_full: false };
             }
         }
-        let is_served_by_replay = serves(replay, to);
-        let side = replay.side(from);
-        if side.full == 0
-            && let Some(stream) = side.stream.as_mut().filter(|it| it.is_paused)
-        {
-            stream.is_paused = false;
-            self.effects.push(Effect::ResumeReader { trigger: id, stream_id: stream.stream_id });
-        }
-        if !is_served_by_replay {
+        let is_served = serves(replay, to);
+        let resumed = replay.side(from).resume_if_free();
+        self.effects
+            .extend(resumed.map(|stream_id| Effect::ResumeReader { trigger: id, stream_id }));
+        if !is_served {
             self.open_reader(id, to);
         }
     }

@@ -22,7 +22,6 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::TriggerId;
 use super::outlets::{OutletId, Outlets, SubscriberCounts};
-use super::side_reader::SHARED;
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::settings::BATCH_BYTES_MAX;
@@ -97,10 +96,6 @@ pub(super) struct CatchUp {
     /// The position up to which it was given its source.
     pub(super) position: Position,
     pub(super) source: CatchUpSource,
-    /// The number of the trigger's side reader that serves it in [`CatchUpSource::Reader`].
-    pub(super) reader: usize,
-    /// True if it has no room for more events from the reader.
-    pub(super) is_full: bool,
     /// True if its subscribers do not keep up, and the group is in the shard's list of those that wait for them.
     pub(super) is_backpressured: bool,
     /// The number of polls in a row that found no room in its subscribers' queues. If the group was live, the number of
@@ -122,14 +117,17 @@ impl CatchUp {
         Self {
             position,
             source,
-            reader: SHARED,
-            is_full: false,
             is_backpressured: false,
             full_polls: 0,
             was_live: false,
             from_oldest: false,
             deferred_move: None,
         }
+    }
+
+    /// True if the group has no room for more events from its side reader.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self.source, CatchUpSource::Reader { is_full: true, .. })
     }
 
     /// Records that the subscribers have room again. In a group that was live, a subscriber that reads little at a time
@@ -194,8 +192,8 @@ impl GroupPhase {
 pub(super) enum CatchUpSource {
     /// The trigger's ring, from that number on.
     Ring { next: u64 },
-    /// The side reader.
-    Reader,
+    /// The trigger's side reader with that index. `is_full` is true if the group has no room for more events from it.
+    Reader { index: usize, is_full: bool },
 }
 
 enum ResolutionState {

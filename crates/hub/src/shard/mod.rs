@@ -14,6 +14,7 @@ mod open_reader;
 mod outlets;
 mod position;
 mod reader_messages;
+mod reader_polls;
 mod replay;
 mod resolutions;
 mod resumption;
@@ -65,7 +66,6 @@ pub(crate) use client_errors::shutting_down;
 use client_errors::{refuse, source_error};
 pub(crate) use concurrency_limit::ConcurrencyLimit;
 use concurrency_limit::ShardPermits;
-use fall_behind::ReaderRetry;
 use group::Group;
 pub(crate) use group::{ResolutionOutcome, ResolutionWork};
 pub(crate) use group_table::GROUP_NUMBER_BITS;
@@ -73,6 +73,7 @@ use group_table::GroupTable;
 use outlets::Outlets;
 use position::PositionUpdates;
 pub(crate) use reader_messages::ReaderStep;
+use reader_polls::ReaderPolls;
 use replay::Replay;
 pub(crate) use ring::RingRoom;
 use scheduler::Scheduler;
@@ -132,12 +133,7 @@ pub(crate) struct Shard {
     /// Groups with more waiting events than allowed, found while an event is offered to all groups.
     behind: Vec<GroupId>,
     backpressure: Backpressure,
-    /// Side readers that wait for some of their groups while others have room.
-    stalled: Vec<(TriggerId, usize)>,
-    /// Side readers that could not be opened and will be tried again.
-    retrying: Vec<ReaderRetry>,
-    /// Triggers with subscribers that wait for the shared reader to begin again, together with others.
-    reopening: Vec<TriggerId>,
+    reader_polls: ReaderPolls,
     positions: PositionUpdates,
     outlets: Outlets,
     scheduler: Scheduler,
@@ -179,9 +175,7 @@ impl Shard {
             cursors,
             behind: Vec::new(),
             backpressure: Backpressure::default(),
-            stalled: Vec::new(),
-            retrying: Vec::new(),
-            reopening: Vec::new(),
+            reader_polls: ReaderPolls::default(),
             positions: PositionUpdates::default(),
             leave_sender,
             triggers: TriggerTable::default(),

@@ -219,8 +219,8 @@ impl Shard {
                 self.end_group(group_id, &EndReason::Error(Box::new(error.clone())));
             }
         }
-        if stays {
-            self.schedule_reader_retry(id, index);
+        if stays && let Some(replay) = self.triggers.replay_mut(id) {
+            self.reader_polls.retry(id, index, replay.side(index));
         }
         self.close_if_unused(id);
     }

@@ -102,7 +102,7 @@ impl Shard {
             Some(reader) if side.full > 0 => {
                 reader.is_paused = true;
                 if side.is_stalled() {
-                    self.watch_stalled_reader(id, index);
+                    self.reader_polls.watch_stalled(id, index, side);
                 }
                 ReaderStep::Pause
             }
@@ -165,17 +165,18 @@ impl Shard {
         let has_room = group.has_room_for_more(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
         let Some(catch_up) = group.phase.catch_up_mut() else { return };
-        let reader = catch_up.reader;
+        let CatchUpSource::Reader { index, is_full } = &mut catch_up.source else { return };
+        let index = *index;
         if replay.ring_covers(&position) {
+            let was_full = *is_full;
             catch_up.source = CatchUpSource::Ring { next: replay.ring_start() };
-            replay.side(reader).reading.swap_remove(&group_id);
-            if std::mem::take(&mut catch_up.is_full) {
-                self.decrement_full(id, reader);
+            replay.side(index).reading.swap_remove(&group_id);
+            if was_full {
+                self.decrement_full(id, index);
             }
             self.feed_from_ring(group_id);
-        } else if is_crowded && !catch_up.is_full {
-            catch_up.is_full = true;
-            replay.side(reader).full += 1;
+        } else if is_crowded && !std::mem::replace(is_full, true) {
+            replay.side(index).full += 1;
             if !has_room {
                 self.backpressure.wait_for_subscribers(group);
             }
@@ -187,11 +188,8 @@ impl Shard {
         let Some(replay) = self.triggers.replay_mut(id) else { return };
         let side = replay.side(reader);
         side.full -= 1;
-        if side.full == 0
-            && let Some(reader) = side.stream.as_mut().filter(|it| it.is_paused)
-        {
-            reader.is_paused = false;
-            self.effects.push(Effect::ResumeReader { trigger: id, stream_id: reader.stream_id });
-        }
+        let resumed = side.resume_if_free();
+        self.effects
+            .extend(resumed.map(|stream_id| Effect::ResumeReader { trigger: id, stream_id }));
     }
 }

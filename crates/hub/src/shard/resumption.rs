@@ -12,7 +12,7 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
 use super::group::{CatchUp, CatchUpSource, Group, GroupPhase};
-use super::side_reader::{ReopenDelay, SHARED};
+use super::side_reader::SHARED;
 use super::{PendingSubscriber, Shard, TriggerId};
 use crate::LiveOperation;
 use crate::cursor::Resume;
@@ -66,7 +66,7 @@ impl Shard {
             }
             resume if replay.shared_reader_serves(resume) => {
                 stats::add(&self.stats.resumed_from_reader, 1);
-                CatchUpSource::Reader
+                CatchUpSource::Reader { index: SHARED, is_full: false }
             }
             _ => {
                 replay.side(SHARED).waiting.push(pending);
@@ -89,7 +89,7 @@ impl Shard {
         let scope = self.scope(&operation);
         let Some(replay) = self.triggers.replay_mut(id) else { return };
         replay.catching_up.insert(group_id);
-        if source == CatchUpSource::Reader {
+        if matches!(source, CatchUpSource::Reader { .. }) {
             replay.side(SHARED).reading.insert(group_id);
         }
         let sent_version = if replay.is_at(&resume) { replay.version } else { 0 };
@@ -120,8 +120,7 @@ impl Shard {
             (Some(reopening), _) => reopening.quiet_polls = 0,
             (None, None) => self.open_reader(id, SHARED),
             (None, Some(reader)) if reader.is_open => {
-                side.reopening = Some(ReopenDelay::default());
-                self.reopening.push(id);
+                self.reader_polls.delay_reopening(id, side);
             }
             // When it is open, subscribers that need an earlier start are handled.
             (None, Some(_)) => {}
@@ -131,7 +130,7 @@ impl Shard {
     /// True if [`Shard::poll_readers`] must be called in a moment: subscribers wait for others to come, or side
     /// readers are stalled or could not be opened.
     pub(crate) fn has_readers_to_poll(&self) -> bool {
-        !self.reopening.is_empty() || !self.stalled.is_empty() || !self.retrying.is_empty()
+        !self.reader_polls.is_empty()
     }
 
     /// Begins shared readers again for subscribers that have waited long enough, and polls side readers that are
@@ -139,14 +138,14 @@ impl Shard {
     pub(crate) fn poll_readers(&mut self) {
         self.poll_stalled_readers();
         self.poll_retries();
-        for id in std::mem::take(&mut self.reopening) {
+        for id in self.reader_polls.take_reopening() {
             let Some(replay) = self.triggers.replay_mut(id) else { continue };
             let side = replay.side(SHARED);
             let Some(reopening) = &mut side.reopening else { continue };
             reopening.quiet_polls += 1;
             reopening.polls += 1;
             if reopening.quiet_polls < REOPEN_QUIET_POLLS && reopening.polls < REOPEN_POLLS_MAX {
-                self.reopening.push(id);
+                self.reader_polls.keep_reopening(id);
                 continue;
             }
             side.reopening = None;

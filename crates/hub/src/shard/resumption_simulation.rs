@@ -543,12 +543,12 @@ impl Simulation {
                 let catch_up = |id| shard.groups[id].phase.catch_up().expect("it catches up");
                 for id in &side.reading {
                     assert!(replay.catching_up.contains(id));
-                    assert_eq!(
-                        (catch_up(id).source, catch_up(id).reader),
-                        (CatchUpSource::Reader, index)
-                    );
+                    let source = catch_up(id).source;
+                    let is_of_reader =
+                        matches!(source, CatchUpSource::Reader { index: it, .. } if it == index);
+                    assert!(is_of_reader, "{source:?} in the list of {index}");
                 }
-                let full = side.reading.iter().filter(|id| catch_up(id).is_full).count();
+                let full = side.reading.iter().filter(|id| catch_up(id).is_full()).count();
                 assert_eq!(full, side.full);
                 assert!(index == SHARED || side.waiting.is_empty() && side.reopening.is_none());
                 let waits = !side.waiting.is_empty() && side.reopening.is_none();
@@ -562,7 +562,10 @@ impl Simulation {
                 assert!(!is_paused || side.full > 0, "a paused reader waits for a group");
             }
             let is_read = |it: &&GroupId| {
-                shard.groups[*it].phase.catch_up().unwrap().source == CatchUpSource::Reader
+                matches!(
+                    shard.groups[*it].phase.catch_up().unwrap().source,
+                    CatchUpSource::Reader { .. }
+                )
             };
             assert_eq!(replay.catching_up.iter().filter(is_read).count(), reading);
         }

@@ -52,6 +52,13 @@ impl SideReader {
         is_paused && self.full < self.reading.len()
     }
 
+    /// Resumes the stream if it is paused and all groups have room. Returns its number then.
+    pub(super) fn resume_if_free(&mut self) -> Option<u64> {
+        let stream = self.stream.as_mut().filter(|it| self.full == 0 && it.is_paused)?;
+        stream.is_paused = false;
+        Some(stream.stream_id)
+    }
+
     /// True if a group, or a subscriber that waits for no other, needs the stream.
     pub(super) fn is_needed(&self) -> bool {
         !self.reading.is_empty() || (!self.waiting.is_empty() && self.reopening.is_none())
