@@ -180,7 +180,9 @@ impl Shard {
                     }
                     *is_full = false;
                     let (id, reader) = (group.trigger, *index);
-                    self.decrement_full(id, reader);
+                    if let Some(replay) = self.triggers.replay_mut(id) {
+                        self.effects.extend(replay.decrement_full(id, reader));
+                    }
                 }
                 return;
             }
@@ -228,19 +230,6 @@ impl Shard {
         }
     }
 
-    /// Removes a group from those that subscribers join by their cursor: it has delivered something, or its operation
-    /// was replaced.
-    pub(super) fn stop_joining_by_cursor(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(group_id) else { return };
-        if let Some(trigger) = self.triggers.get_mut(group.trigger) {
-            trigger.remove_joinable_for_state(group_id, &group.operation);
-        }
-        let Some(key) = group.catch_up_key.take() else { return };
-        if let Some(replay) = self.triggers.replay_mut(group.trigger) {
-            replay.remove_catch_up_key(group_id, Some(&key));
-        }
-    }
-
     /// Removes a group that ends, or moves to another trigger, from everything that makes it catch up. Returns how it
     /// did.
     pub(super) fn stop_catch_up(&mut self, group_id: GroupId) -> Option<Box<CatchUp>> {
@@ -259,7 +248,7 @@ impl Shard {
             if let CatchUpSource::Reader { index, is_full } = catch_up.source {
                 replay.side(index).reading.swap_remove(&group_id);
                 if is_full {
-                    self.decrement_full(id, index);
+                    self.effects.extend(replay.decrement_full(id, index));
                 }
             }
         }
@@ -330,7 +319,7 @@ impl Shard {
             group.operation = Arc::new(LiveOperation { source, ..operation.clone() });
             group.change_scope(scope);
             stats::add(&self.stats.spliced, 1);
-            self.stop_joining_by_cursor(group_id);
+            self.triggers.stop_joining(group);
         } else if was_live {
             // First it gets all events of the source that it leaves.
             catch_up.deferred_move = Some(Box::new(operation.clone()));

@@ -11,8 +11,6 @@
 //! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
 //! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
 
-use events::{Mark, Position, Start};
-
 use super::group::{CatchUp, CatchUpSource, GroupPhase};
 use super::replay::Replay;
 use super::side_reader::{FIRST_SLOW, SIDE_READERS_MAX, earliest};
@@ -146,39 +144,6 @@ impl Shard {
             .extend(resumed.map(|stream_id| Effect::ResumeReader { trigger: id, stream_id }));
         if !is_served {
             self.open_reader(id, to);
-        }
-    }
-
-    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the reader, which
-    /// begins with the oldest event, begins the lane with that mark.
-    pub(super) fn announce_deleted(&mut self, id: TriggerId, reader: usize, begin: Mark) {
-        let replay = self.triggers.replay_mut(id);
-        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
-        for group_id in &side.reading {
-            let Some(group) = self.groups.get_mut(*group_id) else { continue };
-            let Some(catch_up) = group.phase.catch_up().filter(|it| it.was_live) else {
-                continue;
-            };
-            let nothing = Mark { lane: begin.lane, ..Mark::default() };
-            if catch_up.position.lane(begin.lane).unwrap_or(nothing) < begin {
-                group.gap();
-                stats::add(&self.stats.outrun, 1);
-            }
-        }
-    }
-
-    /// Treats a reader that began with the oldest event like any other, once it has said where its lanes begin.
-    pub(super) fn on_oldest_known(&mut self, id: TriggerId, reader: usize) {
-        let Some(replay) = self.triggers.replay_mut(id) else { return };
-        let Some(side) = replay.readers.get_mut(reader) else { return };
-        let Some(stream) = side.stream.as_mut().filter(|it| matches!(it.start, Start::All)) else {
-            return;
-        };
-        stream.start = Start::After(Position::default());
-        for group_id in &side.reading {
-            if let Some(catch_up) = self.groups.catch_up_mut(*group_id) {
-                catch_up.from_oldest = false;
-            }
         }
     }
 }

@@ -27,10 +27,7 @@ pub(super) fn replaced() -> GraphqlError {
 impl Shard {
     /// Returns the groups that run on a graph before `generation`, oldest first.
     pub(crate) fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
-        let old = self.groups.values().filter(|it| it.operation.generation < generation);
-        let mut old: Vec<_> = old.map(|it| (it.id, Arc::clone(&it.operation))).collect();
-        old.sort_unstable_by_key(|(id, _)| id.0);
-        old
+        self.groups.operations_before(generation)
     }
 
     /// Moves the shard to the graph `generation`: each group in `renewals` gets its new operation. From now on
@@ -91,8 +88,8 @@ impl Shard {
             return;
         }
         let scope = self.scope(&operation);
-        self.stop_joining_by_cursor(id);
         let Some(group) = self.groups.get_mut(id) else { return };
+        self.triggers.stop_joining(group);
         // A graph in between had another source for the group.
         if let Some(target) = group.phase.take_moving_to() {
             self.cancel_move(id, target);

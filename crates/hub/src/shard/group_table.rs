@@ -1,9 +1,10 @@
 //! The groups of a shard, and the groups that were merged into another one while subscribers still have their ids.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::group::{CatchUp, Group};
-use crate::GroupId;
+use crate::{GroupId, LiveOperation};
 
 type Hasher = foldhash::fast::RandomState;
 
@@ -76,6 +77,14 @@ impl GroupTable {
         let mut ids: Vec<_> = self.groups.keys().copied().collect();
         ids.sort_unstable();
         ids
+    }
+
+    /// Returns the groups that run on a graph before `generation`, with their operations, oldest first.
+    pub(super) fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
+        let old = self.values().filter(|it| it.operation.generation < generation);
+        let mut old: Vec<_> = old.map(|it| (it.id, Arc::clone(&it.operation))).collect();
+        old.sort_unstable_by_key(|(id, _)| id.0);
+        old
     }
 
     /// Returns how a group catches up, if it does.

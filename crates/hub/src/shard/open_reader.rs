@@ -10,7 +10,7 @@ use events::{Position, SourceError, Start};
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::{refuse, source_error};
-use super::side_reader::{ReaderStream, earliest, is_before};
+use super::side_reader::{ReaderStream, earliest};
 use super::{Effect, PendingSubscriber, Shard, TriggerId};
 use crate::cursor::Resume;
 use crate::{EndReason, GroupId, stats};
@@ -119,39 +119,20 @@ impl Shard {
     fn serve_waiting_subscribers(&mut self, id: TriggerId, index: usize) {
         let Some(replay) = self.triggers.replay_mut(id) else { return };
         for pending in std::mem::take(&mut replay.side(index).waiting) {
-            if self.is_served_by_replay(id, &pending) {
+            let Some(replay) = self.triggers.replay_mut(id) else { continue };
+            if pending.resume.as_ref().is_some_and(|resume| replay.serves(resume)) {
                 self.add_to_trigger(id, pending);
-            } else if let Some(replay) = self.triggers.replay_mut(id) {
+            } else {
                 replay.side(index).waiting.push(pending);
             }
         }
-        if !self.serves_its_groups(id, index) {
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
+        let side = replay.side(index);
+        if !side.serves_its_groups(&self.groups) {
             self.open_reader(id, index);
-        } else if let Some(replay) = self.triggers.replay_mut(id)
-            && !replay.side(index).waiting.is_empty()
-        {
+        } else if !side.waiting.is_empty() {
             self.schedule_reopen(id);
         }
-    }
-
-    /// True if the ring or the shared reader has everything for a subscriber that waits.
-    fn is_served_by_replay(&mut self, id: TriggerId, pending: &PendingSubscriber) -> bool {
-        let replay = self.triggers.replay_mut(id);
-        let (Some(replay), Some(resume)) = (replay, &pending.resume) else { return false };
-        replay.shared_reader_serves(resume)
-            || matches!(resume, Resume::After(position) if replay.ring_serves(position))
-    }
-
-    /// True if a reader that has been opened suits its groups. Groups that fell out of the ring while it was opened may
-    /// be further back.
-    fn serves_its_groups(&mut self, id: TriggerId, index: usize) -> bool {
-        let Some(replay) = self.triggers.replay_mut(id) else { return true };
-        let side = replay.side(index);
-        let Some(reader) = &side.stream else { return side.reading.is_empty() };
-        side.reading.iter().filter_map(|id| self.groups.catch_up(*id)).all(|it| {
-            matches!(reader.start, Start::Since(_) | Start::All)
-                || is_before(&reader.position, &it.position)
-        })
     }
 
     /// Handles that the broker has deleted events that the earliest group or subscriber of a reader needs. A group that

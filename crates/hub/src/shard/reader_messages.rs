@@ -11,7 +11,7 @@ use super::catch_up::READ_AHEAD;
 use super::client_errors::{source_end, source_error};
 use super::group::{CatchUpSource, OfferedEvent};
 use super::source_messages::without_payload;
-use super::{Effect, Shard, TriggerId};
+use super::{Shard, TriggerId};
 use crate::cursor::EventCursor;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
@@ -54,12 +54,12 @@ impl Shard {
                 return ReaderStep::Close;
             }
             Some(SourceMessage::End(end)) => {
-                let end = source_end(self.provider_of(id), &end);
+                let end = source_end(self.triggers.provider_name(id), &end);
                 self.on_reader_failed(id, index, &end);
                 return ReaderStep::Close;
             }
             None => {
-                let end = source_end(self.provider_of(id), &StreamEnd::Closed);
+                let end = source_end(self.triggers.provider_name(id), &StreamEnd::Closed);
                 self.on_reader_failed(id, index, &end);
                 return ReaderStep::Close;
             }
@@ -70,10 +70,12 @@ impl Shard {
         match reader.start {
             Start::Since(_) if is_lane_start => self.end_groups_before(id, index, mark),
             Start::All if is_lane_start => {
-                self.announce_deleted(id, index, mark);
+                replay.side(index).announce_deleted(&mut self.groups, mark, &self.stats);
                 self.end_groups_before(id, index, mark);
             }
-            Start::All if event.is_some() => self.on_oldest_known(id, index),
+            Start::All if event.is_some() => {
+                replay.side(index).on_oldest_known(&mut self.groups);
+            }
             _ => {}
         }
         let Some(replay) = self.triggers.replay_mut(id) else { return ReaderStep::Close };
@@ -112,7 +114,7 @@ impl Shard {
 
     /// Ends the groups with a position in a lane before `begin`, since the broker has deleted the events between the
     /// two. The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were
-    /// live announce a gap instead, see [`Shard::announce_deleted`].
+    /// live announce a gap instead, see [`SideReader::announce_deleted`](super::side_reader::SideReader::announce_deleted).
     fn end_groups_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
         let Some(replay) = self.triggers.replay_mut(id) else { return };
         let is_before = |group: &GroupId| {
@@ -123,15 +125,11 @@ impl Shard {
         let reading = replay.side(index).reading.iter().copied();
         let expired: Vec<_> = reading.filter(is_before).collect();
         stats::add(&self.stats.cursors_expired, expired.len());
-        let error = source_error(&SourceError::Gone { provider: self.provider_of(id).into() });
+        let error =
+            source_error(&SourceError::Gone { provider: self.triggers.provider_name(id).into() });
         for group in expired {
             self.end_group(group, &EndReason::Error(Box::new(error.clone())));
         }
-    }
-
-    /// Returns the name of a trigger's provider, for errors.
-    fn provider_of(&self, id: TriggerId) -> &str {
-        self.triggers.get(id).map_or("", |it| it.source.provider().name())
     }
 
     /// Advances a group to `mark`, which its side reader has reached, and offers it the event that is there. Without an
@@ -172,7 +170,7 @@ impl Shard {
             catch_up.source = CatchUpSource::Ring { next: replay.ring_start() };
             replay.side(index).reading.swap_remove(&group_id);
             if was_full {
-                self.decrement_full(id, index);
+                self.effects.extend(replay.decrement_full(id, index));
             }
             self.feed_from_ring(group_id);
         } else if is_crowded && !std::mem::replace(is_full, true) {
@@ -181,15 +179,5 @@ impl Shard {
                 self.backpressure.wait_for_subscribers(group);
             }
         }
-    }
-
-    /// Counts one group less without room for more. When all groups of a paused reader have room, it reads on.
-    pub(super) fn decrement_full(&mut self, id: TriggerId, reader: usize) {
-        let Some(replay) = self.triggers.replay_mut(id) else { return };
-        let side = replay.side(reader);
-        side.full -= 1;
-        let resumed = side.resume_if_free();
-        self.effects
-            .extend(resumed.map(|stream_id| Effect::ResumeReader { trigger: id, stream_id }));
     }
 }

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use events::{Mark, Position};
 use indexmap::IndexSet;
 
-use super::PendingSubscriber;
 use super::ring::{Ring, RingEntry, RingRoom};
 use super::side_reader::{SHARED, SideReader};
+use super::{Effect, PendingSubscriber, TriggerId};
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::{GroupId, HubSettings, TriggerEvent};
@@ -91,6 +91,12 @@ impl Replay {
         self.readers.get(SHARED).is_some_and(|it| it.serves(resume))
     }
 
+    /// True if the ring or the shared side reader has everything that `resume` asks for.
+    pub(super) fn serves(&self, resume: &Resume) -> bool {
+        self.shared_reader_serves(resume)
+            || matches!(resume, Resume::After(position) if self.ring_serves(position))
+    }
+
     /// Takes the subscribers that wait for a side reader.
     pub(super) fn take_waiting(&mut self) -> Vec<PendingSubscriber> {
         self.readers.iter_mut().flat_map(|it| std::mem::take(&mut it.waiting)).collect()
@@ -101,6 +107,15 @@ impl Replay {
         let is_it =
             |side: &SideReader| side.stream.as_ref().is_some_and(|it| it.stream_id == stream_id);
         self.readers.iter().position(is_it)
+    }
+
+    /// Counts one group less without room for more from a reader. When all groups of a paused reader have room, it reads
+    /// on.
+    pub(super) fn decrement_full(&mut self, trigger: TriggerId, reader: usize) -> Option<Effect> {
+        let side = self.side(reader);
+        side.full -= 1;
+        let stream_id = side.resume_if_free()?;
+        Some(Effect::ResumeReader { trigger, stream_id })
     }
 
     /// Removes a group from those that are found by their cursor.

@@ -84,7 +84,7 @@ impl Shard {
             stats::add(&self.stats.held_back, 1);
         }
         if released.any {
-            self.stop_joining_by_cursor(group_id);
+            self.triggers.stop_joining(group);
         }
         self.advance_group(group_id);
         if let Some(group) = self.groups.get_mut(group_id) {

@@ -1,12 +1,14 @@
 //! Side readers: streams beside a trigger's own that read older events for groups that catch up. Data only:
 //! [`super::open_reader`] opens them, and [`super::reader_messages`] handles their messages.
 
-use events::{Position, Start};
+use events::{Mark, Position, Start};
 use indexmap::IndexSet;
 
 use super::PendingSubscriber;
+use super::group_table::GroupTable;
 use crate::GroupId;
 use crate::cursor::Resume;
+use crate::stats::{self, HubStats};
 
 /// The side reader of groups that came with a cursor.
 pub(super) const SHARED: usize = 0;
@@ -50,6 +52,45 @@ impl SideReader {
     pub(super) fn is_stalled(&self) -> bool {
         let is_paused = self.stream.as_ref().is_some_and(|it| it.is_paused);
         is_paused && self.full < self.reading.len()
+    }
+
+    /// True if the stream begins where all of its groups can. Groups that fell out of the ring while it was opened may
+    /// be further back.
+    pub(super) fn serves_its_groups(&self, groups: &GroupTable) -> bool {
+        let Some(reader) = &self.stream else { return self.reading.is_empty() };
+        self.reading.iter().filter_map(|id| groups.catch_up(*id)).all(|it| {
+            matches!(reader.start, Start::Since(_) | Start::All)
+                || is_before(&reader.position, &it.position)
+        })
+    }
+
+    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the stream, which
+    /// begins with the oldest event, begins the lane with that mark. Groups that were not live end instead.
+    pub(super) fn announce_deleted(&self, groups: &mut GroupTable, begin: Mark, stats: &HubStats) {
+        for group_id in &self.reading {
+            let Some(group) = groups.get_mut(*group_id) else { continue };
+            let Some(catch_up) = group.phase.catch_up().filter(|it| it.was_live) else {
+                continue;
+            };
+            let nothing = Mark { lane: begin.lane, ..Mark::default() };
+            if catch_up.position.lane(begin.lane).unwrap_or(nothing) < begin {
+                group.gap();
+                stats::add(&stats.outrun, 1);
+            }
+        }
+    }
+
+    /// Treats a stream that began with the oldest event like any other, once it has said where its lanes begin.
+    pub(super) fn on_oldest_known(&mut self, groups: &mut GroupTable) {
+        let Some(stream) = self.stream.as_mut().filter(|it| matches!(it.start, Start::All)) else {
+            return;
+        };
+        stream.start = Start::After(Position::default());
+        for group_id in &self.reading {
+            if let Some(catch_up) = groups.catch_up_mut(*group_id) {
+                catch_up.from_oldest = false;
+            }
+        }
     }
 
     /// Resumes the stream if it is paused and all groups have room. Returns its number then.
@@ -128,8 +169,6 @@ pub(super) fn earliest<'a>(positions: impl IntoIterator<Item = &'a Position>) ->
 
 #[cfg(test)]
 mod tests {
-    use events::Mark;
-
     use super::*;
 
     #[test]

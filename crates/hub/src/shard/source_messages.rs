@@ -10,9 +10,11 @@ use execute::{EventMemo, Sharing};
 
 use super::client_errors::source_end;
 use super::group::OfferedEvent;
-use super::replay::Replay;
+use super::group_table::GroupTable;
+use super::trigger::Trigger;
 use super::{Shard, TriggerId, TriggerPhase};
-use crate::{EndReason, GroupId, TriggerEvent, stats};
+use crate::stats::{self, HubStats};
+use crate::{EndReason, GroupId, TriggerEvent};
 
 impl Shard {
     /// Handles a message of a trigger's stream. `None` if the stream was dropped without an end. Returns the number of
@@ -25,11 +27,11 @@ impl Shard {
         match message {
             Some(SourceMessage::Event(event)) => return self.on_event(id, event),
             Some(SourceMessage::Passed(mark)) => {
-                if let Some(replay) = self.triggers.replay_mut(id) {
-                    replay.passed(mark);
-                    self.announce_lane_hole(id);
-                    self.feed_groups_ahead(id);
-                }
+                let Some(trigger) = self.triggers.get_mut(id) else { return 0 };
+                let Some(replay) = &mut trigger.replay else { return 0 };
+                replay.passed(mark);
+                trigger.announce_lane_hole(&mut self.groups);
+                self.feed_groups_ahead(id);
             }
             Some(SourceMessage::Gap) => self.on_gap(id),
             Some(SourceMessage::End(end)) => self.on_source_ended(id, &end),
@@ -68,8 +70,8 @@ impl Shard {
             },
             _ => None,
         };
-        self.announce_lane_hole(id);
-        let concerned = self.matching_groups(id, &event);
+        trigger.announce_lane_hole(&mut self.groups);
+        let matching = trigger.matching_groups(&self.groups, &event, &self.stats);
         let is_stored = cursor.is_some() && self.settings.catch_up;
         let offered =
             || OfferedEvent { event: event.clone(), number, cursor: cursor.clone(), is_stored };
@@ -78,33 +80,14 @@ impl Shard {
             self.offer(group, offered());
             index += 1;
         }
-        for &group in &concerned {
+        for &group in &matching {
             self.offer(group, offered());
         }
         self.detach_groups_behind();
         if cursor.is_some() {
             self.feed_groups_ahead(id);
         }
-        index + concerned.len()
-    }
-
-    /// Returns the groups with a filter that an event passes.
-    fn matching_groups(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
-        let Some(trigger) = self.triggers.get(id).filter(|it| it.groups.filtered() > 0) else {
-            return Vec::new();
-        };
-        let filtered = trigger.groups.filtered();
-        let mut concerned = Vec::new();
-        if let Some(event) = FilteredEvent::read(&event.event) {
-            concerned = trigger.groups.candidates(&event);
-            stats::add(&self.stats.filters_evaluated, concerned.len());
-            concerned.retain(|id| {
-                let filter = self.groups.get(*id).and_then(|it| it.operation.filter.as_ref());
-                filter.is_none_or(|filter| filter.passes(&event))
-            });
-        }
-        stats::add(&self.stats.filtered_out, filtered - concerned.len());
-        concerned
+        index + matching.len()
     }
 
     fn offer(&mut self, group_id: GroupId, offered: OfferedEvent) {
@@ -125,28 +108,10 @@ impl Shard {
     }
 
     fn on_gap(&mut self, id: TriggerId) {
-        if !self.triggers.contains(id) {
-            return;
-        }
-        stats::add(&self.stats.gaps, 1);
-        self.gap_for_live_groups(id);
-        self.gap_for_catch_up_groups(id);
-    }
-
-    fn gap_for_live_groups(&mut self, id: TriggerId) {
         let Some(trigger) = self.triggers.get(id) else { return };
-        for group in trigger.groups.iter() {
-            if let Some(group) = self.groups.get_mut(group) {
-                group.gap();
-            }
-        }
-    }
-
-    /// Announces a gap to live groups if the first events of a lane that has just appeared may have been lost.
-    fn announce_lane_hole(&mut self, id: TriggerId) {
-        if self.triggers.replay_mut(id).is_some_and(Replay::take_lane_hole) {
-            self.gap_for_live_groups(id);
-        }
+        stats::add(&self.stats.gaps, 1);
+        trigger.announce_gap(&mut self.groups);
+        self.gap_for_catch_up_groups(id);
     }
 
     /// Handles the end of a trigger's source. Events that came before are still resolved and delivered.
@@ -169,6 +134,48 @@ impl Shard {
             self.end_if_drained(group);
         }
         self.close_if_unused(id);
+    }
+}
+
+impl Trigger {
+    /// Returns the groups with a filter that an event passes.
+    fn matching_groups(
+        &self,
+        groups: &GroupTable,
+        event: &TriggerEvent,
+        stats: &HubStats,
+    ) -> Vec<GroupId> {
+        let filtered = self.groups.filtered();
+        let mut matching = Vec::new();
+        if filtered == 0 {
+            return matching;
+        }
+        if let Some(event) = FilteredEvent::read(&event.event) {
+            matching = self.groups.candidates(&event);
+            stats::add(&stats.filters_evaluated, matching.len());
+            matching.retain(|id| {
+                let filter = groups.get(*id).and_then(|it| it.operation.filter.as_ref());
+                filter.is_none_or(|filter| filter.passes(&event))
+            });
+        }
+        stats::add(&stats.filtered_out, filtered - matching.len());
+        matching
+    }
+
+    /// Makes the live groups announce a gap with their next event.
+    fn announce_gap(&self, groups: &mut GroupTable) {
+        for group in self.groups.iter() {
+            if let Some(group) = groups.get_mut(group) {
+                group.gap();
+            }
+        }
+    }
+
+    /// Makes the live groups announce a gap if the first events of a lane that has just appeared may have been lost.
+    fn announce_lane_hole(&mut self, groups: &mut GroupTable) {
+        if self.replay.as_mut().is_some_and(|it| it.take_lane_hole()) {
+            self.announce_gap(groups);
+        }
     }
 }
 

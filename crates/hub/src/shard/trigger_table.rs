@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use bindings::Source;
 
 use super::TriggerId;
+use super::group::Group;
 use super::replay::Replay;
 use super::trigger::Trigger;
 
@@ -45,6 +46,22 @@ impl TriggerTable {
     /// Returns the replay state of a trigger, if its source can be read again.
     pub(super) fn replay_mut(&mut self, id: TriggerId) -> Option<&mut Replay> {
         self.get_mut(id)?.replay.as_deref_mut()
+    }
+
+    /// Returns the name of a trigger's provider, for errors.
+    pub(super) fn provider_name(&self, id: TriggerId) -> &str {
+        self.get(id).map_or("", |it| it.source.provider().name())
+    }
+
+    /// Stops subscribers from joining a group by its cursor or for its state: it has delivered something, or its
+    /// operation was replaced.
+    pub(super) fn stop_joining(&mut self, group: &mut Group) {
+        let Some(trigger) = self.get_mut(group.trigger) else { return };
+        trigger.remove_joinable_for_state(group.id, &group.operation);
+        let Some(key) = group.catch_up_key.take() else { return };
+        if let Some(replay) = &mut trigger.replay {
+            replay.remove_catch_up_key(group.id, Some(&key));
+        }
     }
 
     /// Returns all triggers, oldest first.
