@@ -45,19 +45,16 @@ const STATE_PAYLOAD: &str = r#"{"data":"state""#;
 /// The first event number of a topic is this times the topic.
 const TOPIC: u64 = 1_000_000;
 
-/// xorshift64*: small, and the same on every machine.
-pub(super) struct Random(u64);
+/// Random numbers that are the same on every machine for a seed.
+pub(super) struct Random(fastrand::Rng);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+        self.0.u64(..bound)
     }
 }
 
