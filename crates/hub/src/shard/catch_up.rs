@@ -20,7 +20,7 @@ use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation};
 
 /// The number of events from a side reader or the ring that wait in one group before it gets more. A few are enough,
-/// because the resolution of an event takes longer than the way of the next one through the shard.
+/// because the resolution of an event takes longer than the handling of the next one in the shard.
 pub(super) const READ_AHEAD: usize = 8;
 
 /// The number of polls in a row, with the interval of [`super::task`] between them, at which subscribers of a group may

@@ -5,8 +5,8 @@
 //! order of arrival. Dropped events are counted with the next event that follows, so that the received and the
 //! announced events are all events.
 //!
-//! The result of a stored event is held back, and with it all behind it, while an outlet would drop it
-//! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so the events behind it wait, and the
+//! The result of a stored event is held back, and all later results with it, while an outlet would drop it
+//! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so later events wait, and the
 //! group falls behind and reads the rest from its broker (see [`super::fall_behind`]).
 //!
 //! When there is room in flight again, all events that wait are resolved as one batch, if the operation takes batches.
@@ -93,7 +93,7 @@ struct EventInFlight {
 
 /// The state of a group that catches up with the live events, see [`super::catch_up`].
 pub(super) struct CatchUp {
-    /// The position up to which it was given its source.
+    /// The position up to which it has got the events of its source.
     pub(super) position: Position,
     pub(super) source: CatchUpSource,
     /// True if its subscribers do not keep up, and the group is in the shard's list of those that wait for them.
@@ -212,7 +212,8 @@ pub(super) struct Group {
     pub(super) operation: Arc<LiveOperation>,
     /// The scope of its cursors. `None` if its payloads have no cursors.
     pub(super) scope: Option<Scope>,
-    /// The number up to which the group may have had events out of turn: streams interleave their lanes in any order.
+    /// The event number from which on the group has had all events in order. It may have had some earlier events out of
+    /// order: streams interleave their lanes in any order.
     pub(super) in_order_from: u64,
     /// Set while its subscribers have yet to get the current state: the position that the events after the state
     /// follow, as far as it was known when the subscribers came, and the version of that position.

@@ -43,14 +43,14 @@ pub(super) struct Replay {
     pub(super) next_number: u64,
     /// The groups that catch up: they get no live events yet.
     pub(super) catching_up: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// The groups among them that were given all of the ring and are further than the trigger in some lane.
+    /// The groups among them that have got all of the ring and are further than the trigger in some lane.
     pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// The groups that were given nothing yet, by operation and cursor: an equal subscriber joins them.
+    /// The groups that have got no event yet, by operation and cursor: an equal subscriber joins them.
     pub(super) catch_up_by_key:
         HashMap<(OperationByKey, Resume), GroupId, foldhash::fast::RandomState>,
     /// The side readers, made as they are needed. [`SHARED`] serves groups that came with a cursor,
-    /// [`FALLEN_BEHIND`](super::side_reader::FALLEN) those that have fallen behind, and the others those that are slow. Groups
-    /// that no side reader serves are served from the ring.
+    /// [`FALLEN_BEHIND`](super::side_reader::FALLEN_BEHIND) those that have fallen behind, and the others those that
+    /// are slow. Groups that no side reader serves are served from the ring.
     pub(super) readers: Vec<SideReader>,
     /// The number of the next stream of a side reader.
     pub(super) next_stream_id: u64,
@@ -182,13 +182,13 @@ impl Replay {
         self.ring.add_lane(mark);
     }
 
-    /// Handles a gap: events may be missing behind those that the ring has.
+    /// Handles a gap: events may be missing after those that the ring has.
     pub(super) fn gap(&mut self) {
         self.ring.clear_after_gap();
     }
 
-    /// True if the ring has every event behind that position. False while a lane that was read before a gap has had no
-    /// event since: a subscriber that has had nothing of the lane could not be told from one that has had all of it.
+    /// True if the ring has every event after that position. False while a lane that was read before a gap has had no
+    /// event since: subscribers with none and with all of its events would have the same position.
     pub(super) fn ring_covers(&self, position: &Position) -> bool {
         self.ring.lanes() == self.position.marks().len() && self.ring.covers(position)
     }
@@ -300,7 +300,7 @@ mod tests {
         assert!(event(&mut replay, 1, 7));
         assert!(!replay.ring_serves(&position(&[(0, 10), (1, 5)])), "the oldest had to go");
         assert!(replay.ring_serves(&position(&[(0, 11), (1, 5)])));
-        // A lane that nothing was known of was empty.
+        // An unknown lane was empty.
         assert!(event(&mut replay, 2, 0));
         assert!(!replay.ring_serves(&position(&[(0, 12), (1, 6)])), "the reader knows its begin");
         assert!(replay.ring_serves(&position(&[(0, 12), (1, 6), (2, 0)])));

@@ -1,9 +1,9 @@
 //! Subscribers that come with a cursor.
 //!
-//! Such a subscriber is put into a group of its own, or into one that was made for an equal cursor and was given
-//! nothing yet. The group catches up (see [`super::catch_up`]): it begins in the ring if that holds everything behind
-//! the cursor, else with the shared side reader. A subscriber that neither of them serves waits for the side reader to
-//! begin again further back ([`super::open_reader`]), together with others that come at about the same time.
+//! Such a subscriber gets a group of its own, or joins one that was made for an equal cursor and has got no event yet.
+//! The group catches up (see [`super::catch_up`]): it begins in the ring if that holds everything after the cursor,
+//! else with the shared side reader. A subscriber that neither of them serves waits for the side reader to begin again
+//! further back ([`super::open_reader`]), together with others that come at about the same time.
 
 use std::sync::Arc;
 

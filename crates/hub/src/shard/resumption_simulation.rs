@@ -2,10 +2,10 @@
 //! Streams deliver the lanes in any order, live streams lose events, the broker deletes old events, and graphs are
 //! replaced. It is random and repeatable like [`super::simulation`], and shares its seeds. It checks that
 //!
-//! - a subscriber with a cursor gets every event behind it, in the order of each lane and once, unless a loss is
+//! - a subscriber with a cursor gets every event after it, in the order of each lane and once, unless a loss is
 //!   announced;
-//! - a subscriber with the place of an event and a time gets every event since then; of the lane of the event, those
-//!   behind it;
+//! - a subscriber with the position of an event and a time gets every event since then; of the lane of the event, those
+//!   after it;
 //! - a subscriber without a cursor that wants the current state gets that first, with a cursor like any other;
 //! - a subscriber that gets a position has had all of its events up to there, or an announcement of the loss, and gets
 //!   none of them again;

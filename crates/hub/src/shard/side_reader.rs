@@ -122,9 +122,9 @@ pub(super) struct ReopenDelay {
 
 /// A stream that reads older events.
 pub(super) struct ReaderStream {
-    /// The number that tells this stream from earlier ones of its trigger.
+    /// The number that distinguishes this stream from earlier ones of its trigger.
     pub(super) stream_id: u64,
-    /// The place where it was asked to begin.
+    /// The position or time at which it was asked to begin.
     pub(super) start: Start,
     /// True if the provider has opened it.
     pub(super) is_open: bool,

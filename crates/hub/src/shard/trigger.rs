@@ -15,8 +15,8 @@ use crate::{EndReason, GroupId, LiveOperation};
 pub(super) struct Trigger {
     pub(super) source: Source,
     pub(super) groups: FilterIndex<GroupId>,
-    /// The groups that new subscribers join: all but a few that became equal to another one when a graph was replaced,
-    /// or came from another trigger and still have events of that.
+    /// The groups that new subscribers join. A few groups are not among them: those that became equal to another one
+    /// when a graph was replaced, and those that came from another trigger and still have events of that.
     pub(super) by_key: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
     /// The groups that begin with a state that is being resolved: equal subscribers join them and get the state too.
     pub(super) joinable_for_state: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
