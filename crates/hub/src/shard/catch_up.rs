@@ -259,7 +259,7 @@ impl Shard {
     /// Handles a gap in the live events: groups that catch up from the ring read the missing events with a side reader.
     pub(super) fn gap_for_catch_up_groups(&mut self, id: TriggerId) {
         let Some(replay) = self.triggers.replay_mut(id) else { return };
-        replay.gap();
+        replay.on_gap();
         let is_on_ring = |id: &GroupId| {
             self.groups
                 .catch_up(*id)

@@ -157,7 +157,7 @@ impl Shard {
         group.phase = GroupPhase::Live;
         // The number counts events of the trigger that the group left.
         group.in_order_from = 0;
-        group.gap();
+        group.record_gap();
         // Its subscribers have cursors of the trigger that the group left.
         group.sent_version = 0;
         stats::add(&self.stats.spliced, 1);

@@ -288,12 +288,12 @@ impl Group {
     }
 
     /// Adds a subscriber. It gets the results that are released from now on.
-    pub(super) fn join(&mut self, outlet: OutletId) {
+    pub(super) fn add_subscriber(&mut self, outlet: OutletId) {
         self.members.add(outlet);
     }
 
     /// Removes a subscriber. Returns false if there is none behind that outlet.
-    pub(super) fn leave(&mut self, outlet: OutletId) -> bool {
+    pub(super) fn remove_subscriber(&mut self, outlet: OutletId) -> bool {
         self.members.remove(outlet)
     }
 
@@ -304,7 +304,7 @@ impl Group {
         for (outlet, count) in members.by_outlet() {
             let end = OutletCommand::End { group: self.id, reason: reason.clone() };
             outlets.send(outlet, end);
-            outlets.leave(outlet, count);
+            outlets.remove_subscribers(outlet, count);
             ended += count;
         }
         ended
@@ -363,7 +363,7 @@ impl Group {
         }
     }
 
-    /// Appends an event to those that wait. The caller calls [`Group::trim`] after starting resolutions.
+    /// Appends an event to those that wait. The caller calls [`Group::drop_oldest`] after starting resolutions.
     pub(super) fn offer(&mut self, offered: OfferedEvent) {
         let before = std::mem::take(&mut self.missed);
         let OfferedEvent { event, number, cursor, is_stored } = offered;
@@ -382,7 +382,7 @@ impl Group {
     }
 
     /// Drops the oldest events beyond `most` and remembers how many. Returns how many.
-    pub(super) fn trim(&mut self, most: usize) -> usize {
+    pub(super) fn drop_oldest(&mut self, most: usize) -> usize {
         // A state is not an event: it stays, and the dropped events are missing after it.
         let kept = self.waiting_states();
         let excess = self.waiting.len().saturating_sub(most + kept);
@@ -398,7 +398,7 @@ impl Group {
     }
 
     /// Records that the source may have lost events here.
-    pub(super) fn gap(&mut self) {
+    pub(super) fn record_gap(&mut self) {
         self.missed.gap = true;
     }
 
@@ -471,7 +471,12 @@ impl Group {
 
     /// Stores the result of a resolution. [`Group::release`] must be called next. `others` are the payloads behind the
     /// first of a batch.
-    pub(super) fn resolved(&mut self, ticket: u64, payload: Option<Payload>, others: Vec<Payload>) {
+    pub(super) fn store_result(
+        &mut self,
+        ticket: u64,
+        payload: Option<Payload>,
+        others: Vec<Payload>,
+    ) {
         let Some(index) = self.index_of(ticket) else {
             debug_assert!(false, "each ticket is done once");
             return;

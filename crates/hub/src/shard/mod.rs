@@ -66,7 +66,7 @@ pub(crate) use client_errors::shutting_down;
 use client_errors::{refuse, source_error};
 pub(crate) use concurrency_limit::ConcurrencyLimit;
 use concurrency_limit::ShardPermits;
-use group::Group;
+use group::{Group, GroupPhase};
 pub(crate) use group::{ResolutionOutcome, ResolutionWork};
 pub(crate) use group_table::GROUP_NUMBER_BITS;
 use group_table::GroupTable;
@@ -120,6 +120,7 @@ pub(crate) enum Effect {
 /// The channel by which a subscription reports its end to its shard.
 pub(crate) type LeaveSender = task::LeaveSender;
 
+/// The state of one shard. Each part owns its own maps; the methods of the shard move groups between the parts.
 pub(crate) struct Shard {
     settings: HubSettings,
     stats: Arc<HubStats>,
@@ -326,21 +327,21 @@ impl Shard {
     fn add_subscriber(&mut self, group_id: GroupId, pending: PendingSubscriber) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
         let PendingSubscriber { outlet, member, slot, reply, .. } = pending;
-        let outlet = self.outlets.enter(outlet);
+        let outlet = self.outlets.add_subscriber(outlet);
         let handle = Subscription::new(group_id, outlet, member, self.leave_sender.clone());
         if let Err(reply) = reply.send(Ok(handle)) {
             // The caller is gone, so no subscriber is added. The handle must not report a leave.
             if let Ok(handle) = reply {
                 handle.forget();
             }
-            self.outlets.leave(outlet, 1);
+            self.outlets.remove_subscribers(outlet, 1);
             if group.is_empty() {
                 self.remove_group(group_id);
             }
             return;
         }
         slot.release_to_group();
-        group.join(outlet);
+        group.add_subscriber(outlet);
         self.outlets.send(outlet, OutletCommand::Join { group: group_id, member });
     }
 
@@ -353,12 +354,12 @@ impl Shard {
     ) {
         let group_id = self.groups.group_of_leaver(group_id);
         let Some(group) = self.groups.get_mut(group_id) else { return };
-        if !group.leave(outlet) {
+        if !group.remove_subscriber(outlet) {
             debug_assert!(false, "a subscriber leaves once");
             return;
         }
         self.outlets.send(outlet, OutletCommand::Leave { group: group_id, member });
-        self.outlets.leave(outlet, 1);
+        self.outlets.remove_subscribers(outlet, 1);
         stats::subtract(&self.stats.subscribers, 1);
         if group.is_empty() {
             self.remove_group(group_id);
@@ -402,10 +403,7 @@ impl Shard {
         let Some(trigger) = self.triggers.get(group.trigger) else { return };
         let TriggerPhase::Ending(reason) = &trigger.phase else { return };
         // A group that waits for another source continues there, and a group that catches up has more to deliver.
-        if group.is_drained()
-            && group.phase.moving_to().is_none()
-            && group.phase.catch_up().is_none()
-        {
+        if group.is_drained() && matches!(group.phase, GroupPhase::Live) {
             let reason = reason.clone();
             self.end_group(group_id, &reason);
         }

@@ -15,7 +15,7 @@ use bindings::IndexWalk;
 use bytes::Bytes;
 use indexmap::IndexSet;
 
-use super::group::Group;
+use super::group::{Group, GroupPhase};
 use super::group_table::GroupTable;
 use super::outlets::Outlets;
 use super::trigger_table::TriggerTable;
@@ -60,10 +60,7 @@ impl Group {
     /// True if the group has had everything up to the position of its trigger.
     fn is_at_trigger_position(&self) -> bool {
         // A group that waits for another source resumes from that.
-        self.is_drained()
-            && !self.has_unannounced_loss()
-            && self.phase.catch_up().is_none()
-            && self.phase.moving_to().is_none()
+        self.is_drained() && !self.has_unannounced_loss() && matches!(self.phase, GroupPhase::Live)
     }
 }
 

@@ -137,7 +137,7 @@ impl Replay {
     }
 
     /// Records an event of the trigger; event numbers grow. `None` if the event is a repetition.
-    pub(super) fn event(
+    pub(super) fn record_event(
         &mut self,
         event: &TriggerEvent,
         number: u64,
@@ -171,7 +171,7 @@ impl Replay {
     }
 
     /// Records that a lane was read up to `mark`.
-    pub(super) fn passed(&mut self, mark: Mark) {
+    pub(super) fn record_passed(&mut self, mark: Mark) {
         if self.position.lane(mark.lane).is_none() {
             self.begin.advance(mark);
             self.has_lane_hole |= !self.ring.knows_lanes();
@@ -183,7 +183,7 @@ impl Replay {
     }
 
     /// Handles a gap: events may be missing after those that the ring has.
-    pub(super) fn gap(&mut self) {
+    pub(super) fn on_gap(&mut self) {
         self.ring.clear_after_gap();
     }
 
@@ -273,15 +273,15 @@ mod tests {
     fn event(replay: &mut Replay, lane: u32, offset: u64) -> bool {
         let event = events::Event::new("t", Bytes::from_static(b"12345678"));
         let event = TriggerEvent { event: Arc::new(event), too_large: None, sharing: None };
-        replay.event(&event, replay.next_number, mark(lane, offset), None).is_some()
+        replay.record_event(&event, replay.next_number, mark(lane, offset), None).is_some()
     }
 
     #[test]
     fn the_ring_serves_positions_at_or_behind_its_base_in_every_lane() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(3, &room);
-        replay.passed(mark(0, 10));
-        replay.passed(mark(1, 5));
+        replay.record_passed(mark(0, 10));
+        replay.record_passed(mark(1, 5));
         for (lane, offset) in [(0, 11), (1, 6), (0, 12)] {
             assert!(event(&mut replay, lane, offset));
         }
@@ -310,7 +310,7 @@ mod tests {
     fn a_mark_of_another_count_is_not_taken_for_one_of_the_ring() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(8, &room);
-        replay.passed(Mark { part: 7, ..mark(0, 10) });
+        replay.record_passed(Mark { part: 7, ..mark(0, 10) });
         let other: Position = [Mark { part: 8, ..mark(0, 10) }].into_iter().collect();
         assert!(replay.ring_covers(&other) && !replay.ring_serves(&other));
     }
@@ -319,9 +319,9 @@ mod tests {
     fn after_a_gap_nothing_older_is_served() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(8, &room);
-        replay.passed(mark(0, 1));
+        replay.record_passed(mark(0, 1));
         event(&mut replay, 0, 2);
-        replay.gap();
+        replay.on_gap();
         assert!(!replay.ring_serves(&position(&[(0, 2)])));
         event(&mut replay, 0, 9);
         event(&mut replay, 0, 10);

@@ -71,7 +71,7 @@ impl Shard {
                 }
             }
         }
-        group.resolved(ticket, payload, others);
+        group.store_result(ticket, payload, others);
         self.release(group_id);
     }
 

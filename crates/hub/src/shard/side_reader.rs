@@ -74,7 +74,7 @@ impl SideReader {
             };
             let nothing = Mark { lane: begin.lane, ..Mark::default() };
             if catch_up.position.lane(begin.lane).unwrap_or(nothing) < begin {
-                group.gap();
+                group.record_gap();
                 stats::add(&stats.outrun, 1);
             }
         }

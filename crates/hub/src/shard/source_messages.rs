@@ -29,7 +29,7 @@ impl Shard {
             Some(SourceMessage::Passed(mark)) => {
                 let Some(trigger) = self.triggers.get_mut(id) else { return 0 };
                 let Some(replay) = &mut trigger.replay else { return 0 };
-                replay.passed(mark);
+                replay.record_passed(mark);
                 trigger.announce_lane_hole(&mut self.groups);
                 self.feed_groups_ahead(id);
             }
@@ -63,11 +63,13 @@ impl Shard {
         let (mark, published, number) = (event.mark, event.published, trigger.events);
         let event = TriggerEvent { event, too_large, sharing };
         let cursor = match (&mut trigger.replay, mark) {
-            (Some(replay), Some(mark)) => match replay.event(&event, number, mark, published) {
-                // A repetition: the provider has reconnected, and began a little earlier.
-                None => return 0,
-                cursor => cursor,
-            },
+            (Some(replay), Some(mark)) => {
+                match replay.record_event(&event, number, mark, published) {
+                    // A repetition: the provider has reconnected, and began a little earlier.
+                    None => return 0,
+                    cursor => cursor,
+                }
+            }
             _ => None,
         };
         trigger.announce_lane_hole(&mut self.groups);
@@ -102,7 +104,7 @@ impl Shard {
             }
             return;
         }
-        let dropped = group.trim(self.settings.group_waiting);
+        let dropped = group.drop_oldest(self.settings.group_waiting);
         stats::add(&self.stats.dropped_group_behind, dropped);
         stats::subtract(&self.stats.waiting, dropped);
     }
@@ -166,7 +168,7 @@ impl Trigger {
     fn announce_gap(&self, groups: &mut GroupTable) {
         for group in self.groups.iter() {
             if let Some(group) = groups.get_mut(group) {
-                group.gap();
+                group.record_gap();
             }
         }
     }
