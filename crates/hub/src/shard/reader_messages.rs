@@ -20,7 +20,7 @@ use crate::{EndReason, GroupId, TriggerEvent, stats};
 pub(crate) enum ReaderStep {
     /// It reads the next message.
     Continue,
-    /// It reads no message until [`Effect::ResumeReader`].
+    /// It reads no message until [`Effect::ResumeReader`](super::Effect::ResumeReader).
     Pause,
     /// It drops the stream.
     Close,
