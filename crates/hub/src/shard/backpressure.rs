@@ -1,5 +1,5 @@
-//! The groups that wait for their subscribers or outlets. Outlets do not report that they have room, since groups rarely
-//! wait for them, so the task polls these groups.
+//! The groups that wait for their subscribers or outlets. Outlets do not report that they have room, since groups
+//! rarely wait for them, so the task polls these groups.
 
 use std::collections::VecDeque;
 

@@ -206,8 +206,8 @@ impl Shard {
         }
     }
 
-    /// True if a group waits for its subscribers. Then [`Shard::poll_backpressured`] must be called in a moment: outlets
-    /// do not report that they have room, since groups rarely wait for them.
+    /// True if a group waits for its subscribers. Then [`Shard::poll_backpressured`] must be called in a moment:
+    /// outlets do not report that they have room, since groups rarely wait for them.
     pub(crate) fn has_backpressured(&self) -> bool {
         !self.backpressure.is_empty()
     }

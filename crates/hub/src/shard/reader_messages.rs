@@ -114,7 +114,8 @@ impl Shard {
 
     /// Ends the groups with a position in a lane before `begin`, since the broker has deleted the events between the
     /// two. The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were
-    /// live announce a gap instead, see [`SideReader::announce_deleted`](super::side_reader::SideReader::announce_deleted).
+    /// live announce a gap instead, see
+    /// [`SideReader::announce_deleted`](super::side_reader::SideReader::announce_deleted).
     fn end_groups_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
         let Some(replay) = self.triggers.replay_mut(id) else { return };
         let is_before = |group: &GroupId| {

@@ -1,6 +1,6 @@
 //! The replay state of a trigger with a source that can be read again: its position, its latest events in a ring, the
-//! groups that catch up, and the side readers that serve them. Data only: [`super::resumption`], [`super::catch_up`] and
-//! [`super::fall_behind`] act on it.
+//! groups that catch up, and the side readers that serve them. Data only: [`super::resumption`], [`super::catch_up`]
+//! and [`super::fall_behind`] act on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -109,8 +109,8 @@ impl Replay {
         self.readers.iter().position(is_it)
     }
 
-    /// Counts one group less without room for more from a reader. When all groups of a paused reader have room, it reads
-    /// on.
+    /// Counts one group less without room for more from a reader. When all groups of a paused reader have room, it
+    /// reads on.
     pub(super) fn decrement_full(&mut self, trigger: TriggerId, reader: usize) -> Option<Effect> {
         let side = self.side(reader);
         side.full -= 1;

@@ -135,7 +135,7 @@ impl Ring {
         self.knows_lanes
     }
 
-    /// Begins a lane that the ring does not know at `mark`.
+    /// Adds a lane that begins at `mark`, if the ring does not know it.
     pub(super) fn add_lane(&mut self, mark: Mark) {
         if self.base.lane(mark.lane).is_none() {
             self.base.advance(mark);
