@@ -10,7 +10,7 @@ use events::{Position, SourceError, Start};
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::{refuse, source_error};
-use super::side_reader::{ReaderStream, earliest};
+use super::side_reader::ReaderStream;
 use super::{Effect, PendingSubscriber, Shard, TriggerId};
 use crate::cursor::Resume;
 use crate::{EndReason, GroupId, stats};
@@ -21,7 +21,8 @@ const DELETED_ATTEMPTS_MAX: u32 = 16;
 
 /// Returns the error for a subscriber with a time, while the reader serves subscribers with positions.
 fn reader_busy() -> GraphqlError {
-    let message = "The events before that time cannot be read at present, because other subscribers of these topics are catching up; try again in a moment.";
+    let message = "The events since the time of the cursor cannot be read while other subscribers of these topics catch up; try \
+         again in a moment.";
     GraphqlError::new(ErrorCode::Overloaded, message)
 }
 
@@ -41,27 +42,10 @@ impl Shard {
         if let Some(old) = side.stream.take() {
             self.effects.push(Effect::CloseReader { trigger: id, stream_id: old.stream_id });
         }
-        let reading = side.reading.iter().filter_map(|id| self.groups.catch_up(*id));
-        let mut positions = reading
-            .clone()
-            .map(|it| &it.position)
-            .chain(side.waiting.iter().filter_map(|pending| match &pending.resume {
-                Some(Resume::After(position)) => Some(position),
-                _ => None,
-            }))
-            .peekable();
-        let since = |pending: &PendingSubscriber| match pending.resume {
-            Some(Resume::Since { time, .. }) => Some(time),
-            _ => None,
-        };
-        let start = match positions.peek() {
-            _ if reading.clone().any(|it| it.from_oldest) => Some(Start::All),
-            Some(_) => Some(Start::After(earliest(positions))),
-            None => side.waiting.iter().filter_map(since).min().map(Start::Since),
-        };
-        let Some(start) = start else { return self.close_if_unused(id) };
+        let Some(start) = side.start(&self.groups) else { return self.close_if_unused(id) };
+        let has_time = |it: &PendingSubscriber| matches!(it.resume, Some(Resume::Since { .. }));
         if !matches!(start, Start::Since(_)) {
-            for pending in side.waiting.extract_if(.., |pending| since(pending).is_some()) {
+            for pending in side.waiting.extract_if(.., |pending| has_time(pending)) {
                 refuse(pending, reader_busy());
             }
         }

@@ -54,6 +54,29 @@ impl SideReader {
         is_paused && self.full < self.reading.len()
     }
 
+    /// Returns where a stream begins that brings everything to all groups and waiting subscribers. `None` if there are
+    /// none.
+    pub(super) fn start(&self, groups: &GroupTable) -> Option<Start> {
+        let reading = self.reading.iter().filter_map(|id| groups.catch_up(*id));
+        if reading.clone().any(|it| it.from_oldest) {
+            return Some(Start::All);
+        }
+        let resumes = || self.waiting.iter().filter_map(|pending| pending.resume.as_ref());
+        let waiting = resumes().filter_map(|resume| match resume {
+            Resume::After(position) => Some(position),
+            Resume::Since { .. } => None,
+        });
+        let mut positions = reading.map(|it| &it.position).chain(waiting).peekable();
+        if positions.peek().is_some() {
+            return Some(Start::After(earliest(positions)));
+        }
+        let times = resumes().filter_map(|resume| match resume {
+            Resume::Since { time, .. } => Some(*time),
+            Resume::After(_) => None,
+        });
+        times.min().map(Start::Since)
+    }
+
     /// True if the stream begins where all of its groups can. Groups that fell out of the ring while it was opened may
     /// be further back.
     pub(super) fn serves_its_groups(&self, groups: &GroupTable) -> bool {
