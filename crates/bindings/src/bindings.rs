@@ -1,6 +1,7 @@
-//! The bindings of root fields of event subgraphs to topics, as their directives declare them; `docs/events.md` has the
-//! table. [`directive`] and [`start`] read a directive's name and arguments, [`topics`] and [`crate::template`] the
-//! topics, [`payload`] the mapping of payloads, and [`message`] the messages that are sent.
+//! All bindings of one supergraph. `docs/events.md` has the table of directives. [`crate::directive`] and
+//! [`crate::start`] read a directive's name and arguments, [`crate::topics`] and [`crate::template`] its topics,
+//! [`crate::payload_mapping`] the mapping of payloads, [`crate::message`] the messages that are sent,
+//! [`crate::filter`] the filter, and [`crate::authorization`] the condition on claims.
 //!
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
 //! The reader of the supergraph has checked that the directives are on the right root fields.

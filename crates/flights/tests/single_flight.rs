@@ -1,4 +1,4 @@
-//! The guarantees of single flight, one test for each. Gates stand for slow work: no test waits for time.
+//! The guarantees of single flight, one test for each. Gates replace slow work: no test waits for time.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -223,7 +223,7 @@ fn a_caller_does_not_follow_a_leader_with_less_than_half_of_its_time() {
         run_all_tasks().await;
         let (patient, relaxed) = (join_until(150), join_until(1_000));
         run_all_tasks().await;
-        // From now on callers join the flight with more time.
+        // Later callers join the flight with more time.
         let late = join_until(1_000);
         run_all_tasks().await;
         work.gate.add_permits(2);

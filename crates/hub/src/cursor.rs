@@ -1,5 +1,5 @@
-//! Cursors: the position of a subscriber in its source, as an opaque text that the subscriber sends when it comes
-//! again, to any router with the same keys.
+//! Cursors: the position of a subscriber in its source, as an opaque text that the subscriber sends when it resumes, to
+//! any router with the same keys.
 //!
 //! A cursor contains the subscription for which it is valid (a hash of graph, field, provider and topics) and the
 //! position up to which events were delivered. It is authenticated: the router reads no cursor that a router with its

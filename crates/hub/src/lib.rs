@@ -4,9 +4,9 @@
 //! Invariant: this crate knows nothing of sockets. Events come in through `events::Provider`, and payloads go out
 //! through [`Outlet`].
 //!
-//! The [`Hub`] opens one trigger per source (`bindings::Source`), makes one group per operation, variables and partition,
-//! resolves each event once per group on the [`Cores`], and sends it once to each outlet. When a graph is replaced,
-//! [`Hub::advance`] moves every group to the new graph between two events.
+//! The [`Hub`] opens one trigger per source (`bindings::Source`), makes one group per operation, variables and
+//! partition, resolves each event once per group on the [`Cores`], and sends it once to each outlet. When a graph is
+//! replaced, [`Hub::advance`] moves every group to the new graph between two events.
 
 mod cursor;
 mod hub;

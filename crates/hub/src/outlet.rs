@@ -40,7 +40,7 @@ pub enum OutletCommand {
     },
     /// Reports a new position to all subscribers of `group`: they have had everything up to here, though no event since
     /// their last result was for them. Must be ignored for a subscriber with an undelivered result or an unannounced
-    /// loss, because it would resume behind that.
+    /// loss, because it would resume after that.
     Position {
         /// The group.
         group: GroupId,

@@ -14,7 +14,7 @@ pub struct HubStats {
     pub waiting: AtomicU64,
     /// Events being resolved.
     pub resolving: AtomicU64,
-    /// Groups that read past events at their own pace: they came with a cursor, or fell behind.
+    /// Groups that read past events at their own pace: they resumed from a cursor, or fell behind.
     pub catching_up: AtomicU64,
     /// Triggers that are open or being opened.
     pub triggers: AtomicU64,

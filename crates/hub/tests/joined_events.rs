@@ -20,7 +20,7 @@ use hub::{
 };
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareSettings, Prepared, Preparer};
-use stage::{Listener, PATIENCE, with_hub};
+use stage::{Listener, STEP_TIMEOUT, with_hub};
 
 const SUPERGRAPH: &str = r#"
 schema
@@ -175,7 +175,7 @@ impl Router {
             graph: Arc::clone(&graph),
             // The first is the event subgraph, which no fetch goes to.
             subgraphs: vec![subgraph(), subgraph()],
-            publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), PATIENCE, 1000)),
+            publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), STEP_TIMEOUT, 1000)),
             disclosure: Default::default(),
         });
         let preparer = Preparer::new(graph, 1, PrepareSettings::default());
@@ -198,7 +198,7 @@ impl Router {
                 Some(SubscriptionRoot::Event(field)) => self.bindings.payload_mapping(field.field),
                 _ => None,
             },
-            timeout: PATIENCE,
+            timeout: STEP_TIMEOUT,
             request: OperationRequest::default(),
             held: None,
         }
@@ -368,7 +368,7 @@ async fn ten_thousand_partitions_that_are_equal_to_a_subgraph_share_one_request_
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let prepared = router.prepare(QUERY);
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         for number in 0..PARTITIONS {
             // A header that only the event subgraph would get.
             let user = http::HeaderValue::from(number);
@@ -377,7 +377,7 @@ async fn ten_thousand_partitions_that_are_equal_to_a_subgraph_share_one_request_
                 all: Vec::new(),
                 by_subgraph: vec![(graph::SubgraphId(0), vec![header])],
             };
-            held.push(router.subscribe_as(&hub, &listener, &prepared, headers, number).await);
+            kept.push(router.subscribe_as(&hub, &listener, &prepared, headers, number).await);
             assert_eq!(listener.next().await, "join");
         }
         assert_eq!(hub.stats().groups.load(Relaxed), PARTITIONS);
@@ -400,14 +400,14 @@ async fn users_that_differ_for_a_subgraph_never_share_its_response() {
         let router = Router::load();
         let prepared = router.prepare(QUERY);
         let mut listeners = [Listener::new(), Listener::new(), Listener::new()];
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         for (listener, total) in listeners.iter().zip(["1", "2", "1"]) {
             let header = http::HeaderValue::from_static(total);
             let all = vec![(http::HeaderName::from_static("x-total"), header)];
             let headers = ForwardedHeaders { all, by_subgraph: Vec::new() };
             // The third has the headers of the first, and another partition.
-            let partition = held.len() as u64;
-            held.push(router.subscribe_as(&hub, listener, &prepared, headers, partition).await);
+            let partition = kept.len() as u64;
+            kept.push(router.subscribe_as(&hub, listener, &prepared, headers, partition).await);
         }
         router.memory.publish(Message::new("orders.eu", EVENT)).await.expect("published");
         for (listener, total) in listeners.iter_mut().zip(["1", "2", "1"]) {
@@ -439,10 +439,10 @@ async fn a_filter_decides_before_events_are_resolved() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
         let query = "subscription($ids: [ID!]) { some(ids: $ids) { id } }";
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         for (number, ids) in [r#"{"ids":["1","2"]}"#, r#"{"ids":3}"#, "{}"].into_iter().enumerate()
         {
-            held.push(router.subscribe(&hub, &listener, number as u64, query, ids).await);
+            kept.push(router.subscribe(&hub, &listener, number as u64, query, ids).await);
             assert_eq!(listener.next().await, "join");
         }
         for id in ["3", "4", "2"] {
@@ -563,7 +563,7 @@ async fn a_too_large_event_is_an_error_payload_and_its_bytes_are_dropped() {
 async fn events_without_the_shape_of_the_graph_are_mapped_before_they_are_joined() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         for (number, query) in (0..).zip([
             r#"subscription { changed(id: "7") { id total } }"#,
             "subscription { keyed { id total } }",
@@ -571,7 +571,7 @@ async fn events_without_the_shape_of_the_graph_are_mapped_before_they_are_joined
             "subscription { weather { wind } }",
             "subscription { count }",
         ]) {
-            held.push(router.subscribe(&hub, &listener, number, query, "").await);
+            kept.push(router.subscribe(&hub, &listener, number, query, "").await);
             assert_eq!(listener.next().await, "join");
         }
         let nothing = r#"{"data":{"changed":null},"errors":[{"message":"The event has nothing at \"data.after\".","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}"#;
@@ -716,7 +716,7 @@ impl Router {
             claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
-            deadline: Instant::now() + PATIENCE,
+            deadline: Instant::now() + STEP_TIMEOUT,
             sharing: None,
             trace: None,
         };

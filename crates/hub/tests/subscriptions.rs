@@ -111,8 +111,8 @@ async fn a_subscriber_without_events_gets_a_position_in_time_and_resumes_from_it
         provider.publish(Message::new("a", "1")).await.unwrap();
         let first = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
         assert_eq!(listener.next().await, "join");
-        let told = listener.next().await;
-        let cursor = told.strip_prefix("position: ").expect("a position arrives").to_owned();
+        let commands = listener.next().await;
+        let cursor = commands.strip_prefix("position: ").expect("a position arrives").to_owned();
         first.unsubscribe();
         assert_eq!(listener.next().await, "end: unsubscribed");
         // No trigger with positions is left.
@@ -197,10 +197,10 @@ async fn a_resolution_without_subscribers_is_dropped_on_its_core() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (provider, listener) = (memory(), Listener::new());
         let (said, mut says) = mpsc::unbounded_channel();
-        let held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Held(said)))).await;
+        let kept = hub.subscribe(request(&provider, &listener, 1, Arc::new(Held(said)))).await;
         provider.publish(Message::new("a", "1")).await.unwrap();
         assert_eq!(says.recv().await, Some("started"));
-        drop(held);
+        drop(kept);
         assert_eq!(says.recv().await, Some("dropped"));
         assert_eq!(hub.stats().dropped_group_left.load(Relaxed), 1);
     })
@@ -325,7 +325,7 @@ async fn all_outlets_have_their_commands_when_a_reload_or_a_shutdown_returns() {
         drop(gone);
         hub.shutdown().await;
         assert_eq!(listener.next().await, "end: SHUTTING_DOWN");
-        assert!(listener.told.try_recv().is_err(), "no command follows");
+        assert!(listener.commands.try_recv().is_err(), "no command follows");
         let late = hub.subscribe(request(&provider, &listener, 3, Arc::new(Echo))).await;
         assert_eq!(late.unwrap_err().code, ErrorCode::ShuttingDown);
     })
@@ -390,7 +390,7 @@ async fn subscribers_that_come_and_go_on_many_threads_leave_nothing_behind() {
         let (hub, provider, outlet) =
             (Arc::clone(&hub), Arc::clone(&provider), Arc::clone(&outlet));
         tokio::spawn(async move {
-            let mut held = std::collections::VecDeque::new();
+            let mut kept = std::collections::VecDeque::new();
             for number in 0..EACH {
                 let topic = (number % 7).to_string();
                 let source = Source::new(Arc::clone(&provider), vec![topic.as_str().into()]);
@@ -400,19 +400,19 @@ async fn subscribers_that_come_and_go_on_many_threads_leave_nothing_behind() {
                     member: Member { connection: task * EACH + number, operation: 1 },
                     resume: None,
                 };
-                held.push_back(hub.subscribe(request).await.expect("the hub is open"));
+                kept.push_back(hub.subscribe(request).await.expect("the hub is open"));
                 provider
                     .publish(Message::new(&*topic, number.to_string()))
                     .await
                     .expect("published");
-                if held.len() > 5 {
-                    held.pop_front();
+                if kept.len() > 5 {
+                    kept.pop_front();
                 }
             }
         })
     });
-    for comer in futures_util::future::join_all(comers).await {
-        comer.expect("no guarantee was broken");
+    for subscriber in futures_util::future::join_all(comers).await {
+        subscriber.expect("no guarantee was broken");
     }
     hub.shutdown().await;
     assert_eq!(hub.topology().await, []);
@@ -434,20 +434,20 @@ async fn many_events_are_handled_in_turns_and_in_order() {
         let settings = MemorySettings { queue_events: 10_000, ..MemorySettings::default() };
         let provider: Arc<dyn Provider> = Arc::new(Memory::new("default", settings));
         let mut listener = Listener::new();
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         // There are so many groups that a turn ends after a few events.
         for operation in 0..1000 {
             let mut request = request(&provider, &listener, operation, Arc::new(Echo));
             request.operation.group.operation_id = operation.into();
-            held.push(hub.subscribe(request).await.unwrap());
+            kept.push(hub.subscribe(request).await.unwrap());
             assert_eq!(listener.next().await, "join");
         }
         for number in 0..20 {
             provider.publish(Message::new("a", number.to_string())).await.unwrap();
         }
         let mut next = std::collections::HashMap::new();
-        for _ in 0..20 * held.len() {
-            let command = listener.told.recv().await.unwrap();
+        for _ in 0..20 * kept.len() {
+            let command = listener.commands.recv().await.unwrap();
             let OutletCommand::Deliver { group, payload, .. } = command else {
                 panic!("{command:?}")
             };
@@ -455,7 +455,7 @@ async fn many_events_are_handled_in_turns_and_in_order() {
             assert_eq!(payload.bytes, format!("{{\"data\":{number}}}"));
             *number += 1;
         }
-        assert!(listener.told.try_recv().is_err());
+        assert!(listener.commands.try_recv().is_err());
     })
     .await;
 }

@@ -77,8 +77,8 @@ impl<Id: Copy + Eq + Hash + Ord> FilterIndex<Id> {
         self.filtered.len()
     }
 
-    /// Returns the next receiver of a walk, from the last to the first. A receiver that is present for the whole walk is
-    /// visited, also if others are added or removed meanwhile.
+    /// Returns the next receiver of a walk, from the last to the first. A receiver that is present for the whole walk
+    /// is visited, also if others are added or removed meanwhile.
     pub fn walk(&self, left: &mut IndexWalk) -> Option<Id> {
         let step = |left: &mut usize, receivers: &IndexSet<Id, Hasher>| {
             // The last receiver takes the index of a removed one, and was visited already.

@@ -1,5 +1,5 @@
-//! The groups that wait for their subscribers or outlets. Outlets do not report that they have room, since groups rarely
-//! wait for them, so the task polls these groups.
+//! The groups that wait for their subscribers or outlets. Outlets do not report that they have room, since groups
+//! rarely wait for them, so the task polls these groups.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ impl Backpressure {
 
     /// Makes a group that catches up wait until its subscribers have read more of the events that they got.
     pub(super) fn wait_for_subscribers(&mut self, group: &mut Group) {
-        if let Some(catch_up) = group.catch_up.as_deref_mut()
+        if let Some(catch_up) = group.phase.catch_up_mut()
             && !std::mem::replace(&mut catch_up.is_backpressured, true)
         {
             self.catching_up.push(group.id);

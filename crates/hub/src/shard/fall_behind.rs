@@ -11,12 +11,9 @@
 //! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
 //! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
 
-use events::{Mark, Position, Start};
-
-use super::group::{CatchUp, CatchUpSource, catch_up_mut, catch_up_of};
+use super::group::{CatchUp, CatchUpSource, GroupPhase};
 use super::replay::Replay;
 use super::side_reader::{FIRST_SLOW, SIDE_READERS_MAX, earliest};
-use super::trigger::replay_of;
 use super::{Effect, Shard, TriggerId, TriggerPhase};
 use crate::cursor::Resume;
 use crate::stats;
@@ -28,13 +25,6 @@ const STALL_POLLS: u32 = 10;
 
 /// The number of polls, 25 ms apart, between two attempts to open a reader for groups that have fallen behind.
 const RETRY_POLLS: u32 = 40;
-
-/// A reader that could not be opened and is tried again.
-pub(super) struct ReaderRetry {
-    trigger: TriggerId,
-    reader: usize,
-    polls: u32,
-}
 
 impl Shard {
     /// Detaches the groups that had no room for the latest event of their trigger.
@@ -49,14 +39,14 @@ impl Shard {
 
     /// Turns a live group into one that catches up. It was offered every event up to its trigger's position.
     fn detach_group(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let (id, moving_to) = (group.trigger, group.moving_to.take());
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
+        let (id, moving_to) = (group.trigger, group.phase.moving_to());
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         let Some(replay) = &mut trigger.replay else { return };
         let source = CatchUpSource::Ring { next: replay.next_number };
         let mut catch_up = CatchUp::new(replay.position.clone(), source);
         catch_up.was_live = true;
-        group.catch_up = Some(Box::new(catch_up));
+        group.phase = GroupPhase::CatchingUp(Box::new(catch_up));
         replay.catching_up.insert(group_id);
         trigger.detach(group_id, &group.operation);
         trigger.merge_candidates.swap_remove(&group_id);
@@ -69,45 +59,27 @@ impl Shard {
 
     /// Keeps a group that waits for another trigger at its own until it has caught up.
     fn defer_move(&mut self, group_id: GroupId, target: TriggerId) {
-        let state = self.triggers.get_mut(&target).map(|it| &mut it.phase);
+        let state = self.triggers.get_mut(target).map(|it| &mut it.phase);
         if let Some(TriggerPhase::Opening(waiting)) = state
             && let Some(at) = waiting.moving.iter().position(|(group, _)| *group == group_id)
         {
             let (_, operation) = waiting.moving.swap_remove(at);
-            if let Some(group) = self.groups.get_mut(&group_id) {
-                group.moving_later = Some(Box::new(LiveOperation::clone(&operation)));
+            if let Some(catch_up) = self.groups.catch_up_mut(group_id) {
+                catch_up.deferred_move = Some(Box::new(LiveOperation::clone(&operation)));
             }
         }
         self.close_if_unused(target);
     }
 
-    /// Moves a group that is live again to the source of a graph that was loaded meanwhile. Returns false if there is
-    /// none.
-    pub(super) fn apply_deferred_move(&mut self, group_id: GroupId) -> bool {
-        let Some(group) = self.groups.get_mut(&group_id) else { return false };
-        let Some(operation) = group.moving_later.take() else { return false };
-        self.replace_operation(group_id, *operation);
-        true
-    }
-
-    /// Schedules another attempt to open a reader of groups that have fallen behind.
-    pub(super) fn schedule_reader_retry(&mut self, trigger: TriggerId, reader: usize) {
-        let replay = replay_of(&mut self.triggers, trigger);
-        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
-        if !std::mem::replace(&mut side.is_retrying, true) {
-            self.retrying.push(ReaderRetry { trigger, reader, polls: 0 });
-        }
-    }
-
     /// Opens readers again after their pause.
     pub(super) fn poll_retries(&mut self) {
-        for mut retry in std::mem::take(&mut self.retrying) {
+        for mut retry in self.reader_polls.take_retrying() {
             retry.polls += 1;
             if retry.polls < RETRY_POLLS {
-                self.retrying.push(retry);
+                self.reader_polls.keep_retrying(retry);
                 continue;
             }
-            let replay = replay_of(&mut self.triggers, retry.trigger);
+            let replay = self.triggers.replay_mut(retry.trigger);
             let side = replay.and_then(|it| it.readers.get_mut(retry.reader));
             let Some(side) = side else { continue };
             side.is_retrying = false;
@@ -117,20 +89,10 @@ impl Shard {
         }
     }
 
-    /// Observes a reader that is paused though some of its groups have room for more.
-    pub(super) fn watch_stalled_reader(&mut self, trigger: TriggerId, reader: usize) {
-        let replay = replay_of(&mut self.triggers, trigger);
-        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
-        if !std::mem::replace(&mut side.is_watched, true) {
-            side.stalled = 0;
-            self.stalled.push((trigger, reader));
-        }
-    }
-
     /// Separates the groups of readers that have been stalled for too long.
     pub(super) fn poll_stalled_readers(&mut self) {
-        for (trigger, reader) in std::mem::take(&mut self.stalled) {
-            let replay = replay_of(&mut self.triggers, trigger);
+        for (trigger, reader) in self.reader_polls.take_stalled() {
+            let replay = self.triggers.replay_mut(trigger);
             let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { continue };
             // A reader that is found paused most of the time has the pace of its slowest group, even if it is resumed
             // in between.
@@ -144,23 +106,23 @@ impl Shard {
                     self.separate_slow_groups(trigger, reader);
                 }
             } else {
-                self.stalled.push((trigger, reader));
+                self.reader_polls.keep_stalled(trigger, reader);
             }
         }
     }
 
     /// Moves the groups of a reader that have no room to another reader, so that the others go on.
     fn separate_slow_groups(&mut self, id: TriggerId, from: usize) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let unused = (FIRST_SLOW..SIDE_READERS_MAX)
             .find(|&index| replay.readers.get(index).is_none_or(|it| it.reading.is_empty()));
         if unused.is_none() && from >= FIRST_SLOW {
             // All readers are taken: the slowest groups share the pace of the slowest.
             return;
         }
-        let is_full = |id: &GroupId| catch_up_of(&self.groups, *id).is_some_and(|it| it.is_full);
+        let is_full = |id: &GroupId| self.groups.catch_up(*id).is_some_and(CatchUp::is_full);
         let full: Vec<_> = replay.side(from).reading.iter().copied().filter(is_full).collect();
-        let of_full = full.iter().filter_map(|id| catch_up_of(&self.groups, *id));
+        let of_full = full.iter().filter_map(|id| self.groups.catch_up(*id));
         let earliest = Resume::After(earliest(of_full.map(|it| &it.position)));
         let serves = |replay: &Replay, index: usize| {
             replay.readers.get(index).is_some_and(|it| it.serves(&earliest))
@@ -172,54 +134,16 @@ impl Shard {
             replay.side(from).reading.swap_remove(&group_id);
             replay.side(from).full -= 1;
             replay.side(to).reading.insert(group_id);
-            if let Some(catch_up) = catch_up_mut(&mut self.groups, group_id) {
-                catch_up.is_full = false;
-                catch_up.reader = to;
+            if let Some(catch_up) = self.groups.catch_up_mut(group_id) {
+                catch_up.source = CatchUpSource::Reader { index: to, is_full: false };
             }
         }
-        let is_served_by_replay = serves(replay, to);
-        let side = replay.side(from);
-        if side.full == 0
-            && let Some(stream) = side.stream.as_mut().filter(|it| it.is_paused)
-        {
-            stream.is_paused = false;
-            self.effects.push(Effect::ResumeReader { trigger: id, stream_id: stream.stream_id });
-        }
-        if !is_served_by_replay {
+        let is_served = serves(replay, to);
+        let resumed = replay.side(from).resume_if_free();
+        self.effects
+            .extend(resumed.map(|stream_id| Effect::ResumeReader { trigger: id, stream_id }));
+        if !is_served {
             self.open_reader(id, to);
-        }
-    }
-
-    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the reader, which
-    /// begins with the oldest event, begins the lane with that mark.
-    pub(super) fn announce_deleted(&mut self, id: TriggerId, reader: usize, begin: Mark) {
-        let replay = replay_of(&mut self.triggers, id);
-        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
-        for group_id in &side.reading {
-            let Some(group) = self.groups.get_mut(group_id) else { continue };
-            let Some(catch_up) = group.catch_up.as_deref().filter(|it| it.was_live) else {
-                continue;
-            };
-            let nothing = Mark { lane: begin.lane, ..Mark::default() };
-            if catch_up.position.lane(begin.lane).unwrap_or(nothing) < begin {
-                group.gap();
-                stats::add(&self.stats.outrun, 1);
-            }
-        }
-    }
-
-    /// Treats a reader that began with the oldest event like any other, once it has said where its lanes begin.
-    pub(super) fn on_oldest_known(&mut self, id: TriggerId, reader: usize) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
-        let Some(side) = replay.readers.get_mut(reader) else { return };
-        let Some(stream) = side.stream.as_mut().filter(|it| matches!(it.start, Start::All)) else {
-            return;
-        };
-        stream.start = Start::After(Position::default());
-        for group_id in &side.reading {
-            if let Some(catch_up) = catch_up_mut(&mut self.groups, *group_id) {
-                catch_up.from_oldest = false;
-            }
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
+use super::group::GroupPhase;
 use super::{PendingOpen, Shard, TriggerId, TriggerPhase};
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, Renewal};
@@ -26,10 +27,7 @@ pub(super) fn replaced() -> GraphqlError {
 impl Shard {
     /// Returns the groups that run on a graph before `generation`, oldest first.
     pub(crate) fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
-        let old = self.groups.iter().filter(|(_, it)| it.operation.generation < generation);
-        let mut old: Vec<_> = old.map(|(&id, it)| (id, Arc::clone(&it.operation))).collect();
-        old.sort_unstable_by_key(|(id, _)| id.0);
-        old
+        self.groups.operations_before(generation)
     }
 
     /// Moves the shard to the graph `generation`: each group in `renewals` gets its new operation. From now on
@@ -40,9 +38,7 @@ impl Shard {
         renewals: Vec<Renewal>,
     ) -> Vec<(GroupId, Arc<LiveOperation>)> {
         self.generation = self.generation.max(generation);
-        let mut triggers: Vec<_> = self.triggers.keys().copied().collect();
-        triggers.sort_unstable_by_key(|id| id.0);
-        for id in triggers {
+        for id in self.triggers.ids() {
             self.refuse_subscribers_of_older_graphs(id);
         }
         let renewals: HashMap<_, _> = renewals.into_iter().collect();
@@ -52,7 +48,7 @@ impl Shard {
             match renewed {
                 Ok(operation) => self.replace_operation(id, operation),
                 Err(error) => {
-                    if self.groups.contains_key(&id) {
+                    if self.groups.contains(id) {
                         stats::add(&self.stats.ended_by_reload, 1);
                         self.end_group(id, &EndReason::Error(error));
                     }
@@ -60,14 +56,15 @@ impl Shard {
             }
         }
         let mut left = self.operations_before(self.generation);
-        let moves = |it: &super::Group| it.moving_to.is_some() || it.moving_later.is_some();
-        left.retain(|(id, _)| self.groups.get(id).is_some_and(|it| !moves(it)));
+        let moves =
+            |it: &super::Group| it.phase.moving_to().is_some() || it.phase.has_deferred_move();
+        left.retain(|(id, _)| self.groups.get(*id).is_some_and(|it| !moves(it)));
         left
     }
 
     fn refuse_subscribers_of_older_graphs(&mut self, id: TriggerId) {
         let generation = self.generation;
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         let is_old = |it: &mut super::PendingSubscriber| it.operation.generation < generation;
         if let TriggerPhase::Opening(waiting) = &mut trigger.phase {
             for pending in waiting.pending.extract_if(.., is_old) {
@@ -91,14 +88,14 @@ impl Shard {
             return;
         }
         let scope = self.scope(&operation);
-        self.stop_joining_by_cursor(id);
-        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(group) = self.groups.get_mut(id) else { return };
+        self.triggers.stop_joining(group);
         // A graph in between had another source for the group.
-        if let Some(target) = group.moving_to.take() {
+        if let Some(target) = group.phase.take_moving_to() {
             self.cancel_move(id, target);
         }
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let Some(trigger) = self.triggers.get_mut(group.trigger) else { return };
         if operation.source == trigger.source {
             operation.source = trigger.source.clone();
             let operation = Arc::new(operation);
@@ -118,8 +115,8 @@ impl Shard {
         // Later subscribers need the new source at once.
         trigger.hide(id, &group.operation);
         let operation = Arc::new(operation);
-        let known = self.by_source.get(&operation.source).copied();
-        let target = match known.and_then(|it| Some((it, &mut self.triggers.get_mut(&it)?.phase))) {
+        let known = self.triggers.find(&operation.source);
+        let target = match known.and_then(|it| Some((it, &mut self.triggers.get_mut(it)?.phase))) {
             Some((target, TriggerPhase::Live)) => return self.move_group(id, target, operation),
             Some((target, TriggerPhase::Opening(waiting))) => {
                 waiting.moving.push((id, operation));
@@ -132,8 +129,8 @@ impl Shard {
                 self.open(source, PendingOpen { pending: Vec::new(), moving })
             }
         };
-        if let Some(group) = self.groups.get_mut(&id) {
-            group.moving_to = Some(target);
+        if let Some(group) = self.groups.get_mut(id) {
+            group.phase = GroupPhase::Moving(target);
         }
     }
 
@@ -146,21 +143,21 @@ impl Shard {
     ) {
         self.stop_catch_up(id);
         let scope = self.scope(&operation);
-        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(group) = self.groups.get_mut(id) else { return };
         let left = std::mem::replace(&mut group.trigger, target);
-        if let Some(trigger) = self.triggers.get_mut(&left) {
+        if let Some(trigger) = self.triggers.get_mut(left) {
             trigger.detach(id, &group.operation);
         }
-        if let Some(trigger) = self.triggers.get_mut(&target) {
+        if let Some(trigger) = self.triggers.get_mut(target) {
             // New subscribers must not get events of the old source.
             trigger.attach(id, &operation, group.is_drained());
         }
         group.operation = operation;
         group.scope = scope;
-        group.moving_to = None;
+        group.phase = GroupPhase::Live;
         // The number counts events of the trigger that the group left.
         group.in_order_from = 0;
-        group.gap();
+        group.record_gap();
         // Its subscribers have cursors of the trigger that the group left.
         group.sent_version = 0;
         stats::add(&self.stats.spliced, 1);
@@ -170,15 +167,15 @@ impl Shard {
 
     /// Ends a group because the source that it was to move to could not be opened.
     pub(super) fn fail_move(&mut self, id: GroupId, error: &GraphqlError) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        group.moving_to = None;
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.phase = GroupPhase::Live;
         stats::add(&self.stats.ended_by_reload, 1);
         self.end_group(id, &EndReason::Error(Box::new(error.clone())));
     }
 
     /// Cancels the move of a group that waits for that trigger.
     pub(super) fn cancel_move(&mut self, id: GroupId, target: TriggerId) {
-        let Some(trigger) = self.triggers.get_mut(&target) else { return };
+        let Some(trigger) = self.triggers.get_mut(target) else { return };
         if let TriggerPhase::Opening(waiting) = &mut trigger.phase {
             waiting.moving.retain(|(group, _)| *group != id);
         }

@@ -5,14 +5,14 @@
 //! order of arrival. Dropped events are counted with the next event that follows, so that the received and the
 //! announced events are all events.
 //!
-//! The result of a stored event is held back, and with it all behind it, while an outlet would drop it
-//! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so the events behind it wait, and the
+//! The result of a stored event is held back, and all later results with it, while an outlet would drop it
+//! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so later events wait, and the
 //! group falls behind and reads the rest from its broker (see [`super::fall_behind`]).
 //!
 //! When there is room in flight again, all events that wait are resolved as one batch, if the operation takes batches.
 //! An event that finds room never waits for others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,25 +22,11 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::TriggerId;
 use super::outlets::{OutletId, Outlets, SubscriberCounts};
-use super::side_reader::SHARED;
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
-
-/// The groups of a shard, boxed because up to half of the places in a table that doubles are empty.
-pub(super) type Groups = HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>;
-
-/// Returns how a group catches up, if it does.
-pub(super) fn catch_up_of(groups: &Groups, id: GroupId) -> Option<&CatchUp> {
-    groups.get(&id)?.catch_up.as_deref()
-}
-
-/// Returns how a group catches up, if it does, to change it.
-pub(super) fn catch_up_mut(groups: &mut Groups, id: GroupId) -> Option<&mut CatchUp> {
-    groups.get_mut(&id)?.catch_up.as_deref_mut()
-}
 
 /// The input of one resolution for a group.
 pub(crate) enum ResolutionWork {
@@ -107,13 +93,9 @@ struct EventInFlight {
 
 /// The state of a group that catches up with the live events, see [`super::catch_up`].
 pub(super) struct CatchUp {
-    /// The position up to which it was given its source.
+    /// The position up to which it has got the events of its source.
     pub(super) position: Position,
     pub(super) source: CatchUpSource,
-    /// The number of the trigger's side reader that serves it in [`CatchUpSource::Reader`].
-    pub(super) reader: usize,
-    /// True if it has no room for more events from the reader.
-    pub(super) is_full: bool,
     /// True if its subscribers do not keep up, and the group is in the shard's list of those that wait for them.
     pub(super) is_backpressured: bool,
     /// The number of polls in a row that found no room in its subscribers' queues. If the group was live, the number of
@@ -125,6 +107,9 @@ pub(super) struct CatchUp {
     /// True if the broker has deleted the events that follow `position`: the reader begins with the oldest stored
     /// event.
     pub(super) from_oldest: bool,
+    /// The operation of a newer graph that listens to another source. The group moves to it when it has caught up, so
+    /// that it misses nothing of the source that it leaves.
+    pub(super) deferred_move: Option<Box<LiveOperation>>,
 }
 
 impl CatchUp {
@@ -132,13 +117,17 @@ impl CatchUp {
         Self {
             position,
             source,
-            reader: SHARED,
-            is_full: false,
             is_backpressured: false,
             full_polls: 0,
             was_live: false,
             from_oldest: false,
+            deferred_move: None,
         }
+    }
+
+    /// True if the group has no room for more events from its side reader.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self.source, CatchUpSource::Reader { is_full: true, .. })
     }
 
     /// Records that the subscribers have room again. In a group that was live, a subscriber that reads little at a time
@@ -148,13 +137,63 @@ impl CatchUp {
     }
 }
 
+/// The phase of a group.
+pub(super) enum GroupPhase {
+    /// The group gets the live events of its trigger.
+    Live,
+    /// The group gets the live events of its trigger, and moves to the other trigger once that is open.
+    Moving(TriggerId),
+    /// The group gets older events until it has reached the position of its trigger.
+    CatchingUp(Box<CatchUp>),
+}
+
+impl GroupPhase {
+    /// Returns how the group catches up, if it does.
+    pub(super) fn catch_up(&self) -> Option<&CatchUp> {
+        if let Self::CatchingUp(catch_up) = self { Some(catch_up) } else { None }
+    }
+
+    /// Returns how the group catches up, if it does, to change it.
+    pub(super) fn catch_up_mut(&mut self) -> Option<&mut CatchUp> {
+        if let Self::CatchingUp(catch_up) = self { Some(catch_up) } else { None }
+    }
+
+    /// Makes a group live that catches up, and returns how it did.
+    pub(super) fn take_catch_up(&mut self) -> Option<Box<CatchUp>> {
+        match std::mem::replace(self, Self::Live) {
+            Self::CatchingUp(catch_up) => Some(catch_up),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Returns the trigger that the group waits for, to move there.
+    pub(super) fn moving_to(&self) -> Option<TriggerId> {
+        if let Self::Moving(target) = self { Some(*target) } else { None }
+    }
+
+    /// Keeps a group at its trigger that was about to move, and returns the trigger that it waited for.
+    pub(super) fn take_moving_to(&mut self) -> Option<TriggerId> {
+        let target = self.moving_to()?;
+        *self = Self::Live;
+        Some(target)
+    }
+
+    /// True if the group moves to another trigger when it has caught up.
+    pub(super) fn has_deferred_move(&self) -> bool {
+        self.catch_up().is_some_and(|it| it.deferred_move.is_some())
+    }
+}
+
 /// The origin of the events that a group gets while it catches up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CatchUpSource {
     /// The trigger's ring, from that number on.
     Ring { next: u64 },
-    /// The side reader.
-    Reader,
+    /// The trigger's side reader with that index. `is_full` is true if the group has no room for more events from it.
+    Reader { index: usize, is_full: bool },
 }
 
 enum ResolutionState {
@@ -168,18 +207,13 @@ enum ResolutionState {
 pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) trigger: TriggerId,
-    /// The trigger that the group waits for, to move there once it is open.
-    pub(super) moving_to: Option<TriggerId>,
-    /// The operation of a newer graph that listens to another source. A group that has fallen behind moves to it when
-    /// it has caught up, so that it misses nothing of the source that it leaves.
-    pub(super) moving_later: Option<Box<LiveOperation>>,
+    pub(super) phase: GroupPhase,
     /// The operation that resolves events from now on.
     pub(super) operation: Arc<LiveOperation>,
     /// The scope of its cursors. `None` if its payloads have no cursors.
     pub(super) scope: Option<Scope>,
-    /// The state of catching up. `None` if the group is live.
-    pub(super) catch_up: Option<Box<CatchUp>>,
-    /// The number up to which the group may have had events out of turn: streams interleave their lanes in any order.
+    /// The event number from which on the group has had all events in order. It may have had some earlier events out of
+    /// order: streams interleave their lanes in any order.
     pub(super) in_order_from: u64,
     /// Set while its subscribers have yet to get the current state: the position that the events after the state
     /// follow, as far as it was known when the subscribers came, and the version of that position.
@@ -225,13 +259,11 @@ impl Group {
         Self {
             id,
             scope,
-            catch_up: None,
             in_order_from: 0,
             state_after: None,
             catch_up_key: None,
             trigger,
-            moving_to: None,
-            moving_later: None,
+            phase: GroupPhase::Live,
             operation,
             members: SubscriberCounts::default(),
             waiting: VecDeque::new(),
@@ -256,12 +288,12 @@ impl Group {
     }
 
     /// Adds a subscriber. It gets the results that are released from now on.
-    pub(super) fn join(&mut self, outlet: OutletId) {
+    pub(super) fn add_subscriber(&mut self, outlet: OutletId) {
         self.members.add(outlet);
     }
 
     /// Removes a subscriber. Returns false if there is none behind that outlet.
-    pub(super) fn leave(&mut self, outlet: OutletId) -> bool {
+    pub(super) fn remove_subscriber(&mut self, outlet: OutletId) -> bool {
         self.members.remove(outlet)
     }
 
@@ -272,7 +304,7 @@ impl Group {
         for (outlet, count) in members.by_outlet() {
             let end = OutletCommand::End { group: self.id, reason: reason.clone() };
             outlets.send(outlet, end);
-            outlets.leave(outlet, count);
+            outlets.remove_subscribers(outlet, count);
             ended += count;
         }
         ended
@@ -331,7 +363,7 @@ impl Group {
         }
     }
 
-    /// Appends an event to those that wait. The caller calls [`Group::trim`] after starting resolutions.
+    /// Appends an event to those that wait. The caller calls [`Group::drop_oldest`] after starting resolutions.
     pub(super) fn offer(&mut self, offered: OfferedEvent) {
         let before = std::mem::take(&mut self.missed);
         let OfferedEvent { event, number, cursor, is_stored } = offered;
@@ -350,7 +382,7 @@ impl Group {
     }
 
     /// Drops the oldest events beyond `most` and remembers how many. Returns how many.
-    pub(super) fn trim(&mut self, most: usize) -> usize {
+    pub(super) fn drop_oldest(&mut self, most: usize) -> usize {
         // A state is not an event: it stays, and the dropped events are missing after it.
         let kept = self.waiting_states();
         let excess = self.waiting.len().saturating_sub(most + kept);
@@ -366,7 +398,7 @@ impl Group {
     }
 
     /// Records that the source may have lost events here.
-    pub(super) fn gap(&mut self) {
+    pub(super) fn record_gap(&mut self) {
         self.missed.gap = true;
     }
 
@@ -439,7 +471,12 @@ impl Group {
 
     /// Stores the result of a resolution. [`Group::release`] must be called next. `others` are the payloads behind the
     /// first of a batch.
-    pub(super) fn resolved(&mut self, ticket: u64, payload: Option<Payload>, others: Vec<Payload>) {
+    pub(super) fn store_result(
+        &mut self,
+        ticket: u64,
+        payload: Option<Payload>,
+        others: Vec<Payload>,
+    ) {
         let Some(index) = self.index_of(ticket) else {
             debug_assert!(false, "each ticket is done once");
             return;

@@ -7,25 +7,12 @@ use super::Shard;
 use crate::operation::OperationByKey;
 use crate::{GroupId, OutletCommand, stats};
 
-/// A group that was merged into another. Its subscribers still leave by its id.
-pub(super) struct MergedGroup {
-    into: GroupId,
-    members: u64,
-}
-
-#[cfg(test)]
-impl MergedGroup {
-    pub(super) fn into(&self) -> GroupId {
-        self.into
-    }
-}
-
 impl Shard {
     /// Merges a group into the equal group that new subscribers join, if both have delivered the same events and have
     /// none left to deliver.
     pub(super) fn merge(&mut self, from: GroupId) {
-        let Some(group) = self.groups.get(&from) else { return };
-        let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
+        let Some(group) = self.groups.get(from) else { return };
+        let Some(trigger) = self.triggers.get_mut(group.trigger) else { return };
         let into =
             *trigger.by_key.entry(OperationByKey(Arc::clone(&group.operation))).or_insert(from);
         if into == from {
@@ -33,9 +20,9 @@ impl Shard {
             return;
         }
         let next = trigger.next_number();
-        let Some(other) = self.groups.get(&into) else { return };
+        let Some(other) = self.groups.get(into) else { return };
         let same_graph = group.operation.generation == other.operation.generation;
-        let stays = group.moving_to.is_some() || other.moving_to.is_some();
+        let stays = group.phase.moving_to().is_some() || other.phase.moving_to().is_some();
         // A group that a side reader brought ahead of the trigger would get those events again in the other group.
         let next_undelivered = group.next_undelivered(next).filter(|next_undelivered| {
             *next_undelivered >= group.in_order_from.max(other.in_order_from)
@@ -47,7 +34,7 @@ impl Shard {
         {
             return;
         }
-        let Some(group) = self.groups.get_mut(&from) else { return };
+        let Some(group) = self.groups.get_mut(from) else { return };
         let members = group.take_members();
         let mut count = 0;
         for (outlet, of_outlet) in members.by_outlet() {
@@ -55,7 +42,7 @@ impl Shard {
             count += of_outlet;
         }
         let sent_version = group.sent_version;
-        if let Some(other) = self.groups.get_mut(&into) {
+        if let Some(other) = self.groups.get_mut(into) {
             other.add_members(&members);
             if sent_version < other.sent_version {
                 other.sent_version = sent_version;
@@ -64,21 +51,8 @@ impl Shard {
                 }
             }
         }
-        self.merged.insert(from, MergedGroup { into, members: count });
+        self.groups.record_merge(from, into, count);
         stats::add(&self.stats.merged, 1);
         self.remove_group(from);
-    }
-
-    /// Returns the group that a member of `group` belongs to now. Must be called once for each member that leaves.
-    pub(super) fn group_of_leaver(&mut self, mut group: GroupId) -> GroupId {
-        while let Some(merged) = self.merged.get_mut(&group) {
-            let into = merged.into;
-            merged.members -= 1;
-            if merged.members == 0 {
-                self.merged.remove(&group);
-            }
-            group = into;
-        }
-        group
     }
 }

@@ -9,10 +9,12 @@ mod fall_behind;
 mod graph_change;
 mod group;
 mod group_merge;
+mod group_table;
 mod open_reader;
 mod outlets;
 mod position;
 mod reader_messages;
+mod reader_polls;
 mod replay;
 mod resolutions;
 mod resumption;
@@ -23,6 +25,7 @@ mod source_messages;
 pub(crate) mod task;
 mod topology_view;
 mod trigger;
+mod trigger_table;
 
 #[cfg(test)]
 mod fall_behind_tests;
@@ -41,14 +44,12 @@ mod state_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bindings::Source;
 use events::{SourceError, Wanted};
 use execute::{GraphqlError, MemoRoom};
 use futures_util::future::AbortRegistration;
-use indexmap::IndexSet;
 use tokio::sync::oneshot;
 
 pub(crate) use outlets::OutletId;
@@ -65,17 +66,19 @@ pub(crate) use client_errors::shutting_down;
 use client_errors::{refuse, source_error};
 pub(crate) use concurrency_limit::ConcurrencyLimit;
 use concurrency_limit::ShardPermits;
-use fall_behind::ReaderRetry;
-use group::{Group, Groups};
+use group::{Group, GroupPhase};
 pub(crate) use group::{ResolutionOutcome, ResolutionWork};
-use group_merge::MergedGroup;
+pub(crate) use group_table::GROUP_NUMBER_BITS;
+use group_table::GroupTable;
 use outlets::Outlets;
-use position::PositionRound;
+use position::PositionUpdates;
 pub(crate) use reader_messages::ReaderStep;
+use reader_polls::ReaderPolls;
 use replay::Replay;
 pub(crate) use ring::RingRoom;
 use scheduler::Scheduler;
-use trigger::{PendingOpen, Trigger, TriggerPhase, Triggers};
+use trigger::{PendingOpen, Trigger, TriggerPhase};
+use trigger_table::TriggerTable;
 
 /// The number of a trigger within its shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -94,7 +97,7 @@ pub(crate) struct PendingSubscriber {
 
 /// An action that the shard requests from its task.
 pub(crate) enum Effect {
-    /// Opens a stream at the provider; the task then calls [`Shard::opened`].
+    /// Opens a stream at the provider; the task then calls [`Shard::on_opened`].
     Open { trigger: TriggerId, source: Source },
     /// Drops the stream, or the attempt to open it.
     Close { trigger: TriggerId },
@@ -104,7 +107,7 @@ pub(crate) enum Effect {
     ResumeReader { trigger: TriggerId, stream_id: u64 },
     /// Drops the side reader's stream, or the attempt to open it.
     CloseReader { trigger: TriggerId, stream_id: u64 },
-    /// Resolves an event, several events, or a state; the task then calls [`Shard::resolved`], unless it is aborted.
+    /// Resolves an event, several events, or a state; the task then calls [`Shard::on_resolved`], unless it is aborted.
     Resolve {
         group: GroupId,
         ticket: u64,
@@ -117,6 +120,7 @@ pub(crate) enum Effect {
 /// The channel by which a subscription reports its end to its shard.
 pub(crate) type LeaveSender = task::LeaveSender;
 
+/// The state of one shard. Each part owns its own maps; the methods of the shard move groups between the parts.
 pub(crate) struct Shard {
     settings: HubSettings,
     stats: Arc<HubStats>,
@@ -125,28 +129,15 @@ pub(crate) struct Shard {
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
     leave_sender: LeaveSender,
-    triggers: Triggers,
-    by_source: HashMap<Source, TriggerId, foldhash::fast::RandomState>,
-    groups: Groups,
-    /// Groups that were merged into another one, while subscribers have yet to leave under their ids.
-    merged: HashMap<GroupId, MergedGroup, foldhash::fast::RandomState>,
+    triggers: TriggerTable,
+    groups: GroupTable,
     /// Groups with more waiting events than allowed, found while an event is offered to all groups.
     behind: Vec<GroupId>,
     backpressure: Backpressure,
-    /// Side readers that wait for some of their groups while others have room.
-    stalled: Vec<(TriggerId, usize)>,
-    /// Side readers that could not be opened and will be tried again.
-    retrying: Vec<ReaderRetry>,
-    /// Triggers with subscribers that wait for the shared reader to begin again, together with others.
-    reopening: Vec<TriggerId>,
-    /// Triggers with positions that cursors carry.
-    positioned_triggers: IndexSet<TriggerId, foldhash::fast::RandomState>,
-    /// The round in progress that sends positions to groups without events.
-    round: Option<PositionRound>,
+    reader_polls: ReaderPolls,
+    positions: PositionUpdates,
     outlets: Outlets,
     scheduler: Scheduler,
-    next_trigger: u64,
-    next_group: u64,
     is_shut_down: bool,
     /// The generation that serves, or is about to: subscribers of an older one are refused.
     generation: u64,
@@ -167,9 +158,6 @@ pub(crate) struct Shared {
     pub(crate) cursors: Option<Arc<Cursors>>,
 }
 
-/// The number of bits in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
-pub(crate) const GROUP_NUMBER_BITS: u32 = 48;
-
 impl Shard {
     pub(crate) fn new(
         number: usize,
@@ -186,22 +174,15 @@ impl Shard {
             memo_room,
             ring_room,
             cursors,
-            merged: HashMap::default(),
             behind: Vec::new(),
             backpressure: Backpressure::default(),
-            stalled: Vec::new(),
-            retrying: Vec::new(),
-            reopening: Vec::new(),
-            positioned_triggers: IndexSet::default(),
-            round: None,
+            reader_polls: ReaderPolls::default(),
+            positions: PositionUpdates::default(),
             leave_sender,
-            triggers: HashMap::default(),
-            by_source: HashMap::default(),
-            groups: HashMap::default(),
+            triggers: TriggerTable::default(),
+            groups: GroupTable::new(number),
             outlets: Outlets::default(),
             scheduler,
-            next_trigger: 0,
-            next_group: (number as u64) << GROUP_NUMBER_BITS,
             is_shut_down: false,
             generation: 0,
             effects: Vec::new(),
@@ -224,8 +205,8 @@ impl Shard {
             return refuse(pending, graph_change::replaced());
         }
         let source = &pending.operation.source;
-        if let Some(&id) = self.by_source.get(source) {
-            match self.triggers.get_mut(&id).map(|trigger| &mut trigger.phase) {
+        if let Some(id) = self.triggers.find(source) {
+            match self.triggers.get_mut(id).map(|trigger| &mut trigger.phase) {
                 Some(TriggerPhase::Opening(waiting)) => waiting.pending.push(pending),
                 Some(TriggerPhase::Live) => self.add_to_trigger(id, pending),
                 Some(TriggerPhase::Ending(_)) | None => {
@@ -240,27 +221,24 @@ impl Shard {
 
     /// Makes a trigger and requests its stream.
     fn open(&mut self, source: Source, waiting: PendingOpen) -> TriggerId {
-        let id = TriggerId(self.next_trigger);
-        self.next_trigger += 1;
-        self.effects.push(Effect::Open { trigger: id, source: source.clone() });
-        self.by_source.insert(source.clone(), id);
         let has_cursors = self.cursors.as_ref().is_some_and(|it| it.are_for(&source));
         // Also without cursors, groups that fall behind read from the broker.
         let has_replay = has_cursors || (self.settings.catch_up && source.is_stored_by_broker());
         let replay =
             has_replay.then(|| Box::new(Replay::new(&self.settings, Arc::clone(&self.ring_room))));
+        let trigger = Trigger::new(source.clone(), TriggerPhase::Opening(waiting), replay);
+        let id = self.triggers.insert(trigger);
         if has_cursors {
-            self.positioned_triggers.insert(id);
+            self.positions.add(id);
         }
-        let trigger = Trigger::new(source, TriggerPhase::Opening(waiting), replay);
-        self.triggers.insert(id, Box::new(trigger));
+        self.effects.push(Effect::Open { trigger: id, source });
         stats::add(&self.stats.triggers, 1);
         id
     }
 
     /// Handles the provider's response to [`Effect::Open`]. Returns false if the stream is no longer wanted.
     pub(crate) fn on_opened(&mut self, id: TriggerId, result: Result<(), SourceError>) -> bool {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return false };
+        let Some(trigger) = self.triggers.get_mut(id) else { return false };
         let TriggerPhase::Opening(waiting) =
             std::mem::replace(&mut trigger.phase, TriggerPhase::Live)
         else {
@@ -276,7 +254,7 @@ impl Shard {
                     self.add_to_trigger(id, pending);
                 }
                 self.close_if_unused(id);
-                self.triggers.contains_key(&id)
+                self.triggers.contains(id)
             }
             Err(error) => {
                 tracing::warn!(%error, "a subscription could not be opened");
@@ -296,7 +274,7 @@ impl Shard {
 
     /// Adds a subscriber to a group of a live trigger, for the events from now on.
     fn add_live_subscriber(&mut self, id: TriggerId, mut pending: PendingSubscriber) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         let has_state = pending.operation.resolve.has_state();
         let joinable = if has_state { &trigger.joinable_for_state } else { &trigger.by_key };
         if let Some(&known) = joinable.get(&pending.operation.group) {
@@ -310,8 +288,8 @@ impl Shard {
         // Each subscriber has its own copy of the rendered topics; the trigger's copy is shared instead.
         pending.operation.source = trigger.source.clone();
         let operation = Arc::new(pending.operation.clone());
-        let (group_id, scope) = (self.new_group_id(), self.scope(&operation));
-        if let Some(trigger) = self.triggers.get_mut(&id) {
+        let (group_id, scope) = (self.groups.new_id(), self.scope(&operation));
+        if let Some(trigger) = self.triggers.get_mut(id) {
             trigger.attach(group_id, &operation, true);
             let mut group = Group::new(group_id, id, Arc::clone(&operation), scope);
             if has_state {
@@ -326,21 +304,14 @@ impl Shard {
                 group.offer_state(after, version, is_stored);
                 stats::add(&self.stats.waiting, 1);
             }
-            self.groups.insert(group_id, Box::new(group));
+            self.groups.insert(group);
             stats::add(&self.stats.groups, 1);
             self.add_subscriber(group_id, pending);
             self.schedule_position_update(group_id);
-            if has_state {
-                if let Some(group) = self.groups.get_mut(&group_id) {
-                    self.scheduler.start_all(group, &mut self.effects);
-                }
+            if has_state && let Some(group) = self.groups.get_mut(group_id) {
+                self.scheduler.start_all(group, &mut self.effects);
             }
         }
-    }
-
-    fn new_group_id(&mut self) -> GroupId {
-        self.next_group += 1;
-        GroupId(self.next_group - 1)
     }
 
     /// Returns the scope of the cursors in payloads of that operation. `None` if its payloads have no cursors.
@@ -354,23 +325,23 @@ impl Shard {
 
     /// Adds a subscriber to a group. If the caller is gone and the group is empty, the group is removed.
     fn add_subscriber(&mut self, group_id: GroupId, pending: PendingSubscriber) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let PendingSubscriber { outlet, member, slot, reply, .. } = pending;
-        let outlet = self.outlets.enter(outlet);
+        let outlet = self.outlets.add_subscriber(outlet);
         let handle = Subscription::new(group_id, outlet, member, self.leave_sender.clone());
         if let Err(reply) = reply.send(Ok(handle)) {
             // The caller is gone, so no subscriber is added. The handle must not report a leave.
             if let Ok(handle) = reply {
                 handle.forget();
             }
-            self.outlets.leave(outlet, 1);
+            self.outlets.remove_subscribers(outlet, 1);
             if group.is_empty() {
                 self.remove_group(group_id);
             }
             return;
         }
         slot.release_to_group();
-        group.join(outlet);
+        group.add_subscriber(outlet);
         self.outlets.send(outlet, OutletCommand::Join { group: group_id, member });
     }
 
@@ -381,14 +352,14 @@ impl Shard {
         outlet: OutletId,
         member: Member,
     ) {
-        let group_id = self.group_of_leaver(group_id);
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        if !group.leave(outlet) {
+        let group_id = self.groups.group_of_leaver(group_id);
+        let Some(group) = self.groups.get_mut(group_id) else { return };
+        if !group.remove_subscriber(outlet) {
             debug_assert!(false, "a subscriber leaves once");
             return;
         }
         self.outlets.send(outlet, OutletCommand::Leave { group: group_id, member });
-        self.outlets.leave(outlet, 1);
+        self.outlets.remove_subscribers(outlet, 1);
         stats::subtract(&self.stats.subscribers, 1);
         if group.is_empty() {
             self.remove_group(group_id);
@@ -409,14 +380,10 @@ impl Shard {
                 refuse(pending, shutting_down());
             }
         }
-        let mut ending: Vec<_> = self.groups.keys().copied().collect();
-        ending.sort_unstable_by_key(|id| id.0);
-        for id in ending {
+        for id in self.groups.ids() {
             self.end_group(id, &EndReason::Error(Box::new(shutting_down())));
         }
-        let mut triggers: Vec<_> = self.triggers.keys().copied().collect();
-        triggers.sort_unstable_by_key(|id| id.0);
-        for id in triggers {
+        for id in self.triggers.ids() {
             self.close_if_unused(id);
         }
         debug_assert!(
@@ -427,25 +394,16 @@ impl Shard {
     /// True if subscribers of that group have yet to learn of a loss, with the next event.
     #[cfg(test)]
     fn has_unannounced_loss(&self, group: GroupId) -> bool {
-        self.groups.get(&self.group_now(group)).is_some_and(|group| group.has_unannounced_loss())
-    }
-
-    /// Returns the group that the subscribers of `group` are in now.
-    #[cfg(test)]
-    fn group_now(&self, mut group: GroupId) -> GroupId {
-        while let Some(into) = self.merged.get(&group).map(MergedGroup::into) {
-            group = into;
-        }
-        group
+        self.groups.get(self.groups.current(group)).is_some_and(Group::has_unannounced_loss)
     }
 
     /// Ends a group after the last delivery of a source that ended.
     fn end_if_drained(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let Some(trigger) = self.triggers.get(&group.trigger) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
+        let Some(trigger) = self.triggers.get(group.trigger) else { return };
         let TriggerPhase::Ending(reason) = &trigger.phase else { return };
         // A group that waits for another source continues there, and a group that catches up has more to deliver.
-        if group.is_drained() && group.moving_to.is_none() && group.catch_up.is_none() {
+        if group.is_drained() && matches!(group.phase, GroupPhase::Live) {
             let reason = reason.clone();
             self.end_group(group_id, &reason);
         }
@@ -453,7 +411,7 @@ impl Shard {
 
     /// Ends a group and sends the reason to all of its subscribers.
     fn end_group(&mut self, group_id: GroupId, reason: &EndReason) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let ended = group.end(reason, &mut self.outlets);
         stats::subtract(&self.stats.subscribers, ended as usize);
         self.remove_group(group_id);
@@ -461,7 +419,7 @@ impl Shard {
 
     fn remove_group(&mut self, group_id: GroupId) {
         self.stop_catch_up(group_id);
-        let Some(group) = self.groups.remove(&group_id) else { return };
+        let Some(group) = self.groups.remove(group_id) else { return };
         debug_assert!(group.is_empty(), "subscribers get their end before their group is removed");
         self.scheduler.release(group.resolving());
         let resolving = group.events_resolving();
@@ -470,11 +428,11 @@ impl Shard {
         stats::add(&self.stats.dropped_group_left, resolving);
         stats::subtract(&self.stats.groups, 1);
         self.scheduler.sweep(&self.groups);
-        if let Some(trigger) = self.triggers.get_mut(&group.trigger) {
+        if let Some(trigger) = self.triggers.get_mut(group.trigger) {
             trigger.detach(group_id, &group.operation);
         }
         self.close_if_unused(group.trigger);
-        if let Some(target) = group.moving_to {
+        if let Some(target) = group.phase.moving_to() {
             self.cancel_move(group_id, target);
         }
     }
@@ -482,7 +440,7 @@ impl Shard {
     /// Removes a trigger without groups, and its stream; a trigger that is opening stays while subscribers or groups
     /// wait for it.
     fn close_if_unused(&mut self, id: TriggerId) {
-        let unused = self.triggers.get(&id).is_some_and(|trigger| {
+        let unused = self.triggers.get(id).is_some_and(|trigger| {
             let waits =
                 matches!(&trigger.phase, TriggerPhase::Opening(waiting) if !waiting.is_empty());
             let is_idle = trigger.replay.as_ref().is_none_or(|it| it.is_idle());
@@ -496,12 +454,8 @@ impl Shard {
     }
 
     fn remove_trigger(&mut self, id: TriggerId) {
-        if let Some(trigger) = self.triggers.remove(&id) {
-            self.positioned_triggers.swap_remove(&id);
-            // A trigger that ends has left the index, and a new one may be there.
-            if self.by_source.get(&trigger.source) == Some(&id) {
-                self.by_source.remove(&trigger.source);
-            }
+        if self.triggers.remove(id) {
+            self.positions.remove(id);
             stats::subtract(&self.stats.triggers, 1);
         }
     }

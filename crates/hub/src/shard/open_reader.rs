@@ -10,9 +10,7 @@ use events::{Position, SourceError, Start};
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::{refuse, source_error};
-use super::group::{catch_up_mut, catch_up_of};
-use super::side_reader::{ReaderStream, earliest, is_before};
-use super::trigger::replay_of;
+use super::side_reader::ReaderStream;
 use super::{Effect, PendingSubscriber, Shard, TriggerId};
 use crate::cursor::Resume;
 use crate::{EndReason, GroupId, stats};
@@ -23,14 +21,15 @@ const DELETED_ATTEMPTS_MAX: u32 = 16;
 
 /// Returns the error for a subscriber with a time, while the reader serves subscribers with positions.
 fn reader_busy() -> GraphqlError {
-    let message = "The events before that time cannot be read at present, because other subscribers of these topics are catching up; try again in a moment.";
+    let message = "The events since the time of the cursor cannot be read while other subscribers of these topics catch up; try \
+         again in a moment.";
     GraphqlError::new(ErrorCode::Overloaded, message)
 }
 
 impl Shard {
     /// Opens a side reader where all that need it can begin. A reader that is open begins again.
     pub(super) fn open_reader(&mut self, id: TriggerId, index: usize) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         let Some(replay) = &mut trigger.replay else { return };
         let side = replay.side(index);
         if side.stream.as_ref().is_some_and(|reader| !reader.is_open) {
@@ -43,27 +42,10 @@ impl Shard {
         if let Some(old) = side.stream.take() {
             self.effects.push(Effect::CloseReader { trigger: id, stream_id: old.stream_id });
         }
-        let reading = side.reading.iter().filter_map(|id| catch_up_of(&self.groups, *id));
-        let mut positions = reading
-            .clone()
-            .map(|it| &it.position)
-            .chain(side.waiting.iter().filter_map(|pending| match &pending.resume {
-                Some(Resume::After(position)) => Some(position),
-                _ => None,
-            }))
-            .peekable();
-        let since = |pending: &PendingSubscriber| match pending.resume {
-            Some(Resume::Since { time, .. }) => Some(time),
-            _ => None,
-        };
-        let start = match positions.peek() {
-            _ if reading.clone().any(|it| it.from_oldest) => Some(Start::All),
-            Some(_) => Some(Start::After(earliest(positions))),
-            None => side.waiting.iter().filter_map(since).min().map(Start::Since),
-        };
-        let Some(start) = start else { return self.close_if_unused(id) };
+        let Some(start) = side.start(&self.groups) else { return self.close_if_unused(id) };
+        let has_time = |it: &PendingSubscriber| matches!(it.resume, Some(Resume::Since { .. }));
         if !matches!(start, Start::Since(_)) {
-            for pending in side.waiting.extract_if(.., |pending| since(pending).is_some()) {
+            for pending in side.waiting.extract_if(.., |pending| has_time(pending)) {
                 refuse(pending, reader_busy());
             }
         }
@@ -88,7 +70,7 @@ impl Shard {
         stream_id: u64,
         result: Result<(), SourceError>,
     ) -> bool {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return false };
+        let Some(replay) = self.triggers.replay_mut(id) else { return false };
         let Some(index) = replay.reader_of(stream_id) else { return false };
         let side = replay.side(index);
         let Some(reader) = &mut side.stream else { return false };
@@ -112,55 +94,36 @@ impl Shard {
         self.close_reader_if_unused(id);
         // All subscribers that waited may have left.
         self.close_if_unused(id);
-        let replay = replay_of(&mut self.triggers, id);
+        let replay = self.triggers.replay_mut(id);
         replay.is_some_and(|it| it.reader_of(stream_id).is_some())
     }
 
     /// Serves the subscribers that waited for a reader, which has been opened. For those, and for groups, that it does
     /// not suit it begins again.
     fn serve_waiting_subscribers(&mut self, id: TriggerId, index: usize) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         for pending in std::mem::take(&mut replay.side(index).waiting) {
-            if self.is_served_by_replay(id, &pending) {
+            let Some(replay) = self.triggers.replay_mut(id) else { continue };
+            if pending.resume.as_ref().is_some_and(|resume| replay.serves(resume)) {
                 self.add_to_trigger(id, pending);
-            } else if let Some(replay) = replay_of(&mut self.triggers, id) {
+            } else {
                 replay.side(index).waiting.push(pending);
             }
         }
-        if !self.serves_its_groups(id, index) {
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
+        let side = replay.side(index);
+        if !side.serves_its_groups(&self.groups) {
             self.open_reader(id, index);
-        } else if let Some(replay) = replay_of(&mut self.triggers, id)
-            && !replay.side(index).waiting.is_empty()
-        {
+        } else if !side.waiting.is_empty() {
             self.schedule_reopen(id);
         }
-    }
-
-    /// True if the ring or the shared reader has everything for a subscriber that waits.
-    fn is_served_by_replay(&mut self, id: TriggerId, pending: &PendingSubscriber) -> bool {
-        let replay = replay_of(&mut self.triggers, id);
-        let (Some(replay), Some(resume)) = (replay, &pending.resume) else { return false };
-        replay.shared_reader_serves(resume)
-            || matches!(resume, Resume::After(position) if replay.ring_serves(position))
-    }
-
-    /// True if a reader that has been opened suits its groups. Groups that fell out of the ring while it was opened may
-    /// be further back.
-    fn serves_its_groups(&mut self, id: TriggerId, index: usize) -> bool {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return true };
-        let side = replay.side(index);
-        let Some(reader) = &side.stream else { return side.reading.is_empty() };
-        side.reading.iter().filter_map(|id| catch_up_of(&self.groups, *id)).all(|it| {
-            matches!(reader.start, Start::Since(_) | Start::All)
-                || is_before(&reader.position, &it.position)
-        })
     }
 
     /// Handles that the broker has deleted events that the earliest group or subscriber of a reader needs. A group that
     /// was live continues with the oldest stored event; another one ends, and a subscriber is refused. The others get
     /// another attempt.
     fn on_reader_gone(&mut self, id: TriggerId, index: usize, error: SourceError) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let side = replay.side(index);
         side.stream = None;
         side.gone += 1;
@@ -171,7 +134,7 @@ impl Shard {
             Some(Resume::After(position)) => age(position),
             Some(Resume::Since { .. }) | None => 0,
         };
-        let age_of_group = |id: GroupId| catch_up_of(&self.groups, id).map(|it| age(&it.position));
+        let age_of_group = |id: GroupId| self.groups.catch_up(id).map(|it| age(&it.position));
         let ages = side.waiting.iter().map(age_of_pending);
         let earliest = ages.chain(side.reading.iter().filter_map(|id| age_of_group(*id))).min();
         let limit = if side.gone >= DELETED_ATTEMPTS_MAX { Some(u128::MAX) } else { earliest };
@@ -184,7 +147,7 @@ impl Shard {
             refuse(pending, error.clone());
         }
         for group_id in gone {
-            match catch_up_mut(&mut self.groups, group_id) {
+            match self.groups.catch_up_mut(group_id) {
                 Some(catch_up) if catch_up.was_live => catch_up.from_oldest = true,
                 _ => {
                     stats::add(&self.stats.cursors_expired, 1);
@@ -192,7 +155,7 @@ impl Shard {
                 }
             }
         }
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let side = replay.side(index);
         if side.waiting.is_empty() && side.reading.is_empty() {
             self.close_if_unused(id);
@@ -204,7 +167,7 @@ impl Shard {
     /// Handles that a reader cannot be opened, or has ended. Subscribers and groups that need it get the error; groups
     /// that were live wait until it can be opened.
     pub(super) fn on_reader_failed(&mut self, id: TriggerId, index: usize, error: &GraphqlError) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let side = replay.side(index);
         if let Some(reader) = side.stream.take() {
             self.effects.push(Effect::CloseReader { trigger: id, stream_id: reader.stream_id });
@@ -215,21 +178,21 @@ impl Shard {
         let reading: Vec<_> = side.reading.iter().copied().collect();
         let mut stays = false;
         for group_id in reading {
-            if catch_up_of(&self.groups, group_id).is_some_and(|it| it.was_live) {
+            if self.groups.catch_up(group_id).is_some_and(|it| it.was_live) {
                 stays = true;
             } else {
                 self.end_group(group_id, &EndReason::Error(Box::new(error.clone())));
             }
         }
-        if stays {
-            self.schedule_reader_retry(id, index);
+        if stays && let Some(replay) = self.triggers.replay_mut(id) {
+            self.reader_polls.retry(id, index, replay.side(index));
         }
         self.close_if_unused(id);
     }
 
     /// Closes the side readers of a trigger that no group needs.
     pub(super) fn close_reader_if_unused(&mut self, id: TriggerId) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         for side in &mut replay.readers {
             if !side.is_needed()
                 && let Some(reader) = side.stream.take()

@@ -29,7 +29,7 @@ struct Slot {
 
 impl Outlets {
     /// Adds a subscriber behind `outlet`.
-    pub(super) fn enter(&mut self, outlet: Arc<dyn Outlet>) -> OutletId {
+    pub(super) fn add_subscriber(&mut self, outlet: Arc<dyn Outlet>) -> OutletId {
         let address = Arc::as_ptr(&outlet).cast::<()>().addr();
         let id = *self.by_address.entry(address).or_insert_with(|| {
             self.free.pop().unwrap_or_else(|| {
@@ -45,7 +45,7 @@ impl Outlets {
     }
 
     /// Removes subscribers of an outlet.
-    pub(super) fn leave(&mut self, id: OutletId, members: u64) {
+    pub(super) fn remove_subscribers(&mut self, id: OutletId, members: u64) {
         let slot = &mut self.slots[id.0 as usize];
         debug_assert!(slot.members >= members, "a subscriber that leaves was added before");
         slot.members = slot.members.saturating_sub(members);

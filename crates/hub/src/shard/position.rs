@@ -13,15 +13,27 @@
 
 use bindings::IndexWalk;
 use bytes::Bytes;
+use indexmap::IndexSet;
 
-use super::group::Group;
+use super::group::{Group, GroupPhase};
+use super::group_table::GroupTable;
+use super::outlets::Outlets;
+use super::trigger_table::TriggerTable;
 use super::{Shard, TriggerId, TriggerPhase};
 use crate::GroupId;
-use crate::cursor::Scope;
+use crate::cursor::{Cursors, Scope};
 use crate::settings::VISITS_PER_STEP;
+use crate::stats::HubStats;
+
+/// The triggers of a shard with positions that cursors carry, and the round that sends these to groups without events.
+#[derive(Default)]
+pub(super) struct PositionUpdates {
+    triggers: IndexSet<TriggerId, foldhash::fast::RandomState>,
+    round: Option<PositionRound>,
+}
 
 /// The progress of a round.
-pub(super) struct PositionRound {
+struct PositionRound {
     /// The number of triggers that the round has yet to visit.
     triggers: usize,
     /// The trigger that is visited, and the progress among its groups.
@@ -35,58 +47,65 @@ struct PrintedCursor {
     cursor: Option<Bytes>,
 }
 
+/// The parts of a shard that a round needs to send positions.
+struct PositionSender<'a> {
+    triggers: &'a mut TriggerTable,
+    groups: &'a mut GroupTable,
+    outlets: &'a Outlets,
+    cursors: Option<&'a Cursors>,
+    stats: &'a HubStats,
+}
+
 impl Group {
     /// True if the group has had everything up to the position of its trigger.
     fn is_at_trigger_position(&self) -> bool {
         // A group that waits for another source resumes from that.
-        self.is_drained()
-            && !self.has_unannounced_loss()
-            && self.catch_up.is_none()
-            && self.moving_to.is_none()
+        self.is_drained() && !self.has_unannounced_loss() && matches!(self.phase, GroupPhase::Live)
     }
 }
 
-impl Shard {
-    /// True if there are triggers with positions that cursors carry.
-    pub(crate) fn has_positions(&self) -> bool {
-        !self.positioned_triggers.is_empty()
+impl PositionUpdates {
+    /// Adds a trigger with cursors.
+    pub(super) fn add(&mut self, trigger: TriggerId) {
+        self.triggers.insert(trigger);
     }
 
-    /// Returns the approximate number of calls of [`Shard::send_positions`] in a round.
-    pub(crate) fn round_steps(&self) -> usize {
-        (self.positioned_triggers.len() + self.groups.len()) / VISITS_PER_STEP + 1
+    /// Removes a trigger, if it is there.
+    pub(super) fn remove(&mut self, trigger: TriggerId) {
+        self.triggers.swap_remove(&trigger);
     }
 
     /// Continues a round, or begins one, and visits some groups. Returns false when the round is over.
-    pub(crate) fn send_positions(&mut self) -> bool {
-        let triggers = self.positioned_triggers.len();
+    fn step(&mut self, sender: &mut PositionSender<'_>) -> bool {
+        let triggers = self.triggers.len();
         let begin = || PositionRound { triggers, trigger: None, printed: None };
         let mut round = self.round.take().unwrap_or_else(begin);
         for _ in 0..VISITS_PER_STEP {
             let group = round.trigger.as_mut().and_then(|(id, left)| {
-                let trigger = self.triggers.get(id)?;
+                let trigger = sender.triggers.get(*id)?;
                 trigger.groups.walk(left)
             });
             if let Some(group) = group {
-                self.send_position(group, &mut round.printed);
+                sender.send_position(group, &mut round.printed);
                 continue;
             }
             // As with groups, from the last one on: none is skipped because another one is removed.
-            let Some(index) = round.triggers.min(self.positioned_triggers.len()).checked_sub(1)
-            else {
+            let Some(index) = round.triggers.min(self.triggers.len()).checked_sub(1) else {
                 return false;
             };
             round.triggers = index;
-            let id = self.positioned_triggers.get_index(index).copied();
-            round.trigger = id.and_then(|id| Some((id, self.start_group_walk(id)?)));
+            let id = self.triggers.get_index(index).copied();
+            round.trigger = id.and_then(|id| Some((id, sender.start_group_walk(id)?)));
         }
         self.round = Some(round);
         true
     }
+}
 
+impl PositionSender<'_> {
     /// Returns a walk over all groups of a trigger. `None` if no group needs a position.
     fn start_group_walk(&mut self, id: TriggerId) -> Option<IndexWalk> {
-        let trigger = self.triggers.get_mut(&id)?;
+        let trigger = self.triggers.get_mut(id)?;
         let is_live = matches!(trigger.phase, TriggerPhase::Live);
         let replay = trigger.replay.as_mut().filter(|_| is_live)?;
         replay.take_position_update().then(|| trigger.groups.all())
@@ -94,10 +113,9 @@ impl Shard {
 
     /// Sends its position to a group, if its subscribers do not have it and the group is at the position.
     fn send_position(&mut self, id: GroupId, printed: &mut Option<PrintedCursor>) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
-        let (Some(replay), Some(cursors), Some(scope)) = (replay, &self.cursors, group.scope)
-        else {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let replay = self.triggers.replay_mut(group.trigger);
+        let (Some(replay), Some(cursors), Some(scope)) = (replay, self.cursors, group.scope) else {
             return;
         };
         if group.sent_version == replay.version {
@@ -116,16 +134,34 @@ impl Shard {
         };
         group.sent_version = replay.version;
         if let Some(cursor) = &printed.cursor {
-            group.send_position(cursor, &self.outlets, &self.stats);
+            group.send_position(cursor, self.outlets, self.stats);
         }
+    }
+}
+
+impl Shard {
+    /// True if there are triggers with positions that cursors carry.
+    pub(crate) fn has_positions(&self) -> bool {
+        !self.positions.triggers.is_empty()
+    }
+
+    /// Returns the approximate number of calls of [`Shard::send_positions`] in a round.
+    pub(crate) fn round_steps(&self) -> usize {
+        (self.positions.triggers.len() + self.groups.len()) / VISITS_PER_STEP + 1
+    }
+
+    /// Continues a round of positions, or begins one. Returns false when the round is over.
+    pub(crate) fn send_positions(&mut self) -> bool {
+        let Self { triggers, groups, outlets, cursors, stats, .. } = self;
+        let cursors = cursors.as_deref();
+        self.positions.step(&mut PositionSender { triggers, groups, outlets, cursors, stats })
     }
 
     /// Records that a subscriber of that group may not have the latest cursor.
     pub(super) fn schedule_position_update(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(group) = self.groups.get_mut(id) else { return };
         group.sent_version = 0;
-        let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
-        if let Some(replay) = replay {
+        if let Some(replay) = self.triggers.replay_mut(group.trigger) {
             replay.schedule_position_update();
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bindings::Filter;
 use events::{Event, Position, SourceMessage, StreamEnd};
 
-use super::resumption_tests::{Play, joined, mark, position};
+use super::resumption_tests::{Scenario, joined, mark, position};
 use super::scripted_stage::Stage;
 use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Resume, Scope};
@@ -33,7 +33,7 @@ fn at(offset: u64) -> Heard {
     At(position(&[(0, offset)]))
 }
 
-impl Play {
+impl Scenario {
     fn publish(&mut self, trigger: TriggerId, offsets: impl IntoIterator<Item = u64>) {
         for offset in offsets {
             self.stage.message(trigger, event(offset));
@@ -91,42 +91,42 @@ impl Play {
 
 #[test]
 fn only_subscribers_without_events_get_a_position_and_get_it_once() {
-    let mut play = Play::new(10);
-    let (trigger, all, _all) = play.live(0);
-    let (none, reply) = play.come_for(play.nothing(2), None);
+    let mut scenario = Scenario::new(10);
+    let (trigger, all, _all) = scenario.live(0);
+    let (none, reply) = scenario.subscribe_to(scenario.nothing(2), None);
     let _none = joined(reply);
-    play.publish(trigger, 1..=4);
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(none), [at(4)]);
-    assert_eq!(play.hears(all), (1..=4).map(|it| Heard::Event(it, 0)).collect::<Vec<_>>());
-    play.round();
-    assert_eq!(play.hears(none), [at(4)], "the position is not sent again");
-    play.publish(trigger, [5]);
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(none), [at(4), at(5)]);
-    assert_eq!(play.hears(all).len(), 5);
-    assert_eq!(play.count(|it| &it.positions), 2);
-    assert_eq!(play.count(|it| &it.deliveries), 5);
+    scenario.publish(trigger, 1..=4);
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(none), [at(4)]);
+    assert_eq!(scenario.hears(all), (1..=4).map(|it| Heard::Event(it, 0)).collect::<Vec<_>>());
+    scenario.round();
+    assert_eq!(scenario.hears(none), [at(4)], "the position is not sent again");
+    scenario.publish(trigger, [5]);
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(none), [at(4), at(5)]);
+    assert_eq!(scenario.hears(all).len(), 5);
+    assert_eq!(scenario.count(|it| &it.positions), 2);
+    assert_eq!(scenario.count(|it| &it.deliveries), 5);
 }
 
 #[test]
 fn a_position_waits_for_events_in_flight() {
-    let mut play = Play::new(10);
-    let (trigger, _, _all) = play.live(0);
-    let (even, reply) = play.come_for(play.even(2), None);
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _all) = scenario.live(0);
+    let (even, reply) = scenario.subscribe_to(scenario.even(2), None);
     let _even = joined(reply);
-    play.publish(trigger, 1..=3);
-    play.round();
-    assert_eq!(play.hears(even), [], "2 has yet to come");
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(even), [Heard::Event(2, 0), at(3)], "visited again without an event");
-    play.publish(trigger, [4]);
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(even)[2..], [Heard::Event(4, 0)], "its cursor has the position");
+    scenario.publish(trigger, 1..=3);
+    scenario.round();
+    assert_eq!(scenario.hears(even), [], "2 has yet to come");
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(even), [Heard::Event(2, 0), at(3)], "visited again without an event");
+    scenario.publish(trigger, [4]);
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(even)[2..], [Heard::Event(4, 0)], "its cursor has the position");
 }
 
 #[test]
@@ -137,205 +137,209 @@ fn a_loss_is_announced_before_a_position_beyond_it() {
         catch_up: false,
         ..HubSettings::default()
     };
-    let mut play = Play::with(settings);
-    let (trigger, _, _all) = play.live(0);
-    let (even, reply) = play.come_for(play.even(2), None);
+    let mut scenario = Scenario::with(settings);
+    let (trigger, _, _all) = scenario.live(0);
+    let (even, reply) = scenario.subscribe_to(scenario.even(2), None);
     let _even = joined(reply);
-    play.publish(trigger, [2, 4]);
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(even), [Heard::Event(2, 0)], "4 was dropped, and nobody knows");
-    play.publish(trigger, [6]);
-    play.stage.resolve_all();
-    play.publish(trigger, [7]);
-    play.round();
-    assert_eq!(play.hears(even), [Heard::Event(2, 0), Heard::Event(6, 1), at(7)]);
+    scenario.publish(trigger, [2, 4]);
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(even), [Heard::Event(2, 0)], "4 was dropped, and nobody knows");
+    scenario.publish(trigger, [6]);
+    scenario.stage.resolve_all();
+    scenario.publish(trigger, [7]);
+    scenario.round();
+    assert_eq!(scenario.hears(even), [Heard::Event(2, 0), Heard::Event(6, 1), at(7)]);
     // The source may have lost events.
-    play.stage.message(trigger, SourceMessage::Gap);
-    play.publish(trigger, [9]);
-    play.round();
-    assert_eq!(play.hears(even).len(), 3);
-    play.publish(trigger, [10, 11]);
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(even)[3..], [Heard::Event(10, 0), at(11)]);
+    scenario.stage.message(trigger, SourceMessage::Gap);
+    scenario.publish(trigger, [9]);
+    scenario.round();
+    assert_eq!(scenario.hears(even).len(), 3);
+    scenario.publish(trigger, [10, 11]);
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(even)[3..], [Heard::Event(10, 0), at(11)]);
 }
 
 #[test]
 fn an_outlet_with_losses_drops_positions_that_would_hide_them() {
-    let mut play = Play::new(10);
-    let (trigger, _, _all) = play.live(0);
-    let (even, reply) = play.come_for(play.even(2), None);
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _all) = scenario.live(0);
+    let (even, reply) = scenario.subscribe_to(scenario.even(2), None);
     let _even = joined(reply);
-    play.outlet.turn();
-    play.publish(trigger, [2, 3]);
-    play.stage.resolve_all();
-    play.outlet.turn();
-    play.round();
-    assert_eq!(play.hears(even), []);
-    play.publish(trigger, [4, 5]);
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(even), [Heard::Event(4, 1), at(5)]);
+    scenario.outlet.turn();
+    scenario.publish(trigger, [2, 3]);
+    scenario.stage.resolve_all();
+    scenario.outlet.turn();
+    scenario.round();
+    assert_eq!(scenario.hears(even), []);
+    scenario.publish(trigger, [4, 5]);
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(even), [Heard::Event(4, 1), at(5)]);
 }
 
 #[test]
 fn a_new_subscriber_gets_a_cursor_before_its_first_event() {
-    let mut play = Play::new(10);
-    let (_, first, _first) = play.live(7);
-    play.round();
-    assert_eq!(play.hears(first), [at(7)]);
-    let (second, reply) = play.come_for(play.stage.operation("topic", 1, 0), None);
+    let mut scenario = Scenario::new(10);
+    let (_, first, _first) = scenario.live(7);
+    scenario.round();
+    assert_eq!(scenario.hears(first), [at(7)]);
+    let (second, reply) = scenario.subscribe_to(scenario.stage.operation("topic", 1, 0), None);
     let _second = joined(reply);
-    assert_eq!(play.groups(), 1);
-    play.round();
-    play.round();
-    assert_eq!(play.hears(second), [at(7)]);
+    assert_eq!(scenario.groups(), 1);
+    scenario.round();
+    scenario.round();
+    assert_eq!(scenario.hears(second), [at(7)]);
 }
 
 #[test]
 fn a_subscriber_that_resumes_from_a_position_needs_no_reader() {
-    let mut play = Play::new(2);
-    let (trigger, _, _all) = play.live(0);
-    let (none, reply) = play.come_for(play.nothing(2), None);
+    let mut scenario = Scenario::new(2);
+    let (trigger, _, _all) = scenario.live(0);
+    let (none, reply) = scenario.subscribe_to(scenario.nothing(2), None);
     let gone = joined(reply);
     // The ring holds two events.
-    play.publish(trigger, 1..=9);
-    play.stage.resolve_all();
-    play.round();
-    let heard = play.outlet.heard(none);
+    scenario.publish(trigger, 1..=9);
+    scenario.stage.resolve_all();
+    scenario.round();
+    let heard = scenario.outlet.heard(none);
     let cursor = heard[1].split('"').nth(3).unwrap().to_owned();
-    play.stage.leave(gone);
-    play.publish(trigger, [10]);
-    play.stage.resolve_all();
-    let (again, resume) = (play.nothing(2), play.resume_of(&cursor, &play.nothing(2)));
-    let (again, reply) = play.come_for(again, Some(resume));
+    scenario.stage.leave(gone);
+    scenario.publish(trigger, [10]);
+    scenario.stage.resolve_all();
+    let (again, resume) = (scenario.nothing(2), scenario.resume_of(&cursor, &scenario.nothing(2)));
+    let (again, reply) = scenario.subscribe_to(again, Some(resume));
     let _again = joined(reply);
-    assert!(play.stage.readers_opening.is_empty());
-    assert_eq!((play.count(|it| &it.resumed_from_ring), play.count(|it| &it.replayed)), (1, 0));
-    play.round();
-    play.round();
-    assert_eq!(play.hears(again), [at(10)]);
+    assert!(scenario.stage.readers_opening.is_empty());
+    assert_eq!(
+        (scenario.count(|it| &it.resumed_from_ring), scenario.count(|it| &it.replayed)),
+        (1, 0)
+    );
+    scenario.round();
+    scenario.round();
+    assert_eq!(scenario.hears(again), [at(10)]);
     // A subscriber at the trigger's position gets no position.
-    let (operation, resume) = (play.nothing(3), Resume::After(position(&[(0, 10)])));
-    let (same, reply) = play.come_for(operation, Some(resume));
+    let (operation, resume) = (scenario.nothing(3), Resume::After(position(&[(0, 10)])));
+    let (same, reply) = scenario.subscribe_to(operation, Some(resume));
     let _same = joined(reply);
-    play.round();
-    assert_eq!(play.hears(same), []);
+    scenario.round();
+    assert_eq!(scenario.hears(same), []);
 }
 
 #[test]
 fn a_subscriber_can_resume_from_a_lane_position_without_an_event() {
-    let mut play = Play::new(10);
-    let (trigger, _, _all) = play.live(0);
-    let (none, reply) = play.come_for(play.nothing(2), None);
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _all) = scenario.live(0);
+    let (none, reply) = scenario.subscribe_to(scenario.nothing(2), None);
     let _none = joined(reply);
-    play.publish(trigger, [3]);
-    play.stage.message(trigger, SourceMessage::Passed(mark(0, 8)));
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(none), [at(8)]);
-    play.publish(trigger, [12]);
-    play.stage.resolve_all();
-    let operation = play.stage.operation("topic", 3, 0);
-    let (again, reply) = play.come_for(operation, Some(Resume::After(position(&[(0, 8)]))));
+    scenario.publish(trigger, [3]);
+    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 8)));
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(none), [at(8)]);
+    scenario.publish(trigger, [12]);
+    scenario.stage.resolve_all();
+    let operation = scenario.stage.operation("topic", 3, 0);
+    let (again, reply) = scenario.subscribe_to(operation, Some(Resume::After(position(&[(0, 8)]))));
     let _again = joined(reply);
-    play.stage.resolve_all();
-    assert!(play.stage.readers_opening.is_empty(), "the ring serves it");
-    assert_eq!(play.hears(again), [Heard::Event(12, 0)]);
+    scenario.stage.resolve_all();
+    assert!(scenario.stage.readers_opening.is_empty(), "the ring serves it");
+    assert_eq!(scenario.hears(again), [Heard::Event(12, 0)]);
 }
 
 #[test]
 fn a_group_that_catches_up_gets_its_position_with_its_events() {
-    let mut play = Play::new(1);
-    let (trigger, _, _all) = play.live(0);
-    play.publish(trigger, 1..=5);
-    play.stage.resolve_all();
-    let (even, reply) = play.come_for(play.even(2), Some(Resume::After(position(&[(0, 1)]))));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _all) = scenario.live(0);
+    scenario.publish(trigger, 1..=5);
+    scenario.stage.resolve_all();
+    let (even, reply) =
+        scenario.subscribe_to(scenario.even(2), Some(Resume::After(position(&[(0, 1)]))));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _even = joined(reply);
-    assert_eq!(play.stage.read(trigger, stream_id, event(2)), ReaderStep::Continue);
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(even), [Heard::Event(2, 0)]);
+    assert_eq!(scenario.stage.read(trigger, stream_id, event(2)), ReaderStep::Continue);
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(even), [Heard::Event(2, 0)]);
     for offset in [3, 4] {
-        play.stage.read(trigger, stream_id, event(offset));
+        scenario.stage.read(trigger, stream_id, event(offset));
     }
-    play.round();
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(even), [Heard::Event(2, 0), Heard::Event(4, 0), at(5)]);
+    scenario.round();
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(even), [Heard::Event(2, 0), Heard::Event(4, 0), at(5)]);
 }
 
 #[test]
 fn merged_groups_get_the_position_that_one_of_them_lacks() {
-    let mut play = Play::new(10);
-    let (trigger, _, _all) = play.live(0);
-    let (one, reply) = play.come_for(play.nothing(2), None);
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _all) = scenario.live(0);
+    let (one, reply) = scenario.subscribe_to(scenario.nothing(2), None);
     let _one = joined(reply);
-    play.publish(trigger, 1..=3);
-    play.stage.resolve_all();
-    play.round();
+    scenario.publish(trigger, 1..=3);
+    scenario.stage.resolve_all();
+    scenario.round();
     let resume = Resume::After(position(&[(0, 1)]));
-    let (two, reply) = play.come_for(play.nothing(2), Some(resume));
+    let (two, reply) = scenario.subscribe_to(scenario.nothing(2), Some(resume));
     let _two = joined(reply);
-    assert_eq!(play.groups(), 2, "all, and these two");
-    play.round();
-    assert_eq!((play.hears(one), play.hears(two)), (vec![at(3), at(3)], vec![at(3)]));
+    assert_eq!(scenario.groups(), 2, "all, and these two");
+    scenario.round();
+    assert_eq!((scenario.hears(one), scenario.hears(two)), (vec![at(3), at(3)], vec![at(3)]));
 }
 
 #[test]
 fn cursors_of_another_scope_are_followed_by_new_ones() {
-    let mut play = Play::new(10);
-    let (trigger, first, _first) = play.live(0);
-    play.publish(trigger, [1]);
-    play.stage.resolve_all();
-    play.round();
-    assert_eq!(play.hears(first), [Heard::Event(1, 0)]);
+    let mut scenario = Scenario::new(10);
+    let (trigger, first, _first) = scenario.live(0);
+    scenario.publish(trigger, [1]);
+    scenario.stage.resolve_all();
+    scenario.round();
+    assert_eq!(scenario.hears(first), [Heard::Event(1, 0)]);
     let renewed =
-        LiveOperation { bound_to: b"sub"[..].into(), ..play.stage.operation("topic", 1, 1) };
-    let (group, _) = play.stage.shard.operations_before(1).remove(0);
-    play.stage.advance(1, vec![(group, Ok(renewed.clone()))]);
-    play.round();
-    let heard = play.outlet.heard(first);
+        LiveOperation { bound_to: b"sub"[..].into(), ..scenario.stage.operation("topic", 1, 1) };
+    let (group, _) = scenario.stage.shard.operations_before(1).remove(0);
+    scenario.stage.advance(1, vec![(group, Ok(renewed.clone()))]);
+    scenario.round();
+    let heard = scenario.outlet.heard(first);
     assert_eq!(heard.len(), 3, "{heard:?}");
     let cursor = heard[2].split('"').nth(3).unwrap();
-    assert_eq!(play.resume_of(cursor, &renewed), Resume::After(position(&[(0, 1)])));
+    assert_eq!(scenario.resume_of(cursor, &renewed), Resume::After(position(&[(0, 1)])));
 }
 
 #[test]
 fn a_group_that_moves_to_another_source_announces_a_gap_before_a_position() {
-    let mut play = Play::new(10);
-    let (trigger, first, _first) = play.live(0);
-    play.publish(trigger, [1]);
-    play.stage.resolve_all();
-    let (group, _) = play.stage.shard.operations_before(1).remove(0);
-    let elsewhere = play.stage.operation("elsewhere", 1, 1);
-    play.stage.advance(1, vec![(group, Ok(elsewhere))]);
-    play.publish(trigger, [2]);
-    play.stage.resolve_all();
-    play.round();
-    let target = play.stage.open();
-    play.stage.message(target, SourceMessage::Passed(mark(0, 40)));
-    play.round();
-    let heard = play.hears(first);
+    let mut scenario = Scenario::new(10);
+    let (trigger, first, _first) = scenario.live(0);
+    scenario.publish(trigger, [1]);
+    scenario.stage.resolve_all();
+    let (group, _) = scenario.stage.shard.operations_before(1).remove(0);
+    let elsewhere = scenario.stage.operation("elsewhere", 1, 1);
+    scenario.stage.advance(1, vec![(group, Ok(elsewhere))]);
+    scenario.publish(trigger, [2]);
+    scenario.stage.resolve_all();
+    scenario.round();
+    let target = scenario.stage.open();
+    scenario.stage.message(target, SourceMessage::Passed(mark(0, 40)));
+    scenario.round();
+    let heard = scenario.hears(first);
     assert_eq!(heard, [Heard::Event(1, 0), Heard::Event(2, 0)], "the gap is not announced yet");
 }
 
 #[test]
 fn a_source_that_ended_sends_no_position() {
-    let mut play = Play::new(10);
-    let (trigger, _, _all) = play.live(0);
-    let (even, reply) = play.come_for(play.even(2), None);
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _all) = scenario.live(0);
+    let (even, reply) = scenario.subscribe_to(scenario.even(2), None);
     let _even = joined(reply);
-    play.publish(trigger, [2, 3]);
-    play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
-    play.round();
-    play.stage.resolve_all();
-    play.round();
+    scenario.publish(trigger, [2, 3]);
+    scenario.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
+    scenario.round();
+    scenario.stage.resolve_all();
+    scenario.round();
     let end = Else("end: PROVIDER_UNAVAILABLE".into());
-    assert_eq!(play.hears(even), [Heard::Event(2, 0), end]);
-    assert!(!play.stage.shard.has_positions(), "its trigger is removed");
+    assert_eq!(scenario.hears(even), [Heard::Event(2, 0), end]);
+    assert!(!scenario.stage.shard.has_positions(), "its trigger is removed");
 }
 
 #[test]
@@ -354,36 +358,36 @@ fn without_cursors_no_positions_are_sent() {
 #[test]
 fn a_round_visits_every_group_in_small_steps_while_others_leave() {
     const GROUPS: u128 = 2000;
-    let mut play = Play::new(10);
-    let (trigger, _, _all) = play.live(0);
-    let comers: Vec<_> = (0..GROUPS)
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _all) = scenario.live(0);
+    let subscriptions: Vec<_> = (0..GROUPS)
         .map(|number| {
             let operation = match number % 3 {
-                0 => play.stage.operation("topic", 10 + number, 0),
-                _ => play.nothing(10 + number),
+                0 => scenario.stage.operation("topic", 10 + number, 0),
+                _ => scenario.nothing(10 + number),
             };
-            let (member, reply) = play.come_for(operation, None);
+            let (member, reply) = scenario.subscribe_to(operation, None);
             (member, joined(reply))
         })
         .collect();
-    play.stage.message(trigger, SourceMessage::Passed(mark(0, 1)));
+    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 1)));
     let (mut staying, mut steps) = (Vec::new(), 0);
-    let mut comers = comers.into_iter();
-    while play.stage.shard.send_positions() {
+    let mut subscriptions = subscriptions.into_iter();
+    while scenario.stage.shard.send_positions() {
         steps += 1;
-        assert!(play.count(|it| &it.positions) <= steps * VISITS_PER_STEP as u64);
+        assert!(scenario.count(|it| &it.positions) <= steps * VISITS_PER_STEP as u64);
         // Groups from all over the list are removed.
-        for (number, (member, subscription)) in comers.by_ref().take(100).enumerate() {
+        for (number, (member, subscription)) in subscriptions.by_ref().take(100).enumerate() {
             match number % 2 {
-                0 => play.stage.leave(subscription),
+                0 => scenario.stage.leave(subscription),
                 _ => staying.push((member, subscription)),
             }
         }
     }
-    staying.extend(comers);
+    staying.extend(subscriptions);
     assert!(steps as usize >= GROUPS as usize / VISITS_PER_STEP, "{steps}");
-    assert!(play.stage.shard.round_steps() >= GROUPS as usize / 2 / VISITS_PER_STEP);
-    assert!(staying.iter().all(|(member, _)| play.hears(*member) == [at(1)]));
+    assert!(scenario.stage.shard.round_steps() >= GROUPS as usize / 2 / VISITS_PER_STEP);
+    assert!(staying.iter().all(|(member, _)| scenario.hears(*member) == [at(1)]));
     // A round without a new position visits the trigger alone.
-    assert!(!play.stage.shard.send_positions());
+    assert!(!scenario.stage.shard.send_positions());
 }

@@ -9,10 +9,9 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::catch_up::READ_AHEAD;
 use super::client_errors::{source_end, source_error};
-use super::group::{CatchUpSource, OfferedEvent, catch_up_of};
+use super::group::{CatchUpSource, OfferedEvent};
 use super::source_messages::without_payload;
-use super::trigger::replay_of;
-use super::{Effect, Shard, TriggerId};
+use super::{Shard, TriggerId};
 use crate::cursor::EventCursor;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
@@ -21,7 +20,7 @@ use crate::{EndReason, GroupId, TriggerEvent, stats};
 pub(crate) enum ReaderStep {
     /// It reads the next message.
     Continue,
-    /// It reads no message until [`Effect::ResumeReader`].
+    /// It reads no message until [`Effect::ResumeReader`](super::Effect::ResumeReader).
     Pause,
     /// It drops the stream.
     Close,
@@ -35,7 +34,7 @@ impl Shard {
         stream_id: u64,
         message: Option<SourceMessage>,
     ) -> ReaderStep {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
+        let Some(replay) = self.triggers.replay_mut(id) else { return ReaderStep::Close };
         let Some(index) = replay.reader_of(stream_id) else { return ReaderStep::Close };
         let Some(reader) = &mut replay.side(index).stream else { return ReaderStep::Close };
         let (event, mark) = match message {
@@ -55,12 +54,12 @@ impl Shard {
                 return ReaderStep::Close;
             }
             Some(SourceMessage::End(end)) => {
-                let end = source_end(self.provider_of(id), &end);
+                let end = source_end(self.triggers.provider_name(id), &end);
                 self.on_reader_failed(id, index, &end);
                 return ReaderStep::Close;
             }
             None => {
-                let end = source_end(self.provider_of(id), &StreamEnd::Closed);
+                let end = source_end(self.triggers.provider_name(id), &StreamEnd::Closed);
                 self.on_reader_failed(id, index, &end);
                 return ReaderStep::Close;
             }
@@ -71,13 +70,15 @@ impl Shard {
         match reader.start {
             Start::Since(_) if is_lane_start => self.end_groups_before(id, index, mark),
             Start::All if is_lane_start => {
-                self.announce_deleted(id, index, mark);
+                replay.side(index).announce_deleted(&mut self.groups, mark, &self.stats);
                 self.end_groups_before(id, index, mark);
             }
-            Start::All if event.is_some() => self.on_oldest_known(id, index),
+            Start::All if event.is_some() => {
+                replay.side(index).on_oldest_known(&mut self.groups);
+            }
             _ => {}
         }
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
+        let Some(replay) = self.triggers.replay_mut(id) else { return ReaderStep::Close };
         let reading: Vec<_> = replay.side(index).reading.iter().copied().collect();
         // The payload of an event that is too large is not delivered, so its memory is freed.
         let bytes = event.as_ref().map(|event| event.payload.len());
@@ -96,14 +97,14 @@ impl Shard {
             );
         }
         self.close_reader_if_unused(id);
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return ReaderStep::Close };
+        let Some(replay) = self.triggers.replay_mut(id) else { return ReaderStep::Close };
         let side = replay.side(index);
         match side.stream.as_mut().filter(|it| it.stream_id == stream_id) {
             None => ReaderStep::Close,
             Some(reader) if side.full > 0 => {
                 reader.is_paused = true;
                 if side.is_stalled() {
-                    self.watch_stalled_reader(id, index);
+                    self.reader_polls.watch_stalled(id, index, side);
                 }
                 ReaderStep::Pause
             }
@@ -113,26 +114,23 @@ impl Shard {
 
     /// Ends the groups with a position in a lane before `begin`, since the broker has deleted the events between the
     /// two. The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were
-    /// live announce a gap instead, see [`Shard::announce_deleted`].
+    /// live announce a gap instead, see
+    /// [`SideReader::announce_deleted`](super::side_reader::SideReader::announce_deleted).
     fn end_groups_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let is_before = |group: &GroupId| {
-            let catch_up = catch_up_of(&self.groups, *group).filter(|it| !it.was_live);
+            let catch_up = self.groups.catch_up(*group).filter(|it| !it.was_live);
             let reached = catch_up.and_then(|it| it.position.lane(begin.lane));
             reached.is_some_and(|reached| reached < begin)
         };
         let reading = replay.side(index).reading.iter().copied();
         let expired: Vec<_> = reading.filter(is_before).collect();
         stats::add(&self.stats.cursors_expired, expired.len());
-        let error = source_error(&SourceError::Gone { provider: self.provider_of(id).into() });
+        let error =
+            source_error(&SourceError::Gone { provider: self.triggers.provider_name(id).into() });
         for group in expired {
             self.end_group(group, &EndReason::Error(Box::new(error.clone())));
         }
-    }
-
-    /// Returns the name of a trigger's provider, for errors.
-    fn provider_of(&self, id: TriggerId) -> &str {
-        self.triggers.get(&id).map_or("", |it| it.source.provider().name())
     }
 
     /// Advances a group to `mark`, which its side reader has reached, and offers it the event that is there. Without an
@@ -144,9 +142,9 @@ impl Shard {
         event: Option<(&Arc<Event>, Option<usize>)>,
         values: Option<&FilteredEvent>,
     ) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let id = group.trigger;
-        let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
+        let Some(catch_up) = group.phase.catch_up_mut() else { return };
         let is_new = catch_up.position.advance(mark);
         let position = catch_up.position.clone();
         let filter = group.operation.filter.as_deref();
@@ -161,38 +159,26 @@ impl Shard {
             stats::add(&self.stats.waiting, 1);
             self.scheduler.start_all(group, &mut self.effects);
         }
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let has_room = group.has_room_for_more(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
-        let Some(catch_up) = group.catch_up.as_deref_mut() else { return };
-        let reader = catch_up.reader;
+        let Some(catch_up) = group.phase.catch_up_mut() else { return };
+        let CatchUpSource::Reader { index, is_full } = &mut catch_up.source else { return };
+        let index = *index;
         if replay.ring_covers(&position) {
+            let was_full = *is_full;
             catch_up.source = CatchUpSource::Ring { next: replay.ring_start() };
-            replay.side(reader).reading.swap_remove(&group_id);
-            if std::mem::take(&mut catch_up.is_full) {
-                self.decrement_full(id, reader);
+            replay.side(index).reading.swap_remove(&group_id);
+            if was_full {
+                self.effects.extend(replay.decrement_full(id, index));
             }
             self.feed_from_ring(group_id);
-        } else if is_crowded && !catch_up.is_full {
-            catch_up.is_full = true;
-            replay.side(reader).full += 1;
+        } else if is_crowded && !std::mem::replace(is_full, true) {
+            replay.side(index).full += 1;
             if !has_room {
                 self.backpressure.wait_for_subscribers(group);
             }
-        }
-    }
-
-    /// Counts one group less without room for more. When all groups of a paused reader have room, it reads on.
-    pub(super) fn decrement_full(&mut self, id: TriggerId, reader: usize) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
-        let side = replay.side(reader);
-        side.full -= 1;
-        if side.full == 0
-            && let Some(reader) = side.stream.as_mut().filter(|it| it.is_paused)
-        {
-            reader.is_paused = false;
-            self.effects.push(Effect::ResumeReader { trigger: id, stream_id: reader.stream_id });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The replay state of a trigger with a source that can be read again: its position, its latest events in a ring, the
-//! groups that catch up, and the side readers that serve them. Data only: [`super::resumption`], [`super::catch_up`] and
-//! [`super::fall_behind`] act on it.
+//! groups that catch up, and the side readers that serve them. Data only: [`super::resumption`], [`super::catch_up`]
+//! and [`super::fall_behind`] act on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use events::{Mark, Position};
 use indexmap::IndexSet;
 
-use super::PendingSubscriber;
 use super::ring::{Ring, RingEntry, RingRoom};
 use super::side_reader::{SHARED, SideReader};
+use super::{Effect, PendingSubscriber, TriggerId};
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::{GroupId, HubSettings, TriggerEvent};
@@ -43,14 +43,14 @@ pub(super) struct Replay {
     pub(super) next_number: u64,
     /// The groups that catch up: they get no live events yet.
     pub(super) catching_up: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// The groups among them that were given all of the ring and are further than the trigger in some lane.
+    /// The groups among them that have got all of the ring and are further than the trigger in some lane.
     pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// The groups that were given nothing yet, by operation and cursor: an equal subscriber joins them.
+    /// The groups that have got no event yet, by operation and cursor: an equal subscriber joins them.
     pub(super) catch_up_by_key:
         HashMap<(OperationByKey, Resume), GroupId, foldhash::fast::RandomState>,
     /// The side readers, made as they are needed. [`SHARED`] serves groups that came with a cursor,
-    /// [`FALLEN_BEHIND`](super::side_reader::FALLEN) those that have fallen behind, and the others those that are slow. Groups
-    /// that no side reader serves are served from the ring.
+    /// [`FALLEN_BEHIND`](super::side_reader::FALLEN_BEHIND) those that have fallen behind, and the others those that
+    /// are slow. Groups that no side reader serves are served from the ring.
     pub(super) readers: Vec<SideReader>,
     /// The number of the next stream of a side reader.
     pub(super) next_stream_id: u64,
@@ -91,6 +91,12 @@ impl Replay {
         self.readers.get(SHARED).is_some_and(|it| it.serves(resume))
     }
 
+    /// True if the ring or the shared side reader has everything that `resume` asks for.
+    pub(super) fn serves(&self, resume: &Resume) -> bool {
+        self.shared_reader_serves(resume)
+            || matches!(resume, Resume::After(position) if self.ring_serves(position))
+    }
+
     /// Takes the subscribers that wait for a side reader.
     pub(super) fn take_waiting(&mut self) -> Vec<PendingSubscriber> {
         self.readers.iter_mut().flat_map(|it| std::mem::take(&mut it.waiting)).collect()
@@ -101,6 +107,15 @@ impl Replay {
         let is_it =
             |side: &SideReader| side.stream.as_ref().is_some_and(|it| it.stream_id == stream_id);
         self.readers.iter().position(is_it)
+    }
+
+    /// Counts one group less without room for more from a reader. When all groups of a paused reader have room, it
+    /// reads on.
+    pub(super) fn decrement_full(&mut self, trigger: TriggerId, reader: usize) -> Option<Effect> {
+        let side = self.side(reader);
+        side.full -= 1;
+        let stream_id = side.resume_if_free()?;
+        Some(Effect::ResumeReader { trigger, stream_id })
     }
 
     /// Removes a group from those that are found by their cursor.
@@ -122,7 +137,7 @@ impl Replay {
     }
 
     /// Records an event of the trigger; event numbers grow. `None` if the event is a repetition.
-    pub(super) fn event(
+    pub(super) fn record_event(
         &mut self,
         event: &TriggerEvent,
         number: u64,
@@ -156,7 +171,7 @@ impl Replay {
     }
 
     /// Records that a lane was read up to `mark`.
-    pub(super) fn passed(&mut self, mark: Mark) {
+    pub(super) fn record_passed(&mut self, mark: Mark) {
         if self.position.lane(mark.lane).is_none() {
             self.begin.advance(mark);
             self.has_lane_hole |= !self.ring.knows_lanes();
@@ -167,13 +182,13 @@ impl Replay {
         self.ring.add_lane(mark);
     }
 
-    /// Handles a gap: events may be missing behind those that the ring has.
-    pub(super) fn gap(&mut self) {
+    /// Handles a gap: events may be missing after those that the ring has.
+    pub(super) fn on_gap(&mut self) {
         self.ring.clear_after_gap();
     }
 
-    /// True if the ring has every event behind that position. False while a lane that was read before a gap has had no
-    /// event since: a subscriber that has had nothing of the lane could not be told from one that has had all of it.
+    /// True if the ring has every event after that position. False while a lane that was read before a gap has had no
+    /// event since: subscribers with none and with all of its events would have the same position.
     pub(super) fn ring_covers(&self, position: &Position) -> bool {
         self.ring.lanes() == self.position.marks().len() && self.ring.covers(position)
     }
@@ -258,15 +273,15 @@ mod tests {
     fn event(replay: &mut Replay, lane: u32, offset: u64) -> bool {
         let event = events::Event::new("t", Bytes::from_static(b"12345678"));
         let event = TriggerEvent { event: Arc::new(event), too_large: None, sharing: None };
-        replay.event(&event, replay.next_number, mark(lane, offset), None).is_some()
+        replay.record_event(&event, replay.next_number, mark(lane, offset), None).is_some()
     }
 
     #[test]
     fn the_ring_serves_positions_at_or_behind_its_base_in_every_lane() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(3, &room);
-        replay.passed(mark(0, 10));
-        replay.passed(mark(1, 5));
+        replay.record_passed(mark(0, 10));
+        replay.record_passed(mark(1, 5));
         for (lane, offset) in [(0, 11), (1, 6), (0, 12)] {
             assert!(event(&mut replay, lane, offset));
         }
@@ -285,7 +300,7 @@ mod tests {
         assert!(event(&mut replay, 1, 7));
         assert!(!replay.ring_serves(&position(&[(0, 10), (1, 5)])), "the oldest had to go");
         assert!(replay.ring_serves(&position(&[(0, 11), (1, 5)])));
-        // A lane that nothing was known of was empty.
+        // An unknown lane was empty.
         assert!(event(&mut replay, 2, 0));
         assert!(!replay.ring_serves(&position(&[(0, 12), (1, 6)])), "the reader knows its begin");
         assert!(replay.ring_serves(&position(&[(0, 12), (1, 6), (2, 0)])));
@@ -295,7 +310,7 @@ mod tests {
     fn a_mark_of_another_count_is_not_taken_for_one_of_the_ring() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(8, &room);
-        replay.passed(Mark { part: 7, ..mark(0, 10) });
+        replay.record_passed(Mark { part: 7, ..mark(0, 10) });
         let other: Position = [Mark { part: 8, ..mark(0, 10) }].into_iter().collect();
         assert!(replay.ring_covers(&other) && !replay.ring_serves(&other));
     }
@@ -304,9 +319,9 @@ mod tests {
     fn after_a_gap_nothing_older_is_served() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(8, &room);
-        replay.passed(mark(0, 1));
+        replay.record_passed(mark(0, 1));
         event(&mut replay, 0, 2);
-        replay.gap();
+        replay.on_gap();
         assert!(!replay.ring_serves(&position(&[(0, 2)])));
         event(&mut replay, 0, 9);
         event(&mut replay, 0, 10);

@@ -14,11 +14,11 @@ impl Shard {
     /// Starts one event, or batch, of each queued group in turn, while permits are available.
     pub(super) fn start_ready(&mut self) {
         while let Some(group_id) = self.scheduler.next_ready() {
-            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            let Some(group) = self.groups.get_mut(group_id) else { continue };
             group.is_queued = false;
             self.scheduler.start(group, &mut self.effects);
             self.advance_group(group_id);
-            if let Some(group) = self.groups.get_mut(&group_id) {
+            if let Some(group) = self.groups.get_mut(group_id) {
                 self.scheduler.queue_if_ready(group);
             }
         }
@@ -31,7 +31,7 @@ impl Shard {
         ticket: u64,
         outcome: ResolutionOutcome,
     ) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         self.scheduler.release(1);
         let events = group.events_of(ticket);
         stats::subtract(&self.stats.resolving, events);
@@ -59,7 +59,7 @@ impl Shard {
             }
         };
         if is_state {
-            let replay = self.triggers.get(&group.trigger).and_then(|it| it.replay.as_ref());
+            let replay = self.triggers.get(group.trigger).and_then(|it| it.replay.as_ref());
             let after = group.state_after.take();
             if let Some((replay, after)) = replay.zip(after) {
                 let (after, version) = *after;
@@ -71,23 +71,23 @@ impl Shard {
                 }
             }
         }
-        group.resolved(ticket, payload, others);
+        group.store_result(ticket, payload, others);
         self.release(group_id);
     }
 
     /// Delivers the results of a group that are in order, and continues with the group. Results that its outlets do not
     /// accept are tried again later.
     fn release(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let released = group.release(&self.outlets, self.cursors.as_deref(), &self.stats);
         if released.is_held_back && self.backpressure.hold_back_results(group) {
             stats::add(&self.stats.held_back, 1);
         }
         if released.any {
-            self.stop_joining_by_cursor(group_id);
+            self.triggers.stop_joining(group);
         }
         self.advance_group(group_id);
-        if let Some(group) = self.groups.get_mut(&group_id) {
+        if let Some(group) = self.groups.get_mut(group_id) {
             self.scheduler.queue_if_ready(group);
         }
         self.end_if_drained(group_id);
@@ -97,7 +97,7 @@ impl Shard {
     pub(super) fn release_held_back(&mut self) {
         for group_id in self.backpressure.take_held_back() {
             // A removed group is skipped.
-            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            let Some(group) = self.groups.get_mut(group_id) else { continue };
             group.is_held_back = false;
             self.release(group_id);
         }

@@ -1,9 +1,9 @@
 //! Subscribers that come with a cursor.
 //!
-//! Such a subscriber is put into a group of its own, or into one that was made for an equal cursor and was given
-//! nothing yet. The group catches up (see [`super::catch_up`]): it begins in the ring if that holds everything behind
-//! the cursor, else with the shared side reader. A subscriber that neither of them serves waits for the side reader to
-//! begin again further back ([`super::open_reader`]), together with others that come at about the same time.
+//! Such a subscriber gets a group of its own, or joins one that was made for an equal cursor and has got no event yet.
+//! The group catches up (see [`super::catch_up`]): it begins in the ring if that holds everything after the cursor,
+//! else with the shared side reader. A subscriber that neither of them serves waits for the side reader to begin again
+//! further back ([`super::open_reader`]), together with others that come at about the same time.
 
 use std::sync::Arc;
 
@@ -11,9 +11,8 @@ use events::Position;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
-use super::group::{CatchUp, CatchUpSource, Group};
-use super::side_reader::{ReopenDelay, SHARED};
-use super::trigger::replay_of;
+use super::group::{CatchUp, CatchUpSource, Group, GroupPhase};
+use super::side_reader::SHARED;
 use super::{PendingSubscriber, Shard, TriggerId};
 use crate::LiveOperation;
 use crate::cursor::Resume;
@@ -35,7 +34,7 @@ fn events_not_stored() -> GraphqlError {
 impl Shard {
     /// Adds a subscriber that comes with a cursor to a live trigger. One without a cursor joins a group of live events.
     pub(super) fn add_to_trigger(&mut self, id: TriggerId, mut pending: PendingSubscriber) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         let Some(resume) = pending.resume.clone() else {
             return self.add_live_subscriber(id, pending);
         };
@@ -67,7 +66,7 @@ impl Shard {
             }
             resume if replay.shared_reader_serves(resume) => {
                 stats::add(&self.stats.resumed_from_reader, 1);
-                CatchUpSource::Reader
+                CatchUpSource::Reader { index: SHARED, is_full: false }
             }
             _ => {
                 replay.side(SHARED).waiting.push(pending);
@@ -86,11 +85,11 @@ impl Shard {
         source: CatchUpSource,
         pending: PendingSubscriber,
     ) {
-        let group_id = self.new_group_id();
+        let group_id = self.groups.new_id();
         let scope = self.scope(&operation);
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         replay.catching_up.insert(group_id);
-        if source == CatchUpSource::Reader {
+        if matches!(source, CatchUpSource::Reader { .. }) {
             replay.side(SHARED).reading.insert(group_id);
         }
         let sent_version = if replay.is_at(&resume) { replay.version } else { 0 };
@@ -104,8 +103,8 @@ impl Shard {
         let mut group = Group::new(group_id, id, operation, scope);
         group.sent_version = sent_version;
         group.catch_up_key = Some(Box::new(key));
-        group.catch_up = Some(Box::new(CatchUp::new(position, source)));
-        self.groups.insert(group_id, Box::new(group));
+        group.phase = GroupPhase::CatchingUp(Box::new(CatchUp::new(position, source)));
+        self.groups.insert(group);
         stats::add(&self.stats.groups, 1);
         stats::add(&self.stats.catching_up, 1);
         self.add_subscriber(group_id, pending);
@@ -115,14 +114,13 @@ impl Shard {
     /// Begins the shared reader again for the subscribers that wait for it: at once if it is closed, else in a moment,
     /// for all that come until then.
     pub(super) fn schedule_reopen(&mut self, id: TriggerId) {
-        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let Some(replay) = self.triggers.replay_mut(id) else { return };
         let side = replay.side(SHARED);
         match (&mut side.reopening, &side.stream) {
             (Some(reopening), _) => reopening.quiet_polls = 0,
             (None, None) => self.open_reader(id, SHARED),
             (None, Some(reader)) if reader.is_open => {
-                side.reopening = Some(ReopenDelay::default());
-                self.reopening.push(id);
+                self.reader_polls.delay_reopening(id, side);
             }
             // When it is open, subscribers that need an earlier start are handled.
             (None, Some(_)) => {}
@@ -132,7 +130,7 @@ impl Shard {
     /// True if [`Shard::poll_readers`] must be called in a moment: subscribers wait for others to come, or side
     /// readers are stalled or could not be opened.
     pub(crate) fn has_readers_to_poll(&self) -> bool {
-        !self.reopening.is_empty() || !self.stalled.is_empty() || !self.retrying.is_empty()
+        !self.reader_polls.is_empty()
     }
 
     /// Begins shared readers again for subscribers that have waited long enough, and polls side readers that are
@@ -140,14 +138,14 @@ impl Shard {
     pub(crate) fn poll_readers(&mut self) {
         self.poll_stalled_readers();
         self.poll_retries();
-        for id in std::mem::take(&mut self.reopening) {
-            let Some(replay) = replay_of(&mut self.triggers, id) else { continue };
+        for id in self.reader_polls.take_reopening() {
+            let Some(replay) = self.triggers.replay_mut(id) else { continue };
             let side = replay.side(SHARED);
             let Some(reopening) = &mut side.reopening else { continue };
             reopening.quiet_polls += 1;
             reopening.polls += 1;
             if reopening.quiet_polls < REOPEN_QUIET_POLLS && reopening.polls < REOPEN_POLLS_MAX {
-                self.reopening.push(id);
+                self.reader_polls.keep_reopening(id);
                 continue;
             }
             side.reopening = None;

@@ -2,10 +2,10 @@
 //! Streams deliver the lanes in any order, live streams lose events, the broker deletes old events, and graphs are
 //! replaced. It is random and repeatable like [`super::simulation`], and shares its seeds. It checks that
 //!
-//! - a subscriber with a cursor gets every event behind it, in the order of each lane and once, unless a loss is
+//! - a subscriber with a cursor gets every event after it, in the order of each lane and once, unless a loss is
 //!   announced;
-//! - a subscriber with the place of an event and a time gets every event since then; of the lane of the event, those
-//!   behind it;
+//! - a subscriber with the position of an event and a time gets every event since then; of the lane of the event, those
+//!   after it;
 //! - a subscriber without a cursor that wants the current state gets that first, with a cursor like any other;
 //! - a subscriber that gets a position has had all of its events up to there, or an announcement of the loss, and gets
 //!   none of them again;
@@ -527,28 +527,28 @@ impl Simulation {
 
     fn check(&self) {
         let shard = &self.stage.shard;
-        let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
+        let running: usize = shard.groups.values().map(super::group::Group::resolving).sum();
         assert_eq!(
             (running, running),
             (shard.scheduler.resolutions(), self.stage.resolutions.len())
         );
         let mut in_triggers = 0;
-        for trigger in shard.triggers.values() {
+        for trigger in shard.triggers.iter().map(|(_, it)| it) {
             let replay = trigger.replay.as_ref().unwrap();
             in_triggers += trigger.groups.len() + replay.catching_up.len();
             assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
             let mut reading = 0;
             for (index, side) in replay.readers.iter().enumerate() {
                 reading += side.reading.len();
-                let catch_up = |id| shard.groups[id].catch_up.as_deref().expect("it catches up");
+                let catch_up = |id| shard.groups[id].phase.catch_up().expect("it catches up");
                 for id in &side.reading {
                     assert!(replay.catching_up.contains(id));
-                    assert_eq!(
-                        (catch_up(id).source, catch_up(id).reader),
-                        (CatchUpSource::Reader, index)
-                    );
+                    let source = catch_up(id).source;
+                    let is_of_reader =
+                        matches!(source, CatchUpSource::Reader { index: it, .. } if it == index);
+                    assert!(is_of_reader, "{source:?} in the list of {index}");
                 }
-                let full = side.reading.iter().filter(|id| catch_up(id).is_full).count();
+                let full = side.reading.iter().filter(|id| catch_up(id).is_full()).count();
                 assert_eq!(full, side.full);
                 assert!(index == SHARED || side.waiting.is_empty() && side.reopening.is_none());
                 let waits = !side.waiting.is_empty() && side.reopening.is_none();
@@ -562,17 +562,20 @@ impl Simulation {
                 assert!(!is_paused || side.full > 0, "a paused reader waits for a group");
             }
             let is_read = |it: &&GroupId| {
-                shard.groups[*it].catch_up.as_ref().unwrap().source == CatchUpSource::Reader
+                matches!(
+                    shard.groups[*it].phase.catch_up().unwrap().source,
+                    CatchUpSource::Reader { .. }
+                )
             };
             assert_eq!(replay.catching_up.iter().filter(is_read).count(), reading);
         }
         assert_eq!(in_triggers, shard.groups.len());
         let is_stuck = |it: &super::Group| it.has_result() && !it.is_held_back;
-        assert!(!shard.groups.values().any(|it| is_stuck(it)), "every result has left or will");
+        assert!(!shard.groups.values().any(is_stuck), "every result has left or will");
         let held_back = shard.groups.values().filter(|it| it.is_held_back);
         assert!(held_back.into_iter().all(|it| shard.backpressure.is_polled_for_results(it.id)));
         let could_start = |it: &super::Group| it.can_start(shard.settings.group_in_flight);
-        let waits = shard.groups.values().any(|it| could_start(it));
+        let waits = shard.groups.values().any(could_start);
         assert!(!waits || !shard.scheduler.has_permit(), "no group waits while a permit is free");
         assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has subscribers");
         for subscriber in &self.subscribers {
@@ -730,7 +733,7 @@ impl Simulation {
             }
         }
         let shard = &self.stage.shard;
-        for trigger in shard.triggers.values() {
+        for trigger in shard.triggers.iter().map(|(_, it)| it) {
             let replay = trigger.replay.as_ref().unwrap();
             if !self.is_rough {
                 assert!(replay.is_idle(), "all groups have caught up");
@@ -747,9 +750,9 @@ impl Simulation {
     /// Checks that a subscriber would not read events for others again.
     fn check_told(&self, subscriber: &SimulatedSubscriber, group: GroupId, heard: &[String]) {
         let shard = &self.stage.shard;
-        let group = &shard.groups[&shard.group_now(group)];
+        let group = &shard.groups[&shard.groups.current(group)];
         let replay = shard.triggers[&group.trigger].replay.as_ref().unwrap();
-        if group.catch_up.is_none()
+        if group.phase.catch_up().is_none()
             && !group.has_unannounced_loss()
             && !replay.position.marks().is_empty()
         {
@@ -772,7 +775,7 @@ impl Simulation {
         }
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.groups.is_empty(), "something leaked");
-        assert!(shard.outlets.is_empty() && shard.merged.is_empty(), "something leaked");
+        assert!(shard.outlets.is_empty() && shard.groups.has_no_merged(), "something leaked");
         assert_eq!((shard.scheduler.resolutions(), shard.ring_room.used()), (0, 0));
         let stats = &self.stage.stats;
         for gauge in [
@@ -798,7 +801,13 @@ fn a_subscriber_that_resumes_gets_every_event_once_and_in_order() {
         let stats = &simulation.stage.stats;
         fell_behind.fetch_add(stats.fell_behind.load(Relaxed), Relaxed);
         held_back.fetch_add(stats.held_back.load(Relaxed), Relaxed);
-        let replays = simulation.stage.shard.triggers.values().filter_map(|it| it.replay.as_ref());
+        let replays = simulation
+            .stage
+            .shard
+            .triggers
+            .iter()
+            .map(|(_, it)| it)
+            .filter_map(|it| it.replay.as_ref());
         let has_separated = replays.into_iter().any(|it| it.readers.len() > FIRST_SLOW);
         separated.fetch_add(has_separated.into(), Relaxed);
         simulation.finish();

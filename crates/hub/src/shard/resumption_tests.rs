@@ -25,14 +25,14 @@ pub(super) fn after(marks: &[(u32, u64)]) -> Option<Resume> {
     Some(Resume::After(position(marks)))
 }
 
-pub(super) struct Play {
+pub(super) struct Scenario {
     pub(super) stage: Stage,
     pub(super) outlet: Arc<ScriptedOutlet>,
     pub(super) cursors: Arc<Cursors>,
-    comers: u64,
+    subscriptions: u64,
 }
 
-impl Play {
+impl Scenario {
     pub(super) fn new(ring_events: usize) -> Self {
         Self::with(HubSettings { ring_events, ..HubSettings::default() })
     }
@@ -41,33 +41,33 @@ impl Play {
         let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
         let cursors = Arc::new(cursors);
         let stage = Stage::with_cursors(settings, Some(Arc::clone(&cursors)));
-        Self { stage, outlet: Arc::default(), cursors, comers: 0 }
+        Self { stage, outlet: Arc::default(), cursors, subscriptions: 0 }
     }
 
     /// Makes a live trigger on `topic` at lane 0, offset `at`, with one subscriber.
     pub(super) fn live(&mut self, at: u64) -> (TriggerId, Member, Subscription) {
-        let (comer, reply) = self.come(1, None);
+        let (comer, reply) = self.subscribe(1, None);
         let trigger = self.stage.open();
         self.stage.message(trigger, SourceMessage::Passed(mark(0, at)));
         (trigger, comer, joined(reply))
     }
 
-    pub(super) fn come(
+    pub(super) fn subscribe(
         &mut self,
         operation: u128,
         resume: Option<Resume>,
     ) -> (Member, SubscribeReply) {
         let operation = self.stage.operation("topic", operation, 0);
-        self.come_for(operation, resume)
+        self.subscribe_to(operation, resume)
     }
 
-    pub(super) fn come_for(
+    pub(super) fn subscribe_to(
         &mut self,
         operation: LiveOperation,
         resume: Option<Resume>,
     ) -> (Member, SubscribeReply) {
-        self.comers += 1;
-        let member = member(self.comers);
+        self.subscriptions += 1;
+        let member = member(self.subscriptions);
         (member, self.stage.resume(&self.outlet, member, operation, resume))
     }
 
@@ -98,7 +98,7 @@ impl Play {
     }
 
     /// Lets time pass for subscribers that wait for others.
-    pub(super) fn look(&mut self, polls: u32) {
+    pub(super) fn poll_readers(&mut self, polls: u32) {
         for _ in 0..polls {
             self.stage.shard.poll_readers();
             self.stage.take_effects();
@@ -124,410 +124,424 @@ fn refused(mut reply: SubscribeReply) -> ErrorCode {
 
 #[test]
 fn a_subscriber_within_the_ring_gets_what_it_missed_and_then_joins_its_group() {
-    let mut play = Play::new(10);
-    let (trigger, first, _first) = play.live(0);
-    play.events(trigger, 1..=4);
-    play.stage.resolve_all();
-    let (again, reply) = play.come(1, after(&[(0, 2)]));
+    let mut scenario = Scenario::new(10);
+    let (trigger, first, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=4);
+    scenario.stage.resolve_all();
+    let (again, reply) = scenario.subscribe(1, after(&[(0, 2)]));
     let _again = joined(reply);
-    play.stage.resolve_all();
-    assert_eq!(play.groups(), 1, "the groups are merged again");
-    play.events(trigger, [5]);
-    assert_eq!(play.stage.resolutions.len(), 1, "resolved once for both");
-    play.stage.resolve_all();
-    assert_eq!(play.heard(first), ["1", "2", "3", "4", "5"]);
-    assert_eq!(play.heard(again), ["3", "4", "5"]);
-    assert!(play.stage.readers_opening.is_empty());
-    assert_eq!(play.count(|it| &it.resumed_from_ring), 1);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.groups(), 1, "the groups are merged again");
+    scenario.events(trigger, [5]);
+    assert_eq!(scenario.stage.resolutions.len(), 1, "resolved once for both");
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(first), ["1", "2", "3", "4", "5"]);
+    assert_eq!(scenario.heard(again), ["3", "4", "5"]);
+    assert!(scenario.stage.readers_opening.is_empty());
+    assert_eq!(scenario.count(|it| &it.resumed_from_ring), 1);
 }
 
 #[test]
 fn events_in_flight_are_neither_skipped_nor_repeated() {
-    let mut play = Play::new(10);
-    let (trigger, first, _first) = play.live(0);
-    play.events(trigger, 1..=3);
+    let mut scenario = Scenario::new(10);
+    let (trigger, first, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=3);
     // The group has delivered 1, and 2 and 3 are in flight. A subscriber comes from another router, where it has had 2.
-    play.stage.resolve(0);
-    let (again, reply) = play.come(1, after(&[(0, 2)]));
+    scenario.stage.resolve(0);
+    let (again, reply) = scenario.subscribe(1, after(&[(0, 2)]));
     let again_handle = joined(reply);
-    play.events(trigger, [4]);
-    while !play.stage.resolutions.is_empty() {
-        let last = play.stage.resolutions.len() - 1;
-        play.stage.resolve(last);
+    scenario.events(trigger, [4]);
+    while !scenario.stage.resolutions.is_empty() {
+        let last = scenario.stage.resolutions.len() - 1;
+        scenario.stage.resolve(last);
     }
-    play.events(trigger, [5]);
-    play.stage.resolve_all();
-    assert_eq!(play.heard(first), ["1", "2", "3", "4", "5"]);
-    assert_eq!(play.heard(again), ["3", "4", "5"]);
-    assert_eq!(play.groups(), 1);
-    play.stage.leave(again_handle);
-    assert_eq!(play.heard(again).last().unwrap(), "end: unsubscribed");
-    assert!(play.stage.shard.merged.is_empty(), "no subscriber leaves by that id any more");
+    scenario.events(trigger, [5]);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(first), ["1", "2", "3", "4", "5"]);
+    assert_eq!(scenario.heard(again), ["3", "4", "5"]);
+    assert_eq!(scenario.groups(), 1);
+    scenario.stage.leave(again_handle);
+    assert_eq!(scenario.heard(again).last().unwrap(), "end: unsubscribed");
+    assert!(
+        scenario.stage.shard.groups.has_no_merged(),
+        "no subscriber leaves by that id any more"
+    );
 }
 
 #[test]
 fn many_subscribers_from_before_the_ring_share_one_reader_and_one_resolution() {
-    let mut play = Play::new(2);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=9);
-    play.stage.resolve_all();
-    let storm: Vec<_> = (0..1000).map(|_| play.come(1, after(&[(0, 4)]))).collect();
-    assert_eq!(play.stage.readers_opening.len(), 1);
-    assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 4)])));
-    let (of, stream_id, is_wanted) = play.stage.open_reader(Ok(()));
+    let mut scenario = Scenario::new(2);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=9);
+    scenario.stage.resolve_all();
+    let storm: Vec<_> = (0..1000).map(|_| scenario.subscribe(1, after(&[(0, 4)]))).collect();
+    assert_eq!(scenario.stage.readers_opening.len(), 1);
+    assert_eq!(scenario.stage.readers_opening[0].2, Start::After(position(&[(0, 4)])));
+    let (of, stream_id, is_wanted) = scenario.stage.open_reader(Ok(()));
     assert!(of == trigger && is_wanted);
-    assert_eq!(play.groups(), 2);
-    let before = play.count(|it| &it.resolutions);
+    assert_eq!(scenario.groups(), 2);
+    let before = scenario.count(|it| &it.resolutions);
     for offset in 5..=6 {
-        assert_eq!(play.read(trigger, stream_id, offset), ReaderStep::Continue);
+        assert_eq!(scenario.read(trigger, stream_id, offset), ReaderStep::Continue);
     }
     // The ring has all events from 7 on.
-    assert_eq!(play.read(trigger, stream_id, 7), ReaderStep::Close);
-    assert_eq!(play.stage.readers_closed, [(trigger, stream_id)]);
-    play.stage.resolve_all();
-    assert_eq!(play.count(|it| &it.resolutions) - before, 5);
-    assert_eq!(play.groups(), 1);
-    play.events(trigger, [10]);
-    play.stage.resolve_all();
+    assert_eq!(scenario.read(trigger, stream_id, 7), ReaderStep::Close);
+    assert_eq!(scenario.stage.readers_closed, [(trigger, stream_id)]);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.count(|it| &it.resolutions) - before, 5);
+    assert_eq!(scenario.groups(), 1);
+    scenario.events(trigger, [10]);
+    scenario.stage.resolve_all();
     let mut handles = Vec::new();
     for (member, reply) in storm {
-        assert_eq!(play.heard(member), ["5", "6", "7", "8", "9", "10"]);
+        assert_eq!(scenario.heard(member), ["5", "6", "7", "8", "9", "10"]);
         handles.push(joined(reply));
     }
-    assert_eq!(play.count(|it| &it.side_readers), 1);
+    assert_eq!(scenario.count(|it| &it.side_readers), 1);
     for handle in handles {
-        play.stage.leave(handle);
+        scenario.stage.leave(handle);
     }
-    assert_eq!(play.count(|it| &it.subscribers), 1);
+    assert_eq!(scenario.count(|it| &it.subscribers), 1);
 }
 
 #[test]
 fn a_subscriber_from_before_the_readers_position_makes_it_begin_again_without_repetitions() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=9);
-    play.stage.resolve_all();
-    let (one, reply) = play.come(1, after(&[(0, 4)]));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=9);
+    scenario.stage.resolve_all();
+    let (one, reply) = scenario.subscribe(1, after(&[(0, 4)]));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
-    play.read(trigger, stream_id, 5);
-    let (other, reply) = play.come(2, after(&[(0, 2)]));
+    scenario.read(trigger, stream_id, 5);
+    let (other, reply) = scenario.subscribe(2, after(&[(0, 2)]));
     assert_eq!(
-        play.read(trigger, stream_id, 6),
+        scenario.read(trigger, stream_id, 6),
         ReaderStep::Continue,
         "the reader waits for more subscribers"
     );
-    play.look(4);
-    assert_eq!(play.read(trigger, stream_id, 7), ReaderStep::Close, "the old stream is dropped");
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    scenario.poll_readers(4);
+    assert_eq!(
+        scenario.read(trigger, stream_id, 7),
+        ReaderStep::Close,
+        "the old stream is dropped"
+    );
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _other = joined(reply);
     for offset in 3..=8 {
-        play.read(trigger, stream_id, offset);
-        play.stage.resolve_all();
+        scenario.read(trigger, stream_id, offset);
+        scenario.stage.resolve_all();
     }
-    play.stage.resolve_all();
-    assert_eq!(play.heard(one), ["5", "6", "7", "8", "9"]);
-    assert_eq!(play.heard(other), ["3", "4", "5", "6", "7", "8", "9"]);
-    assert_eq!(play.count(|it| &it.side_readers), 2);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(one), ["5", "6", "7", "8", "9"]);
+    assert_eq!(scenario.heard(other), ["3", "4", "5", "6", "7", "8", "9"]);
+    assert_eq!(scenario.count(|it| &it.side_readers), 2);
 }
 
 #[test]
 fn groups_with_undelivered_events_of_a_reader_are_not_merged() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=9);
-    play.stage.resolve_all();
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=9);
+    scenario.stage.resolve_all();
     // The operation has no other subscriber.
-    let (one, first) = play.come(2, after(&[(0, 4)]));
-    let (other, second) = play.come(2, after(&[(0, 6)]));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let (one, first) = scenario.subscribe(2, after(&[(0, 4)]));
+    let (other, second) = scenario.subscribe(2, after(&[(0, 6)]));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _held = [joined(first), joined(second)];
     for offset in 5..=8 {
-        play.read(trigger, stream_id, offset);
+        scenario.read(trigger, stream_id, offset);
     }
     // Both get live events now, and no event was resolved.
-    assert_eq!((play.groups(), play.stage.resolutions.len()), (3, 5 + 3));
-    play.stage.resolve_all();
-    assert_eq!(play.heard(one), ["5", "6", "7", "8", "9"]);
-    assert_eq!(play.heard(other), ["7", "8", "9"]);
-    play.events(trigger, [10]);
-    play.stage.resolve_all();
-    assert_eq!(play.groups(), 2, "the groups are merged now");
+    assert_eq!((scenario.groups(), scenario.stage.resolutions.len()), (3, 5 + 3));
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(one), ["5", "6", "7", "8", "9"]);
+    assert_eq!(scenario.heard(other), ["7", "8", "9"]);
+    scenario.events(trigger, [10]);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.groups(), 2, "the groups are merged now");
 }
 
 #[test]
 fn subscribers_that_come_one_by_one_make_two_readers() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=9);
-    play.stage.resolve_all();
-    let mut storm = vec![play.come(1, after(&[(0, 4)]))];
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=9);
+    scenario.stage.resolve_all();
+    let mut storm = vec![scenario.subscribe(1, after(&[(0, 4)]))];
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     // It has read on each time that the next one comes, and has met the trigger in the end.
     for offset in 5..=8 {
-        play.read(trigger, stream_id, offset);
-        play.stage.resolve_all();
-        storm.push(play.come(1, after(&[(0, 4)])));
-        play.look(3);
+        scenario.read(trigger, stream_id, offset);
+        scenario.stage.resolve_all();
+        storm.push(scenario.subscribe(1, after(&[(0, 4)])));
+        scenario.poll_readers(3);
     }
-    assert!(play.stage.readers_opening.is_empty() && play.stage.shard.has_readers_to_poll());
+    assert!(
+        scenario.stage.readers_opening.is_empty() && scenario.stage.shard.has_readers_to_poll()
+    );
     assert_eq!(
-        play.stage.readers_closed,
+        scenario.stage.readers_closed,
         [(trigger, stream_id)],
         "a reader without groups is closed"
     );
-    play.look(1);
-    assert!(!play.stage.shard.has_readers_to_poll());
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    scenario.poll_readers(1);
+    assert!(!scenario.stage.shard.has_readers_to_poll());
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     for offset in 5..=8 {
-        play.read(trigger, stream_id, offset);
+        scenario.read(trigger, stream_id, offset);
     }
-    play.stage.resolve_all();
-    assert_eq!(play.count(|it| &it.side_readers), 2);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.count(|it| &it.side_readers), 2);
     for (member, reply) in storm {
         let _handle = joined(reply);
-        assert_eq!(play.heard(member), ["5", "6", "7", "8", "9"]);
+        assert_eq!(scenario.heard(member), ["5", "6", "7", "8", "9"]);
     }
 }
 
 #[test]
 fn subscribers_wait_for_others_a_second_at_most_and_cancelled_ones_need_no_reader() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=9);
-    play.stage.resolve_all();
-    let (_, first) = play.come(1, after(&[(0, 4)]));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=9);
+    scenario.stage.resolve_all();
+    let (_, first) = scenario.subscribe(1, after(&[(0, 4)]));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(first);
-    play.read(trigger, stream_id, 5);
-    play.stage.resolve_all();
+    scenario.read(trigger, stream_id, 5);
+    scenario.stage.resolve_all();
     let mut held = Vec::new();
     for _ in 0..39 {
-        held.push(play.come(1, after(&[(0, 4)])));
-        play.look(1);
+        held.push(scenario.subscribe(1, after(&[(0, 4)])));
+        scenario.poll_readers(1);
     }
-    assert!(play.stage.readers_opening.is_empty());
-    play.look(1);
-    assert_eq!(play.stage.readers_opening.len(), 1, "a second is enough");
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
-    play.read(trigger, stream_id, 5);
-    play.stage.resolve_all();
+    assert!(scenario.stage.readers_opening.is_empty());
+    scenario.poll_readers(1);
+    assert_eq!(scenario.stage.readers_opening.len(), 1, "a second is enough");
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
+    scenario.read(trigger, stream_id, 5);
+    scenario.stage.resolve_all();
     // A subscriber is cancelled while it waits.
-    drop(play.come(3, after(&[(0, 1)])));
-    play.look(4);
-    assert!(play.stage.readers_opening.is_empty() && !play.stage.shard.has_readers_to_poll());
+    drop(scenario.subscribe(3, after(&[(0, 1)])));
+    scenario.poll_readers(4);
+    assert!(
+        scenario.stage.readers_opening.is_empty() && !scenario.stage.shard.has_readers_to_poll()
+    );
 }
 
 #[test]
 fn a_group_waits_again_for_slow_subscribers_once_they_have_read_something() {
     let settings = HubSettings { group_in_flight: 1, ring_events: 20, ..HubSettings::default() };
-    let mut play = Play::with(settings);
-    let (trigger, _, _first) = play.live(0);
+    let mut scenario = Scenario::with(settings);
+    let (trigger, _, _first) = scenario.live(0);
     for number in 1..=9 {
-        play.events(trigger, [number]);
-        play.stage.resolve_all();
+        scenario.events(trigger, [number]);
+        scenario.stage.resolve_all();
     }
-    play.outlet.turn();
-    let (_, reply) = play.come(2, after(&[(0, 2)]));
+    scenario.outlet.turn();
+    let (_, reply) = scenario.subscribe(2, after(&[(0, 2)]));
     let _one = joined(reply);
-    let replayed = |play: &Play| play.count(|it| &it.replayed);
+    let replayed = |scenario: &Scenario| scenario.count(|it| &it.replayed);
     // For ten seconds they read nothing; then the group continues without them.
     for _ in 0..2000 {
-        assert_eq!((replayed(&play), play.stage.shard.has_backpressured()), (0, true));
-        play.stage.shard.poll_backpressured();
+        assert_eq!((replayed(&scenario), scenario.stage.shard.has_backpressured()), (0, true));
+        scenario.stage.shard.poll_backpressured();
     }
-    play.stage.take_effects();
-    assert_eq!((replayed(&play), play.stage.shard.has_backpressured()), (2, false));
-    play.stage.resolve(0);
-    assert_eq!((replayed(&play), play.stage.shard.has_backpressured()), (3, false));
+    scenario.stage.take_effects();
+    assert_eq!((replayed(&scenario), scenario.stage.shard.has_backpressured()), (2, false));
+    scenario.stage.resolve(0);
+    assert_eq!((replayed(&scenario), scenario.stage.shard.has_backpressured()), (3, false));
     // They read some events, and are full again before all are delivered.
-    play.outlet.turn();
-    play.stage.resolve(0);
-    play.outlet.turn();
-    play.stage.resolve_all();
-    assert_eq!((replayed(&play), play.stage.shard.has_backpressured()), (4, true));
+    scenario.outlet.turn();
+    scenario.stage.resolve(0);
+    scenario.outlet.turn();
+    scenario.stage.resolve_all();
+    assert_eq!((replayed(&scenario), scenario.stage.shard.has_backpressured()), (4, true));
 }
 
 #[test]
 fn a_reader_is_not_read_while_a_group_has_no_room() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
     for offset in 1..=99 {
-        play.events(trigger, [offset]);
-        play.stage.resolve_all();
+        scenario.events(trigger, [offset]);
+        scenario.stage.resolve_all();
     }
-    let (one, reply) = play.come(1, after(&[(0, 0)]));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let (one, reply) = scenario.subscribe(1, after(&[(0, 0)]));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
     let (mut offset, mut at_once) = (0, 0);
     loop {
         (offset, at_once) = (offset + 1, at_once + 1);
-        let reading = play.read(trigger, stream_id, offset);
+        let reading = scenario.read(trigger, stream_id, offset);
         assert!(at_once < 30, "the number of events is bounded");
         if reading == ReaderStep::Pause {
             at_once = 0;
-            while play.stage.readers_paused.contains(&(trigger, stream_id)) {
-                play.stage.resolve(0);
+            while scenario.stage.readers_paused.contains(&(trigger, stream_id)) {
+                scenario.stage.resolve(0);
             }
         }
         if reading == ReaderStep::Close {
             break;
         }
     }
-    play.stage.resolve_all();
+    scenario.stage.resolve_all();
     let all: Vec<_> = (1..=99).map(|number| number.to_string()).collect();
-    assert_eq!(play.heard(one), all);
-    assert_eq!(play.count(|it| &it.dropped_group_behind), 0);
+    assert_eq!(scenario.heard(one), all);
+    assert_eq!(scenario.count(|it| &it.dropped_group_behind), 0);
 }
 
 #[test]
 fn missed_events_wait_for_subscribers_that_do_not_keep_up() {
     for ring_events in [20, 1] {
-        let mut play = Play::new(ring_events);
-        let (trigger, _, _first) = play.live(0);
-        play.events(trigger, 1..=9);
-        play.stage.resolve_all();
-        play.outlet.turn();
-        let (one, reply) = play.come(2, after(&[(0, 2)]));
+        let mut scenario = Scenario::new(ring_events);
+        let (trigger, _, _first) = scenario.live(0);
+        scenario.events(trigger, 1..=9);
+        scenario.stage.resolve_all();
+        scenario.outlet.turn();
+        let (one, reply) = scenario.subscribe(2, after(&[(0, 2)]));
         let mut next = 3;
-        let reader =
-            (!play.stage.readers_opening.is_empty()).then(|| play.stage.open_reader(Ok(())));
+        let reader = (!scenario.stage.readers_opening.is_empty())
+            .then(|| scenario.stage.open_reader(Ok(())));
         let _one = joined(reply);
         if let Some((_, stream_id, _)) = reader {
-            assert_eq!(play.read(trigger, stream_id, next), ReaderStep::Pause);
+            assert_eq!(scenario.read(trigger, stream_id, next), ReaderStep::Pause);
             next += 1;
         }
-        assert!(play.stage.shard.has_backpressured());
-        play.outlet.turn();
-        play.stage.resolve_all();
-        play.stage.shard.poll_backpressured();
-        play.stage.take_effects();
+        assert!(scenario.stage.shard.has_backpressured());
+        scenario.outlet.turn();
+        scenario.stage.resolve_all();
+        scenario.stage.shard.poll_backpressured();
+        scenario.stage.take_effects();
         if let Some((_, stream_id, _)) = reader {
-            assert!(play.stage.readers_paused.is_empty());
-            while play.read(trigger, stream_id, next) == ReaderStep::Continue {
+            assert!(scenario.stage.readers_paused.is_empty());
+            while scenario.read(trigger, stream_id, next) == ReaderStep::Continue {
                 next += 1;
             }
         }
-        play.stage.resolve_all();
-        assert_eq!(play.heard(one), ["3", "4", "5", "6", "7", "8", "9"], "{ring_events}");
+        scenario.stage.resolve_all();
+        assert_eq!(scenario.heard(one), ["3", "4", "5", "6", "7", "8", "9"], "{ring_events}");
     }
 }
 
 #[test]
 fn a_group_ahead_of_its_trigger_waits_for_it() {
-    let mut play = Play::new(10);
-    let (trigger, _, _first) = play.live(0);
-    play.stage.message(trigger, SourceMessage::Passed(mark(1, 0)));
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.stage.message(trigger, SourceMessage::Passed(mark(1, 0)));
     let event = |lane, offset: u64| {
         let event = Event::new("topic", (u64::from(lane) * 100 + offset).to_string());
         SourceMessage::Event(event.at(mark(lane, offset)).into())
     };
-    play.stage.message(trigger, SourceMessage::Gap);
-    let (one, reply) = play.come(2, after(&[(0, 0), (1, 0)]));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    scenario.stage.message(trigger, SourceMessage::Gap);
+    let (one, reply) = scenario.subscribe(2, after(&[(0, 0), (1, 0)]));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
     // The reader has both lanes before the trigger has either.
     for (lane, offset) in [(0, 1), (1, 1), (0, 2)] {
-        play.stage.read(trigger, stream_id, event(lane, offset));
+        scenario.stage.read(trigger, stream_id, event(lane, offset));
     }
     for (lane, offset) in [(1, 1), (0, 1)] {
-        play.stage.message(trigger, event(lane, offset));
+        scenario.stage.message(trigger, event(lane, offset));
     }
-    assert_eq!(play.stage.read(trigger, stream_id, event(1, 2)), ReaderStep::Close);
+    assert_eq!(scenario.stage.read(trigger, stream_id, event(1, 2)), ReaderStep::Close);
     for (lane, offset) in [(1, 2), (0, 2), (1, 3), (0, 3)] {
-        play.stage.message(trigger, event(lane, offset));
-        play.stage.resolve_all();
+        scenario.stage.message(trigger, event(lane, offset));
+        scenario.stage.resolve_all();
     }
-    assert_eq!(play.heard(one), ["1", "101", "2", "102", "103", "3"]);
+    assert_eq!(scenario.heard(one), ["1", "101", "2", "102", "103", "3"]);
 }
 
 #[test]
 fn cursors_that_are_too_old_are_refused_and_others_are_served() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=9);
-    let (_, old) = play.come(1, after(&[(0, 1)]));
-    let (_, young) = play.come(1, after(&[(0, 5)]));
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=9);
+    let (_, old) = scenario.subscribe(1, after(&[(0, 1)]));
+    let (_, young) = scenario.subscribe(1, after(&[(0, 5)]));
     let gone = || Err(SourceError::Gone { provider: "memory/default".into() });
     // The second one came while the reader for the first was opened.
-    play.stage.open_reader(gone());
+    scenario.stage.open_reader(gone());
     assert_eq!(refused(old), ErrorCode::CursorExpired);
-    assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 5)])));
-    play.stage.open_reader(Ok(()));
+    assert_eq!(scenario.stage.readers_opening[0].2, Start::After(position(&[(0, 5)])));
+    scenario.stage.open_reader(Ok(()));
     let _young = joined(young);
-    assert_eq!(play.count(|it| &it.cursors_expired), 1);
+    assert_eq!(scenario.count(|it| &it.cursors_expired), 1);
 }
 
 #[test]
 fn an_unavailable_broker_refuses_only_subscribers_that_need_it() {
-    let mut play = Play::new(2);
-    let (trigger, first, _first) = play.live(0);
-    play.events(trigger, 1..=4);
-    let (_, reply) = play.come(1, after(&[(0, 1)]));
+    let mut scenario = Scenario::new(2);
+    let (trigger, first, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=4);
+    let (_, reply) = scenario.subscribe(1, after(&[(0, 1)]));
     let reason = String::new();
-    play.stage.open_reader(Err(SourceError::Unavailable { provider: "p".into(), reason }));
+    scenario.stage.open_reader(Err(SourceError::Unavailable { provider: "p".into(), reason }));
     assert_eq!(refused(reply), ErrorCode::ProviderUnavailable);
-    play.stage.resolve_all();
-    assert_eq!(play.heard(first), ["1", "2", "3", "4"]);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(first), ["1", "2", "3", "4"]);
 }
 
 #[test]
 fn a_gap_of_the_reader_is_read_again_and_a_gap_of_the_trigger_needs_the_reader() {
-    let mut play = Play::new(10);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=3);
-    play.stage.message(trigger, SourceMessage::Gap);
-    let (one, reply) = play.come(1, after(&[(0, 3)]));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=3);
+    scenario.stage.message(trigger, SourceMessage::Gap);
+    let (one, reply) = scenario.subscribe(1, after(&[(0, 3)]));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
-    assert_eq!(play.stage.read(trigger, stream_id, SourceMessage::Gap), ReaderStep::Close);
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
-    play.read(trigger, stream_id, 4);
+    assert_eq!(scenario.stage.read(trigger, stream_id, SourceMessage::Gap), ReaderStep::Close);
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
+    scenario.read(trigger, stream_id, 4);
     // The live stream missed 4 and 5.
-    play.events(trigger, [6, 7]);
-    play.read(trigger, stream_id, 5);
-    assert_eq!(play.read(trigger, stream_id, 6), ReaderStep::Close);
-    play.stage.resolve_all();
-    assert_eq!(play.heard(one), ["4", "5", "6", "7"]);
+    scenario.events(trigger, [6, 7]);
+    scenario.read(trigger, stream_id, 5);
+    assert_eq!(scenario.read(trigger, stream_id, 6), ReaderStep::Close);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(one), ["4", "5", "6", "7"]);
 }
 
 #[test]
 fn a_lane_that_appears_after_a_gap_may_have_lost_its_first_events() {
-    let mut play = Play::new(10);
-    let (trigger, _, _first) = play.live(0);
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _first) = scenario.live(0);
     // The stream lost the first event of another lane, which is not known yet.
-    play.stage.message(trigger, SourceMessage::Gap);
-    play.events(trigger, [1]);
-    play.stage.resolve_all();
-    let (one, reply) = play.come(2, after(&[(0, 1)]));
+    scenario.stage.message(trigger, SourceMessage::Gap);
+    scenario.events(trigger, [1]);
+    scenario.stage.resolve_all();
+    let (one, reply) = scenario.subscribe(2, after(&[(0, 1)]));
     let _one = joined(reply);
-    assert!(play.stage.readers_opening.is_empty(), "the ring serves it");
+    assert!(scenario.stage.readers_opening.is_empty(), "the ring serves it");
     for offset in [2, 3] {
         let event = Event::new("topic", (100 + offset).to_string()).at(mark(1, offset));
-        play.stage.message(trigger, SourceMessage::Event(event.into()));
-        play.stage.resolve_all();
+        scenario.stage.message(trigger, SourceMessage::Event(event.into()));
+        scenario.stage.resolve_all();
     }
-    let heard = play.outlet.heard(one);
+    let heard = scenario.outlet.heard(one);
     let announced: Vec<_> = heard[1..].iter().map(|it| it.contains("\"gap\":true")).collect();
-    assert_eq!((play.heard(one), announced), (vec!["102".into(), "103".into()], vec![true, false]));
+    assert_eq!(
+        (scenario.heard(one), announced),
+        (vec!["102".into(), "103".into()], vec![true, false])
+    );
 }
 
 #[test]
 fn filtered_events_count_as_read() {
-    let mut play = Play::new(10);
-    let (trigger, _, _first) = play.live(0);
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _first) = scenario.live(0);
     for offset in 1..=6 {
         let payload = format!("{{\"odd\":{},\"n\":{offset}}}", offset % 2);
         let event = Event::new("topic", payload).at(mark(0, offset));
-        play.stage.message(trigger, SourceMessage::Event(event.into()));
+        scenario.stage.message(trigger, SourceMessage::Event(event.into()));
     }
-    play.stage.resolve_all();
+    scenario.stage.resolve_all();
     let member = member(77);
-    let mut operation = play.stage.operation("topic", 3, 0);
+    let mut operation = scenario.stage.operation("topic", 3, 0);
     operation.filter = Some(Arc::new(Filter::one_of("odd", &[0])));
-    let outlet = Arc::clone(&play.outlet);
-    let _handle = joined(play.stage.resume(&outlet, member, operation, after(&[(0, 2)])));
-    play.stage.resolve_all();
+    let outlet = Arc::clone(&scenario.outlet);
+    let _handle = joined(scenario.stage.resume(&outlet, member, operation, after(&[(0, 2)])));
+    scenario.stage.resolve_all();
     let heard = outlet.heard(member);
     assert_eq!(heard.len(), 3, "{heard:?}");
     assert!(heard[1].contains("\"n\":4") && heard[2].contains("\"n\":6"), "{heard:?}");
@@ -535,36 +549,36 @@ fn filtered_events_count_as_read() {
 
 #[test]
 fn a_source_that_ends_with_an_error_ends_groups_that_catch_up() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=4);
-    let (one, reply) = play.come(2, after(&[(0, 1)]));
-    play.stage.open_reader(Ok(()));
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=4);
+    let (one, reply) = scenario.subscribe(2, after(&[(0, 1)]));
+    scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
-    let (_, waits) = play.come(2, after(&[(0, 0)]));
+    let (_, waits) = scenario.subscribe(2, after(&[(0, 0)]));
     let gone = StreamEnd::Gone("topic".into());
-    play.stage.message(trigger, SourceMessage::End(gone));
-    assert_eq!(play.heard(one), ["end: SOURCE_GONE"]);
+    scenario.stage.message(trigger, SourceMessage::End(gone));
+    assert_eq!(scenario.heard(one), ["end: SOURCE_GONE"]);
     assert_eq!(refused(waits), ErrorCode::SourceGone);
-    play.stage.resolve_all();
-    assert!(play.stage.shard.triggers.is_empty() && play.groups() == 0);
+    scenario.stage.resolve_all();
+    assert!(scenario.stage.shard.triggers.is_empty() && scenario.groups() == 0);
 }
 
 #[test]
 fn with_too_many_lanes_a_cursor_resumes_by_time_and_its_own_lane_repeats_nothing() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=4);
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=4);
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
-    let (one, reply) = play.come(2, Some(Resume::Since { mark: mark(0, 2), time }));
-    assert_eq!(play.stage.readers_opening[0].2, Start::Since(time));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let (one, reply) = scenario.subscribe(2, Some(Resume::Since { mark: mark(0, 2), time }));
+    assert_eq!(scenario.stage.readers_opening[0].2, Start::Since(time));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
     for offset in 1..=3 {
-        play.read(trigger, stream_id, offset);
+        scenario.read(trigger, stream_id, offset);
     }
-    play.stage.resolve_all();
-    assert_eq!(play.heard(one), ["3", "4"]);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(one), ["3", "4"]);
 }
 
 #[test]
@@ -574,7 +588,7 @@ fn without_replay_payloads_have_no_cursor_and_cursors_are_refused() {
     let reply = stage.subscribe(&outlet, member(1), "topic", 1, 0);
     let trigger = stage.open();
     let _first = joined(reply);
-    stage.message(trigger, Play::event(1));
+    stage.message(trigger, Scenario::event(1));
     stage.resolve_all();
     assert_eq!(outlet.heard(member(1)), ["join", "{\"data\":1}"]);
     let operation = stage.operation("topic", 1, 0);
@@ -584,113 +598,114 @@ fn without_replay_payloads_have_no_cursor_and_cursors_are_refused() {
 
 #[test]
 fn a_lane_that_is_silent_since_a_gap_is_read_for_subscribers_without_its_events() {
-    let mut play = Play::new(10);
-    let (trigger, _, _first) = play.live(0);
+    let mut scenario = Scenario::new(10);
+    let (trigger, _, _first) = scenario.live(0);
     let event = |lane, offset: u64| {
         let event = Event::new("topic", (u64::from(lane) * 100 + offset).to_string());
         SourceMessage::Event(event.at(mark(lane, offset)).into())
     };
-    play.stage.message(trigger, event(1, 1));
-    play.stage.message(trigger, SourceMessage::Gap);
-    play.events(trigger, [1]);
-    play.stage.resolve_all();
+    scenario.stage.message(trigger, event(1, 1));
+    scenario.stage.message(trigger, SourceMessage::Gap);
+    scenario.events(trigger, [1]);
+    scenario.stage.resolve_all();
     // The cursor of a stream that delivered the first lane before the second.
-    let (one, reply) = play.come(2, after(&[(0, 1)]));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let (one, reply) = scenario.subscribe(2, after(&[(0, 1)]));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
-    assert_eq!(play.stage.read(trigger, stream_id, event(1, 1)), ReaderStep::Continue);
-    play.stage.message(trigger, event(1, 2));
-    assert_eq!(play.stage.read(trigger, stream_id, event(1, 2)), ReaderStep::Close);
-    play.stage.message(trigger, event(1, 3));
-    play.stage.resolve_all();
-    assert_eq!(play.heard(one), ["101", "102", "103"]);
+    assert_eq!(scenario.stage.read(trigger, stream_id, event(1, 1)), ReaderStep::Continue);
+    scenario.stage.message(trigger, event(1, 2));
+    assert_eq!(scenario.stage.read(trigger, stream_id, event(1, 2)), ReaderStep::Close);
+    scenario.stage.message(trigger, event(1, 3));
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(one), ["101", "102", "103"]);
 }
 
 #[test]
 fn a_reader_that_begins_at_a_time_does_not_serve_groups_that_fall_out_of_the_ring() {
-    let mut play = Play::new(2);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=2);
+    let mut scenario = Scenario::new(2);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=2);
     // Its subscribers read nothing for now.
-    play.outlet.turn();
-    let (slow, reply) = play.come(2, after(&[(0, 0)]));
+    scenario.outlet.turn();
+    let (slow, reply) = scenario.subscribe(2, after(&[(0, 0)]));
     let _slow = joined(reply);
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
-    let (_, other) = play.come(3, Some(Resume::Since { mark: mark(0, 2), time }));
-    play.events(trigger, 3..=5);
-    play.stage.shard.poll_backpressured();
-    play.stage.take_effects();
-    let (_, _, is_wanted) = play.stage.open_reader(Ok(()));
+    let (_, other) = scenario.subscribe(3, Some(Resume::Since { mark: mark(0, 2), time }));
+    scenario.events(trigger, 3..=5);
+    scenario.stage.shard.poll_backpressured();
+    scenario.stage.take_effects();
+    let (_, _, is_wanted) = scenario.stage.open_reader(Ok(()));
     assert!(!is_wanted, "events from before that time are unknown");
     assert_eq!(refused(other), ErrorCode::Overloaded);
-    assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 0)])));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
-    play.outlet.turn();
+    assert_eq!(scenario.stage.readers_opening[0].2, Start::After(position(&[(0, 0)])));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
+    scenario.outlet.turn();
     for offset in 1..=3 {
-        play.read(trigger, stream_id, offset);
+        scenario.read(trigger, stream_id, offset);
     }
-    play.stage.resolve_all();
-    assert_eq!(play.heard(slow), ["1", "2", "3", "4", "5"]);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(slow), ["1", "2", "3", "4", "5"]);
 }
 
 #[test]
 fn permits_of_groups_that_end_are_available_at_once() {
-    let mut play = Play::with(HubSettings { resolutions_in_flight: 1, ..HubSettings::default() });
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=2);
-    play.stage.resolve_all();
-    let (one, reply) = play.come(2, after(&[(0, 0)]));
+    let mut scenario =
+        Scenario::with(HubSettings { resolutions_in_flight: 1, ..HubSettings::default() });
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=2);
+    scenario.stage.resolve_all();
+    let (one, reply) = scenario.subscribe(2, after(&[(0, 0)]));
     let _one = joined(reply);
-    let (other, reply) = play.come_for(play.stage.operation("other", 1, 0), None);
-    let others = play.stage.open();
+    let (other, reply) = scenario.subscribe_to(scenario.stage.operation("other", 1, 0), None);
+    let others = scenario.stage.open();
     let _other = joined(reply);
-    play.stage.message(others, SourceMessage::Passed(mark(0, 0)));
-    play.events(others, [1]);
-    assert_eq!(play.stage.resolutions.len(), 1, "it waits for the only permit");
-    play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
-    assert_eq!(play.heard(one), ["end: PROVIDER_UNAVAILABLE"]);
-    play.stage.resolve_all();
-    assert_eq!(play.heard(other), ["1"]);
+    scenario.stage.message(others, SourceMessage::Passed(mark(0, 0)));
+    scenario.events(others, [1]);
+    assert_eq!(scenario.stage.resolutions.len(), 1, "it waits for the only permit");
+    scenario.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
+    assert_eq!(scenario.heard(one), ["end: PROVIDER_UNAVAILABLE"]);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(other), ["1"]);
 }
 
 #[test]
 fn a_group_that_has_moved_is_merged_with_subscribers_that_resume_at_its_new_source() {
-    let mut play = Play::new(10);
-    let (_, _, _first) = play.live(0);
-    let (group, _) = play.stage.shard.operations_before(1).remove(0);
+    let mut scenario = Scenario::new(10);
+    let (_, _, _first) = scenario.live(0);
+    let (group, _) = scenario.stage.shard.operations_before(1).remove(0);
     // As if streams of the source that it leaves had interleaved their lanes.
-    play.stage.shard.groups.get_mut(&group).unwrap().in_order_from = 100;
-    let moved = play.stage.operation("other", 1, 1);
-    play.stage.advance(1, vec![(group, Ok(moved.clone()))]);
-    let trigger = play.stage.open();
-    play.stage.message(trigger, SourceMessage::Passed(mark(0, 0)));
-    play.events(trigger, [1]);
-    play.stage.resolve_all();
-    let (again, reply) = play.come_for(moved, after(&[(0, 0)]));
+    scenario.stage.shard.groups.get_mut(group).unwrap().in_order_from = 100;
+    let moved = scenario.stage.operation("other", 1, 1);
+    scenario.stage.advance(1, vec![(group, Ok(moved.clone()))]);
+    let trigger = scenario.stage.open();
+    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 0)));
+    scenario.events(trigger, [1]);
+    scenario.stage.resolve_all();
+    let (again, reply) = scenario.subscribe_to(moved, after(&[(0, 0)]));
     let _again = joined(reply);
-    play.stage.resolve_all();
-    assert_eq!(play.heard(again), ["1"]);
-    assert_eq!(play.groups(), 1);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(again), ["1"]);
+    assert_eq!(scenario.groups(), 1);
 }
 
 #[test]
 fn a_cursor_of_a_deleted_event_is_refused() {
-    let mut play = Play::new(1);
-    let (trigger, _, _first) = play.live(0);
-    play.events(trigger, 1..=9);
+    let mut scenario = Scenario::new(1);
+    let (trigger, _, _first) = scenario.live(0);
+    scenario.events(trigger, 1..=9);
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
     let since = |offset| Some(Resume::Since { mark: mark(0, offset), time });
-    let (old, reply) = play.come(2, since(2));
-    let (young, other) = play.come(2, since(4));
-    let (_, stream_id, _) = play.stage.open_reader(Ok(()));
+    let (old, reply) = scenario.subscribe(2, since(2));
+    let (young, other) = scenario.subscribe(2, since(4));
+    let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _all = [joined(reply), joined(other)];
     // The first event since that time is the fifth.
-    play.stage.read(trigger, stream_id, SourceMessage::Passed(mark(0, 4)));
-    assert_eq!(play.heard(old), ["end: CURSOR_EXPIRED"]);
+    scenario.stage.read(trigger, stream_id, SourceMessage::Passed(mark(0, 4)));
+    assert_eq!(scenario.heard(old), ["end: CURSOR_EXPIRED"]);
     for offset in 5..=8 {
-        play.read(trigger, stream_id, offset);
+        scenario.read(trigger, stream_id, offset);
     }
-    play.stage.resolve_all();
-    assert_eq!(play.heard(young), ["5", "6", "7", "8", "9"]);
-    assert_eq!(play.count(|it| &it.cursors_expired), 1);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(young), ["5", "6", "7", "8", "9"]);
+    assert_eq!(scenario.count(|it| &it.cursors_expired), 1);
 }

@@ -1,6 +1,6 @@
 //! The latest events of a trigger, kept for groups that catch up.
 //!
-//! The ring holds every event behind its base, lane by lane. It can serve a group that has reached the base in every
+//! The ring holds every event after its base, lane by lane. It can serve a group that has reached the base in every
 //! lane.
 
 use std::collections::VecDeque;
@@ -55,7 +55,7 @@ impl RingEntry {
 pub(super) struct Ring {
     entry: VecDeque<RingEntry>,
     bytes: usize,
-    /// The position behind which every event is kept, in the lanes that it has.
+    /// The position after which every event is kept, in the lanes that it has.
     base: Position,
     /// True if a lane that appears held nothing before. No longer true after a gap.
     knows_lanes: bool,
@@ -83,7 +83,7 @@ impl Ring {
         }
     }
 
-    /// Drops all events, because some may be missing behind them.
+    /// Drops all events, because events may be missing after them.
     pub(super) fn clear_after_gap(&mut self) {
         while self.drop_oldest() {}
         self.base = Position::default();
@@ -135,7 +135,7 @@ impl Ring {
         self.knows_lanes
     }
 
-    /// Begins a lane that the ring does not know at `mark`.
+    /// Adds a lane that begins at `mark`, if the ring does not know it.
     pub(super) fn add_lane(&mut self, mark: Mark) {
         if self.base.lane(mark.lane).is_none() {
             self.base.advance(mark);
@@ -157,7 +157,7 @@ impl Ring {
         self.entry.len()
     }
 
-    /// True if every event behind that position is kept. The position and the ring must know the same lanes.
+    /// True if every event after that position is kept. The position and the ring must know the same lanes.
     pub(super) fn covers(&self, position: &Position) -> bool {
         let (base, marks) = (self.base.marks(), position.marks());
         !base.is_empty()

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::Effect;
 use super::concurrency_limit::ShardPermits;
-use super::group::{Group, Groups, ResolutionWork};
+use super::group::{Group, ResolutionWork};
+use super::group_table::GroupTable;
 use crate::stats::{self, HubStats};
 use crate::{GroupId, HubSettings};
 
@@ -91,9 +92,9 @@ impl Scheduler {
     }
 
     /// Sweeps the entries of removed groups out of the queue, before they pile up.
-    pub(super) fn sweep(&mut self, groups: &Groups) {
+    pub(super) fn sweep(&mut self, groups: &GroupTable) {
         if self.ready.len() > 2 * groups.len() + STALE_READY_MAX {
-            self.ready.retain(|id| groups.contains_key(id));
+            self.ready.retain(|id| groups.contains(*id));
         }
     }
 

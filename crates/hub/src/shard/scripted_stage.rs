@@ -461,7 +461,7 @@ impl Stage {
         // Effects that a task would no longer report.
         let (live, aborted) = std::mem::take(&mut self.resolutions)
             .into_iter()
-            .partition(|it| self.shard.groups.contains_key(&it.group));
+            .partition(|it| self.shard.groups.contains(it.group));
         self.resolutions = live;
         let aborted: Vec<Resolution> = aborted;
         assert!(

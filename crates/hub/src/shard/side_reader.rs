@@ -1,12 +1,14 @@
 //! Side readers: streams beside a trigger's own that read older events for groups that catch up. Data only:
 //! [`super::open_reader`] opens them, and [`super::reader_messages`] handles their messages.
 
-use events::{Position, Start};
+use events::{Mark, Position, Start};
 use indexmap::IndexSet;
 
 use super::PendingSubscriber;
+use super::group_table::GroupTable;
 use crate::GroupId;
 use crate::cursor::Resume;
+use crate::stats::{self, HubStats};
 
 /// The side reader of groups that came with a cursor.
 pub(super) const SHARED: usize = 0;
@@ -52,6 +54,75 @@ impl SideReader {
         is_paused && self.full < self.reading.len()
     }
 
+    /// Returns where a stream begins that brings everything to all groups and waiting subscribers. `None` if there are
+    /// none.
+    pub(super) fn start(&self, groups: &GroupTable) -> Option<Start> {
+        let reading = self.reading.iter().filter_map(|id| groups.catch_up(*id));
+        if reading.clone().any(|it| it.from_oldest) {
+            return Some(Start::All);
+        }
+        let resumes = || self.waiting.iter().filter_map(|pending| pending.resume.as_ref());
+        let waiting = resumes().filter_map(|resume| match resume {
+            Resume::After(position) => Some(position),
+            Resume::Since { .. } => None,
+        });
+        let mut positions = reading.map(|it| &it.position).chain(waiting).peekable();
+        if positions.peek().is_some() {
+            return Some(Start::After(earliest(positions)));
+        }
+        let times = resumes().filter_map(|resume| match resume {
+            Resume::Since { time, .. } => Some(*time),
+            Resume::After(_) => None,
+        });
+        times.min().map(Start::Since)
+    }
+
+    /// True if the stream begins where all of its groups can. Groups that fell out of the ring while it was opened may
+    /// be further back.
+    pub(super) fn serves_its_groups(&self, groups: &GroupTable) -> bool {
+        let Some(reader) = &self.stream else { return self.reading.is_empty() };
+        self.reading.iter().filter_map(|id| groups.catch_up(*id)).all(|it| {
+            matches!(reader.start, Start::Since(_) | Start::All)
+                || is_before(&reader.position, &it.position)
+        })
+    }
+
+    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the stream, which
+    /// begins with the oldest event, begins the lane with that mark. Groups that were not live end instead.
+    pub(super) fn announce_deleted(&self, groups: &mut GroupTable, begin: Mark, stats: &HubStats) {
+        for group_id in &self.reading {
+            let Some(group) = groups.get_mut(*group_id) else { continue };
+            let Some(catch_up) = group.phase.catch_up().filter(|it| it.was_live) else {
+                continue;
+            };
+            let nothing = Mark { lane: begin.lane, ..Mark::default() };
+            if catch_up.position.lane(begin.lane).unwrap_or(nothing) < begin {
+                group.record_gap();
+                stats::add(&stats.outrun, 1);
+            }
+        }
+    }
+
+    /// Treats a stream that began with the oldest event like any other, once it has said where its lanes begin.
+    pub(super) fn on_oldest_known(&mut self, groups: &mut GroupTable) {
+        let Some(stream) = self.stream.as_mut().filter(|it| matches!(it.start, Start::All)) else {
+            return;
+        };
+        stream.start = Start::After(Position::default());
+        for group_id in &self.reading {
+            if let Some(catch_up) = groups.catch_up_mut(*group_id) {
+                catch_up.from_oldest = false;
+            }
+        }
+    }
+
+    /// Resumes the stream if it is paused and all groups have room. Returns its number then.
+    pub(super) fn resume_if_free(&mut self) -> Option<u64> {
+        let stream = self.stream.as_mut().filter(|it| self.full == 0 && it.is_paused)?;
+        stream.is_paused = false;
+        Some(stream.stream_id)
+    }
+
     /// True if a group, or a subscriber that waits for no other, needs the stream.
     pub(super) fn is_needed(&self) -> bool {
         !self.reading.is_empty() || (!self.waiting.is_empty() && self.reopening.is_none())
@@ -74,9 +145,9 @@ pub(super) struct ReopenDelay {
 
 /// A stream that reads older events.
 pub(super) struct ReaderStream {
-    /// The number that tells this stream from earlier ones of its trigger.
+    /// The number that distinguishes this stream from earlier ones of its trigger.
     pub(super) stream_id: u64,
-    /// The place where it was asked to begin.
+    /// The position or time at which it was asked to begin.
     pub(super) start: Start,
     /// True if the provider has opened it.
     pub(super) is_open: bool,
@@ -121,8 +192,6 @@ pub(super) fn earliest<'a>(positions: impl IntoIterator<Item = &'a Position>) ->
 
 #[cfg(test)]
 mod tests {
-    use events::Mark;
-
     use super::*;
 
     #[test]

@@ -45,19 +45,16 @@ const STATE_PAYLOAD: &str = r#"{"data":"state""#;
 /// The first event number of a topic is this times the topic.
 const TOPIC: u64 = 1_000_000;
 
-/// xorshift64*: small, and the same on every machine.
-pub(super) struct Random(u64);
+/// Random numbers that are the same on every machine for a seed.
+pub(super) struct Random(fastrand::Rng);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+        self.0.u64(..bound)
     }
 }
 
@@ -322,7 +319,7 @@ impl Simulation {
 
     fn members_of(&mut self, group: GroupId) -> impl Iterator<Item = &mut SimulatedSubscriber> {
         let shard = &self.stage.shard;
-        let is_in = move |it: &Subscription| shard.group_now(it.group()) == group;
+        let is_in = move |it: &Subscription| shard.groups.current(it.group()) == group;
         let subscribers = self.subscribers.iter_mut();
         subscribers.filter(move |it| it.subscription.as_ref().is_some_and(is_in))
     }
@@ -334,23 +331,24 @@ impl Simulation {
 
     fn check(&self) {
         let shard = &self.stage.shard;
-        let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
+        let running: usize = shard.groups.values().map(super::group::Group::resolving).sum();
         assert_eq!(running, shard.scheduler.resolutions());
         assert_eq!(running, self.stage.resolutions.len());
         let events: usize = self.stage.resolutions.iter().map(|it| 1 + it.others.len()).sum();
         let counted = self.stage.stats.resolving.load(Relaxed);
         assert_eq!(events as u64, counted);
         assert!(shard.scheduler.resolutions() <= shard.settings.resolutions_in_flight);
-        let in_triggers: usize = shard.triggers.values().map(|it| it.groups.len()).sum();
+        let in_triggers: usize =
+            shard.triggers.iter().map(|(_, it)| it).map(|it| it.groups.len()).sum();
         assert_eq!(in_triggers, shard.groups.len());
-        for (id, group) in &shard.groups {
+        for (id, group) in shard.groups.iter() {
             assert!(!group.is_empty(), "a group has subscribers");
-            assert!(shard.triggers[&group.trigger].groups.contains(*id));
-            if let Some(target) = &group.moving_to {
-                let super::TriggerPhase::Opening(waiting) = &shard.triggers[target].phase else {
+            assert!(shard.triggers[&group.trigger].groups.contains(id));
+            if let Some(target) = group.phase.moving_to() {
+                let super::TriggerPhase::Opening(waiting) = &shard.triggers[&target].phase else {
                     panic!("a group that waits for a source moves when it is open")
                 };
-                assert_eq!(waiting.moving.iter().filter(|(it, _)| it == id).count(), 1);
+                assert_eq!(waiting.moving.iter().filter(|(it, _)| *it == id).count(), 1);
             }
             let view = group.view();
             let state = u64::from(group.state_after.is_some());
@@ -369,7 +367,7 @@ impl Simulation {
                 "no group waits while a permit is free"
             );
         }
-        for (id, trigger) in &shard.triggers {
+        for (id, trigger) in shard.triggers.iter() {
             let ends = matches!(trigger.phase, super::TriggerPhase::Ending(_));
             for (key, group) in &trigger.by_key {
                 assert!(
@@ -384,10 +382,13 @@ impl Simulation {
                 "only groups with an undelivered state are joined for it"
             );
             assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
-            let found = shard.by_source.get(&trigger.source) == Some(id);
+            let found = shard.triggers.find(&trigger.source) == Some(id);
             assert!(ends != found, "only a trigger with a live source is found");
             let drained = |id: GroupId| {
-                shard.groups.get(&id).is_some_and(|it| it.is_drained() && it.moving_to.is_none())
+                shard
+                    .groups
+                    .get(id)
+                    .is_some_and(|it| it.is_drained() && it.phase.moving_to().is_none())
             };
             assert!(!ends || !trigger.groups.iter().any(drained), "the last delivery ends a group");
             let waits =
@@ -466,7 +467,7 @@ impl Simulation {
             self.stage.open();
         }
         let shard = &self.stage.shard;
-        assert!(shard.triggers.is_empty() && shard.by_source.is_empty(), "triggers leaked");
+        assert!(shard.triggers.is_empty() && shard.triggers.has_no_source(), "triggers leaked");
         assert!(shard.groups.is_empty(), "groups leaked");
         assert!(shard.outlets.is_empty(), "outlets leaked");
         assert_eq!(shard.scheduler.resolutions(), 0);

@@ -10,10 +10,11 @@ use execute::{EventMemo, Sharing};
 
 use super::client_errors::source_end;
 use super::group::OfferedEvent;
-use super::replay::Replay;
-use super::trigger::replay_of;
+use super::group_table::GroupTable;
+use super::trigger::Trigger;
 use super::{Shard, TriggerId, TriggerPhase};
-use crate::{EndReason, GroupId, TriggerEvent, stats};
+use crate::stats::{self, HubStats};
+use crate::{EndReason, GroupId, TriggerEvent};
 
 impl Shard {
     /// Handles a message of a trigger's stream. `None` if the stream was dropped without an end. Returns the number of
@@ -26,11 +27,11 @@ impl Shard {
         match message {
             Some(SourceMessage::Event(event)) => return self.on_event(id, event),
             Some(SourceMessage::Passed(mark)) => {
-                if let Some(replay) = replay_of(&mut self.triggers, id) {
-                    replay.passed(mark);
-                    self.announce_lane_hole(id);
-                    self.feed_groups_ahead(id);
-                }
+                let Some(trigger) = self.triggers.get_mut(id) else { return 0 };
+                let Some(replay) = &mut trigger.replay else { return 0 };
+                replay.record_passed(mark);
+                trigger.announce_lane_hole(&mut self.groups);
+                self.feed_groups_ahead(id);
             }
             Some(SourceMessage::Gap) => self.on_gap(id),
             Some(SourceMessage::End(end)) => self.on_source_ended(id, &end),
@@ -41,7 +42,7 @@ impl Shard {
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
     fn on_event(&mut self, id: TriggerId, mut event: Arc<Event>) -> usize {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
+        let Some(trigger) = self.triggers.get_mut(id) else { return 0 };
         if matches!(trigger.phase, TriggerPhase::Ending(_)) {
             return 0;
         }
@@ -62,54 +63,37 @@ impl Shard {
         let (mark, published, number) = (event.mark, event.published, trigger.events);
         let event = TriggerEvent { event, too_large, sharing };
         let cursor = match (&mut trigger.replay, mark) {
-            (Some(replay), Some(mark)) => match replay.event(&event, number, mark, published) {
-                // A repetition: the provider has reconnected, and began a little earlier.
-                None => return 0,
-                cursor => cursor,
-            },
+            (Some(replay), Some(mark)) => {
+                match replay.record_event(&event, number, mark, published) {
+                    // A repetition: the provider has reconnected, and began a little earlier.
+                    None => return 0,
+                    cursor => cursor,
+                }
+            }
             _ => None,
         };
-        self.announce_lane_hole(id);
-        let concerned = self.matching_groups(id, &event);
+        trigger.announce_lane_hole(&mut self.groups);
+        let matching = trigger.matching_groups(&self.groups, &event, &self.stats);
         let is_stored = cursor.is_some() && self.settings.catch_up;
         let offered =
             || OfferedEvent { event: event.clone(), number, cursor: cursor.clone(), is_stored };
         let mut index = 0;
-        while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
+        while let Some(group) = self.triggers.get(id).and_then(|it| it.groups.unfiltered(index)) {
             self.offer(group, offered());
             index += 1;
         }
-        for &group in &concerned {
+        for &group in &matching {
             self.offer(group, offered());
         }
         self.detach_groups_behind();
         if cursor.is_some() {
             self.feed_groups_ahead(id);
         }
-        index + concerned.len()
-    }
-
-    /// Returns the groups with a filter that an event passes.
-    fn matching_groups(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
-        let Some(trigger) = self.triggers.get(&id).filter(|it| it.groups.filtered() > 0) else {
-            return Vec::new();
-        };
-        let filtered = trigger.groups.filtered();
-        let mut concerned = Vec::new();
-        if let Some(event) = FilteredEvent::read(&event.event) {
-            concerned = trigger.groups.candidates(&event);
-            stats::add(&self.stats.filters_evaluated, concerned.len());
-            concerned.retain(|id| {
-                let filter = self.groups.get(id).and_then(|it| it.operation.filter.as_ref());
-                filter.is_none_or(|filter| filter.passes(&event))
-            });
-        }
-        stats::add(&self.stats.filtered_out, filtered - concerned.len());
-        concerned
+        index + matching.len()
     }
 
     fn offer(&mut self, group_id: GroupId, offered: OfferedEvent) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(group) = self.groups.get_mut(group_id) else { return };
         let may_catch_up = offered.is_stored;
         group.offer(offered);
         stats::add(&self.stats.waiting, 1);
@@ -120,39 +104,21 @@ impl Shard {
             }
             return;
         }
-        let dropped = group.trim(self.settings.group_waiting);
+        let dropped = group.drop_oldest(self.settings.group_waiting);
         stats::add(&self.stats.dropped_group_behind, dropped);
         stats::subtract(&self.stats.waiting, dropped);
     }
 
     fn on_gap(&mut self, id: TriggerId) {
-        if !self.triggers.contains_key(&id) {
-            return;
-        }
+        let Some(trigger) = self.triggers.get(id) else { return };
         stats::add(&self.stats.gaps, 1);
-        self.gap_for_live_groups(id);
+        trigger.announce_gap(&mut self.groups);
         self.gap_for_catch_up_groups(id);
-    }
-
-    fn gap_for_live_groups(&mut self, id: TriggerId) {
-        let Some(trigger) = self.triggers.get(&id) else { return };
-        for group in trigger.groups.iter() {
-            if let Some(group) = self.groups.get_mut(&group) {
-                group.gap();
-            }
-        }
-    }
-
-    /// Announces a gap to live groups if the first events of a lane that has just appeared may have been lost.
-    fn announce_lane_hole(&mut self, id: TriggerId) {
-        if replay_of(&mut self.triggers, id).is_some_and(Replay::take_lane_hole) {
-            self.gap_for_live_groups(id);
-        }
     }
 
     /// Handles the end of a trigger's source. Events that came before are still resolved and delivered.
     fn on_source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         if matches!(trigger.phase, TriggerPhase::Ending(_)) {
             return;
         }
@@ -164,12 +130,54 @@ impl Shard {
         };
         trigger.phase = TriggerPhase::Ending(reason);
         let groups: Vec<_> = trigger.groups.iter().collect();
-        self.by_source.remove(&trigger.source);
+        self.triggers.hide(id);
         self.end_catch_up_groups(id);
         for group in groups {
             self.end_if_drained(group);
         }
         self.close_if_unused(id);
+    }
+}
+
+impl Trigger {
+    /// Returns the groups with a filter that an event passes.
+    fn matching_groups(
+        &self,
+        groups: &GroupTable,
+        event: &TriggerEvent,
+        stats: &HubStats,
+    ) -> Vec<GroupId> {
+        let filtered = self.groups.filtered();
+        let mut matching = Vec::new();
+        if filtered == 0 {
+            return matching;
+        }
+        if let Some(event) = FilteredEvent::read(&event.event) {
+            matching = self.groups.candidates(&event);
+            stats::add(&stats.filters_evaluated, matching.len());
+            matching.retain(|id| {
+                let filter = groups.get(*id).and_then(|it| it.operation.filter.as_ref());
+                filter.is_none_or(|filter| filter.passes(&event))
+            });
+        }
+        stats::add(&stats.filtered_out, filtered - matching.len());
+        matching
+    }
+
+    /// Makes the live groups announce a gap with their next event.
+    fn announce_gap(&self, groups: &mut GroupTable) {
+        for group in self.groups.iter() {
+            if let Some(group) = groups.get_mut(group) {
+                group.record_gap();
+            }
+        }
+    }
+
+    /// Makes the live groups announce a gap if the first events of a lane that has just appeared may have been lost.
+    fn announce_lane_hole(&mut self, groups: &mut GroupTable) {
+        if self.replay.as_mut().is_some_and(|it| it.take_lane_hole()) {
+            self.announce_gap(groups);
+        }
     }
 }
 

@@ -12,32 +12,32 @@ use crate::{HubSettings, Member, Subscription};
 
 const STATE: &str = r#"{"data":"state"}"#;
 
-struct Play {
+struct Scenario {
     stage: Stage,
     outlet: Arc<ScriptedOutlet>,
-    comers: u64,
+    subscriptions: u64,
 }
 
-impl Play {
+impl Scenario {
     fn new(settings: HubSettings) -> Self {
-        Self { stage: Stage::new(settings), outlet: Arc::default(), comers: 0 }
+        Self { stage: Stage::new(settings), outlet: Arc::default(), subscriptions: 0 }
     }
 
     /// Adds a subscriber that gets the state of `topic` and the following events.
-    fn come(&mut self) -> (Member, SubscribeReply) {
-        self.come_with(None)
+    fn subscribe(&mut self) -> (Member, SubscribeReply) {
+        self.subscribe_with(None)
     }
 
-    fn come_with(&mut self, resume: Option<Resume>) -> (Member, SubscribeReply) {
-        self.comers += 1;
-        let member = member(self.comers);
+    fn subscribe_with(&mut self, resume: Option<Resume>) -> (Member, SubscribeReply) {
+        self.subscriptions += 1;
+        let member = member(self.subscriptions);
         let operation = Stage::with_state(self.stage.operation("topic", 1, 0));
         (member, self.stage.resume(&self.outlet, member, operation, resume))
     }
 
     /// Adds the first subscriber and delivers its state.
     fn live(&mut self) -> (TriggerId, Member, Subscription) {
-        let (member, reply) = self.come();
+        let (member, reply) = self.subscribe();
         let trigger = self.stage.open();
         self.stage.resolve_all();
         (trigger, member, joined(reply))
@@ -62,97 +62,97 @@ fn data(event: &str) -> String {
 
 #[test]
 fn the_state_comes_first_and_every_event_since_the_source_was_open_follows() {
-    let mut play = Play::new(HubSettings::default());
-    let (one, reply) = play.come();
+    let mut scenario = Scenario::new(HubSettings::default());
+    let (one, reply) = scenario.subscribe();
     assert!(
-        play.stage.resolutions.is_empty(),
+        scenario.stage.resolutions.is_empty(),
         "the source is opened before the state is requested"
     );
-    let trigger = play.stage.open();
+    let trigger = scenario.stage.open();
     let _one = joined(reply);
     for event in ["1", "2"] {
-        play.stage.event(trigger, event);
+        scenario.stage.event(trigger, event);
     }
     // The events are resolved at the same time, and earlier.
-    play.stage.resolve(2);
-    play.stage.resolve(1);
-    assert!(play.heard(one).is_empty());
-    play.stage.resolve(0);
-    assert_eq!(play.heard(one), [STATE.into(), data("1"), data("2")]);
-    assert_eq!(play.stage.stats.states.load(Relaxed), 1);
-    assert_eq!(play.stage.stats.resolutions.load(Relaxed), 2, "a state is not an event");
+    scenario.stage.resolve(2);
+    scenario.stage.resolve(1);
+    assert!(scenario.heard(one).is_empty());
+    scenario.stage.resolve(0);
+    assert_eq!(scenario.heard(one), [STATE.into(), data("1"), data("2")]);
+    assert_eq!(scenario.stage.stats.states.load(Relaxed), 1);
+    assert_eq!(scenario.stage.stats.resolutions.load(Relaxed), 2, "a state is not an event");
 }
 
 #[test]
 fn concurrent_subscribers_share_one_state_and_later_ones_get_a_newer_one() {
-    let mut play = Play::new(HubSettings::default());
-    let (one, first) = play.come();
-    let (two, second) = play.come();
-    let trigger = play.stage.open();
-    let (three, third) = play.come();
-    assert_eq!(play.stage.resolutions.len(), 1);
-    play.stage.resolve_all();
-    let (four, fourth) = play.come();
+    let mut scenario = Scenario::new(HubSettings::default());
+    let (one, first) = scenario.subscribe();
+    let (two, second) = scenario.subscribe();
+    let trigger = scenario.stage.open();
+    let (three, third) = scenario.subscribe();
+    assert_eq!(scenario.stage.resolutions.len(), 1);
+    scenario.stage.resolve_all();
+    let (four, fourth) = scenario.subscribe();
     let _held = [first, second, third, fourth].map(joined);
-    assert_eq!(play.stage.resolutions.len(), 1, "an earlier state may be older");
-    assert_eq!(play.stage.stats.states_shared.load(Relaxed), 2);
-    play.stage.event(trigger, "1");
-    play.stage.resolve_all();
+    assert_eq!(scenario.stage.resolutions.len(), 1, "an earlier state may be older");
+    assert_eq!(scenario.stage.stats.states_shared.load(Relaxed), 2);
+    scenario.stage.event(trigger, "1");
+    scenario.stage.resolve_all();
     for member in [one, two, three, four] {
-        assert_eq!(play.heard(member), [STATE.into(), data("1")]);
+        assert_eq!(scenario.heard(member), [STATE.into(), data("1")]);
     }
-    assert_eq!(play.groups(), 1, "the groups are merged in the end");
-    play.stage.event(trigger, "2");
-    assert_eq!(play.stage.resolutions.len(), 1, "resolved once for all");
-    play.stage.resolve_all();
-    assert_eq!(play.heard(four).len(), 3);
+    assert_eq!(scenario.groups(), 1, "the groups are merged in the end");
+    scenario.stage.event(trigger, "2");
+    assert_eq!(scenario.stage.resolutions.len(), 1, "resolved once for all");
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(four).len(), 3);
 }
 
 #[test]
 fn a_group_with_undelivered_events_is_not_merged_with_one_that_has_delivered_them() {
-    let mut play = Play::new(HubSettings::default());
-    let (trigger, one, _one) = play.live();
-    play.stage.event(trigger, "1");
-    let (two, second) = play.come();
+    let mut scenario = Scenario::new(HubSettings::default());
+    let (trigger, one, _one) = scenario.live();
+    scenario.stage.event(trigger, "1");
+    let (two, second) = scenario.subscribe();
     let _two = joined(second);
-    play.stage.event(trigger, "2");
+    scenario.stage.event(trigger, "2");
     // Events 1 and 2 of the first group are in flight, and the state and 2 of the second.
-    play.stage.resolve(1);
-    assert_eq!(play.heard(two), [STATE]);
-    assert_eq!(play.groups(), 2);
-    play.stage.resolve_all();
-    assert_eq!(play.groups(), 1);
-    play.stage.event(trigger, "3");
-    play.stage.resolve_all();
-    assert_eq!(play.heard(one), [STATE.into(), data("1"), data("2"), data("3")]);
-    assert_eq!(play.heard(two), [STATE.into(), data("2"), data("3")]);
+    scenario.stage.resolve(1);
+    assert_eq!(scenario.heard(two), [STATE]);
+    assert_eq!(scenario.groups(), 2);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.groups(), 1);
+    scenario.stage.event(trigger, "3");
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(one), [STATE.into(), data("1"), data("2"), data("3")]);
+    assert_eq!(scenario.heard(two), [STATE.into(), data("2"), data("3")]);
 }
 
 #[test]
 fn without_a_state_to_deliver_the_events_begin_at_once() {
-    let mut play = Play::new(HubSettings::default());
-    let (one, reply) = play.come();
-    let trigger = play.stage.open();
+    let mut scenario = Scenario::new(HubSettings::default());
+    let (one, reply) = scenario.subscribe();
+    let trigger = scenario.stage.open();
     let _one = joined(reply);
-    play.stage.event(trigger, "1");
-    play.stage.resolve_to_nothing(0);
-    play.stage.resolve_all();
-    assert_eq!(play.heard(one), [data("1")]);
+    scenario.stage.event(trigger, "1");
+    scenario.stage.resolve_to_nothing(0);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(one), [data("1")]);
 }
 
 #[test]
 fn a_failed_state_is_an_error_payload_and_the_stream_continues() {
-    let mut play = Play::new(HubSettings::default());
-    let (one, reply) = play.come();
-    let trigger = play.stage.open();
+    let mut scenario = Scenario::new(HubSettings::default());
+    let (one, reply) = scenario.subscribe();
+    let trigger = scenario.stage.open();
     let _one = joined(reply);
-    let broken = play.stage.resolutions.remove(0);
-    play.stage.shard.on_resolved(broken.group, broken.ticket, ResolutionOutcome::BrokeOff);
-    play.stage.take_effects();
-    play.stage.event(trigger, "1");
-    play.stage.resolve_all();
+    let broken = scenario.stage.resolutions.remove(0);
+    scenario.stage.shard.on_resolved(broken.group, broken.ticket, ResolutionOutcome::BrokeOff);
+    scenario.stage.take_effects();
+    scenario.stage.event(trigger, "1");
+    scenario.stage.resolve_all();
     let error = r#"{"errors":[{"message":"The current state could not be resolved.","extensions":{"code":"INTERNAL_SERVER_ERROR"}}]}"#;
-    assert_eq!(play.heard(one), [error.into(), data("1")]);
+    assert_eq!(scenario.heard(one), [error.into(), data("1")]);
 }
 
 #[test]
@@ -163,46 +163,46 @@ fn events_that_do_not_fit_behind_a_slow_state_are_announced_and_the_state_stays(
         resolutions_in_flight: 1,
         ..HubSettings::default()
     };
-    let mut play = Play::new(settings);
-    let (trigger, _, first) = play.live();
+    let mut scenario = Scenario::new(settings);
+    let (trigger, _, first) = scenario.live();
     // The only permit is taken, so the state of the other group waits too.
-    play.stage.event(trigger, "0");
-    let operation = Stage::with_state(play.stage.operation("topic", 2, 0));
+    scenario.stage.event(trigger, "0");
+    let operation = Stage::with_state(scenario.stage.operation("topic", 2, 0));
     let two = member(100);
-    let _two = joined(play.stage.resume(&play.outlet, two, operation, None));
+    let _two = joined(scenario.stage.resume(&scenario.outlet, two, operation, None));
     for event in ["1", "2", "3", "4", "5"] {
-        play.stage.event(trigger, event);
+        scenario.stage.event(trigger, event);
     }
-    play.stage.resolve_all();
+    scenario.stage.resolve_all();
     let expected = [STATE.into(), r#"{"data":4,"extensions":{"lost":3}}"#.into(), data("5")];
-    assert_eq!(play.heard(two), expected);
+    assert_eq!(scenario.heard(two), expected);
     drop(first);
 }
 
 #[test]
 fn a_source_that_ends_meanwhile_ends_the_subscription_after_the_state() {
-    let mut play = Play::new(HubSettings::default());
-    let (one, reply) = play.come();
-    let trigger = play.stage.open();
+    let mut scenario = Scenario::new(HubSettings::default());
+    let (one, reply) = scenario.subscribe();
+    let trigger = scenario.stage.open();
     let _one = joined(reply);
-    play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
-    play.stage.resolve_all();
-    assert_eq!(play.heard(one), [STATE, "end: PROVIDER_UNAVAILABLE"]);
-    assert!(play.stage.shard.groups.is_empty() && play.stage.shard.triggers.is_empty());
+    scenario.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(one), [STATE, "end: PROVIDER_UNAVAILABLE"]);
+    assert!(scenario.stage.shard.groups.is_empty() && scenario.stage.shard.triggers.is_empty());
 }
 
 #[test]
 fn the_state_of_subscribers_that_have_left_is_not_shared() {
-    let mut play = Play::new(HubSettings::default());
-    let (_, reply) = play.come();
-    play.stage.open();
-    play.stage.leave(joined(reply));
-    assert!(play.stage.resolutions.is_empty() && play.stage.shard.groups.is_empty());
-    let (two, reply) = play.come();
-    play.stage.open();
+    let mut scenario = Scenario::new(HubSettings::default());
+    let (_, reply) = scenario.subscribe();
+    scenario.stage.open();
+    scenario.stage.leave(joined(reply));
+    assert!(scenario.stage.resolutions.is_empty() && scenario.stage.shard.groups.is_empty());
+    let (two, reply) = scenario.subscribe();
+    scenario.stage.open();
     let _two = joined(reply);
-    play.stage.resolve_all();
-    assert_eq!(play.heard(two), [STATE]);
+    scenario.stage.resolve_all();
+    assert_eq!(scenario.heard(two), [STATE]);
 }
 
 fn mark(lane: u32, offset: u64) -> Mark {
@@ -214,21 +214,21 @@ fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_n
     let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
     let cursors = Arc::new(cursors);
     let stage = Stage::with_cursors(HubSettings::default(), Some(Arc::clone(&cursors)));
-    let mut play = Play { stage, outlet: Arc::default(), comers: 0 };
+    let mut scenario = Scenario { stage, outlet: Arc::default(), subscriptions: 0 };
     let event = |lane: u32, offset: u64| {
         let payload = format!("\"{lane}.{offset}\"");
         SourceMessage::Event(Event::new("topic", payload).at(mark(lane, offset)).into())
     };
-    let (one, reply) = play.come();
-    let trigger = play.stage.open();
+    let (one, reply) = scenario.subscribe();
+    let trigger = scenario.stage.open();
     let _one = joined(reply);
     // The marks of the lanes come after the state was requested; the second lane is empty.
-    play.stage.message(trigger, SourceMessage::Passed(mark(0, 7)));
-    play.stage.message(trigger, event(0, 8));
-    play.stage.message(trigger, event(1, 1));
-    play.stage.resolve_all();
-    let heard = play.heard(one);
-    let source = play.stage.operation("topic", 1, 0).source;
+    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 7)));
+    scenario.stage.message(trigger, event(0, 8));
+    scenario.stage.message(trigger, event(1, 1));
+    scenario.stage.resolve_all();
+    let heard = scenario.heard(one);
+    let source = scenario.stage.operation("topic", 1, 0).source;
     let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
     let cursor = |payload: &str| {
         let (_, rest) = payload.split_once("\"cursor\":\"").expect("a cursor");
@@ -238,21 +238,21 @@ fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_n
     let before: Position = [mark(0, 7), mark(1, 0)].into_iter().collect();
     assert_eq!(cursor(&heard[0]), Resume::After(before));
 
-    let (two, reply) = play.come_with(Some(cursor(&heard[0])));
+    let (two, reply) = scenario.subscribe_with(Some(cursor(&heard[0])));
     let _two = joined(reply);
-    play.stage.resolve_all();
+    scenario.stage.resolve_all();
     let numbers = |heard: Vec<String>| -> Vec<String> {
         heard.iter().map(|it| it.split(',').next().unwrap().to_owned()).collect()
     };
-    assert_eq!(numbers(play.heard(two)), [r#"{"data":"0.8""#, r#"{"data":"1.1""#]);
-    assert_eq!(play.groups(), 1);
+    assert_eq!(numbers(scenario.heard(two)), [r#"{"data":"0.8""#, r#"{"data":"1.1""#]);
+    assert_eq!(scenario.groups(), 1);
 
     // A later subscriber has the position of its own time.
-    let (three, reply) = play.come();
+    let (three, reply) = scenario.subscribe();
     let _three = joined(reply);
-    play.stage.message(trigger, event(0, 9));
-    play.stage.resolve_all();
+    scenario.stage.message(trigger, event(0, 9));
+    scenario.stage.resolve_all();
     let now: Position = [mark(0, 8), mark(1, 1)].into_iter().collect();
-    assert_eq!(cursor(&play.heard(three)[0]), Resume::After(now));
-    assert_eq!(numbers(play.heard(three)), [r#"{"data":"state""#, r#"{"data":"0.9""#]);
+    assert_eq!(cursor(&scenario.heard(three)[0]), Resume::After(now));
+    assert_eq!(numbers(scenario.heard(three)), [r#"{"data":"state""#, r#"{"data":"0.9""#]);
 }

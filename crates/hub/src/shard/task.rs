@@ -83,6 +83,7 @@ struct Received {
     messages: VecDeque<SourceMessage>,
 }
 
+/// The task of one shard: it feeds the shard with commands and messages, and performs its effects.
 pub(crate) struct ShardTask {
     shard: Shard,
     stats: Arc<HubStats>,
@@ -97,9 +98,9 @@ pub(crate) struct ShardTask {
     /// Paused streams of side readers, and the messages that were already taken out of them.
     paused: HashMap<StreamOwner, (EventStream, VecDeque<SourceMessage>)>,
     /// The time of the next poll of groups with subscribers that do not keep up.
-    poll_backpressured: Option<tokio::time::Instant>,
+    backpressure_poll_at: Option<tokio::time::Instant>,
     /// The time of the next poll of side readers and of subscribers that wait for others.
-    poll_readers: Option<tokio::time::Instant>,
+    readers_poll_at: Option<tokio::time::Instant>,
     position_schedule: PositionSchedule,
 }
 
@@ -138,19 +139,20 @@ impl ShardTask {
             resolving: FuturesUnordered::new(),
             aborts: HashMap::new(),
             paused: HashMap::new(),
-            poll_backpressured: None,
-            poll_readers: None,
+            backpressure_poll_at: None,
+            readers_poll_at: None,
         }
     }
 
     /// Runs until the hub is dropped; then everything ends.
     pub(crate) async fn run(mut self) {
         loop {
-            let (held, readers) = (self.poll_backpressured, self.poll_readers);
+            let (backpressure_poll_at, readers_poll_at) =
+                (self.backpressure_poll_at, self.readers_poll_at);
             let send_at = self.position_schedule.next;
             tokio::select! {
                 command = self.commands.recv() => match command {
-                    Some(command) => self.command(command),
+                    Some(command) => self.execute_command(command),
                     None => break,
                 },
                 Some((group, outlet, member)) = self.leaves.recv() => {
@@ -162,12 +164,12 @@ impl ShardTask {
                 }
                 Some(opened) = self.opening.next() => {
                     if let Ok((of, result)) = opened {
-                        self.opened(of, result);
+                        self.on_stream_opened(of, result);
                     }
                 }
                 Some(received) = self.messages.next() => {
                     if let Ok(received) = received {
-                        self.received(received);
+                        self.on_messages(received);
                     }
                 }
                 Some(resolved) = self.resolving.next() => {
@@ -175,12 +177,12 @@ impl ShardTask {
                         self.shard.on_resolved(group, ticket, outcome);
                     }
                 }
-                () = sleep_until(held) => {
-                    self.poll_backpressured = None;
+                () = sleep_until(backpressure_poll_at) => {
+                    self.backpressure_poll_at = None;
                     self.shard.poll_backpressured();
                 }
-                () = sleep_until(readers) => {
-                    self.poll_readers = None;
+                () = sleep_until(readers_poll_at) => {
+                    self.readers_poll_at = None;
                     self.shard.poll_readers();
                 }
                 () = sleep_until(send_at) => self.send_positions(),
@@ -190,14 +192,14 @@ impl ShardTask {
                 self.position_schedule.next =
                     self.position_schedule.interval.map(|interval| now + interval);
             }
-            if self.shard.has_readers_to_poll() && self.poll_readers.is_none() {
-                self.poll_readers = Some(tokio::time::Instant::now() + READER_POLL_INTERVAL);
+            if self.shard.has_readers_to_poll() && self.readers_poll_at.is_none() {
+                self.readers_poll_at = Some(tokio::time::Instant::now() + READER_POLL_INTERVAL);
             }
-            if self.shard.has_backpressured() && self.poll_backpressured.is_none() {
-                self.poll_backpressured =
+            if self.shard.has_backpressured() && self.backpressure_poll_at.is_none() {
+                self.backpressure_poll_at =
                     Some(tokio::time::Instant::now() + BACKPRESSURE_POLL_INTERVAL);
             }
-            self.perform();
+            self.perform_effects();
             // Left-over messages are always ready, so other tasks of this thread need a chance to run.
             tokio::task::coop::consume_budget().await;
         }
@@ -214,15 +216,15 @@ impl ShardTask {
         let now = tokio::time::Instant::now();
         let round_began = *began.get_or_insert(now);
         *next = if self.shard.send_positions() {
-            let permits = u32::try_from(self.shard.round_steps()).unwrap_or(u32::MAX);
-            Some(now + *interval / ROUND_PART / permits)
+            let steps = u32::try_from(self.shard.round_steps()).unwrap_or(u32::MAX);
+            Some(now + *interval / ROUND_PART / steps)
         } else {
             *began = None;
             self.shard.has_positions().then(|| round_began + *interval)
         };
     }
 
-    fn command(&mut self, command: Command) {
+    fn execute_command(&mut self, command: Command) {
         match command {
             Command::Subscribe(pending) => self.shard.subscribe(*pending),
             Command::OperationsBefore { generation, reply } => {
@@ -241,7 +243,7 @@ impl ShardTask {
         }
     }
 
-    fn opened(&mut self, of: StreamOwner, result: Result<EventStream, SourceError>) {
+    fn on_stream_opened(&mut self, of: StreamOwner, result: Result<EventStream, SourceError>) {
         self.aborts.remove(&of);
         let (stream, result) = match result {
             Ok(stream) => (Some(stream), Ok(())),
@@ -254,12 +256,12 @@ impl ShardTask {
             }
         };
         if let Some(stream) = stream.filter(|_| wanted) {
-            self.listen(of, stream, VecDeque::new());
+            self.await_messages(of, stream, VecDeque::new());
         }
     }
 
     /// Waits for the next messages of a stream. Left-over messages are handled first.
-    fn listen(
+    fn await_messages(
         &mut self,
         of: StreamOwner,
         mut stream: EventStream,
@@ -278,18 +280,18 @@ impl ShardTask {
         self.messages.push(Abortable::new(next, registration));
     }
 
-    fn received(&mut self, received: Received) {
+    fn on_messages(&mut self, received: Received) {
         let Received { of, stream, messages } = received;
         self.aborts.remove(&of);
         match of {
-            StreamOwner::Trigger(trigger) => self.received_by_trigger(trigger, stream, messages),
+            StreamOwner::Trigger(trigger) => self.on_trigger_messages(trigger, stream, messages),
             StreamOwner::Reader(trigger, stream_id) => {
-                self.received_by_reader(trigger, stream_id, stream, messages);
+                self.on_reader_messages(trigger, stream_id, stream, messages);
             }
         }
     }
 
-    fn received_by_trigger(
+    fn on_trigger_messages(
         &mut self,
         trigger: TriggerId,
         stream: EventStream,
@@ -309,11 +311,11 @@ impl ShardTask {
                 return;
             }
         }
-        self.listen(StreamOwner::Trigger(trigger), stream, messages);
+        self.await_messages(StreamOwner::Trigger(trigger), stream, messages);
     }
 
     /// Handles messages of a side reader. Messages after its end are dropped with the stream.
-    fn received_by_reader(
+    fn on_reader_messages(
         &mut self,
         trigger: TriggerId,
         stream_id: u64,
@@ -334,28 +336,28 @@ impl ShardTask {
                 }
             }
         }
-        self.listen(StreamOwner::Reader(trigger, stream_id), stream, messages);
+        self.await_messages(StreamOwner::Reader(trigger, stream_id), stream, messages);
     }
 
-    fn perform(&mut self) {
+    fn perform_effects(&mut self) {
         for effect in self.shard.take_effects() {
             match effect {
                 Effect::Open { trigger, source } => {
                     let wanted = source.wanted().clone();
-                    self.open(StreamOwner::Trigger(trigger), source, wanted);
+                    self.open_stream(StreamOwner::Trigger(trigger), source, wanted);
                 }
-                Effect::Close { trigger } => self.close(StreamOwner::Trigger(trigger)),
+                Effect::Close { trigger } => self.close_stream(StreamOwner::Trigger(trigger)),
                 Effect::OpenReader { trigger, stream_id, source, wanted } => {
-                    self.open(StreamOwner::Reader(trigger, stream_id), source, wanted);
+                    self.open_stream(StreamOwner::Reader(trigger, stream_id), source, wanted);
                 }
                 Effect::ResumeReader { trigger, stream_id } => {
                     let of = StreamOwner::Reader(trigger, stream_id);
                     if let Some((stream, messages)) = self.paused.remove(&of) {
-                        self.listen(of, stream, messages);
+                        self.await_messages(of, stream, messages);
                     }
                 }
                 Effect::CloseReader { trigger, stream_id } => {
-                    self.close(StreamOwner::Reader(trigger, stream_id));
+                    self.close_stream(StreamOwner::Reader(trigger, stream_id));
                 }
                 Effect::Resolve { group, ticket, work, resolve, abort } => {
                     let response = spawn_resolution(&*self.cores, work, resolve);
@@ -365,14 +367,14 @@ impl ShardTask {
         }
     }
 
-    fn close(&mut self, of: StreamOwner) {
+    fn close_stream(&mut self, of: StreamOwner) {
         self.paused.remove(&of);
         if let Some(abort) = self.aborts.remove(&of) {
             abort.abort();
         }
     }
 
-    fn open(&mut self, of: StreamOwner, source: Source, wanted: Wanted) {
+    fn open_stream(&mut self, of: StreamOwner, source: Source, wanted: Wanted) {
         let (handle, registration) = AbortHandle::new_pair();
         self.aborts.insert(of, handle);
         let open: BoxFuture<'static, _> = Box::pin(async move {

@@ -33,7 +33,7 @@ fn live(stage: &mut Stage, outlet: &Arc<ScriptedOutlet>) -> (TriggerId, Subscrip
 fn is_empty(shard: &Shard) -> bool {
     shard.triggers.is_empty()
         && shard.outlets.is_empty()
-        && shard.by_source.is_empty()
+        && shard.triggers.has_no_source()
         && shard.groups.is_empty()
         && shard.scheduler.resolutions() == 0
 }
@@ -580,7 +580,7 @@ fn an_event_costs_one_lookup_among_a_hundred_thousand_groups_with_an_id_each() {
         }
         held.push(joined(reply));
     }
-    let trigger = *stage.shard.triggers.keys().next().unwrap();
+    let trigger = stage.shard.triggers.ids()[0];
     for id in [7, 99_999, GROUPS] {
         stage.event(trigger, &format!("{{\"id\":{id}}}"));
     }

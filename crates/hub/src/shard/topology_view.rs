@@ -12,16 +12,15 @@ const GROUPS_SHOWN_MAX: usize = 100;
 impl Shard {
     /// The live topology: the oldest triggers, and the largest groups of each.
     pub(crate) fn topology(&self) -> Vec<TriggerView> {
-        let mut triggers: Vec<_> = self.triggers.iter().collect();
-        triggers.sort_unstable_by_key(|(id, _)| id.0);
+        let mut triggers = self.triggers.ids();
         triggers.truncate(TRIGGERS_SHOWN_MAX);
         let view = |trigger: &Trigger| {
             let mut groups: Vec<_> = trigger
                 .groups
                 .iter()
                 .chain(trigger.replay.iter().flat_map(|it| it.catching_up.iter().copied()))
-                .filter_map(|id| self.groups.get(&id))
-                .map(|group| group.view())
+                .filter_map(|id| self.groups.get(id))
+                .map(super::group::Group::view)
                 .collect();
             let group_count = groups.len() as u64;
             let members = groups.iter().map(|group| group.members).sum();
@@ -42,6 +41,6 @@ impl Shard {
                 groups,
             }
         };
-        triggers.into_iter().map(|(_, trigger)| view(trigger)).collect()
+        triggers.into_iter().filter_map(|id| self.triggers.get(id)).map(view).collect()
     }
 }

@@ -6,25 +6,17 @@ use std::sync::Arc;
 use bindings::{FilterIndex, Source};
 use indexmap::IndexSet;
 
+use super::PendingSubscriber;
 use super::replay::Replay;
-use super::{PendingSubscriber, TriggerId};
 use crate::operation::OperationByKey;
 use crate::{EndReason, GroupId, LiveOperation};
-
-/// The triggers of a shard, boxed because up to half of the places in a table that doubles are empty.
-pub(super) type Triggers = HashMap<TriggerId, Box<Trigger>, foldhash::fast::RandomState>;
-
-/// Returns the replay state of a trigger, if its source can be read again.
-pub(super) fn replay_of(triggers: &mut Triggers, id: TriggerId) -> Option<&mut Replay> {
-    triggers.get_mut(&id)?.replay.as_deref_mut()
-}
 
 /// One source and its groups.
 pub(super) struct Trigger {
     pub(super) source: Source,
     pub(super) groups: FilterIndex<GroupId>,
-    /// The groups that new subscribers join: all but a few that became equal to another one when a graph was replaced,
-    /// or came from another trigger and still have events of that.
+    /// The groups that new subscribers join. A few groups are not among them: those that became equal to another one
+    /// when a graph was replaced, and those that came from another trigger and still have events of that.
     pub(super) by_key: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
     /// The groups that begin with a state that is being resolved: equal subscribers join them and get the state too.
     pub(super) joinable_for_state: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,

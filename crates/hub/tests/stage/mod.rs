@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 /// The maximum time of a step of these tests, also on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One core: the owner of the receiver runs the jobs.
 pub(crate) struct OneCore(mpsc::UnboundedSender<Job>);
@@ -33,7 +33,7 @@ pub(crate) async fn with_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
-    play(settings, None, test).await;
+    run_with_hub(settings, None, test).await;
 }
 
 /// Does the same with cursors in payloads, also for the memory provider.
@@ -42,10 +42,10 @@ pub(crate) async fn with_hub_and_cursors<F: Future<Output = ()>>(
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
     let cursors = Cursors::new(std::iter::empty()).expect("random bytes").of_memory(true);
-    play(settings, Some(cursors), test).await;
+    run_with_hub(settings, Some(cursors), test).await;
 }
 
-async fn play<F: Future<Output = ()>>(
+async fn run_with_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     cursors: Option<Cursors>,
     test: impl FnOnce(Arc<Hub>) -> F,
@@ -58,13 +58,13 @@ async fn play<F: Future<Output = ()>>(
         }
     });
     let hub = Arc::new(Hub::with_cursors(settings, cores, cursors));
-    local.run_until(tokio::time::timeout(PATIENCE * 2, test(hub))).await.expect("in time");
+    local.run_until(tokio::time::timeout(STEP_TIMEOUT * 2, test(hub))).await.expect("in time");
 }
 
 /// An outlet that passes every command on.
-pub(crate) struct Told(mpsc::UnboundedSender<OutletCommand>);
+pub(crate) struct RecordingOutlet(mpsc::UnboundedSender<OutletCommand>);
 
-impl Outlet for Told {
+impl Outlet for RecordingOutlet {
     fn send(&self, command: OutletCommand) {
         let _ = self.0.send(command);
     }
@@ -72,19 +72,19 @@ impl Outlet for Told {
 
 /// An outlet, and the commands that it received.
 pub(crate) struct Listener {
-    pub(crate) outlet: Arc<Told>,
-    pub(crate) told: mpsc::UnboundedReceiver<OutletCommand>,
+    pub(crate) outlet: Arc<RecordingOutlet>,
+    pub(crate) commands: mpsc::UnboundedReceiver<OutletCommand>,
 }
 
 impl Listener {
     pub(crate) fn new() -> Self {
-        let (sender, told) = mpsc::unbounded_channel();
-        Self { outlet: Arc::new(Told(sender)), told }
+        let (sender, commands) = mpsc::unbounded_channel();
+        Self { outlet: Arc::new(RecordingOutlet(sender)), commands }
     }
 
     /// Returns the next command: `join`, a payload's text, or `end: reason`.
     pub(crate) async fn next(&mut self) -> String {
-        let command = tokio::time::timeout(PATIENCE, self.told.recv()).await;
+        let command = tokio::time::timeout(STEP_TIMEOUT, self.commands.recv()).await;
         match command.expect("the command arrives in time").expect("the hub holds the outlet") {
             OutletCommand::Join { .. } => "join".into(),
             OutletCommand::Deliver { payload, .. } => {
