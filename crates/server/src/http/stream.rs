@@ -34,7 +34,7 @@ pub(crate) enum Carrier {
 
 /// The protocol of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Protocol {
+pub(crate) enum ClientProtocol {
     Http1,
     Http2,
     /// Neither. An invalid preface gets no response (RFC 9113, section 3.4).
@@ -87,11 +87,11 @@ impl ClientStream {
     ///
     /// # Errors
     /// The connection broke.
-    pub(crate) async fn detect_protocol(&mut self) -> io::Result<Option<Protocol>> {
+    pub(crate) async fn detect_protocol(&mut self) -> io::Result<Option<ClientProtocol>> {
         if let Carrier::Tls(stream) = &self.carrier {
             match net::negotiated_protocol(stream) {
-                Some(ALPN_HTTP2) => return Ok(Some(Protocol::Http2)),
-                Some(_) => return Ok(Some(Protocol::Http1)),
+                Some(ALPN_HTTP2) => return Ok(Some(ClientProtocol::Http2)),
+                Some(_) => return Ok(Some(ClientProtocol::Http1)),
                 // The client did not use ALPN, so the protocol is detected as without TLS.
                 None => {}
             }
@@ -100,14 +100,18 @@ impl ClientStream {
             let known = usize::from(self.early.to);
             if self.early.bytes[..known] != PREFACE[..known] {
                 let is_other = is_another_protocol(&self.early.bytes[..known]);
-                return Ok(Some(if is_other { Protocol::Other } else { Protocol::Http1 }));
+                return Ok(Some(if is_other {
+                    ClientProtocol::Other
+                } else {
+                    ClientProtocol::Http1
+                }));
             }
             if known == PREFACE.len() {
-                return Ok(Some(Protocol::Http2));
+                return Ok(Some(ClientProtocol::Http2));
             }
             let count = self.carrier.read(&mut self.early.bytes[known..]).await?;
             if count == 0 {
-                return Ok((known > 0).then_some(Protocol::Http1));
+                return Ok((known > 0).then_some(ClientProtocol::Http1));
             }
             self.early.to += count as u8;
         }
@@ -232,7 +236,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
 
-    async fn detect(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
+    async fn detect(parts: &[&[u8]]) -> (Option<ClientProtocol>, Vec<u8>) {
         let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
         let stall_time_max = Duration::from_secs(60);
         let mut stream = ClientStream::new(Carrier::Unix(WriteTimeout::new(ours, stall_time_max)));
@@ -255,12 +259,12 @@ mod tests {
     #[tokio::test]
     async fn the_protocol_is_other_from_the_first_bytes_and_none_of_them_is_lost() {
         for (parts, protocol) in [
-            (&[&PREFACE[..], b"rest"][..], Some(Protocol::Http2)),
-            (&[&PREFACE[..1], &PREFACE[1..20], &PREFACE[20..]], Some(Protocol::Http2)),
-            (&[b"POST /graphql HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
-            (&[b"P", b"OST /graphql HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
-            (&[b"PRI * HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
-            (&[b"PRI"], Some(Protocol::Http1)),
+            (&[&PREFACE[..], b"rest"][..], Some(ClientProtocol::Http2)),
+            (&[&PREFACE[..1], &PREFACE[1..20], &PREFACE[20..]], Some(ClientProtocol::Http2)),
+            (&[b"POST /graphql HTTP/1.1\r\n\r\n"], Some(ClientProtocol::Http1)),
+            (&[b"P", b"OST /graphql HTTP/1.1\r\n\r\n"], Some(ClientProtocol::Http1)),
+            (&[b"PRI * HTTP/1.1\r\n\r\n"], Some(ClientProtocol::Http1)),
+            (&[b"PRI"], Some(ClientProtocol::Http1)),
             (&[], None),
         ] {
             assert_eq!(detect(parts).await, (protocol, parts.concat()));
@@ -283,7 +287,7 @@ mod tests {
             (b"GET  HTTP/1.1\r\n\r\n", false),
         ];
         for (sent, is_another) in cases {
-            let is_other = detect(&[sent]).await.0 == Some(Protocol::Other);
+            let is_other = detect(&[sent]).await.0 == Some(ClientProtocol::Other);
             assert_eq!(is_other, is_another, "{}", sent.escape_ascii());
         }
     }
