@@ -6,6 +6,7 @@
 
 mod connect;
 mod crypto;
+mod delegate;
 mod error;
 mod pem;
 mod race;

@@ -179,56 +179,7 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// Makes the same call on any transport.
-macro_rules! each {
-    ($carrier:expr, $stream:ident => $call:expr) => {
-        match $carrier {
-            Carrier::Tcp($stream) => $call,
-            Carrier::Tls($stream) => $call,
-            Carrier::Unix($stream) => $call,
-        }
-    };
-}
-
-impl AsyncRead for Carrier {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Carrier {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_write(context, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, parts))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        each!(self, stream => stream.is_write_vectored())
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
-    }
-}
+net::delegate_stream!(Carrier { Tcp, Tls, Unix });
 
 #[cfg(test)]
 mod tests {
