@@ -43,12 +43,16 @@ pub enum Roots<'a> {
 
 /// The client's own certificate, for servers that request one.
 #[derive(Clone, Copy)]
-pub struct Identity<'a> {
+pub struct TlsIdentity<'a> {
     /// The certificate and those between it and the root, in PEM.
     pub certificates: &'a [u8],
     /// The private key of the certificate, in PEM.
     pub key: &'a [u8],
 }
+
+// Alias for callers that still use the old name.
+#[doc(hidden)]
+pub use TlsIdentity as Identity;
 
 /// Settings of outgoing TLS connections. Clones are cheap and share the settings. Two values are equal only if one is a
 /// clone of the other, whatever their settings, so that a connection pool can tell which connections may be used.
@@ -79,7 +83,7 @@ impl TlsClient {
     /// [`TlsError`] if the roots or the identity cannot be read, or do not fit each other.
     pub fn new(
         roots: Roots<'_>,
-        identity: Option<Identity<'_>>,
+        identity: Option<TlsIdentity<'_>>,
         protocols: &[&[u8]],
     ) -> Result<Self, TlsError> {
         let roots = match roots {

@@ -10,7 +10,7 @@ use divan::{Bencher, black_box};
 use wire::Chunks;
 use wire::connection::Connection;
 use wire::graphql_transport_ws::{
-    Client, Event, GraphqlTransportWs, SUBPROTOCOL, append_next_head, next_frame,
+    Client, GraphqlTransportWs, SUBPROTOCOL, ServerEvent, append_next_head, next_frame,
 };
 use wire::websocket::WebSocket;
 
@@ -75,7 +75,7 @@ fn subscribe_and_complete(bencher: Bencher) {
     bencher.bench_local(|| {
         server.receive(now, black_box(&both));
         let events: usize = std::iter::from_fn(|| server.poll_event())
-            .filter(|event| !matches!(event, Event::Init { .. }))
+            .filter(|event| !matches!(event, ServerEvent::Init { .. }))
             .count();
         while server.poll_transmit(now).is_some() {}
         events

@@ -129,7 +129,7 @@ pub(crate) struct InvalidMessage(pub(crate) Cow<'static, str>);
 impl ClientMessage {
     pub(crate) fn parse(dialect: Dialect, text: Bytes) -> Result<ClientMessage, InvalidMessage> {
         let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
-        let message = Object::parse(&mut document, text)?;
+        let message = MessageObject::parse(&mut document, text)?;
         let kind = message.kind()?;
         Ok(match (&*kind, dialect) {
             ("connection_init", _) => {
@@ -156,7 +156,7 @@ impl ClientMessage {
 impl ServerMessage {
     pub(crate) fn parse(text: Bytes) -> Result<ServerMessage, InvalidMessage> {
         let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
-        let message = Object::parse(&mut document, text)?;
+        let message = MessageObject::parse(&mut document, text)?;
         let kind = message.kind()?;
         Ok(match &*kind {
             "connection_ack" => {
@@ -191,16 +191,16 @@ fn must_be(name: &str, what: &str) -> InvalidMessage {
 
 /// A value in a message: an object, except where only its text is read.
 #[derive(Clone, Copy)]
-struct Object<'d> {
+struct MessageObject<'d> {
     document: &'d Document,
     node: NodeId,
 }
 
-impl<'d> Object<'d> {
-    fn parse(document: &'d mut Document, text: Bytes) -> Result<Object<'d>, InvalidMessage> {
+impl<'d> MessageObject<'d> {
+    fn parse(document: &'d mut Document, text: Bytes) -> Result<MessageObject<'d>, InvalidMessage> {
         let node = document.parse(text).map_err(|_| InvalidMessage("not JSON".into()))?;
         match document.kind(node) {
-            Kind::Object => Ok(Object { document, node }),
+            Kind::Object => Ok(MessageObject { document, node }),
             _ => Err(InvalidMessage("not a JSON object".into())),
         }
     }
@@ -245,9 +245,14 @@ impl<'d> Object<'d> {
         }
     }
 
-    fn member(self, name: &str, kind: Kind, what: &str) -> Result<Object<'d>, InvalidMessage> {
+    fn member(
+        self,
+        name: &str,
+        kind: Kind,
+        what: &str,
+    ) -> Result<MessageObject<'d>, InvalidMessage> {
         match self.get(name) {
-            Some(node) if self.document.kind(node) == kind => Ok(Object { node, ..self }),
+            Some(node) if self.document.kind(node) == kind => Ok(MessageObject { node, ..self }),
             _ => Err(must_be(name, what)),
         }
     }

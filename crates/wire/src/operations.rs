@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// An operation in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Subscription {
+pub(crate) struct ActiveOperation {
     /// The id that the client chose.
     pub(crate) id: Box<str>,
     /// The number that the server chose.
@@ -13,23 +13,23 @@ pub(crate) struct Subscription {
 
 /// The operations of one connection. With one operation at most, they hold no heap memory except for the id.
 #[derive(Default)]
-pub(crate) struct Operations {
+pub(crate) struct ActiveOperations {
     list: List,
     next_number: u32,
 }
 
 // A part of the memory of an idle connection, see `subprotocol`.
-const _: () = assert!(size_of::<Operations>() <= 32);
+const _: () = assert!(size_of::<ActiveOperations>() <= 32);
 
 #[derive(Default)]
 enum List {
     #[default]
     None,
-    /// The usual case. The fields are listed instead of a [`Subscription`], which saves eight bytes.
+    /// The usual case. The fields are listed instead of an [`ActiveOperation`], which saves eight bytes.
     One { number: u32, id: Box<str> },
     /// Sorted by id. A slice instead of a map, because it must be small. It has no spare room: the start of an
     /// operation costs far more than moving the other entries.
-    Many(Box<[Subscription]>),
+    Many(Box<[ActiveOperation]>),
     /// More than [`LISTED_MAX`] operations, found by id and by number.
     Maps(Box<Maps>),
 }
@@ -44,13 +44,13 @@ struct Maps {
 }
 
 impl Maps {
-    fn insert(&mut self, Subscription { id, number }: Subscription) {
+    fn insert(&mut self, ActiveOperation { id, number }: ActiveOperation) {
         self.ids.insert(number, id.clone());
         self.numbers.insert(id, number);
     }
 }
 
-impl Operations {
+impl ActiveOperations {
     /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
         match &self.list {
@@ -91,8 +91,8 @@ impl Operations {
             List::None => List::One { number, id: id.into() },
             List::One { number: first, id: only } => {
                 let mut list = [
-                    Subscription { id: only, number: first },
-                    Subscription { id: id.into(), number },
+                    ActiveOperation { id: only, number: first },
+                    ActiveOperation { id: id.into(), number },
                 ];
                 list.sort_by(|a, b| a.id.cmp(&b.id));
                 List::Many(list.into())
@@ -100,35 +100,35 @@ impl Operations {
             List::Many(list) if list.len() >= LISTED_MAX => {
                 let mut maps = Box::<Maps>::default();
                 list.into_iter().for_each(|it| maps.insert(it));
-                maps.insert(Subscription { id: id.into(), number });
+                maps.insert(ActiveOperation { id: id.into(), number });
                 List::Maps(maps)
             }
             List::Maps(mut maps) => {
-                maps.insert(Subscription { id: id.into(), number });
+                maps.insert(ActiveOperation { id: id.into(), number });
                 List::Maps(maps)
             }
             List::Many(list) => {
                 let (Ok(at) | Err(at)) = position(&list, id);
                 let mut list = list.into_vec();
                 list.reserve_exact(1);
-                list.insert(at, Subscription { id: id.into(), number });
+                list.insert(at, ActiveOperation { id: id.into(), number });
                 List::Many(list.into())
             }
         };
         number
     }
 
-    pub(crate) fn remove(&mut self, id: &str) -> Option<Subscription> {
+    pub(crate) fn remove(&mut self, id: &str) -> Option<ActiveOperation> {
         match std::mem::take(&mut self.list) {
             List::One { number, id: only } if *only == *id => {
-                Some(Subscription { id: only, number })
+                Some(ActiveOperation { id: only, number })
             }
             List::Many(list) => {
                 let at = position(&list, id);
                 let mut list = list.into_vec();
                 let removed = at.ok().map(|at| list.remove(at));
-                self.list = match <[Subscription; 1]>::try_from(list) {
-                    Ok([Subscription { id, number }]) => List::One { number, id },
+                self.list = match <[ActiveOperation; 1]>::try_from(list) {
+                    Ok([ActiveOperation { id, number }]) => List::One { number, id },
                     Err(list) => List::Many(list.into()),
                 };
                 removed
@@ -136,7 +136,7 @@ impl Operations {
             List::Maps(mut maps) => {
                 let number = maps.numbers.remove(id);
                 let removed = number.and_then(|number| {
-                    Some(Subscription { id: maps.ids.remove(&number)?, number })
+                    Some(ActiveOperation { id: maps.ids.remove(&number)?, number })
                 });
                 if !maps.numbers.is_empty() {
                     self.list = List::Maps(maps);
@@ -155,7 +155,7 @@ impl Operations {
     }
 }
 
-fn position(list: &[Subscription], id: &str) -> Result<usize, usize> {
+fn position(list: &[ActiveOperation], id: &str) -> Result<usize, usize> {
     list.binary_search_by(|it| (*it.id).cmp(id))
 }
 
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn operations_are_found_by_id_and_number_however_many_there_are() {
-        let mut operations = Operations::default();
+        let mut operations = ActiveOperations::default();
         let ids = ["m", "a", "z", "b"];
         for (number, id) in (0..).zip(ids) {
             assert!(!operations.contains(id) && operations.id_of(number).is_none());
@@ -177,7 +177,7 @@ mod tests {
         }
         assert_eq!(operations.remove("q"), None);
         for (number, id) in [(1, "a"), (3, "b"), (0, "m"), (2, "z")] {
-            assert_eq!(operations.remove(id), Some(Subscription { id: id.into(), number }));
+            assert_eq!(operations.remove(id), Some(ActiveOperation { id: id.into(), number }));
             assert_eq!(operations.remove(id), None);
             assert_eq!(operations.id_of(number), None);
         }
@@ -189,7 +189,7 @@ mod tests {
         for (number, id) in many() {
             assert!(operations.contains(&id) && operations.id_of(number) == Some(&id));
             let removed = operations.remove(&id);
-            assert_eq!(removed, Some(Subscription { id: id.as_str().into(), number }));
+            assert_eq!(removed, Some(ActiveOperation { id: id.as_str().into(), number }));
             assert!(!operations.contains(&id) && operations.id_of(number).is_none());
         }
         assert_eq!((operations.len(), operations.id_of(4)), (1, Some("a")));

@@ -11,7 +11,7 @@ use crate::websocket::CloseCode;
 /// A protocol's events for the layer above and its outputs for the WebSocket below, each in order. Only the response to
 /// the last ping is kept: a peer that floods pings gets one pong per read.
 #[derive(Debug)]
-pub(crate) struct Pending<E>(LazyState<Queues<E>>);
+pub(crate) struct PendingQueues<E>(LazyState<Queues<E>>);
 
 #[derive(Debug)]
 struct Queues<E> {
@@ -32,13 +32,13 @@ impl<E> Idle for Queues<E> {
     }
 }
 
-impl<E> Default for Pending<E> {
+impl<E> Default for PendingQueues<E> {
     fn default() -> Self {
         Self(LazyState::default())
     }
 }
 
-impl<E> Pending<E> {
+impl<E> PendingQueues<E> {
     pub(crate) fn push_event(&mut self, event: E) {
         self.0.get_or_allocate().events.push_back(event);
     }
@@ -88,7 +88,7 @@ impl<E> Pending<E> {
     }
 }
 
-const _: () = assert!(size_of::<Pending<[u64; 4]>>() == size_of::<usize>());
+const _: () = assert!(size_of::<PendingQueues<[u64; 4]>>() == size_of::<usize>());
 
 #[cfg(test)]
 mod tests {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn events_and_outputs_keep_their_order_and_leave_no_memory_behind() {
-        let mut pending = Pending::default();
+        let mut pending = PendingQueues::default();
         for round in 0..3 {
             (0..5).for_each(|item| pending.push_event((round, item)));
             pending.push_text(Chunks::whole("first"));

@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::Chunks;
 use crate::messages::{HiddenText, InvalidMessage, Request, message, operation_message};
-use crate::operations::{Operations, Subscription};
-use crate::pending::Pending;
+use crate::operations::{ActiveOperation, ActiveOperations};
+use crate::pending::PendingQueues;
 use crate::websocket::{CloseCode, Closed, ClosedBy, LargeMessage};
 
 /// Settings that many connections share.
@@ -98,13 +98,17 @@ impl fmt::Debug for ServerEvent {
 /// The operations of one connection, with the events and messages about them that wait to be polled.
 pub(crate) struct ServerState {
     pub(crate) config: Arc<ProtocolConfig>,
-    active: Operations,
-    pub(crate) pending: Pending<ServerEvent>,
+    active: ActiveOperations,
+    pub(crate) pending: PendingQueues<ServerEvent>,
 }
 
 impl ServerState {
     pub(crate) fn new(config: Arc<ProtocolConfig>) -> ServerState {
-        ServerState { config, active: Operations::default(), pending: Pending::default() }
+        ServerState {
+            config,
+            active: ActiveOperations::default(),
+            pending: PendingQueues::default(),
+        }
     }
 
     /// Returns the number of operations in progress.
@@ -173,7 +177,7 @@ impl ServerState {
     }
 
     /// Removes an operation that the client ended.
-    pub(crate) fn stop(&mut self, id: &str) -> Option<Subscription> {
+    pub(crate) fn stop(&mut self, id: &str) -> Option<ActiveOperation> {
         self.active.remove(id)
     }
 

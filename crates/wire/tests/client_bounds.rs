@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::connection::{Connection, ReadApart};
-use wire::graphql_transport_ws::Event;
+use wire::connection::{Connection, OffThreadParse};
+use wire::graphql_transport_ws::ServerEvent;
 use wire::subprotocol::Subprotocol;
-use wire::websocket::{ClientBounds, CloseCode, Config, LargeMessage};
+use wire::websocket::{ClientBounds, CloseCode, LargeMessage, WebSocketConfig};
 
 type Server = Connection<Subprotocol>;
 
 fn server(bounds: ClientBounds) -> Server {
     let now = Instant::now();
-    let config = Config { client_bounds: Some(bounds), ..Config::default() };
+    let config = WebSocketConfig { client_bounds: Some(bounds), ..WebSocketConfig::default() };
     let protocol = Subprotocol::new(Arc::default(), Some("graphql-transport-ws"), now);
     Connection::server(Arc::new(config), protocol, now).with_deflate(true)
 }
@@ -20,7 +20,7 @@ fn server(bounds: ClientBounds) -> Server {
 fn acknowledged(bounds: ClientBounds) -> Server {
     let mut server = server(bounds);
     server.receive(Instant::now(), &frame(br#"{"type":"connection_init"}"#));
-    assert_eq!(server.poll_event(), Some(Event::Init { payload: None }));
+    assert_eq!(server.poll_event(), Some(ServerEvent::Init { payload: None }));
     server.protocol.accept_init(None);
     drain(&mut server);
     server
@@ -65,7 +65,7 @@ fn subscribe(id: &str, bytes: usize) -> Vec<u8> {
 fn close_code(server: &mut Server) -> u16 {
     loop {
         match server.poll_event() {
-            Some(Event::Ended(closed)) => return closed.code.0,
+            Some(ServerEvent::Ended(closed)) => return closed.code.0,
             Some(_) => {}
             None => panic!("the connection is open"),
         }
@@ -74,7 +74,7 @@ fn close_code(server: &mut Server) -> u16 {
 
 fn large(server: &mut Server) -> LargeMessage {
     match server.poll_event() {
-        Some(Event::Large(message)) => message,
+        Some(ServerEvent::Large(message)) => message,
         other => panic!("{other:?}"),
     }
 }
@@ -92,7 +92,7 @@ fn a_message_before_the_acknowledgement_is_small_also_after_it_is_expanded() {
     }
     let mut server = server(bounds);
     server.receive(Instant::now(), &compressed(&padded("connection_init", 10 << 10)));
-    assert!(matches!(server.poll_event(), Some(Event::Init { payload: Some(_) })));
+    assert!(matches!(server.poll_event(), Some(ServerEvent::Init { payload: Some(_) })));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_large_message_is_read_elsewhere_and_nothing_overtakes_it() {
         server.receive(Instant::now(), &[]);
         let ids: Vec<_> = std::iter::from_fn(|| server.poll_event())
             .map(|event| match event {
-                Event::Subscribe { id, .. } => id,
+                ServerEvent::Subscribe { id, .. } => id,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -171,7 +171,7 @@ fn a_pause_in_reading_restarts_the_deadline_of_a_message() {
     server.handle_timeout(after(605));
     assert!(server.is_open() && server.has_input() && !server.is_paused());
     server.receive(after(605), &[]);
-    assert!(matches!(server.poll_event(), Some(Event::Subscribe { .. })));
+    assert!(matches!(server.poll_event(), Some(ServerEvent::Subscribe { .. })));
     server.receive(after(606), first);
     server.handle_timeout(after(606 + 60));
     assert_eq!(close_code(&mut server), 1008);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use wire::Chunks;
 use wire::connection::Protocol;
 use wire::subprotocol::Subprotocol;
-use wire::websocket::{Config, Event, WebSocket, deflate_shared};
+use wire::websocket::{WebSocket, WebSocketConfig, WebSocketEvent, deflate_shared};
 
 /// Both sides of a connection with permessage-deflate, and the events of the client.
 struct Deflating {
@@ -17,7 +17,7 @@ struct Deflating {
 }
 
 impl Deflating {
-    fn new(config: Config) -> Deflating {
+    fn new(config: WebSocketConfig) -> Deflating {
         let (now, config) = (Instant::now(), Arc::new(config));
         let mut server = WebSocket::server(config.clone(), now);
         let mut client = WebSocket::client(config, now, 7);
@@ -53,17 +53,17 @@ fn json(count: usize) -> String {
 
 #[test]
 fn large_messages_are_compressed_both_ways_and_small_ones_are_not() {
-    let mut pair = Deflating::new(Config::default());
+    let mut pair = Deflating::new(WebSocketConfig::default());
     let (small, large) = (json(5), json(500));
     for text in [&small, &large] {
         pair.server.send_text(Chunks::whole(text.clone()));
         let sent = pair.send_down();
         assert_eq!(sent < text.len(), text.len() >= 1400, "{sent} bytes of {}", text.len());
-        assert_eq!(pair.client.poll_event(), Some(Event::Text(text.clone().into())));
+        assert_eq!(pair.client.poll_event(), Some(WebSocketEvent::Text(text.clone().into())));
         pair.client.send_binary(Chunks::whole(text.clone()));
         let sent = pair.send_up();
         assert_eq!(sent < text.len(), text.len() >= 1400, "{sent} bytes of {}", text.len());
-        assert_eq!(pair.server.poll_event(), Some(Event::Binary(text.clone().into())));
+        assert_eq!(pair.server.poll_event(), Some(WebSocketEvent::Binary(text.clone().into())));
     }
     assert!(pair.server.is_open() && pair.client.is_open());
 }
@@ -82,11 +82,11 @@ fn a_compressed_message_may_come_in_fragments_with_a_ping_between_them() {
     let text = json(100);
     let blocks = coding::deflate_message(&[text.as_bytes()]).unwrap();
     let (left, right) = blocks.split_at(blocks.len() / 2);
-    let mut pair = Deflating::new(Config::default());
+    let mut pair = Deflating::new(WebSocketConfig::default());
     pair.server.receive(pair.now, &client_frame(0x41, left));
     pair.server.receive(pair.now, &[0x89, 0x80, 0, 0, 0, 0]);
     pair.server.receive(pair.now, &client_frame(0x80, right));
-    assert_eq!(pair.server.poll_event(), Some(Event::Text(text.into())));
+    assert_eq!(pair.server.poll_event(), Some(WebSocketEvent::Text(text.into())));
     assert_eq!(pair.server.poll_transmit().map(|it| it.to_vec()), Some(vec![0x8a, 0]));
 }
 
@@ -107,14 +107,21 @@ fn each_defect_of_a_compressed_message_has_its_close_code() {
         ("another reserved bit", vec![0xa1, 0x80, 0, 0, 0, 0], 1002),
     ];
     for (what, bytes, code) in cases {
-        let mut pair = Deflating::new(Config { message_bytes_max: 50_000, ..Config::default() });
+        let mut pair = Deflating::new(WebSocketConfig {
+            message_bytes_max: 50_000,
+            ..WebSocketConfig::default()
+        });
         pair.server.receive(pair.now, &bytes);
-        let Some(Event::Closed(closed)) = pair.server.poll_event() else { panic!("{what}") };
+        let Some(WebSocketEvent::Closed(closed)) = pair.server.poll_event() else {
+            panic!("{what}")
+        };
         assert_eq!(closed.code.0, code, "{what}");
     }
     let mut plain = WebSocket::server(Arc::default(), Instant::now());
     plain.receive(Instant::now(), &client_frame(0xc1, &zeros));
-    let Some(Event::Closed(closed)) = plain.poll_event() else { panic!("it was not negotiated") };
+    let Some(WebSocketEvent::Closed(closed)) = plain.poll_event() else {
+        panic!("it was not negotiated")
+    };
     assert_eq!(closed.code.0, 1002);
 }
 
@@ -142,11 +149,15 @@ fn a_broadcast_is_compressed_once_and_read_by_each_client_under_its_own_id() {
             assert!(protocol.append_deflated_head(0, shared.len(), &mut frame), "{id}");
             frame.extend_from_slice(&shared);
 
-            let mut pair = Deflating::new(Config::default());
+            let mut pair = Deflating::new(WebSocketConfig::default());
             pair.client.receive(now, &frame);
             let payload = std::str::from_utf8(&payload).unwrap();
             let expected = format!(r#"{{"id":{quoted},"type":"{kind}","payload":{payload}}}"#);
-            assert_eq!(pair.client.poll_event(), Some(Event::Text(expected.into())), "{id}");
+            assert_eq!(
+                pair.client.poll_event(),
+                Some(WebSocketEvent::Text(expected.into())),
+                "{id}"
+            );
             assert!(!protocol.append_deflated_head(1, shared.len(), &mut frame));
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wire::connection::{Connection, Output, Protocol};
 use wire::graphql_transport_ws::{
-    Client, ClientEvent, Config, Event, GraphqlTransportWs, Request, next_frame,
+    Client, ClientEvent, GraphqlTransportWs, ProtocolConfig, Request, ServerEvent, next_frame,
 };
 use wire::pair::{Pair, Split};
 use wire::websocket::{self, CloseCode, Closed, ClosedBy};
@@ -16,14 +16,14 @@ type GraphqlPair = Pair<Client, GraphqlTransportWs>;
 const SUBSCRIBE: &[u8] = br#"{"query":"subscription { tick }"}"#;
 
 fn pair() -> GraphqlPair {
-    Pair::graphql_transport_ws(Default::default(), Config::default(), Split::Whole)
+    Pair::graphql_transport_ws(Default::default(), ProtocolConfig::default(), Split::Whole)
 }
 
 /// Returns a pair with an acknowledged connection.
-fn ready_pair(config: Config, split: Split) -> GraphqlPair {
+fn ready_pair(config: ProtocolConfig, split: Split) -> GraphqlPair {
     let mut pair = Pair::graphql_transport_ws(Default::default(), config, split);
     pair.deliver();
-    assert_eq!(pair.server_events(), [Event::Init { payload: None }]);
+    assert_eq!(pair.server_events(), [ServerEvent::Init { payload: None }]);
     pair.server.protocol.accept_init(None);
     pair.deliver();
     assert_eq!(pair.client_events(), [ClientEvent::Ack { payload: None }]);
@@ -31,13 +31,13 @@ fn ready_pair(config: Config, split: Split) -> GraphqlPair {
 }
 
 fn ready() -> GraphqlPair {
-    ready_pair(Config::default(), Split::Whole)
+    ready_pair(ProtocolConfig::default(), Split::Whole)
 }
 
-fn subscribed(id: &str, number: u32) -> Event {
+fn subscribed(id: &str, number: u32) -> ServerEvent {
     let query = Some("subscription { tick }".into());
     let request = Request { query, operation_name: None, variables: None, extensions: None };
-    Event::Subscribe { id: id.into(), number, request }
+    ServerEvent::Subscribe { id: id.into(), number, request }
 }
 
 fn next(id: &str, payload: &'static str) -> ClientEvent {
@@ -53,7 +53,7 @@ fn completed(id: &str) -> ClientEvent {
 fn assert_server_closes(pair: &mut GraphqlPair, code: u16, reason: &str) {
     pair.deliver();
     let closed = |by| Closed { code: CloseCode(code), reason: reason.into(), by };
-    assert_eq!(pair.server_events().pop(), Some(Event::Ended(closed(ClosedBy::Us))));
+    assert_eq!(pair.server_events().pop(), Some(ServerEvent::Ended(closed(ClosedBy::Us))));
     assert_eq!(pair.client_events().pop(), Some(ClientEvent::Ended(closed(ClosedBy::Peer))));
     assert!(pair.server.is_closed() && pair.client.is_closed());
 }
@@ -77,7 +77,7 @@ const INIT: &str = r#"{"type":"connection_init"}"#;
 #[test]
 fn a_subscription_runs_from_init_to_complete_however_the_network_cuts() {
     for split in [Split::Whole, Split::Bytewise, Split::Seeded(1), Split::Seeded(2)] {
-        let mut pair = ready_pair(Config::default(), split);
+        let mut pair = ready_pair(ProtocolConfig::default(), split);
         pair.client.protocol.subscribe("1", Bytes::from_static(SUBSCRIBE));
         pair.deliver();
         assert_eq!(pair.server_events(), [subscribed("1", 0)]);
@@ -105,7 +105,7 @@ fn init_and_ack_carry_payloads() {
     let client = Connection::client(Arc::default(), Client::new(Some(token.clone())), now, 7);
     let mut pair = Pair::new(client, server, now, Split::Whole);
     pair.deliver();
-    assert_eq!(pair.server_events(), [Event::Init { payload: Some(token) }]);
+    assert_eq!(pair.server_events(), [ServerEvent::Init { payload: Some(token) }]);
     pair.server.protocol.accept_init(Some(r#"{"hello":1}"#.into()));
     pair.deliver();
     let hello = Some(r#"{"hello":1}"#.into());
@@ -120,7 +120,7 @@ fn a_client_that_completes_gets_nothing_more() {
     pair.client.protocol.complete("1");
     pair.client.protocol.complete("never was");
     pair.deliver();
-    let done = Event::Complete { id: "1".into(), number: 0 };
+    let done = ServerEvent::Complete { id: "1".into(), number: 0 };
     assert_eq!(pair.server_events(), [subscribed("1", 0), subscribed("2", 1), done]);
     assert_eq!(pair.server.protocol.id_of(0), None);
     assert_eq!(pair.server.protocol.id_of(1), Some("2"));
@@ -281,7 +281,7 @@ fn nothing_is_processed_after_a_broken_rule() {
     pair.deliver();
     let reason = "Subscriber for 1 already exists".into();
     let closed = Closed { code: CloseCode(4409), reason, by: ClosedBy::Us };
-    assert_eq!(pair.server_events(), [subscribed("1", 0), Event::Ended(closed)]);
+    assert_eq!(pair.server_events(), [subscribed("1", 0), ServerEvent::Ended(closed)]);
     assert!(!pair.server.protocol.next("1", "{}".into()));
 }
 
@@ -306,7 +306,10 @@ fn an_id_over_the_limit_is_an_invalid_message() {
 
 #[test]
 fn one_operation_too_many_gets_an_error_and_costs_the_others_nothing() {
-    let mut pair = ready_pair(Config { subscriptions_max: 2, ..Config::default() }, Split::Whole);
+    let mut pair = ready_pair(
+        ProtocolConfig { subscriptions_max: 2, ..ProtocolConfig::default() },
+        Split::Whole,
+    );
     for id in ["1", "2", "3"] {
         pair.client.protocol.subscribe(id, Bytes::from_static(SUBSCRIBE));
     }
@@ -320,7 +323,7 @@ fn one_operation_too_many_gets_an_error_and_costs_the_others_nothing() {
     pair.deliver();
     assert_eq!(
         pair.server_events(),
-        [Event::Complete { id: "1".into(), number: 0 }, subscribed("3", 2)]
+        [ServerEvent::Complete { id: "1".into(), number: 0 }, subscribed("3", 2)]
     );
 }
 
@@ -336,7 +339,7 @@ fn a_peer_that_falls_silent_is_detected() {
     pair.advance(Duration::from_secs(1));
     let reason = "no response to a ping".into();
     let closed = Closed { code: CloseCode::ABNORMAL, reason, by: ClosedBy::Loss };
-    assert_eq!(pair.server_events(), [Event::Ended(closed)]);
+    assert_eq!(pair.server_events(), [ServerEvent::Ended(closed)]);
     assert!(pair.server.is_closed());
 }
 
@@ -346,14 +349,14 @@ fn a_client_closes_normally() {
     pair.client.protocol.close(CloseCode::NORMAL, "done");
     pair.deliver();
     let closed = Closed { code: CloseCode::NORMAL, reason: "done".into(), by: ClosedBy::Peer };
-    assert_eq!(pair.server_events(), [Event::Ended(closed)]);
+    assert_eq!(pair.server_events(), [ServerEvent::Ended(closed)]);
     assert!(pair.server.is_closed() && pair.client.is_closed());
 }
 
 #[test]
 fn a_message_over_the_limit_closes_with_1009() {
-    let config = websocket::Config { message_bytes_max: 1000, ..Default::default() };
-    let mut pair = Pair::graphql_transport_ws(config, Config::default(), Split::Whole);
+    let config = websocket::WebSocketConfig { message_bytes_max: 1000, ..Default::default() };
+    let mut pair = Pair::graphql_transport_ws(config, ProtocolConfig::default(), Split::Whole);
     let request = format!(r#"{{"query":"{}"}}"#, "x".repeat(1000));
     pair.client.protocol.subscribe("1", request.into());
     assert_server_closes(&mut pair, 1009, "message is too big");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wire::connection::{Output, Protocol};
-use wire::graphql_transport_ws::{Config, Event, Request};
+use wire::graphql_transport_ws::{ProtocolConfig, Request, ServerEvent};
 use wire::graphql_ws::GraphqlWs;
 use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::handshake::accept;
@@ -20,14 +20,14 @@ struct Server {
 }
 
 impl Server {
-    fn new(config: Config) -> Server {
+    fn new(config: ProtocolConfig) -> Server {
         let began = Instant::now();
         Server { machine: GraphqlWs::new(Arc::new(config), Some("graphql-ws"), began), began }
     }
 
     /// Returns a server with an acknowledged connection.
     fn ready() -> Server {
-        let mut server = Server::new(Config::default());
+        let mut server = Server::new(ProtocolConfig::default());
         server.hear(INIT);
         assert_eq!(server.events().len(), 1);
         server.machine.accept_init(None);
@@ -43,7 +43,7 @@ impl Server {
         self.machine.handle_timeout(self.began + Duration::from_secs(seconds));
     }
 
-    fn events(&mut self) -> Vec<Event> {
+    fn events(&mut self) -> Vec<ServerEvent> {
         std::iter::from_fn(|| self.machine.poll_event()).collect()
     }
 
@@ -60,10 +60,10 @@ impl Server {
     }
 }
 
-fn subscribed(id: &str, number: u32) -> Event {
+fn subscribed(id: &str, number: u32) -> ServerEvent {
     let query = Some("subscription { tick }".into());
     let request = Request { query, operation_name: None, variables: None, extensions: None };
-    Event::Subscribe { id: id.into(), number, request }
+    ServerEvent::Subscribe { id: id.into(), number, request }
 }
 
 #[test]
@@ -83,10 +83,10 @@ fn a_subscription_runs_from_init_to_complete() {
 
 #[test]
 fn operations_that_begin_before_the_acknowledgement_wait_for_it() {
-    let mut server = Server::new(Config::default());
+    let mut server = Server::new(ProtocolConfig::default());
     server.hear(INIT);
     server.hear(START);
-    let init = Event::Init { payload: Some(r#"{"token":"t"}"#.into()) };
+    let init = ServerEvent::Init { payload: Some(r#"{"token":"t"}"#.into()) };
     assert_eq!(server.events(), [init]);
     server.machine.accept_init(Some(r#"{"hello":1}"#.into()));
     assert_eq!(server.events(), [subscribed("1", 0)]);
@@ -96,7 +96,7 @@ fn operations_that_begin_before_the_acknowledgement_wait_for_it() {
 
 #[test]
 fn operations_that_wait_for_the_acknowledgement_are_bounded_by_the_operations_in_progress() {
-    let mut server = Server::new(Config::default());
+    let mut server = Server::new(ProtocolConfig::default());
     server.hear(INIT);
     assert_eq!(server.events().len(), 1);
     for _ in 0..1000 {
@@ -113,7 +113,7 @@ fn operations_that_wait_for_the_acknowledgement_are_bounded_by_the_operations_in
 
 #[test]
 fn a_rejected_client_gets_an_error_and_starts_no_operation() {
-    let mut server = Server::new(Config::default());
+    let mut server = Server::new(ProtocolConfig::default());
     server.hear(INIT);
     server.hear(START);
     assert_eq!(server.events().len(), 1);
@@ -122,7 +122,10 @@ fn a_rejected_client_gets_an_error_and_starts_no_operation() {
         [r#"{"type":"connection_error","payload":{"message":"Forbidden"}}"#, "4403 Forbidden"];
     assert_eq!(server.says(), expected);
     let (code, by) = (CloseCode(4403), ClosedBy::Us);
-    assert_eq!(server.events(), [Event::Ended(Closed { code, reason: "Forbidden".into(), by })]);
+    assert_eq!(
+        server.events(),
+        [ServerEvent::Ended(Closed { code, reason: "Forbidden".into(), by })]
+    );
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn stop_ends_an_operation_without_a_response() {
     server.hear(START);
     server.hear(r#"{"type":"stop","id":"1"}"#);
     server.hear(r#"{"type":"stop","id":"unknown"}"#);
-    let completed = Event::Complete { id: "1".into(), number: 0 };
+    let completed = ServerEvent::Complete { id: "1".into(), number: 0 };
     assert_eq!(server.events(), [subscribed("1", 0), completed]);
     assert!(!server.machine.complete("1"));
     assert!(server.says().is_empty() && server.machine.in_progress() == 0);
@@ -142,7 +145,7 @@ fn an_id_that_is_used_again_replaces_its_operation() {
     let mut server = Server::ready();
     server.hear(START);
     server.hear(START);
-    let replaced = Event::Complete { id: "1".into(), number: 0 };
+    let replaced = ServerEvent::Complete { id: "1".into(), number: 0 };
     assert_eq!(server.events(), [subscribed("1", 0), replaced, subscribed("1", 1)]);
     assert_eq!(server.machine.in_progress(), 1);
 }
@@ -167,7 +170,7 @@ fn keep_alive_messages_are_sent_at_an_interval_after_the_acknowledgement() {
         server.pass(seconds);
         assert_eq!(server.says(), [r#"{"type":"ka"}"#]);
     }
-    let mut silent = Server::new(Config { keep_alive: None, ..Config::default() });
+    let mut silent = Server::new(ProtocolConfig { keep_alive: None, ..ProtocolConfig::default() });
     silent.hear(INIT);
     silent.machine.accept_init(None);
     assert_eq!(silent.says(), [r#"{"type":"connection_ack"}"#]);
@@ -193,11 +196,11 @@ fn an_invalid_message_gets_a_response_and_the_connection_stays_open() {
 
 #[test]
 fn each_way_to_lose_the_connection_has_its_code() {
-    let mut early = Server::new(Config::default());
+    let mut early = Server::new(ProtocolConfig::default());
     early.hear(START);
     assert_eq!(early.says(), ["4401 Unauthorized"]);
 
-    let mut late = Server::new(Config::default());
+    let mut late = Server::new(ProtocolConfig::default());
     late.pass(2);
     assert!(late.says().is_empty());
     late.pass(3);
@@ -216,14 +219,15 @@ fn each_way_to_lose_the_connection_has_its_code() {
     polite.hear(START);
     polite.hear(r#"{"type":"connection_terminate"}"#);
     assert_eq!(polite.says(), ["1000 Terminated"]);
-    assert!(matches!(polite.events().pop(), Some(Event::Ended(_))));
+    assert!(matches!(polite.events().pop(), Some(ServerEvent::Ended(_))));
     polite.hear(START);
     assert!(polite.events().is_empty() && polite.says().is_empty());
 }
 
 #[test]
 fn one_operation_too_many_is_refused_alone() {
-    let mut server = Server::new(Config { subscriptions_max: 1, ..Config::default() });
+    let mut server =
+        Server::new(ProtocolConfig { subscriptions_max: 1, ..ProtocolConfig::default() });
     server.hear(INIT);
     server.events();
     server.machine.accept_init(None);

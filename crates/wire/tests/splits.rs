@@ -8,7 +8,9 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::Chunks;
-use wire::graphql_transport_ws::{Client, ClientEvent, Config, Event, GraphqlTransportWs};
+use wire::graphql_transport_ws::{
+    Client, ClientEvent, GraphqlTransportWs, ProtocolConfig, ServerEvent,
+};
 use wire::pair::{Pair, Split};
 use wire::sse::{self, Decoder, EventId};
 use wire::websocket::{self, WebSocket};
@@ -21,9 +23,9 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     cuts.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect()
 }
 
-fn websocket_events(pieces: &[&[u8]]) -> Vec<websocket::Event> {
+fn websocket_events(pieces: &[&[u8]]) -> Vec<websocket::WebSocketEvent> {
     let now = Instant::now();
-    let config = websocket::Config { message_bytes_max: 2000, ..Default::default() };
+    let config = websocket::WebSocketConfig { message_bytes_max: 2000, ..Default::default() };
     let mut server = WebSocket::server(Arc::new(config), now);
     for piece in pieces {
         server.receive(now, piece);
@@ -77,8 +79,8 @@ proptest! {
             chunks.append_to(&mut bytes);
         }
         let expected: Vec<_> = sends.into_iter().map(|send| match send {
-            Send::Text(text) => websocket::Event::Text(text.into()),
-            Send::Binary(bytes) => websocket::Event::Binary(bytes.into()),
+            Send::Text(text) => websocket::WebSocketEvent::Text(text.into()),
+            Send::Binary(bytes) => websocket::WebSocketEvent::Binary(bytes.into()),
         }).collect();
         prop_assert_eq!(websocket_events(&pieces(&bytes, &cuts)), expected);
     }
@@ -98,7 +100,7 @@ proptest! {
     ) {
         let talk = |split| {
             let mut pair: Pair<Client, GraphqlTransportWs> =
-                Pair::graphql_transport_ws(Default::default(), Config::default(), split);
+                Pair::graphql_transport_ws(Default::default(), ProtocolConfig::default(), split);
             let mut server = Vec::new();
             pair.deliver();
             pair.server.protocol.accept_init(None);
@@ -116,7 +118,7 @@ proptest! {
             server.extend(pair.server_events());
             (server, pair.client_events())
         };
-        let expected: (Vec<Event>, Vec<ClientEvent>) = talk(Split::Whole);
+        let expected: (Vec<ServerEvent>, Vec<ClientEvent>) = talk(Split::Whole);
         prop_assert_eq!(&talk(Split::Bytewise), &expected);
         prop_assert_eq!(&talk(Split::Seeded(seed)), &expected);
     }
@@ -158,12 +160,12 @@ proptest! {
         for event in &events {
             prop_assert_eq!(event.last_id.as_deref(), (!payloads.is_empty()).then_some(&*id));
         }
-        let messages: Vec<_> = events.into_iter().filter_map(sse::Event::message).collect();
+        let messages: Vec<_> = events.into_iter().filter_map(sse::SseEvent::message).collect();
         let mut expected: Vec<_> = payloads.iter().map(|payload| {
             let payload = payload.replace("\r\n", "\n").replace('\r', "\n");
-            sse::Message::Next(payload.into())
+            sse::SseMessage::Next(payload.into())
         }).collect();
-        expected.push(sse::Message::Complete);
+        expected.push(sse::SseMessage::Complete);
         prop_assert_eq!(messages, expected);
     }
 }

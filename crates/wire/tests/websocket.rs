@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wire::Chunks;
-use wire::websocket::{CloseCode, Closed, ClosedBy, Config, Event, WebSocket};
+use wire::websocket::{CloseCode, Closed, ClosedBy, WebSocket, WebSocketConfig, WebSocketEvent};
 
 const MASK: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
 
@@ -30,11 +30,11 @@ fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
 
 fn server() -> (WebSocket, Instant) {
     let now = Instant::now();
-    let config = Config { message_bytes_max: 1000, ..Config::default() };
+    let config = WebSocketConfig { message_bytes_max: 1000, ..WebSocketConfig::default() };
     (WebSocket::server(Arc::new(config), now), now)
 }
 
-fn events(machine: &mut WebSocket) -> Vec<Event> {
+fn events(machine: &mut WebSocket) -> Vec<WebSocketEvent> {
     std::iter::from_fn(|| machine.poll_event()).collect()
 }
 
@@ -45,7 +45,7 @@ fn written(machine: &mut WebSocket) -> Vec<u8> {
 /// Returns the events and the output of a server after a client sent `frames`, and checks that they are the same however
 /// the frames are cut.
 #[track_caller]
-fn serve(frames: &[Vec<u8>]) -> (Vec<Event>, Vec<u8>) {
+fn serve(frames: &[Vec<u8>]) -> (Vec<WebSocketEvent>, Vec<u8>) {
     let bytes = frames.concat();
     let (mut at_once, now) = server();
     at_once.receive(now, &bytes);
@@ -59,12 +59,12 @@ fn serve(frames: &[Vec<u8>]) -> (Vec<Event>, Vec<u8>) {
     expected
 }
 
-fn text(text: &str) -> Event {
-    Event::Text(Bytes::copy_from_slice(text.as_bytes()))
+fn text(text: &str) -> WebSocketEvent {
+    WebSocketEvent::Text(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-fn closed(code: u16, reason: &str, by: ClosedBy) -> Event {
-    Event::Closed(Closed { code: CloseCode(code), reason: reason.into(), by })
+fn closed(code: u16, reason: &str, by: ClosedBy) -> WebSocketEvent {
+    WebSocketEvent::Closed(Closed { code: CloseCode(code), reason: reason.into(), by })
 }
 
 fn close_frame(code: u16, reason: &str) -> Vec<u8> {
@@ -78,7 +78,7 @@ fn messages_of_every_length_arrive_unmasked() {
         assert_eq!(serve(&[masked(0x81, message.as_bytes())]), (vec![text(&message)], vec![]));
     }
     let binary = serve(&[masked(0x82, &[0xff, 0])]);
-    assert_eq!(binary.0, [Event::Binary(Bytes::from_static(&[0xff, 0]))]);
+    assert_eq!(binary.0, [WebSocketEvent::Binary(Bytes::from_static(&[0xff, 0]))]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn each_broken_rule_closes_with_its_code() {
     ];
     for (name, frames, code) in cases {
         let (events, written) = serve(&frames);
-        let [Event::Closed(closed)] = &events[..] else { panic!("{name}: {events:?}") };
+        let [WebSocketEvent::Closed(closed)] = &events[..] else { panic!("{name}: {events:?}") };
         assert_eq!((closed.code, closed.by), (CloseCode(code), ClosedBy::Us), "{name}");
         assert_eq!(written, close_frame(code, &closed.reason), "{name}");
     }

@@ -141,17 +141,19 @@ impl InitOutcome {
 /// The first step of identifying the client of a `connection_init`.
 pub(crate) enum InitIdentification {
     /// The client is identified or refused.
-    Known(Result<InitOutcome, Refusal>),
-    /// The token must be verified first: see [`Authentication::verify_presented`].
+    Known(Result<InitOutcome, TokenRefusal>),
+    /// The token must be verified first: see [`Authenticator::verify_presented`].
     By(PresentedToken),
 }
 
-// Alias for callers that still use the old name.
-pub(crate) use InitIdentification as Introduced;
+// Aliases for callers that still use the old names.
+pub(crate) use {
+    Authenticator as Authentication, InitIdentification as Introduced, TokenRefusal as Refusal,
+};
 
 /// The reason that a client is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum TokenRefusal {
     /// A token is required, and there is none.
     Missing,
     /// There are several tokens, or the value does not have the form of one.
@@ -160,7 +162,7 @@ pub(crate) enum Refusal {
     Rejected(Rejection),
 }
 
-impl Refusal {
+impl TokenRefusal {
     fn label(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -203,7 +205,7 @@ impl Refusal {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for TokenRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Missing => f.write_str("a token is required"),
@@ -215,13 +217,13 @@ impl std::fmt::Display for Refusal {
 
 /// The verification of tokens as configured. There is one for the whole process.
 #[derive(Debug)]
-pub(crate) struct Authentication {
+pub(crate) struct Authenticator {
     settings: Jwt,
     verifier: Arc<Verifier>,
     key_sets: KeySets,
 }
 
-impl Authentication {
+impl Authenticator {
     /// Returns the authentication that is configured; `None` if clients need no token. Key sets are empty until
     /// [`KeySets::start`].
     ///
@@ -249,12 +251,12 @@ impl Authentication {
     /// Returns the identity of the client that sent a request with these headers.
     ///
     /// # Errors
-    /// The token is not valid. Without a token the client is anonymous: see [`Authentication::admit`].
+    /// The token is not valid. Without a token the client is anonymous: see [`Authenticator::admit`].
     pub(crate) async fn of_request(
         &self,
         metrics: &Metrics,
         headers: &HeaderMap,
-    ) -> Result<Identity, Refusal> {
+    ) -> Result<Identity, TokenRefusal> {
         let identity = match self.token_of(headers) {
             Ok(None) => Ok(Identity::ANONYMOUS),
             Ok(Some(token)) => self.verify(token).await,
@@ -274,7 +276,7 @@ impl Authentication {
     pub(crate) fn on_connection_init(
         &self,
         metrics: &Metrics,
-        token: Result<Option<PresentedToken>, Refusal>,
+        token: Result<Option<PresentedToken>, TokenRefusal>,
         before: &Identity,
     ) -> InitIdentification {
         match token {
@@ -301,7 +303,7 @@ impl Authentication {
         &self,
         metrics: &Metrics,
         token: &PresentedToken,
-    ) -> Result<InitOutcome, Refusal> {
+    ) -> Result<InitOutcome, TokenRefusal> {
         let verified = self.verify(&token.text).await;
         let identity = verified.inspect_err(|refusal| count_refusal(metrics, refusal))?;
         Ok(self.outcome(identity, token))
@@ -332,15 +334,15 @@ impl Authentication {
     ///
     /// # Errors
     /// The client is anonymous and `authentication.jwt.required` is set.
-    pub(crate) fn admit(&self, metrics: &Metrics, identity: &Identity) -> Result<(), Refusal> {
+    pub(crate) fn admit(&self, metrics: &Metrics, identity: &Identity) -> Result<(), TokenRefusal> {
         if self.settings.required && identity.is_anonymous() {
-            count_refusal(metrics, &Refusal::Missing);
-            return Err(Refusal::Missing);
+            count_refusal(metrics, &TokenRefusal::Missing);
+            return Err(TokenRefusal::Missing);
         }
         Ok(())
     }
 
-    async fn verify(&self, token: &str) -> Result<Identity, Refusal> {
+    async fn verify(&self, token: &str) -> Result<Identity, TokenRefusal> {
         let verify = || self.verifier.verify(token, SystemTime::now());
         let verified = match verify() {
             // The key may be new, so the key set is refreshed.
@@ -358,20 +360,20 @@ impl Authentication {
             }
             rejection => rejection,
         });
-        verified.map(|verified| Identity(Some(verified))).map_err(Refusal::Rejected)
+        verified.map(|verified| Identity(Some(verified))).map_err(TokenRefusal::Rejected)
     }
 
     async fn refresh_for_unknown_key(&self, issuer: IssuerId) -> bool {
         self.key_sets.refresh_for_unknown_key(issuer).await
     }
 
-    fn token_of<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Refusal> {
+    fn token_of<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, TokenRefusal> {
         let header = &self.settings.header;
         let mut values = headers.get_all(&header.name).iter();
         let Some(value) = values.next() else { return Ok(None) };
         if values.next().is_some() {
             // A proxy may have checked the other header.
-            return Err(Refusal::Unreadable("there are several headers with a token".into()));
+            return Err(TokenRefusal::Unreadable("there are several headers with a token".into()));
         }
         let token = value.to_str().ok().and_then(|value| after_prefix(value, &header.prefix));
         token.filter(|it| !it.is_empty()).map(Some).ok_or_else(|| malformed_header(header))
@@ -379,9 +381,9 @@ impl Authentication {
 }
 
 /// Returns the refusal of a token header that contains something else.
-fn malformed_header(header: &JwtHeader) -> Refusal {
+fn malformed_header(header: &JwtHeader) -> TokenRefusal {
     let JwtHeader { name, prefix } = header;
-    Refusal::Unreadable(match prefix.is_empty() {
+    TokenRefusal::Unreadable(match prefix.is_empty() {
         true => format!("the header {name} contains no token").into(),
         false => format!("the header {name} must have the form: {prefix} TOKEN").into(),
     })
@@ -396,7 +398,7 @@ pub(crate) fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> 
     word.eq_ignore_ascii_case(prefix).then(|| rest.trim())
 }
 
-fn count_refusal(metrics: &Metrics, refusal: &Refusal) {
+fn count_refusal(metrics: &Metrics, refusal: &TokenRefusal) {
     metrics.unauthenticated(refusal.label());
     tracing::debug!(reason = refusal.label(), "a client is refused");
 }
@@ -420,10 +422,10 @@ mod tests {
         }
     }
 
-    fn authentication(issuer: JwtIssuer) -> Authentication {
+    fn authentication(issuer: JwtIssuer) -> Authenticator {
         let mut config = Config::default();
         config.authentication.jwt.issuers = vec![issuer];
-        Authentication::new(&config).expect("good keys").expect("an issuer")
+        Authenticator::new(&config).expect("good keys").expect("an issuer")
     }
 
     fn shared_secret() -> JwtIssuer {
@@ -461,16 +463,16 @@ mod tests {
 
     #[test]
     fn a_refusal_challenges_the_client_and_reveals_no_more_than_necessary() {
-        let challenge = |refusal: Refusal| {
+        let challenge = |refusal: TokenRefusal| {
             let response = refusal.response();
             let challenge = response.headers().get(WWW_AUTHENTICATE);
             let challenge = challenge.map(|it| it.to_str().expect("text").to_owned());
             (response.status().as_u16(), challenge)
         };
-        assert_eq!(challenge(Refusal::Missing), (401, Some("Bearer".to_owned())));
+        assert_eq!(challenge(TokenRefusal::Missing), (401, Some("Bearer".to_owned())));
         let expired = "Bearer error=\"invalid_token\", error_description=\"the token has expired\"";
-        let rejected = challenge(Refusal::Rejected(Rejection::Expired));
+        let rejected = challenge(TokenRefusal::Rejected(Rejection::Expired));
         assert_eq!(rejected, (401, Some(expired.to_owned())));
-        assert_eq!(challenge(Refusal::Rejected(Rejection::NoKeys(IssuerId(0)))), (503, None));
+        assert_eq!(challenge(TokenRefusal::Rejected(Rejection::NoKeys(IssuerId(0)))), (503, None));
     }
 }

@@ -101,7 +101,7 @@ impl ClientConnection {
 
     /// Waits until a request of this connection may begin. After a few requests in one turn, other connections go
     /// first. While the client leaves too many bytes unread, no request begins.
-    pub(crate) async fn admit(&self) {
+    pub(crate) async fn wait_for_turn(&self) {
         if self.begun.get() >= REQUESTS_PER_TURN {
             tokio::task::yield_now().await;
         }
@@ -259,19 +259,19 @@ mod tests {
     async fn a_third_request_of_one_turn_lets_others_go_first() {
         let connection = connection();
         for _ in 0..REQUESTS_PER_TURN {
-            assert!(polled(connection.admit()).is_some());
+            assert!(polled(connection.wait_for_turn()).is_some());
         }
-        assert!(polled(connection.admit()).is_none());
+        assert!(polled(connection.wait_for_turn()).is_none());
         connection.begin_turn();
-        assert!(polled(connection.admit()).is_some());
+        assert!(polled(connection.wait_for_turn()).is_some());
     }
 
     #[test]
     fn no_request_begins_while_too_many_bytes_are_unread() {
         let connection = connection();
         let body = connection.charge(ResponseBody::Whole(vec![0; 2 << 10].into()));
-        assert!(polled(connection.admit()).is_none());
+        assert!(polled(connection.wait_for_turn()).is_none());
         drop(body);
-        assert!(polled(connection.admit()).is_some());
+        assert!(polled(connection.wait_for_turn()).is_some());
     }
 }

@@ -26,10 +26,11 @@ pub(crate) struct Compressor {
     settings: Compression,
     /// Permits for large bodies that are compressed at the same time. More would only take CPUs from the workers and
     /// threads from the system.
-    room: Semaphore,
-    before: AtomicU64,
-    after: AtomicU64,
-    skipped: AtomicU64,
+    permits: Semaphore,
+    bytes_before: AtomicU64,
+    bytes_after: AtomicU64,
+    /// The number of responses that were left uncompressed because no CPU was free.
+    uncompressed: AtomicU64,
 }
 
 impl Compressor {
@@ -37,15 +38,15 @@ impl Compressor {
     pub(crate) fn new(settings: Compression, cores: usize) -> Self {
         Self {
             settings,
-            room: Semaphore::new(cores),
-            before: AtomicU64::new(0),
-            after: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
+            permits: Semaphore::new(cores),
+            bytes_before: AtomicU64::new(0),
+            bytes_after: AtomicU64::new(0),
+            uncompressed: AtomicU64::new(0),
         }
     }
 
     /// Returns the codings that the client of a request with these headers accepts.
-    pub(crate) fn wanted(&self, headers: &HeaderMap) -> Preference {
+    pub(crate) fn negotiate(&self, headers: &HeaderMap) -> Preference {
         if !self.settings.enabled || !headers.contains_key(ACCEPT_ENCODING) {
             return Preference { coding: None, identity: true };
         }
@@ -58,7 +59,7 @@ impl Compressor {
         let ResponseBody::Whole(body) = response.body() else { return };
         if !self.settings.enabled
             || body.len() < self.settings.min_size
-            || !is_fit(response.headers())
+            || !is_compressible(response.headers())
         {
             return;
         }
@@ -69,13 +70,13 @@ impl Compressor {
         let compressed = if length < BLOCKING_BYTES_MIN {
             coding::compress(coding, &body)
         } else {
-            let room = match wanted.identity {
+            let permit = match wanted.identity {
                 // While all CPUs compress, an uncompressed response arrives sooner.
-                true => self.room.try_acquire().ok(),
-                false => self.room.acquire().await.ok(),
+                true => self.permits.try_acquire().ok(),
+                false => self.permits.acquire().await.ok(),
             };
-            let Some(_room) = room else {
-                self.skipped.fetch_add(1, Ordering::Relaxed);
+            let Some(_permit) = permit else {
+                self.uncompressed.fetch_add(1, Ordering::Relaxed);
                 return;
             };
             let work = tokio::task::spawn_blocking(move || coding::compress(coding, &body));
@@ -83,8 +84,8 @@ impl Compressor {
             work.await.ok().flatten()
         };
         let Some(compressed) = compressed else { return };
-        self.before.fetch_add(length as u64, Ordering::Relaxed);
-        self.after.fetch_add(compressed.len() as u64, Ordering::Relaxed);
+        self.bytes_before.fetch_add(length as u64, Ordering::Relaxed);
+        self.bytes_after.fetch_add(compressed.len() as u64, Ordering::Relaxed);
         *response.body_mut() = ResponseBody::Whole(compressed.into());
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     }
@@ -92,7 +93,8 @@ impl Compressor {
     /// Returns the bytes of responses before compression, the bytes after it, and the number of responses that were
     /// left uncompressed because no CPU was free.
     pub(crate) fn counters(&self) -> [u64; 3] {
-        [&self.before, &self.after, &self.skipped].map(|it| it.load(Ordering::Relaxed))
+        [&self.bytes_before, &self.bytes_after, &self.uncompressed]
+            .map(|it| it.load(Ordering::Relaxed))
     }
 }
 
@@ -101,7 +103,7 @@ const NO_STORE: &str = "no-store";
 
 /// True if the response is uncompressed text that may be changed on its way (RFC 9110, section 7.7). Files of the page,
 /// which have an `etag`, bring their own compressed form.
-fn is_fit(headers: &HeaderMap) -> bool {
+fn is_compressible(headers: &HeaderMap) -> bool {
     let is_text = headers.get(CONTENT_TYPE).is_some_and(|value| {
         [&b"application/json"[..], b"application/graphql-response+json", b"text/"]
             .iter()
@@ -118,7 +120,7 @@ fn is_fit(headers: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// The coding is not supported, or there are several on top of each other.
-pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
+pub(crate) fn request_coding(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
     let mut coding = None;
     for value in headers.get_all(CONTENT_ENCODING) {
         let value = value.to_str().map_err(|_| ())?;
@@ -225,7 +227,7 @@ mod tests {
     ) -> (Option<HeaderValue>, usize, Option<HeaderValue>) {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
-        compressor.compress(compressor.wanted(&headers), &mut response).await;
+        compressor.compress(compressor.negotiate(&headers), &mut response).await;
         let ResponseBody::Whole(body) = response.body() else { panic!("a stream") };
         let header = |name| response.headers().get(name).cloned();
         (header(CONTENT_ENCODING), body.len(), header(VARY))
@@ -268,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn a_response_stays_uncompressed_while_all_cpus_compress() {
         let compressor = compressor(1000);
-        let _taken = compressor.room.try_acquire().expect("one");
+        let _taken = compressor.permits.try_acquire().expect("one");
         let (coding, length, _) = compressed(&compressor, "gzip", body(100_000)).await;
         assert_eq!((coding, length, compressor.counters()), (None, 100_000, [0, 0, 1]));
         let (coding, ..) = compressed(&compressor, "gzip", body(1000)).await;
@@ -291,7 +293,7 @@ mod tests {
             for value in values {
                 headers.append(CONTENT_ENCODING, HeaderValue::from_static(value));
             }
-            assert_eq!(of_request(&headers), expected, "{values:?}");
+            assert_eq!(request_coding(&headers), expected, "{values:?}");
         }
     }
 

@@ -22,7 +22,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::client_connection::{ClientConnection, ClientRequest};
 use super::handover::{self, FlushTrackedStream, Handover};
 use super::paced_body::PacedBody;
-use super::stream::{Carrier, ClientStream, Protocol};
+use super::stream::{Carrier, ClientProtocol, ClientStream};
 use super::takeover::{TakenOver, Takeover};
 use super::write_timeout::{WriteTimeout, is_stall};
 use super::{http2, pipeline};
@@ -72,9 +72,9 @@ pub(super) async fn serve(router: Arc<Router>, accepted: AcceptedSocket, permit:
         _ = shutdown.wait_for(|stop| *stop) => return,
     };
     match established {
-        Ok(Some((stream, Protocol::Http1))) => serve_http1(router, stream, permit).await,
-        Ok(Some((stream, Protocol::Http2))) => http2::serve(router, stream, &permit).await,
-        Ok(Some((stream, Protocol::Other))) => close_gracefully(stream).await,
+        Ok(Some((stream, ClientProtocol::Http1))) => serve_http1(router, stream, permit).await,
+        Ok(Some((stream, ClientProtocol::Http2))) => http2::serve(router, stream, &permit).await,
+        Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
         Ok(None) => {}
         Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
     }
@@ -96,7 +96,7 @@ async fn close_gracefully(mut stream: ClientStream) {
 async fn establish(
     router: &Router,
     accepted: AcceptedSocket,
-) -> io::Result<Option<(ClientStream, Protocol)>> {
+) -> io::Result<Option<(ClientStream, ClientProtocol)>> {
     let http = &router.config.http;
     let mut stream = match accepted {
         AcceptedSocket::Unix(socket) => {
@@ -129,7 +129,7 @@ async fn establish(
         }
     };
     if !http.http2.enabled {
-        return Ok(Some((stream, Protocol::Http1)));
+        return Ok(Some((stream, ClientProtocol::Http1)));
     }
     match tokio::time::timeout(http.header_timeout, stream.detect_protocol()).await {
         Ok(protocol) => Ok(protocol?.map(|protocol| (stream, protocol))),

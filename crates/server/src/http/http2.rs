@@ -63,7 +63,7 @@ const PIECE_BYTES: usize = 16 << 10;
 pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &ConnectionPermit) {
     let mut shutdown = router.shutdown.clone();
     let http = &router.config.http;
-    let streams = Streams(Rc::new(StreamsState {
+    let streams = Http2Streams(Rc::new(Http2StreamsState {
         router: Arc::clone(&router),
         open: Cell::new(0),
         idle_since: Cell::new(Instant::now()),
@@ -157,9 +157,9 @@ async fn handle(
 
 /// The streams of one connection; spawns their tasks.
 #[derive(Clone)]
-struct Streams(Rc<StreamsState>);
+struct Http2Streams(Rc<Http2StreamsState>);
 
-struct StreamsState {
+struct Http2StreamsState {
     router: Arc<Router>,
     /// The number of open streams.
     open: Cell<usize>,
@@ -171,7 +171,7 @@ struct StreamsState {
     abused: Notify,
 }
 
-impl StreamsState {
+impl Http2StreamsState {
     /// Returns the time since which no stream is open; now, while one is.
     fn idle_since(&self) -> Instant {
         if self.open.get() > 0 { Instant::now() } else { self.idle_since.get() }
@@ -188,7 +188,7 @@ impl StreamsState {
     }
 }
 
-impl<F: Future + 'static> hyper::rt::Executor<F> for Streams {
+impl<F: Future + 'static> hyper::rt::Executor<F> for Http2Streams {
     fn execute(&self, stream: F) {
         let state = Rc::clone(&self.0);
         state.open.set(state.open.get() + 1);
@@ -210,7 +210,7 @@ thread_local! {
 }
 
 /// Runs a stream to its end, or until nothing of its response has been taken for too long.
-async fn watch<F: Future>(state: Rc<StreamsState>, stream: F) {
+async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
     // One connection can carry as much load as a hundred.
     let _occupied = cores::occupy();
     let progress = Rc::new(StreamProgress::default());

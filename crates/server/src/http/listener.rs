@@ -57,12 +57,12 @@ impl fmt::Display for BoundListener {
 }
 
 /// A [`BoundListener`] that the runtime watches.
-enum Listener {
+enum WatchedListener {
     Tcp(TcpListener, Option<Arc<TlsServer>>),
     Unix(UnixListener, #[expect(dead_code, reason = "removed when it is dropped")] SocketFile),
 }
 
-impl Listener {
+impl WatchedListener {
     fn new(bound: BoundListener) -> std::io::Result<Self> {
         Ok(match bound {
             BoundListener::Tcp(listener, tls) => Self::Tcp(TcpListener::from_std(listener)?, tls),
@@ -89,7 +89,7 @@ impl Listener {
 
 /// Accepts connections until shutdown and assigns each to the least loaded worker.
 pub(crate) async fn accept(router: Arc<Router>, bound: BoundListener) {
-    let listener = match Listener::new(bound) {
+    let listener = match WatchedListener::new(bound) {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%error, "a listener could not be watched");

@@ -29,9 +29,9 @@ pub(crate) async fn handle(
     client: &ClientRequest,
     mut request: Request<Incoming>,
 ) -> Response {
-    client.connection().admit().await;
+    client.connection().wait_for_turn().await;
     let origin = request.headers().get(ORIGIN).cloned();
-    let coding = router.compressor.wanted(request.headers());
+    let coding = router.compressor.negotiate(request.headers());
     let (checked, version) = (framing::check_framing(&request), request.version());
     let mut response = match checked.and_then(|()| authority::normalize_host(&mut request)) {
         Ok(()) => route(router, client, request).await,

@@ -129,7 +129,7 @@ fn invalid_request(error: RequestError, media: ResponseFormat) -> Box<Response> 
 fn body_coding(head: &Parts, media: ResponseFormat) -> Result<Option<Coding>, Box<Response>> {
     let unsupported =
         |message: String| bad_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, message, media);
-    let Ok(coding) = compression::of_request(&head.headers) else {
+    let Ok(coding) = compression::request_coding(&head.headers) else {
         let mut response = unsupported(format!(
             "the compression of the request body is not supported: send `content-encoding` with one of {}, or without \
              any",

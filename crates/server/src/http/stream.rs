@@ -32,7 +32,7 @@ pub(crate) enum Carrier {
 
 /// The protocol of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Protocol {
+pub(crate) enum ClientProtocol {
     Http1,
     Http2,
     /// Neither. An invalid preface gets no response (RFC 9113, section 3.4).
@@ -84,11 +84,11 @@ impl ClientStream {
     ///
     /// # Errors
     /// The connection broke.
-    pub(crate) async fn detect_protocol(&mut self) -> io::Result<Option<Protocol>> {
+    pub(crate) async fn detect_protocol(&mut self) -> io::Result<Option<ClientProtocol>> {
         if let Carrier::Tls(stream) = &self.carrier {
             match net::negotiated_protocol(stream) {
-                Some(ALPN_HTTP2) => return Ok(Some(Protocol::Http2)),
-                Some(_) => return Ok(Some(Protocol::Http1)),
+                Some(ALPN_HTTP2) => return Ok(Some(ClientProtocol::Http2)),
+                Some(_) => return Ok(Some(ClientProtocol::Http1)),
                 // The client did not use ALPN, so the protocol is detected as without TLS.
                 None => {}
             }
@@ -97,14 +97,18 @@ impl ClientStream {
             let known = usize::from(self.early.to);
             if self.early.bytes[..known] != PREFACE[..known] {
                 let is_other = is_another_protocol(&self.early.bytes[..known]);
-                return Ok(Some(if is_other { Protocol::Other } else { Protocol::Http1 }));
+                return Ok(Some(if is_other {
+                    ClientProtocol::Other
+                } else {
+                    ClientProtocol::Http1
+                }));
             }
             if known == PREFACE.len() {
-                return Ok(Some(Protocol::Http2));
+                return Ok(Some(ClientProtocol::Http2));
             }
             let count = self.carrier.read(&mut self.early.bytes[known..]).await?;
             if count == 0 {
-                return Ok((known > 0).then_some(Protocol::Http1));
+                return Ok((known > 0).then_some(ClientProtocol::Http1));
             }
             self.early.to += count as u8;
         }
@@ -172,56 +176,7 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// Makes the same call on any transport.
-macro_rules! each {
-    ($carrier:expr, $stream:ident => $call:expr) => {
-        match $carrier {
-            Carrier::Tcp($stream) => $call,
-            Carrier::Tls($stream) => $call,
-            Carrier::Unix($stream) => $call,
-        }
-    };
-}
-
-impl AsyncRead for Carrier {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Carrier {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_write(context, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, parts))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        each!(self, stream => stream.is_write_vectored())
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
-    }
-}
+net::delegate_stream!(Carrier { Tcp, Tls, Unix });
 
 #[cfg(test)]
 mod tests {
@@ -229,7 +184,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
 
-    async fn detect(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
+    async fn detect(parts: &[&[u8]]) -> (Option<ClientProtocol>, Vec<u8>) {
         let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
         let stall_time_max = Duration::from_secs(60);
         let mut stream = ClientStream::new(Carrier::Unix(WriteTimeout::new(ours, stall_time_max)));
@@ -252,12 +207,12 @@ mod tests {
     #[tokio::test]
     async fn the_protocol_is_other_from_the_first_bytes_and_none_of_them_is_lost() {
         for (parts, protocol) in [
-            (&[&PREFACE[..], b"rest"][..], Some(Protocol::Http2)),
-            (&[&PREFACE[..1], &PREFACE[1..20], &PREFACE[20..]], Some(Protocol::Http2)),
-            (&[b"POST /graphql HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
-            (&[b"P", b"OST /graphql HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
-            (&[b"PRI * HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
-            (&[b"PRI"], Some(Protocol::Http1)),
+            (&[&PREFACE[..], b"rest"][..], Some(ClientProtocol::Http2)),
+            (&[&PREFACE[..1], &PREFACE[1..20], &PREFACE[20..]], Some(ClientProtocol::Http2)),
+            (&[b"POST /graphql HTTP/1.1\r\n\r\n"], Some(ClientProtocol::Http1)),
+            (&[b"P", b"OST /graphql HTTP/1.1\r\n\r\n"], Some(ClientProtocol::Http1)),
+            (&[b"PRI * HTTP/1.1\r\n\r\n"], Some(ClientProtocol::Http1)),
+            (&[b"PRI"], Some(ClientProtocol::Http1)),
             (&[], None),
         ] {
             assert_eq!(detect(parts).await, (protocol, parts.concat()));
@@ -280,7 +235,7 @@ mod tests {
             (b"GET  HTTP/1.1\r\n\r\n", false),
         ];
         for (sent, is_another) in cases {
-            let is_other = detect(&[sent]).await.0 == Some(Protocol::Other);
+            let is_other = detect(&[sent]).await.0 == Some(ClientProtocol::Other);
             assert_eq!(is_other, is_another, "{}", sent.escape_ascii());
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::protocol::INVALID_MESSAGE;
 use crate::connection::{Output, Protocol};
 use crate::messages::{InvalidMessage, ServerMessage, message, operation_message};
-use crate::pending::Pending;
+use crate::pending::PendingQueues;
 use crate::websocket::{CloseCode, Closed, ClosedBy};
 
 /// A message of the server, or the end of the connection.
@@ -48,14 +48,14 @@ pub enum ClientEvent {
 /// It keeps no list of operations: the caller knows its ids, and ignores events for an operation that it has completed,
 /// which may still be on their way.
 pub struct Client {
-    pending: Pending<ClientEvent>,
+    pending: PendingQueues<ClientEvent>,
     has_ended: bool,
 }
 
 impl Client {
     /// Begins on a fresh WebSocket. The payload, if any, is a JSON object.
     pub fn new(init_payload: Option<Bytes>) -> Client {
-        let mut pending = Pending::default();
+        let mut pending = PendingQueues::default();
         pending.push_text(message("connection_init", init_payload));
         Client { pending, has_ended: false }
     }

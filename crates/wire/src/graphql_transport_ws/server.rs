@@ -16,7 +16,7 @@ use crate::messages::{
     ClientMessage, Dialect, InvalidMessage, Request, append_operation_prefix, message,
     operation_message, operation_prefix_len,
 };
-use crate::operations::Subscription;
+use crate::operations::ActiveOperation;
 use crate::server_state::{ProtocolConfig, ServerEvent, ServerState};
 use crate::websocket::{CloseCode, Closed, LargeMessage, append_text_head};
 
@@ -25,7 +25,7 @@ use crate::websocket::{CloseCode, Closed, LargeMessage, append_text_head};
 /// Commands for operations that are not in progress do nothing: the client's `complete` and the server's results cross
 /// on the wire all the time.
 pub struct GraphqlTransportWs {
-    phase: Phase,
+    phase: TransportWsPhase,
     state: ServerState,
 }
 
@@ -33,7 +33,7 @@ pub struct GraphqlTransportWs {
 const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 112);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum TransportWsPhase {
     /// No `connection_init` was received; it is due at the instant, if any.
     Connected(Option<Instant>),
     /// The layer above processes the `connection_init`.
@@ -51,7 +51,7 @@ impl GraphqlTransportWs {
         subprotocol: Option<&str>,
         now: Instant,
     ) -> GraphqlTransportWs {
-        let phase = Phase::Connected(now.checked_add(config.init_timeout));
+        let phase = TransportWsPhase::Connected(now.checked_add(config.init_timeout));
         let mut server = GraphqlTransportWs { phase, state: ServerState::new(config) };
         if subprotocol != Some(SUBPROTOCOL) {
             server.close(SUBPROTOCOL_NOT_ACCEPTABLE, "Subprotocol not acceptable");
@@ -62,8 +62,8 @@ impl GraphqlTransportWs {
     /// Acknowledges the client's `connection_init`, optionally with a JSON object. Without effect unless one waits for
     /// a response.
     pub fn accept_init(&mut self, payload: Option<Bytes>) {
-        if self.phase == Phase::Initialising {
-            self.phase = Phase::Ready;
+        if self.phase == TransportWsPhase::Initialising {
+            self.phase = TransportWsPhase::Ready;
             self.state.send("connection_ack", payload);
         }
     }
@@ -97,7 +97,7 @@ impl GraphqlTransportWs {
 
     /// Closes the connection, for example when the server shuts down.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
-        if self.phase != Phase::Ended {
+        if self.phase != TransportWsPhase::Ended {
             let closed = self.state.close(code, reason);
             self.ended(closed);
         }
@@ -119,7 +119,7 @@ impl GraphqlTransportWs {
     }
 
     fn start(&mut self, id: &str, request: Request) {
-        if self.phase != Phase::Ready {
+        if self.phase != TransportWsPhase::Ready {
             self.close(UNAUTHORIZED, "Unauthorized");
         } else if let Err(invalid) = self.state.check_id(id) {
             self.close_invalid(&invalid.0);
@@ -134,8 +134,8 @@ impl GraphqlTransportWs {
     fn receive(&mut self, received: ClientMessage) {
         match received {
             ClientMessage::ConnectionInit { payload } => {
-                if matches!(self.phase, Phase::Connected(_)) {
-                    self.phase = Phase::Initialising;
+                if matches!(self.phase, TransportWsPhase::Connected(_)) {
+                    self.phase = TransportWsPhase::Initialising;
                     self.state.pending.push_event(ServerEvent::Init { payload });
                 } else {
                     let reason = "Too many initialisation requests";
@@ -148,7 +148,7 @@ impl GraphqlTransportWs {
             ClientMessage::Pong => {}
             ClientMessage::Start { id, request } => self.start(&id, request),
             ClientMessage::Stop { id } => {
-                if let Some(Subscription { id, number }) = self.state.stop(&id) {
+                if let Some(ActiveOperation { id, number }) = self.state.stop(&id) {
                     self.state.pending.push_event(ServerEvent::Complete { id, number });
                 }
             }
@@ -162,7 +162,7 @@ impl GraphqlTransportWs {
 
     /// Takes a text message that was parsed.
     pub(crate) fn receive_parsed(&mut self, message: Result<ClientMessage, InvalidMessage>) {
-        if self.phase == Phase::Ended {
+        if self.phase == TransportWsPhase::Ended {
             return;
         }
         match message {
@@ -176,17 +176,17 @@ impl Protocol for GraphqlTransportWs {
     type Event = ServerEvent;
 
     fn receive_text(&mut self, text: Bytes) {
-        if self.phase != Phase::Ended {
+        if self.phase != TransportWsPhase::Ended {
             self.receive_parsed(ClientMessage::parse(Dialect::TransportWs, text));
         }
     }
 
     fn is_acknowledged(&self) -> bool {
-        self.phase == Phase::Ready
+        self.phase == TransportWsPhase::Ready
     }
 
     fn receive_large(&mut self, message: LargeMessage) {
-        if self.phase != Phase::Ended {
+        if self.phase != TransportWsPhase::Ended {
             self.state.pending.push_event(ServerEvent::Large(message));
         }
     }
@@ -196,8 +196,8 @@ impl Protocol for GraphqlTransportWs {
     }
 
     fn ended(&mut self, closed: Closed) {
-        if self.phase != Phase::Ended {
-            self.phase = Phase::Ended;
+        if self.phase != TransportWsPhase::Ended {
+            self.phase = TransportWsPhase::Ended;
             self.state.end_all(closed);
         }
     }
@@ -212,7 +212,7 @@ impl Protocol for GraphqlTransportWs {
 
     fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Connected(deadline) => deadline,
+            TransportWsPhase::Connected(deadline) => deadline,
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use crate::graphql_transport_ws::{
     FORBIDDEN, INITIALISATION_TIMEOUT, INVALID_MESSAGE, SUBPROTOCOL_NOT_ACCEPTABLE, UNAUTHORIZED,
 };
 use crate::messages::{ClientMessage, Dialect, InvalidMessage, Request, operation_message};
-use crate::operations::Subscription;
+use crate::operations::ActiveOperation;
 use crate::server_state::{ProtocolConfig, ServerEvent, ServerState};
 use crate::websocket::{CloseCode, Closed, LargeMessage};
 
@@ -23,12 +23,12 @@ use crate::websocket::{CloseCode, Closed, LargeMessage};
 pub struct GraphqlWs {
     /// The start of the connection, or the time of the last keep-alive message.
     since: Instant,
-    phase: Phase,
+    phase: GraphqlWsPhase,
     state: ServerState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum GraphqlWsPhase {
     /// No `connection_init` was received.
     Connected,
     /// The layer above processes the `connection_init`; operations that start meanwhile wait for it.
@@ -43,7 +43,7 @@ impl GraphqlWs {
     /// 4406.
     pub fn new(config: Arc<ProtocolConfig>, subprotocol: Option<&str>, now: Instant) -> GraphqlWs {
         let state = ServerState::new(config);
-        let mut server = GraphqlWs { since: now, phase: Phase::Connected, state };
+        let mut server = GraphqlWs { since: now, phase: GraphqlWsPhase::Connected, state };
         if subprotocol != Some(SUBPROTOCOL) {
             server.close(SUBPROTOCOL_NOT_ACCEPTABLE, "Subprotocol not acceptable");
         }
@@ -53,8 +53,8 @@ impl GraphqlWs {
     /// Acknowledges the client's `connection_init`, optionally with a JSON object; a first keep-alive message follows.
     /// Without effect unless one waits for a response.
     pub fn accept_init(&mut self, payload: Option<Bytes>) {
-        if self.phase == Phase::Initialising {
-            self.phase = Phase::Ready;
+        if self.phase == GraphqlWsPhase::Initialising {
+            self.phase = GraphqlWsPhase::Ready;
             self.state.send("connection_ack", payload);
             if self.state.config.keep_alive.is_some() {
                 self.send_keep_alive();
@@ -64,7 +64,7 @@ impl GraphqlWs {
 
     /// Rejects the client: sends `connection_error`, then closes with 4403.
     pub fn forbid(&mut self) {
-        if self.phase != Phase::Ended {
+        if self.phase != GraphqlWsPhase::Ended {
             self.send_connection_error("Forbidden");
             self.close(FORBIDDEN, "Forbidden");
         }
@@ -88,7 +88,7 @@ impl GraphqlWs {
 
     /// Closes the connection, for example when the server shuts down.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
-        if self.phase != Phase::Ended {
+        if self.phase != GraphqlWsPhase::Ended {
             let closed = self.state.close(code, reason);
             self.ended(closed);
         }
@@ -105,7 +105,7 @@ impl GraphqlWs {
     }
 
     fn start(&mut self, id: &str, request: Request) {
-        if self.phase == Phase::Connected {
+        if self.phase == GraphqlWsPhase::Connected {
             return self.close(UNAUTHORIZED, "Unauthorized");
         }
         if let Err(invalid) = self.state.check_id(id) {
@@ -117,19 +117,22 @@ impl GraphqlWs {
     }
 
     fn stop(&mut self, id: &str) {
-        let Some(Subscription { id, number }) = self.state.stop(id) else { return };
+        let Some(ActiveOperation { id, number }) = self.state.stop(id) else { return };
         // The layer above has not seen an operation that waits for the acknowledgement, so its event is taken back.
         // Thus the waiting ones stay within the bound of operations, however often a client subscribes and completes.
         let is_start = |event: &ServerEvent| matches!(event, ServerEvent::Subscribe { number: it, .. } if *it == number);
-        if self.phase != Phase::Initialising || !self.state.pending.retract_event(is_start) {
+        if self.phase != GraphqlWsPhase::Initialising || !self.state.pending.retract_event(is_start)
+        {
             self.state.pending.push_event(ServerEvent::Complete { id, number });
         }
     }
 
     fn receive(&mut self, message: ClientMessage) {
         match message {
-            ClientMessage::ConnectionInit { payload } if self.phase == Phase::Connected => {
-                self.phase = Phase::Initialising;
+            ClientMessage::ConnectionInit { payload }
+                if self.phase == GraphqlWsPhase::Connected =>
+            {
+                self.phase = GraphqlWsPhase::Initialising;
                 self.state.pending.push_event(ServerEvent::Init { payload });
             }
             ClientMessage::ConnectionInit { .. } => {
@@ -159,7 +162,7 @@ impl GraphqlWs {
 
     /// Takes a text message that was parsed.
     pub(crate) fn receive_parsed(&mut self, message: Result<ClientMessage, InvalidMessage>) {
-        if self.phase == Phase::Ended {
+        if self.phase == GraphqlWsPhase::Ended {
             return;
         }
         match message {
@@ -175,17 +178,17 @@ impl Protocol for GraphqlWs {
     type Event = ServerEvent;
 
     fn receive_text(&mut self, text: Bytes) {
-        if self.phase != Phase::Ended {
+        if self.phase != GraphqlWsPhase::Ended {
             self.receive_parsed(ClientMessage::parse(Dialect::Ws, text));
         }
     }
 
     fn is_acknowledged(&self) -> bool {
-        self.phase == Phase::Ready
+        self.phase == GraphqlWsPhase::Ready
     }
 
     fn receive_large(&mut self, message: LargeMessage) {
-        if self.phase != Phase::Ended {
+        if self.phase != GraphqlWsPhase::Ended {
             self.state.pending.push_event(ServerEvent::Large(message));
         }
     }
@@ -195,21 +198,21 @@ impl Protocol for GraphqlWs {
     }
 
     fn ended(&mut self, closed: Closed) {
-        if self.phase == Phase::Ended {
+        if self.phase == GraphqlWsPhase::Ended {
             return;
         }
-        if self.phase == Phase::Initialising {
+        if self.phase == GraphqlWsPhase::Initialising {
             // The layer above has not seen the operations that wait for the acknowledgement.
             self.state.pending.clear_events();
         }
-        self.phase = Phase::Ended;
+        self.phase = GraphqlWsPhase::Ended;
         self.state.end_all(closed);
     }
 
     fn poll_event(&mut self) -> Option<ServerEvent> {
         let first = self.state.pending.peek_event();
-        let waits =
-            self.phase == Phase::Initialising && !matches!(first, Some(ServerEvent::Init { .. }));
+        let waits = self.phase == GraphqlWsPhase::Initialising
+            && !matches!(first, Some(ServerEvent::Init { .. }));
         if waits { None } else { self.state.pending.take_event() }
     }
 
@@ -219,9 +222,9 @@ impl Protocol for GraphqlWs {
 
     fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Connected => self.since.checked_add(self.state.config.init_timeout),
-            Phase::Ready => self.since.checked_add(self.state.config.keep_alive?),
-            Phase::Initialising | Phase::Ended => None,
+            GraphqlWsPhase::Connected => self.since.checked_add(self.state.config.init_timeout),
+            GraphqlWsPhase::Ready => self.since.checked_add(self.state.config.keep_alive?),
+            GraphqlWsPhase::Initialising | GraphqlWsPhase::Ended => None,
         }
     }
 
@@ -229,7 +232,7 @@ impl Protocol for GraphqlWs {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
         }
-        if self.phase == Phase::Ready {
+        if self.phase == GraphqlWsPhase::Ready {
             self.since = now;
             self.send_keep_alive();
         } else {

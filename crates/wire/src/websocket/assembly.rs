@@ -51,13 +51,13 @@ pub(super) struct FrameRules {
 pub(super) struct MessageAssembler {
     header: [u8; HEADER_BYTES_MAX],
     header_len: u8,
-    frame: Option<Frame>,
+    frame: Option<IncomingFrame>,
     control: Vec<u8>,
     message: Option<PartialMessage>,
 }
 
 /// A frame whose header is complete.
-struct Frame {
+struct IncomingFrame {
     opcode: Opcode,
     is_final: bool,
     mask: Option<[u8; 4]>,
@@ -149,7 +149,11 @@ impl MessageAssembler {
         }
     }
 
-    fn begin(&mut self, header: IncomingHeader, rules: FrameRules) -> Result<Frame, Failure> {
+    fn begin(
+        &mut self,
+        header: IncomingHeader,
+        rules: FrameRules,
+    ) -> Result<IncomingFrame, Failure> {
         let IncomingHeader { opcode, is_final, is_compressed, mask, payload_len } = header;
         // The bit belongs to the first frame of a message (RFC 7692, section 6).
         if is_compressed && !(rules.deflates && matches!(opcode, Opcode::Text | Opcode::Binary)) {
@@ -185,7 +189,7 @@ impl MessageAssembler {
                 return Err(TOO_BIG);
             }
         }
-        Ok(Frame { opcode, is_final, mask, received: 0, payload_len })
+        Ok(IncomingFrame { opcode, is_final, mask, received: 0, payload_len })
     }
 
     fn finish(

@@ -112,7 +112,7 @@ fn unquoted(value: &str) -> &str {
 
 /// The reason that an upgrade request is refused. The message states what the client should change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Rejection {
+pub enum HandshakeRejection {
     /// The method is not GET (RFC 6455, section 4.1, requirement 2).
     #[error("a WebSocket handshake is a GET request")]
     NotGet,
@@ -130,26 +130,26 @@ pub enum Rejection {
     InvalidKey,
 }
 
-impl Rejection {
+impl HandshakeRejection {
     /// Returns the HTTP status of the response.
     pub fn status(self) -> u16 {
         match self {
-            Rejection::NotGet => 405,
-            Rejection::NotAnUpgrade | Rejection::UnsupportedVersion => 426,
-            Rejection::MissingKey | Rejection::InvalidKey => 400,
+            HandshakeRejection::NotGet => 405,
+            HandshakeRejection::NotAnUpgrade | HandshakeRejection::UnsupportedVersion => 426,
+            HandshakeRejection::MissingKey | HandshakeRejection::InvalidKey => 400,
         }
     }
 
     /// Returns the headers that the response must have, with names in lower case.
     pub fn headers(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Rejection::NotGet => &[("allow", "GET")],
-            Rejection::NotAnUpgrade | Rejection::UnsupportedVersion => &[
+            HandshakeRejection::NotGet => &[("allow", "GET")],
+            HandshakeRejection::NotAnUpgrade | HandshakeRejection::UnsupportedVersion => &[
                 ("upgrade", "websocket"),
                 ("connection", "Upgrade"),
                 ("sec-websocket-version", "13"),
             ],
-            Rejection::MissingKey | Rejection::InvalidKey => &[],
+            HandshakeRejection::MissingKey | HandshakeRejection::InvalidKey => &[],
         }
     }
 }
@@ -160,9 +160,9 @@ pub fn accept<'h, 's>(
     method: &str,
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     supported: &[&'s str],
-) -> Result<Accept<'s>, Rejection> {
+) -> Result<Accept<'s>, HandshakeRejection> {
     if method != "GET" {
-        return Err(Rejection::NotGet);
+        return Err(HandshakeRejection::NotGet);
     }
     let (mut connection, mut upgrade, mut version) = (false, false, false);
     let mut key = None;
@@ -177,7 +177,7 @@ pub fn accept<'h, 's>(
             version |= tokens(value).any(|token| token == b"13");
         } else if name.eq_ignore_ascii_case("sec-websocket-key") {
             if key.replace(value.trim_ascii()).is_some() {
-                return Err(Rejection::InvalidKey);
+                return Err(HandshakeRejection::InvalidKey);
             }
         } else if name.eq_ignore_ascii_case("sec-websocket-protocol") && subprotocol.is_none() {
             subprotocol = tokens(value)
@@ -187,14 +187,14 @@ pub fn accept<'h, 's>(
         }
     }
     if !(connection && upgrade) {
-        return Err(Rejection::NotAnUpgrade);
+        return Err(HandshakeRejection::NotAnUpgrade);
     }
     if !version {
-        return Err(Rejection::UnsupportedVersion);
+        return Err(HandshakeRejection::UnsupportedVersion);
     }
-    let key = key.ok_or(Rejection::MissingKey)?;
+    let key = key.ok_or(HandshakeRejection::MissingKey)?;
     if BASE64.decode(key).map(|key| key.len()) != Ok(KEY_BYTES) {
-        return Err(Rejection::InvalidKey);
+        return Err(HandshakeRejection::InvalidKey);
     }
     Ok(Accept { key: accept_key(key), subprotocol, deflate })
 }
@@ -358,7 +358,7 @@ mod tests {
     fn check<'h>(
         method: &str,
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,
-    ) -> Result<Accept<'static>, Rejection> {
+    ) -> Result<Accept<'static>, HandshakeRejection> {
         let headers = headers.into_iter().map(|(name, value)| (name, value.as_bytes()));
         accept(method, headers, &["graphql-transport-ws"])
     }
@@ -381,31 +381,38 @@ mod tests {
     #[test]
     fn each_missing_or_wrong_part_has_its_status() {
         let with = |name, value| without(name).chain([(name, value)]);
-        assert_eq!(check("POST", REQUEST), Err(Rejection::NotGet));
-        assert_eq!(check("GET", without("Upgrade")), Err(Rejection::NotAnUpgrade));
-        assert_eq!(check("GET", with("Upgrade", "h2c")), Err(Rejection::NotAnUpgrade));
-        assert_eq!(check("GET", with("Connection", "close")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(check("POST", REQUEST), Err(HandshakeRejection::NotGet));
+        assert_eq!(check("GET", without("Upgrade")), Err(HandshakeRejection::NotAnUpgrade));
+        assert_eq!(check("GET", with("Upgrade", "h2c")), Err(HandshakeRejection::NotAnUpgrade));
+        assert_eq!(
+            check("GET", with("Connection", "close")),
+            Err(HandshakeRejection::NotAnUpgrade)
+        );
         let version = "Sec-WebSocket-Version";
-        assert_eq!(check("GET", without(version)), Err(Rejection::UnsupportedVersion));
-        assert_eq!(check("GET", with(version, "8")), Err(Rejection::UnsupportedVersion));
+        assert_eq!(check("GET", without(version)), Err(HandshakeRejection::UnsupportedVersion));
+        assert_eq!(check("GET", with(version, "8")), Err(HandshakeRejection::UnsupportedVersion));
         let key = "Sec-WebSocket-Key";
-        assert_eq!(check("GET", without(key)), Err(Rejection::MissingKey));
-        assert_eq!(check("GET", with(key, "c2hvcnQ=")), Err(Rejection::InvalidKey));
-        assert_eq!(check("GET", with(key, "not base64")), Err(Rejection::InvalidKey));
+        assert_eq!(check("GET", without(key)), Err(HandshakeRejection::MissingKey));
+        assert_eq!(check("GET", with(key, "c2hvcnQ=")), Err(HandshakeRejection::InvalidKey));
+        assert_eq!(check("GET", with(key, "not base64")), Err(HandshakeRejection::InvalidKey));
         let twice = REQUEST.into_iter().chain([(key, "dGhlIHNhbXBsZSBub25jZQ==")]);
-        assert_eq!(check("GET", twice), Err(Rejection::InvalidKey));
+        assert_eq!(check("GET", twice), Err(HandshakeRejection::InvalidKey));
 
         let statuses = [
-            (Rejection::NotGet, 405),
-            (Rejection::NotAnUpgrade, 426),
-            (Rejection::UnsupportedVersion, 426),
-            (Rejection::MissingKey, 400),
-            (Rejection::InvalidKey, 400),
+            (HandshakeRejection::NotGet, 405),
+            (HandshakeRejection::NotAnUpgrade, 426),
+            (HandshakeRejection::UnsupportedVersion, 426),
+            (HandshakeRejection::MissingKey, 400),
+            (HandshakeRejection::InvalidKey, 400),
         ];
         for (rejection, status) in statuses {
             assert_eq!(rejection.status(), status);
         }
-        assert!(Rejection::UnsupportedVersion.headers().contains(&("sec-websocket-version", "13")));
+        assert!(
+            HandshakeRejection::UnsupportedVersion
+                .headers()
+                .contains(&("sec-websocket-version", "13"))
+        );
     }
 
     #[test]

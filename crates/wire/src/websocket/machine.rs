@@ -78,7 +78,7 @@ pub struct WebSocket {
     busy: LazyState<BusyState>,
     /// The time since which `state` waits for something.
     since: Instant,
-    role: Role,
+    role: WebSocketRole,
     state: ConnectionState,
     /// True if permessage-deflate was negotiated, without context takeover both ways.
     deflates: bool,
@@ -125,7 +125,7 @@ struct PartialInput {
     since: Instant,
 }
 
-enum Role {
+enum WebSocketRole {
     Server,
     /// The client's side, with the state of the mask generator. Boxed so that it costs a server nothing.
     Client(Box<u64>),
@@ -145,16 +145,16 @@ enum ConnectionState {
 impl WebSocket {
     /// Returns the server's side.
     pub fn server(config: Arc<WebSocketConfig>, now: Instant) -> WebSocket {
-        WebSocket::new(config, now, Role::Server)
+        WebSocket::new(config, now, WebSocketRole::Server)
     }
 
     /// Returns the client's side. The masks of its frames are derived from `mask_seed`, which should be random where
     /// untrusted code chooses payloads (RFC 6455, section 10.3).
     pub fn client(config: Arc<WebSocketConfig>, now: Instant, mask_seed: u64) -> WebSocket {
-        WebSocket::new(config, now, Role::Client(Box::new(mask_seed)))
+        WebSocket::new(config, now, WebSocketRole::Client(Box::new(mask_seed)))
     }
 
-    fn new(config: Arc<WebSocketConfig>, now: Instant, role: Role) -> WebSocket {
+    fn new(config: Arc<WebSocketConfig>, now: Instant, role: WebSocketRole) -> WebSocket {
         WebSocket {
             config,
             busy: LazyState::default(),
@@ -424,7 +424,7 @@ impl WebSocket {
 
     /// Returns the bounds of the work that the peer may cause.
     fn bounds(&self) -> Option<ClientBounds> {
-        self.config.client_bounds.filter(|_| matches!(self.role, Role::Server))
+        self.config.client_bounds.filter(|_| matches!(self.role, WebSocketRole::Server))
     }
 
     fn rules(&self) -> FrameRules {
@@ -433,7 +433,7 @@ impl WebSocket {
         let early = early.map_or(usize::MAX, |bounds| bounds.init_message_bytes_max);
         FrameRules {
             bounds,
-            expects_mask: matches!(self.role, Role::Server),
+            expects_mask: matches!(self.role, WebSocketRole::Server),
             message_bytes_max: self.config.message_bytes_max.min(early),
             deflates: self.deflates,
             discards_messages: self.state == ConnectionState::Closing,
@@ -516,12 +516,12 @@ impl WebSocket {
     fn frame(&mut self, opcode: Opcode, is_compressed: bool, payload: Chunks) -> Chunks {
         let mark = |header: FrameHeader| if is_compressed { header.compressed() } else { header };
         match &mut self.role {
-            Role::Server => {
+            WebSocketRole::Server => {
                 let header = mark(FrameHeader::new(opcode, payload.len()));
                 let head = [&*header, &payload.head].concat();
                 Chunks { head: head.into(), ..payload }
             }
-            Role::Client(masks) => {
+            WebSocketRole::Client(masks) => {
                 let mask = next_mask(masks);
                 let header = mark(FrameHeader::masked(opcode, payload.len(), mask));
                 let mut frame = Vec::with_capacity(header.len() + payload.len());
