@@ -108,7 +108,7 @@ impl SubscriptionServer {
             }
             FirstOperation::Prepared(_) => {}
             FirstOperation::SharedStream(shared_stream) => {
-                self.attach_stream(sockets, token, *shared_stream)
+                self.attach_stream(sockets, token, *shared_stream);
             }
         }
         if self.is_shutting_down {
@@ -181,7 +181,7 @@ impl Application for SubscriptionServer {
                 }
             }
             Message::TokenVerified(token, identified) => {
-                self.on_token_verified(sockets, token, identified)
+                self.on_token_verified(sockets, token, identified);
             }
             Message::LargeMessageRead(token, message) => {
                 self.reading.remove(&token);
