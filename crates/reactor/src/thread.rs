@@ -131,7 +131,7 @@ impl<A: Application> EventLoop<A> {
                     messages.extend(taken.drain(..));
                 } else {
                     self.run_guarded(Token::from_u64(readiness.key), |this| {
-                        this.on_ready(readiness)
+                        this.on_ready(readiness);
                     });
                 }
             }

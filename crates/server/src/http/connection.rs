@@ -15,7 +15,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::TlsServer;
-use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -107,7 +106,8 @@ async fn establish(
             let socket = TcpStream::from_std(socket)?;
             // Best effort: without these options a connection is slower, or its loss is noticed later.
             let _ = socket.set_nodelay(true);
-            let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(http.stall_timeout));
+            #[cfg(target_os = "linux")]
+            let _ = socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(http.stall_timeout));
             let socket = WriteTimeout::new(socket, http.stall_timeout);
             match tls {
                 None => ClientStream::new(Carrier::Tcp(socket)),

@@ -13,6 +13,7 @@ mod init_payload;
 mod jitter;
 pub(crate) mod kept_operations;
 mod large_messages;
+mod negotiated_protocol;
 mod outlet;
 mod queue_total;
 pub(crate) mod reactors;

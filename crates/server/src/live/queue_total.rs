@@ -165,7 +165,7 @@ impl QueueShare {
         self.total.bytes.fetch_sub(size, Ordering::Relaxed);
     }
 
-    /// Returns the number of bytes that the connection must drop, and counts on the caller to drop them.
+    /// Returns the number of bytes that the connection must drop. The caller must drop them.
     pub(super) fn take_to_shed(&self) -> usize {
         let to_shed = self.to_shed.swap(0, Ordering::SeqCst);
         self.total.leaving.fetch_sub(to_shed, Ordering::SeqCst);

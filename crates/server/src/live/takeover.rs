@@ -7,8 +7,8 @@ use wire::http1::Framing;
 use wire::result_stream::Kind;
 
 use super::client_context::ClientContext;
-use super::sse_single_connection;
-use super::websocket::NegotiatedProtocol;
+use super::negotiated_protocol::NegotiatedProtocol;
+use super::sse_single_connection::open_stream::OpenStream;
 use crate::http::answer::AnswerBody;
 use crate::http::takeover::Takeover;
 use crate::operation::Ready;
@@ -22,7 +22,7 @@ pub(crate) enum LiveConnection {
     /// A response body with the results of one operation.
     ResultStream(AcceptedStream),
     /// A response body with the results of many operations.
-    SingleConnection(Framing, Box<sse_single_connection::OpenStream>),
+    SingleConnection(Framing, Box<OpenStream>),
 }
 
 /// A WebSocket after its handshake.

@@ -1,7 +1,6 @@
 //! The WebSocket handshake of GraphQL (graphql-transport-ws and graphql-ws). A reactor serves the connection after it.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
@@ -9,7 +8,6 @@ use http::{HeaderMap, Request, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use prepare::OperationRequest;
-use wire::connection::Connection;
 use wire::graphql_transport_ws;
 use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
@@ -17,7 +15,7 @@ use wire::websocket::handshake;
 
 use super::client_context::ClientContext;
 use super::end_reasons::AUTHENTICATION_UNAVAILABLE;
-use super::jitter;
+use super::negotiated_protocol::NegotiatedProtocol;
 use super::takeover::{AcceptedWebSocket, LiveConnection};
 use crate::authentication::{Identity, Refusal};
 use crate::http::answer::{self, Answer};
@@ -89,26 +87,6 @@ pub(crate) fn upgrade(
     };
     *answer.body_mut() = LiveConnection::WebSocket(accepted).into_body(router);
     answer
-}
-
-/// The protocol that client and router have agreed on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NegotiatedProtocol {
-    pub(super) subprotocol: Option<&'static str>,
-    pub(super) deflates: bool,
-}
-
-impl NegotiatedProtocol {
-    /// Makes the protocol machine of a new connection.
-    pub(crate) fn make_machine(self, router: &Router, now: Instant) -> Connection<Subprotocol> {
-        let protocol = Subprotocol::new(Arc::clone(&router.protocol), self.subprotocol, now);
-        // Starts as if the connection had been quiet for a while: clients that connect together are not pinged
-        // together.
-        let interval = router.websocket.ping_interval.unwrap_or_default();
-        let quiet_since = now.checked_sub(jitter::next_fraction(interval)).unwrap_or(now);
-        let connection = Connection::server(Arc::clone(&router.websocket), protocol, quiet_since);
-        connection.with_deflate(self.deflates)
-    }
 }
 
 /// Converts the operation of a `subscribe` message to the form that all transports share.

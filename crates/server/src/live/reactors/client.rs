@@ -13,7 +13,7 @@ use super::super::backlog::Backlog;
 use super::super::client_context::ClientContext;
 use super::super::client_work::ClientWork;
 use super::super::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
-use super::super::sse_single_connection::OpenStream;
+use super::super::sse_single_connection::open_stream::OpenStream;
 use crate::config::{Config, HeaderRule, HeaderRules, Subscriptions};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
@@ -235,7 +235,8 @@ pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap 
     needed
 }
 
-/// Contexts that are equal and stored once. Unused ones are removed as the list grows.
+/// The contexts of all clients of a reactor: clients with equal contexts share one. Unused contexts are removed as the
+/// list grows.
 #[derive(Default)]
 pub(super) struct SharedContexts {
     /// The contexts by hash. Of different contexts with the same hash only the first is shared, which costs some

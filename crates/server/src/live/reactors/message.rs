@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
 use hub::{OutletCommand, Subscription};
+use prepare::OperationRequest;
 use reactor::{DiscardStats, Stream, Token};
 use tokio::sync::oneshot;
 use wire::subprotocol::ParsedMessage;
@@ -15,7 +16,7 @@ use crate::authentication::{InitOutcome, Refusal};
 use crate::connections::ConnectionPermit;
 use crate::live::client_context::ClientContext;
 use crate::live::kept_operations::KeptOperation;
-use crate::live::sse_single_connection::OpenStream;
+use crate::live::sse_single_connection::open_stream::OpenStream;
 use crate::metrics::Open;
 use crate::operation::Ready;
 use crate::router::Router;
@@ -73,6 +74,14 @@ pub(crate) enum FirstOperation {
     Prepared(Box<Ready>),
     /// Requests on other connections start the operations, and may have started some already.
     SharedStream(Box<OpenStream>),
+}
+
+/// The request of an operation that starts.
+pub(crate) enum StartRequest {
+    /// The request of a client, not prepared yet.
+    Unprepared(OperationRequest),
+    /// A prepared operation.
+    Prepared(Box<Ready>),
 }
 
 /// The outcome of an operation.

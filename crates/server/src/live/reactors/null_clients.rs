@@ -14,7 +14,7 @@ use super::message::{Adoption, FirstOperation, Message};
 use super::{ReactorHandles, Reactors};
 use crate::connections::NoRoom;
 use crate::live::client_context::ClientContext;
-use crate::live::websocket::NegotiatedProtocol;
+use crate::live::negotiated_protocol::NegotiatedProtocol;
 use crate::metrics::Transport;
 use crate::router::Router;
 

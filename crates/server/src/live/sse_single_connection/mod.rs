@@ -3,7 +3,7 @@
 //!
 //! These requests arrive on any worker, and share the [`SharedStream`] with the reactor or the task that writes it.
 
-mod open_stream;
+pub(super) mod open_stream;
 mod stream;
 mod stream_table;
 
@@ -36,8 +36,7 @@ use crate::operation;
 use crate::refusal;
 use crate::request_extensions::string_member;
 use crate::router::Router;
-pub(crate) use open_stream::FlushStep;
-pub(crate) use open_stream::OpenStream;
+use open_stream::OpenStream;
 use stream::{SharedStream, StreamRefusal};
 pub(crate) use stream_table::Streams;
 

@@ -90,7 +90,7 @@ impl SharedStream {
     /// Makes a stream with limits that no test reaches.
     #[cfg(test)]
     pub(super) fn unbounded() -> Arc<Self> {
-        let total = Arc::new(crate::live::QueueTotal::new(1 << 20));
+        let total = Arc::new(crate::live::queue_total::QueueTotal::new(1 << 20));
         let outlet = ConnectionOutlet::new(&crate::config::Subscriptions::default(), &total);
         Arc::new(Self::new(Arc::new(outlet), ClientWork::unbounded()))
     }

@@ -20,15 +20,14 @@ use super::client::{Client, ClientOperations, SharedContexts};
 use super::client_machine::{ClientMachine, ONLY_OPERATION};
 use super::deflation::Deflation;
 use super::group_members::GroupMembers;
-use super::message::{Adoption, FirstOperation, Message};
+use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
 use crate::farewell;
 use crate::live::dropped_events::count_dropped;
-use crate::live::sse_single_connection::{FlushStep, OpenStream};
+use crate::live::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::live::websocket;
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
-use operations::StartRequest;
 
 /// The application of one reactor thread.
 pub(crate) struct SubscriptionServer {
@@ -105,11 +104,11 @@ impl SubscriptionServer {
         match first {
             FirstOperation::FromClient => {}
             FirstOperation::Prepared(ready) if !self.is_shutting_down => {
-                self.start_operation(sockets, token, ONLY_OPERATION, StartRequest::Ready(ready));
+                self.start_operation(sockets, token, ONLY_OPERATION, StartRequest::Prepared(ready));
             }
             FirstOperation::Prepared(_) => {}
             FirstOperation::SharedStream(shared_stream) => {
-                self.attach_stream(sockets, token, *shared_stream)
+                self.attach_stream(sockets, token, *shared_stream);
             }
         }
         if self.is_shutting_down {
@@ -139,7 +138,7 @@ impl Application for SubscriptionServer {
             Event::Init { payload } => self.on_connection_init(sockets, token, payload),
             Event::Subscribe { number, request, .. } => {
                 let request = websocket::operation_request(request);
-                self.start_operation(sockets, token, number, StartRequest::Request(request));
+                self.start_operation(sockets, token, number, StartRequest::Unprepared(request));
             }
             Event::Complete { number, .. } => {
                 if let Some(client) = sockets.client(token) {
@@ -182,7 +181,7 @@ impl Application for SubscriptionServer {
                 }
             }
             Message::TokenVerified(token, identified) => {
-                self.on_token_verified(sockets, token, identified)
+                self.on_token_verified(sockets, token, identified);
             }
             Message::LargeMessageRead(token, message) => {
                 self.reading.remove(&token);

@@ -7,14 +7,13 @@ use execute::ClientKey;
 use futures_util::future::{AbortHandle, Abortable};
 use hub::Member;
 use plan::OperationKind;
-use prepare::OperationRequest;
 use reactor::Token;
 use wire::connection::ReadApart;
 use wire::websocket::LargeMessage;
 
 use super::super::client::ClientOperation;
 use super::super::client_machine::ClientMachine;
-use super::super::message::{Message, OperationOutcome};
+use super::super::message::{Message, OperationOutcome, StartRequest};
 use super::super::outlet::ReactorOutlet;
 use super::{ClientSockets, SubscriptionServer, set_hold};
 use crate::forwarding::ClientHeaders::Kept;
@@ -26,17 +25,9 @@ use crate::live::end_reasons::broken_off;
 use crate::live::kept_operations::{Amounts, ExistingAmounts};
 use crate::live::large_messages;
 use crate::metrics::Transport;
-use crate::operation::{self, Ready};
+use crate::operation;
 use crate::router::Router;
 use crate::trace::RequestTrace;
-
-/// The request of an operation that starts.
-pub(super) enum StartRequest {
-    /// The request of a client, not prepared yet.
-    Request(OperationRequest),
-    /// A prepared operation.
-    Ready(Box<Ready>),
-}
 
 impl SubscriptionServer {
     /// Starts an operation on a worker. Its outcome comes back through the mailbox.
@@ -174,8 +165,8 @@ struct StartingOperation {
 impl StartingOperation {
     async fn run(mut self, router: &Arc<Router>, wanted: StartRequest, context: &ClientContext) {
         let (mut trace, prepared) = match wanted {
-            StartRequest::Ready(ready) => (None, Ok(*ready)),
-            StartRequest::Request(request) => {
+            StartRequest::Prepared(ready) => (None, Ok(*ready)),
+            StartRequest::Unprepared(request) => {
                 let ClientContext { headers, identity } = context;
                 let trace = RequestTrace::wanted(&router.config, headers);
                 let prepared = operation::prepare_for(
