@@ -188,7 +188,7 @@ fn undeclared_variables_are_not_parsed() {
 #[test]
 fn a_long_list_of_connection_options_takes_linear_time() {
     let router = Router::start(
-        "http: {max_header_size: 64KiB}\nheaders: {all: {request: [{propagate: {matching: \".*\"}}]}}",
+        "http: {max_header_size: 64KiB, max_headers: 200}\nheaders: {all: {request: [{propagate: {matching: \".*\"}}]}}",
     );
     let options: String = (0..7_900).map(|it| format!("a{it},")).collect();
     let body = r#"{"query":"{ __typename }"}"#;
