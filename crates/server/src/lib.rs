@@ -31,6 +31,7 @@ mod log_limit;
 mod metrics;
 mod offload;
 mod operation;
+mod prepared_request;
 mod profiling;
 mod refusal;
 mod reload;

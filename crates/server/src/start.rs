@@ -50,7 +50,6 @@ use crate::reload;
 use crate::router::Router;
 use crate::sharing::SharedWork;
 use crate::start_material::StartMaterial;
-use crate::upstreams;
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]
@@ -258,7 +257,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
     let admin_task = AdminTask(admin_task.abort_handle());
     tokio::spawn(changes.follow(Arc::clone(&router)));
-    tokio::spawn(upstreams::watch_files(Arc::clone(&router)));
+    tokio::spawn(reload::watch_certificates(Arc::clone(&router)));
     tokio::spawn(single::sweep(Arc::clone(&router)));
     if !certificates.is_empty() {
         tokio::spawn(certificates::watch_files(certificates, router.shutdown.clone()));
