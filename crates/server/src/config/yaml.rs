@@ -149,7 +149,7 @@ impl TreeBuilder<'_> {
             Some(OpenCollection::Sequence { items, .. }) => items.push(node),
             Some(OpenCollection::Mapping { entries, key, .. }) => match key.take() {
                 Some((key, key_range)) => {
-                    entries.push(MappingEntry { key, key_range, value: node })
+                    entries.push(MappingEntry { key, key_range, value: node });
                 }
                 None => match node.content {
                     Content::Scalar(scalar) => *key = Some((scalar.text, node.range)),
