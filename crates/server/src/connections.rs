@@ -50,7 +50,7 @@ pub(crate) struct ConnectionPermit {
 #[derive(Debug, Default)]
 struct OpenConnections {
     open: AtomicUsize,
-    /// Only those with open connections.
+    /// The addresses with open connections.
     peers: Mutex<HashMap<IpAddr, Arc<PeerConnections>>>,
 }
 

@@ -25,7 +25,7 @@ pub enum Severity {
 pub struct SourceText {
     /// The name in messages: a path as the user gave it, or a word such as `--listen`.
     pub name: String,
-    /// The whole text. Each byte of a secret is already replaced by [`HIDDEN`].
+    /// The whole text. Each byte of a secret is already replaced by `HIDDEN`.
     pub text: String,
 }
 

@@ -1,7 +1,7 @@
 //! The router as a server: HTTP, subscriptions, configuration, admin listener, reload.
 //!
-//! Invariant: this crate knows nothing of planning's internals. [`http::pipeline`](http) contains the path of a
-//! request; [`start`] contains the life of the process.
+//! Invariant: this crate knows nothing of planning's internals. `http::pipeline` contains the path of a
+//! request; [`start()`] contains the life of the process.
 
 pub mod config;
 pub mod diagnostic;
@@ -31,6 +31,7 @@ mod log_limit;
 mod metrics;
 mod offload;
 mod operation;
+mod prepared_request;
 mod profiling;
 mod refusal;
 mod reload;

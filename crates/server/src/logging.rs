@@ -78,7 +78,7 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
 }
 
 /// Starts logging to standard error. Once per process; a second call has no effect. Logging never waits and never
-/// fails: see [`crate::log_writer`].
+/// fails: see `log_writer`.
 pub fn start(log: &Log) {
     log_writer::start();
     let (filter, mistake) = filter(LevelFilter::from(log.level), std::env::var_os(FILTER_VARIABLE));

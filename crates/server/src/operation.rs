@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use execute::{
-    ClientKey, ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed,
-};
+use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
 use flights::Broken;
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders;
-use crate::generation::ServingGraph;
 use crate::offload::INLINE_BYTES_MAX;
+use crate::prepared_request::PreparedRequest;
 use crate::refusal;
 use crate::request_extensions::{
     NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
@@ -24,25 +22,8 @@ use crate::router::Router;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
 
-/// An operation with everything that its execution needs.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    /// The generation that it was prepared for, and that executes it.
-    pub(crate) loaded: Arc<ServingGraph>,
-    /// The prepared operation.
-    pub(crate) prepared: Arc<Prepared>,
-    /// The values of its variables.
-    pub(crate) variables: Variables,
-    /// The text of the declared variables, in memory of its own, for subscriptions, which outlive their graph. Empty
-    /// for other operations.
-    pub(crate) variables_text: Bytes,
-    /// The headers for subgraphs.
-    pub(crate) headers: Arc<ForwardedHeaders>,
-    /// The identity of the client.
-    pub(crate) identity: Identity,
-    /// The cursor after which a subscription resumes.
-    pub(crate) resume: Option<Box<str>>,
-}
+// The name of the type in `http` and `live`.
+pub(crate) use crate::prepared_request::PreparedRequest as Ready;
 
 /// Prepares `request` for the current graph. The work waits in the queue of its client: of `identity`, or of `address`
 /// if the client is anonymous.
@@ -55,7 +36,7 @@ pub(crate) async fn prepare_for(
     client_headers: ClientHeaders<'_>,
     identity: Identity,
     address: ClientKey,
-) -> Result<Ready, Vec<GraphqlError>> {
+) -> Result<PreparedRequest, Vec<GraphqlError>> {
     let loaded = router.current();
     let deadline = Instant::now() + router.config.limits.time;
     let client = || identity.client_key().unwrap_or(address);
@@ -94,7 +75,7 @@ pub(crate) async fn prepare_for(
         let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
         vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
     })?;
-    Ok(Ready { loaded, prepared, variables, variables_text, headers, identity, resume })
+    Ok(PreparedRequest { loaded, prepared, variables, variables_text, headers, identity, resume })
 }
 
 /// The texts of a request that are parsed once its operation is known.
@@ -164,7 +145,7 @@ pub(crate) const NEEDS_A_STREAM: &str = "a subscription needs a stream: send it 
 /// The operation is a subscription: its response is a stream, which `hub` creates.
 pub(crate) async fn run(
     router: &Router,
-    ready: Ready,
+    ready: PreparedRequest,
     trace: Option<RequestTrace>,
 ) -> Result<Payload, Vec<GraphqlError>> {
     let kind = ready.prepared.kind;
@@ -209,7 +190,7 @@ pub(crate) async fn run(
 
 /// True if several clients may get one response. False if the response could contain a cookie, or depends on claims
 /// other than through forwarded headers.
-fn may_share(ready: &Ready) -> bool {
+fn may_share(ready: &PreparedRequest) -> bool {
     let disclosure = &ready.loaded.generation.disclosure;
     let fetches = &ready.prepared.plan.fetches;
     if ready.loaded.bindings.is_personal(&ready.prepared.plan) {
@@ -219,7 +200,7 @@ fn may_share(ready: &Ready) -> bool {
 }
 
 async fn execute_now(
-    ready: &Ready,
+    ready: &PreparedRequest,
     sharing: Arc<execute::Sharing>,
     trace: Option<Arc<execute::Trace>>,
     deadline: Instant,

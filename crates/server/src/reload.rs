@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use hub::{GroupId, LiveOperation, Renewal};
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -224,7 +225,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
         }
         Ok(Ok(Some(loaded))) => {
             warm(&loaded, &current).await;
-            renewal::take_over(router, loaded).await;
+            put_into_service(router, loaded).await;
             router.metrics.reload(ReloadResult::loaded);
         }
         Ok(Err(diagnostics)) => {
@@ -239,5 +240,79 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
             router.metrics.reload(ReloadResult::refused);
             tracing::error!(%panic, "loading the supergraph failed because of a defect; the old one continues to serve");
         }
+    }
+}
+
+/// The maximum time for which a new graph waits for operations to be prepared before it serves. The remaining ones
+/// follow while it serves.
+const RENEWING_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The number of operations prepared before other tasks get their turn. One that the preparer knows takes some
+/// microseconds.
+const RENEWED_PER_TURN: usize = 64;
+
+/// The minimum number of operations that are passed to the hub together while the new graph already serves, but not
+/// less than a sixteenth of the remaining ones: each call visits all groups.
+const PORTION_MIN: usize = 1024;
+
+/// Puts `loaded` into service, and migrates every live operation to it.
+async fn put_into_service(router: &Router, loaded: ServingGraph) {
+    let loaded = Arc::new(loaded);
+    let number = loaded.generation.number;
+    let started = Instant::now();
+    let old = router.hub.operations_before(number).await;
+    let count = old.len();
+    let renewals = renew_all(&loaded, &old, Some(started + RENEWING_TIME_MAX)).await;
+    drop(old);
+    let mut left = router.hub.advance(number, renewals).await;
+    router.serve(Arc::clone(&loaded));
+    tracing::info!(generation = number, "a new supergraph serves now");
+    while !left.is_empty() {
+        let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
+        let rest = left.split_off(portion);
+        let renewals = renew_all(&loaded, &left, None).await;
+        // The result contains the remaining groups, and those that have ended since.
+        router.hub.advance(number, renewals).await;
+        left = rest;
+    }
+    tracing::debug!(groups = count, elapsed = ?started.elapsed(), "live operations have moved to the new supergraph");
+}
+
+/// Prepares `old` for a new graph, until `deadline`. Requests have priority: this takes at most half of one CPU.
+async fn renew_all(
+    loaded: &Arc<ServingGraph>,
+    old: &[(GroupId, Arc<LiveOperation>)],
+    deadline: Option<Instant>,
+) -> Vec<Renewal> {
+    let mut renewals = Vec::with_capacity(old.len());
+    for turn in old.chunks(RENEWED_PER_TURN) {
+        let began = Instant::now();
+        if deadline.is_some_and(|deadline| began >= deadline) {
+            break;
+        }
+        for (group, operation) in turn {
+            renewals.push((*group, renewal::renew(loaded, operation).await.map_err(Box::new)));
+        }
+        tokio::time::sleep(began.elapsed()).await;
+    }
+    renewals
+}
+
+/// The interval at which files of subgraph certificates are checked. A new file is used after two checks.
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Reads changed files of subgraph certificates, until shutdown.
+pub(crate) async fn watch_certificates(router: Arc<Router>) {
+    let mut shutdown = router.shutdown.clone();
+    let mut ticks = tokio::time::interval(CERTIFICATE_CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+        let loaded = router.current();
+        // A panic there has been reported; the next check tries again.
+        let _ = tokio::task::spawn_blocking(move || loaded.certificates.reload_if_changed()).await;
     }
 }

@@ -1,40 +1,28 @@
-//! Migration of live subscriptions to a new graph. Each operation is prepared again while the old graph serves, and
-//! replaces the old one between two events (`hub::Hub::advance`). Subscribers notice nothing, unless their operation is
-//! not valid any more. The module also creates live operations from prepared ones.
+//! Live operations: created from prepared requests, and prepared again for a new graph.
+//!
+//! A reload prepares each live operation again while the old graph serves, and replaces the old one between two events
+//! (`hub::Hub::advance`; see `reload`). Subscribers notice nothing, unless their operation is not valid any more.
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use execute::{ClaimValues, Claims, ErrorCode, GraphqlError};
-use hub::{EventResolver, GroupId, GroupKey, LiveOperation, Renewal};
+use hub::{EventResolver, GroupKey, LiveOperation};
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareError};
 
 use crate::authentication::Identity;
 use crate::forwarding;
 use crate::generation::ServingGraph;
-use crate::operation::Ready;
+use crate::prepared_request::PreparedRequest;
 use crate::refusal;
-use crate::router::Router;
-
-/// The maximum time for which a new graph waits for operations to be prepared before it serves. The remaining ones
-/// follow while it serves.
-const RENEWING_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// The number of operations prepared before other tasks get their turn. One that the preparer knows takes some
-/// microseconds.
-const RENEWED_PER_TURN: usize = 64;
-
-/// The minimum number of operations that are passed to the hub together while the new graph already serves, but not
-/// less than a sixteenth of the remaining ones: each call visits all groups.
-const PORTION_MIN: usize = 1024;
 
 /// The pause when requests of clients keep the preparer busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the claims of a client that a subscription depends on, on this graph.
-pub(crate) fn claims_of(ready: &Ready) -> ClaimValues {
+pub(crate) fn claims_of(ready: &PreparedRequest) -> ClaimValues {
     let loaded = &ready.loaded;
     let read = match &ready.prepared.plan.subscription {
         Some(SubscriptionRoot::Event(field)) => loaded.bindings.claims(field.field),
@@ -49,12 +37,19 @@ pub(crate) fn claims_of(ready: &Ready) -> ClaimValues {
 /// # Errors
 /// `FORBIDDEN`, or the operation's root field has no source here.
 pub(crate) fn live_operation(
-    ready: Ready,
+    ready: PreparedRequest,
     claims: ClaimValues,
     timeout: Duration,
 ) -> Result<LiveOperation, GraphqlError> {
-    let Ready { loaded, prepared, variables, variables_text, headers, identity: _, resume: _ } =
-        ready;
+    let PreparedRequest {
+        loaded,
+        prepared,
+        variables,
+        variables_text,
+        headers,
+        identity: _,
+        resume: _,
+    } = ready;
     let field = match &prepared.plan.subscription {
         Some(SubscriptionRoot::Event(field)) => field,
         Some(SubscriptionRoot::Upstream { .. }) | None => {
@@ -126,7 +121,7 @@ pub(crate) async fn renew(
         }
     };
     let variables = prepared.coerce(&request.variables).map_err(|error| refused(&error))?;
-    let ready = Ready {
+    let ready = PreparedRequest {
         headers: loaded.forwarding.renumbered(headers),
         loaded: Arc::clone(loaded),
         prepared,
@@ -169,47 +164,4 @@ fn invalid(reason: &str) -> GraphqlError {
         "the graph was replaced, and this subscription cannot continue on the new one: {reason}"
     );
     GraphqlError::new(ErrorCode::GraphReloaded, message)
-}
-
-/// Puts `loaded` into service, and migrates every live operation to it.
-pub(crate) async fn take_over(router: &Router, loaded: ServingGraph) {
-    let loaded = Arc::new(loaded);
-    let number = loaded.generation.number;
-    let started = Instant::now();
-    let old = router.hub.operations_before(number).await;
-    let count = old.len();
-    let renewals = renew_all(&loaded, &old, Some(started + RENEWING_TIME_MAX)).await;
-    drop(old);
-    let mut left = router.hub.advance(number, renewals).await;
-    router.serve(Arc::clone(&loaded));
-    tracing::info!(generation = number, "a new supergraph serves now");
-    while !left.is_empty() {
-        let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
-        let rest = left.split_off(portion);
-        let renewals = renew_all(&loaded, &left, None).await;
-        // The result contains the remaining groups, and those that have ended since.
-        router.hub.advance(number, renewals).await;
-        left = rest;
-    }
-    tracing::debug!(groups = count, elapsed = ?started.elapsed(), "live operations have moved to the new supergraph");
-}
-
-/// Prepares `old` for a new graph, until `deadline`. Requests have priority: this takes at most half of one CPU.
-async fn renew_all(
-    loaded: &Arc<ServingGraph>,
-    old: &[(GroupId, Arc<LiveOperation>)],
-    deadline: Option<Instant>,
-) -> Vec<Renewal> {
-    let mut renewals = Vec::with_capacity(old.len());
-    for turn in old.chunks(RENEWED_PER_TURN) {
-        let began = Instant::now();
-        if deadline.is_some_and(|deadline| began >= deadline) {
-            break;
-        }
-        for (group, operation) in turn {
-            renewals.push((*group, renew(loaded, operation).await.map_err(Box::new)));
-        }
-        tokio::time::sleep(began.elapsed()).await;
-    }
-    renewals
 }

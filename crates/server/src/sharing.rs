@@ -7,7 +7,7 @@ use execute::{GraphqlError, Payload, SubgraphFlights};
 use flights::Flights;
 
 use crate::config;
-use crate::operation::Ready;
+use crate::prepared_request::PreparedRequest;
 
 /// Work in flight that several requests share. It belongs to the process and outlives generations.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct OperationKey {
     /// The epoch, see [`execute::Epoch`].
     pub(crate) epoch: u64,
     /// The operation, which contains the rest of the key.
-    pub(crate) ready: Arc<Ready>,
+    pub(crate) ready: Arc<PreparedRequest>,
 }
 
 impl PartialEq for OperationKey {

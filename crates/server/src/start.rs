@@ -45,7 +45,6 @@ use crate::reload;
 use crate::router::Router;
 use crate::sharing::SharedWork;
 use crate::start_material::StartMaterial;
-use crate::upstreams;
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]
@@ -191,73 +190,18 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     if config.events.require_all {
         wait_for_providers(&providers).await?;
     }
-    let mut listeners = Vec::new();
-    for (listener, tls) in config.listen.iter().zip(tls) {
-        listeners.push(match listener {
-            Listener::Address { address, .. } => {
-                Bound::Tcp(bind(LISTEN, *address, next_free_port)?, tls)
-            }
-            Listener::Unix(socket) => {
-                Bound::Unix(unix::bind(socket).map_err(|source| StartError::ListenUnix {
-                    path: socket.path.clone(),
-                    source,
-                })?)
-            }
-        });
-    }
+    let listeners = bind_listeners(&config, tls, next_free_port)?;
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
-    let count = match config.workers {
-        WorkerCount::Auto => cores::available(),
-        WorkerCount::Count(count) => usize::from(count),
-    };
+    let count = worker_count(config.workers);
     let (cores, threads) = Workers::start(count).map_err(StartError::Workers)?;
     let (reactors, reactor_handles) =
         Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
             .map_err(StartError::Workers)?;
     let (stop, shutdown) = watch::channel(false);
-    let mut settings =
-        HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
-    settings.group_waiting = config.subscriptions.group_queue_events as usize;
-    if config.subscriptions.policy == OverflowPolicy::Latest {
-        // For a group that resolves too slowly, too, only the newest event waits.
-        settings.group_waiting = 1;
-        settings.catch_up = false;
-    }
-    settings.ring_events = config.cursor.ring_events as usize;
-    settings.ring_bytes = config.cursor.ring_bytes;
-    settings.ring_bytes_total = config.cursor.ring_bytes_total;
-    settings.position_interval = Some(config.cursor.heartbeat).filter(|it| !it.is_zero());
     let cursors = cursors(&config)?;
-    let hub = Hub::with_cursors(settings, Arc::clone(&cores) as Arc<dyn hub::Cores>, cursors);
-    let page = config.ide.enabled.then(|| {
-        Page::new(&PageConfig {
-            title: "Starling".to_owned(),
-            endpoint: config.path.clone(),
-            tabs: if tabs.is_empty() {
-                vec![Tab { query: "{ __typename }".into(), variables: None }]
-            } else {
-                tabs
-            },
-        })
-    });
-    let websocket = wire::websocket::Config {
-        message_bytes_max: config.websocket.max_message_size,
-        ping_interval: Some(config.websocket.ping_interval),
-        pong_timeout: config.websocket.ping_interval,
-        deflate_bytes_min: config.websocket.compression.min_size,
-        client_bounds: Some(ClientBounds {
-            init_message_bytes_max: config.websocket.max_init_message_size,
-            init_bytes_max: config.websocket.max_init_message_size.saturating_mul(INIT_MESSAGES),
-            ..ClientBounds::default()
-        }),
-        ..wire::websocket::Config::default()
-    };
-    let protocol = wire::graphql_transport_ws::Config {
-        init_timeout: config.websocket.init_timeout,
-        subscriptions_max: config.websocket.max_subscriptions_per_connection as usize,
-        keep_alive: Some(config.subscriptions.heartbeat),
-        ..wire::graphql_transport_ws::Config::default()
-    };
+    let on_workers = Arc::clone(&cores) as Arc<dyn hub::Cores>;
+    let hub = Hub::with_cursors(hub_settings(&config), on_workers, cursors);
+    let page = page(&config, tabs);
     let router = Arc::new(Router {
         cores,
         generation: watch::Sender::new(loaded.generation.number),
@@ -280,8 +224,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         metrics: Metrics::new(),
         compressor: Compressor::new(config.http.compression.clone(), count),
         streams: Streams::default(),
-        websocket: Arc::new(websocket),
-        protocol: Arc::new(protocol),
+        websocket: Arc::new(websocket_settings(&config)),
+        protocol: Arc::new(protocol_settings(&config)),
         is_leaving: AtomicBool::new(false),
         shutdown,
         farewell: DrainSchedule::default(),
@@ -301,13 +245,27 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
     let admin_task = AdminTask(admin_task.abort_handle());
     tokio::spawn(changes.follow(Arc::clone(&router)));
-    tokio::spawn(upstreams::watch_files(Arc::clone(&router)));
+    tokio::spawn(reload::watch_certificates(Arc::clone(&router)));
     tokio::spawn(single::sweep(Arc::clone(&router)));
     if !certificates.is_empty() {
         tokio::spawn(certificates::watch_files(certificates, router.shutdown.clone()));
     }
+    log_listeners(&router, &places, admin);
+    Ok(Running {
+        addresses,
+        admin,
+        router,
+        reactors,
+        threads,
+        stop,
+        admin_task,
+    })
+}
+
+/// Logs each listener with the size of the router behind it.
+fn log_listeners(router: &Router, places: &[String], admin: SocketAddr) {
     let graph = router.current();
-    for address in &places {
+    for address in places {
         tracing::info!(
             %address,
             path = router.config.path,
@@ -317,7 +275,95 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
             "serving"
         );
     }
-    Ok(Running { addresses, admin, router, reactors, threads, stop, admin_task })
+}
+
+/// Returns the number of worker threads.
+fn worker_count(configured: WorkerCount) -> usize {
+    match configured {
+        WorkerCount::Auto => cores::available(),
+        WorkerCount::Count(count) => usize::from(count),
+    }
+}
+
+/// Binds all listeners for clients. `tls` contains the TLS of each, in their order.
+fn bind_listeners(
+    config: &Config,
+    tls: Vec<Option<Arc<net::TlsServer>>>,
+    next_free_port: bool,
+) -> Result<Vec<Bound>, StartError> {
+    let mut listeners = Vec::new();
+    for (listener, tls) in config.listen.iter().zip(tls) {
+        listeners.push(match listener {
+            Listener::Address { address, .. } => {
+                Bound::Tcp(bind(LISTEN, *address, next_free_port)?, tls)
+            }
+            Listener::Unix(socket) => {
+                Bound::Unix(unix::bind(socket).map_err(|source| StartError::ListenUnix {
+                    path: socket.path.clone(),
+                    source,
+                })?)
+            }
+        });
+    }
+    Ok(listeners)
+}
+
+/// Returns the settings of the hub.
+fn hub_settings(config: &Config) -> HubSettings {
+    let mut settings =
+        HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
+    settings.group_waiting = config.subscriptions.group_queue_events as usize;
+    if config.subscriptions.policy == OverflowPolicy::Latest {
+        // For a group that resolves too slowly, too, only the newest event waits.
+        settings.group_waiting = 1;
+        settings.catch_up = false;
+    }
+    settings.ring_events = config.cursor.ring_events as usize;
+    settings.ring_bytes = config.cursor.ring_bytes;
+    settings.ring_bytes_total = config.cursor.ring_bytes_total;
+    settings.position_interval = Some(config.cursor.heartbeat).filter(|it| !it.is_zero());
+    settings
+}
+
+/// Returns the page for browsers, unless it is turned off.
+fn page(config: &Config, tabs: Vec<Tab>) -> Option<Page> {
+    config.ide.enabled.then(|| {
+        Page::new(&PageConfig {
+            title: "Starling".to_owned(),
+            endpoint: config.path.clone(),
+            tabs: if tabs.is_empty() {
+                vec![Tab { query: "{ __typename }".into(), variables: None }]
+            } else {
+                tabs
+            },
+        })
+    })
+}
+
+/// Returns the settings of WebSocket connections.
+fn websocket_settings(config: &Config) -> wire::websocket::Config {
+    wire::websocket::Config {
+        message_bytes_max: config.websocket.max_message_size,
+        ping_interval: Some(config.websocket.ping_interval),
+        pong_timeout: config.websocket.ping_interval,
+        deflate_bytes_min: config.websocket.compression.min_size,
+        client_bounds: Some(ClientBounds {
+            init_message_bytes_max: config.websocket.max_init_message_size,
+            init_bytes_max: config.websocket.max_init_message_size.saturating_mul(INIT_MESSAGES),
+            ..ClientBounds::default()
+        }),
+        ..wire::websocket::Config::default()
+    }
+}
+
+/// Returns the settings of the GraphQL protocol on WebSockets.
+fn protocol_settings(config: &Config) -> wire::graphql_transport_ws::Config {
+    wire::graphql_transport_ws::Config {
+        init_timeout: config.websocket.init_timeout,
+        subscriptions_max: config.websocket.max_subscriptions_per_connection as usize,
+        keep_alive: Some(config.subscriptions.heartbeat),
+        ..wire::graphql_transport_ws::Config::default()
+    }
 }
 
 /// Returns the signer of cursors, if they are enabled.

@@ -1,22 +1,16 @@
 //! Settings and certificates of the clients of subgraphs, from the configuration.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use net::{Identity, Roots, TlsClient, TlsError};
-use tokio::time::MissedTickBehavior;
 use upstream::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
 
 use crate::config::{ClientTls, Config, HttpProtocol, TrafficSettings};
 use crate::diagnostic::Diagnostic;
-use crate::router::Router;
 
 /// The maximum size of a file of certificates. The system's own bundle has about 250 KB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
-
-/// The interval at which files of certificates are checked. A new file is used after two checks.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Returns the settings of the client of a subgraph.
 pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
@@ -138,7 +132,7 @@ impl SubgraphCertificates {
     }
 
     /// Reads the files again; later connections use changed certificates. Blocks.
-    fn reload_if_changed(&self) {
+    pub(crate) fn reload_if_changed(&self) {
         for entry in &mut *self.lock() {
             if entry.files != ClientTls::default() {
                 entry.reload_if_changed();
@@ -176,22 +170,6 @@ impl CertificateEntry {
                 }
             }
         }
-    }
-}
-
-/// Reads changed files of certificates, until shutdown.
-pub(crate) async fn watch_files(router: Arc<Router>) {
-    let mut shutdown = router.shutdown.clone();
-    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            _ = shutdown.wait_for(|stop| *stop) => return,
-        }
-        let loaded = router.current();
-        // A panic there has been reported; the next check tries again.
-        let _ = tokio::task::spawn_blocking(move || loaded.certificates.reload_if_changed()).await;
     }
 }
 

@@ -90,7 +90,7 @@ use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
 
 /// The whole configuration.
 ///
-/// [`Config::default`] is the meaning of an empty file. Values are checked when a file is loaded ([`load`]); code that
+/// [`Config::default`] is the meaning of an empty file. Values are checked when a file is loaded ([`load()`]); code that
 /// builds a `Config` itself must keep to the ranges in the schema.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -79,26 +79,17 @@ impl TreeBuilder<'_> {
                     None
                 }
                 Event::Scalar(text, style, anchor, tag) => {
-                    let is_text = tag.as_ref().is_some_and(|tag| tag.suffix() == "str");
-                    let known = tag
-                        .as_ref()
-                        .is_none_or(|tag| tag.is_yaml_core_schema() || tag.suffix() == "!");
-                    if !known {
-                        self.tag_error(&span);
-                        return None;
-                    }
-                    let scalar = Scalar {
-                        text: text.into_owned(),
-                        is_plain: style == ScalarStyle::Plain && !is_text,
-                        has_variable: false,
-                    };
+                    // Tags of the core schema and `!` are accepted, and only `!!str` has an effect.
+                    let suffix = tag.as_ref().map(|tag| tag.suffix());
+                    let is_core = tag.as_ref().is_none_or(|tag| tag.is_yaml_core_schema());
+                    self.require_tag(is_core || suffix == Some("!"), &span)?;
+                    let is_plain = style == ScalarStyle::Plain && suffix != Some("str");
+                    let scalar = Scalar { text: text.into_owned(), is_plain, has_variable: false };
                     Some((SourceNode { range, content: Content::Scalar(scalar) }, anchor))
                 }
                 Event::SequenceStart(_, anchor, tag) => {
-                    if tag.as_ref().is_some_and(|tag| !tag.is_yaml_core_schema()) {
-                        self.tag_error(&span);
-                        return None;
-                    }
+                    let is_core = tag.as_ref().is_none_or(|tag| tag.is_yaml_core_schema());
+                    self.require_tag(is_core, &span)?;
                     self.open.push(OpenCollection::Sequence {
                         start: range.start,
                         anchor,
@@ -107,10 +98,8 @@ impl TreeBuilder<'_> {
                     None
                 }
                 Event::MappingStart(_, anchor, tag) => {
-                    if tag.as_ref().is_some_and(|tag| !tag.is_yaml_core_schema()) {
-                        self.tag_error(&span);
-                        return None;
-                    }
+                    let is_core = tag.as_ref().is_none_or(|tag| tag.is_yaml_core_schema());
+                    self.require_tag(is_core, &span)?;
                     let start = range.start;
                     self.open.push(OpenCollection::Mapping {
                         start,
@@ -160,7 +149,7 @@ impl TreeBuilder<'_> {
             Some(OpenCollection::Sequence { items, .. }) => items.push(node),
             Some(OpenCollection::Mapping { entries, key, .. }) => match key.take() {
                 Some((key, key_range)) => {
-                    entries.push(MappingEntry { key, key_range, value: node })
+                    entries.push(MappingEntry { key, key_range, value: node });
                 }
                 None => match node.content {
                     Content::Scalar(scalar) => *key = Some((scalar.text, node.range)),
@@ -278,6 +267,14 @@ impl TreeBuilder<'_> {
             .error("yaml-syntax", "the file is not valid YAML")
             .at(range, reason)
             .help(help);
+    }
+
+    /// Reports a tag that is not supported, and ends parsing with `None`.
+    fn require_tag(&mut self, is_supported: bool, span: &YamlSpan) -> Option<()> {
+        if !is_supported {
+            self.tag_error(span);
+        }
+        is_supported.then_some(())
     }
 
     fn tag_error(&mut self, span: &YamlSpan) {

@@ -18,6 +18,9 @@ use crate::authentication::Followed;
 use crate::log_writer;
 use crate::router::Router;
 
+use super::hub_metrics::{HUB_COUNTERS, HUB_GAUGES};
+use super::subgraph_metrics::{SUBGRAPH_COUNTERS, SUBGRAPH_GAUGES};
+
 /// Reads the counters of a router's parts; empty if the router has been dropped.
 #[derive(Debug)]
 pub(crate) struct MetricsCollector(pub(crate) Weak<Router>);
@@ -306,86 +309,12 @@ impl MetricsEncoder<'_> {
                 .map(|it| ([("subgraph", it.name().to_owned())], read(pick(it.stats()))))
                 .collect::<Vec<Sample<1>>>()
         };
-        self.counters(
-            "starling_subgraph_requests",
-            "Requests to subgraphs, without retries",
-            of(|it| &it.requests),
-        )?;
-        self.counters(
-            "starling_subgraph_retries",
-            "Retries after a failure",
-            of(|it| &it.retries),
-        )?;
-        self.counters(
-            "starling_subgraph_retries_refused",
-            "Retries not sent because the budget was used up",
-            of(|it| &it.retries_refused),
-        )?;
-        self.counters(
-            "starling_subgraph_requests_taken_apart",
-            "Requests with several aliases that failed as a whole and were repeated once, in parts",
-            of(|it| &it.taken_apart),
-        )?;
-        self.counters(
-            "starling_subgraph_reconnects",
-            "Requests repeated at once because a reused connection was closed",
-            of(|it| &it.reconnects),
-        )?;
-        self.counters(
-            "starling_subgraph_unsolicited_responses",
-            "Times a subgraph sent a response over HTTP/1.1 without a request; its connections are not reused for a while",
-            of(|it| &it.unsolicited),
-        )?;
-        self.counters(
-            "starling_subgraph_connections_opened",
-            "Connections opened to subgraphs",
-            of(|it| &it.connections_opened),
-        )?;
-        self.gauges(
-            "starling_subgraph_connections",
-            "Open connections to subgraphs",
-            of(|it| &it.connections),
-        )?;
-        self.gauges(
-            "starling_subgraph_connections_idle",
-            "Idle connections over HTTP/1.1",
-            of(|it| &it.connections_idle),
-        )?;
-        self.gauges(
-            "starling_subgraph_requests_in_flight",
-            "Requests in flight",
-            of(|it| &it.in_flight),
-        )?;
-        self.gauges(
-            "starling_subgraph_requests_waiting",
-            "Requests that wait for a connection",
-            of(|it| &it.waiting),
-        )?;
-        self.counters(
-            "starling_subgraph_requests_queued",
-            "Requests that had to wait for a connection",
-            of(|it| &it.queued),
-        )?;
-        self.counters(
-            "starling_subgraph_sent_bytes",
-            "Bytes of HTTP sent, before TLS",
-            of(|it| &it.bytes_sent),
-        )?;
-        self.counters(
-            "starling_subgraph_received_bytes",
-            "Bytes of HTTP received, before they are expanded",
-            of(|it| &it.bytes_received),
-        )?;
-        self.counters(
-            "starling_subgraph_breaker_opened",
-            "Times that the circuit breaker has opened",
-            of(|it| &it.breaker_opened),
-        )?;
-        self.counters(
-            "starling_subgraph_breaker_checks",
-            "Times that the circuit breaker sent a query of its own to find out whether the subgraph fails or only certain requests do",
-            of(|it| &it.breaker_checks),
-        )?;
+        for (name, help, pick) in SUBGRAPH_COUNTERS {
+            self.counters(name, help, of(pick))?;
+        }
+        for (name, help, pick) in SUBGRAPH_GAUGES {
+            self.gauges(name, help, of(pick))?;
+        }
         let breakers = loaded.upstreams.iter();
         let breakers = breakers
             .map(|it| ([("subgraph", it.name().to_owned())], it.breaker() as u64))
@@ -557,29 +486,9 @@ impl MetricsEncoder<'_> {
 
     fn hub(&mut self, router: &Router) -> Result<(), Error> {
         let stats = router.hub.stats();
-        self.gauge("starling_hub_triggers", "Open triggers", read(&stats.triggers))?;
-        self.gauge("starling_hub_groups", "Groups of equal subscribers", read(&stats.groups))?;
-        self.gauge(
-            "starling_hub_groups_catching_up",
-            "Groups that read past events from their broker, because of a cursor or because they fell behind",
-            read(&stats.catching_up),
-        )?;
-        self.gauge(
-            "starling_hub_subscribers",
-            "Subscribers that get events",
-            read(&stats.subscribers),
-        )?;
-        self.gauge(
-            "starling_hub_joining",
-            "Subscribers that wait for their source to open",
-            read(&stats.joining),
-        )?;
-        self.gauge(
-            "starling_hub_events_waiting",
-            "Events that wait in groups until earlier ones are resolved",
-            read(&stats.waiting),
-        )?;
-        self.gauge("starling_hub_resolving", "Events being resolved", read(&stats.resolving))?;
+        for (name, help, pick) in HUB_GAUGES {
+            self.gauge(name, help, read(pick(stats)))?;
+        }
         self.gauge(
             "starling_hub_memo_bytes",
             "Bytes of subgraph responses kept while the groups of a trigger resolve their event",
@@ -595,104 +504,8 @@ impl MetricsEncoder<'_> {
             "Time to resolve an event for a group",
             &stats.resolve_durations,
         )?;
-        for (name, help, counter) in [
-            ("starling_hub_events", "Events that reached triggers", &stats.events),
-            (
-                "starling_hub_events_too_large",
-                "Events over `events.max_event_size`",
-                &stats.events_too_large,
-            ),
-            ("starling_hub_resolutions", "Events resolved, once per group", &stats.resolutions),
-            (
-                "starling_hub_batches",
-                "Batches of events that waited in a group and were resolved together",
-                &stats.batches,
-            ),
-            (
-                "starling_hub_batched_events",
-                "Events resolved in batches, once per group",
-                &stats.batched_events,
-            ),
-            (
-                "starling_hub_resolutions_failed",
-                "Resolutions that failed because of a defect",
-                &stats.resolutions_failed,
-            ),
-            ("starling_hub_broadcasts", "Payloads passed to outlets", &stats.broadcasts),
-            ("starling_hub_deliveries", "Payloads for subscribers", &stats.deliveries),
-            (
-                "starling_hub_positions",
-                "Cursors sent to subscribers without a payload for some time",
-                &stats.positions,
-            ),
-            ("starling_hub_gaps", "Gaps that reached triggers", &stats.gaps),
-            (
-                "starling_hub_filters_evaluated",
-                "Filters of groups evaluated for an event",
-                &stats.filters_evaluated,
-            ),
-            (
-                "starling_hub_filtered_out",
-                "Events that a filter excluded from a group",
-                &stats.filtered_out,
-            ),
-            (
-                "starling_hub_operations_renewed",
-                "Groups of subscribers that moved to a new graph",
-                &stats.spliced,
-            ),
-            (
-                "starling_hub_operations_moved",
-                "Groups of subscribers that moved to a new graph and to another source",
-                &stats.moved,
-            ),
-            (
-                "starling_hub_groups_ended_by_reload",
-                "Groups of subscribers that were not valid on a new graph",
-                &stats.ended_by_reload,
-            ),
-            (
-                "starling_hub_states",
-                "Current states fetched for subscriptions, once for all that joined together",
-                &stats.states,
-            ),
-            (
-                "starling_hub_states_shared",
-                "Subscribers that shared a fetch of the current state that was in flight",
-                &stats.states_shared,
-            ),
-            (
-                "starling_hub_side_readers",
-                "Streams opened at brokers for groups that are behind the kept events",
-                &stats.side_readers,
-            ),
-            (
-                "starling_hub_events_replayed",
-                "Past events passed to groups that have a cursor or fell behind",
-                &stats.replayed,
-            ),
-            (
-                "starling_hub_groups_fell_behind",
-                "Groups that had more than subscriptions.group_queue_events waiting events, and read the rest from their broker",
-                &stats.fell_behind,
-            ),
-            (
-                "starling_hub_groups_held_back",
-                "Times that a group started to hold back results of stored events because a thread that writes to its clients did not keep up",
-                &stats.held_back,
-            ),
-            (
-                "starling_hub_groups_outrun",
-                "Times that a broker had deleted events before a group that had fallen behind read them",
-                &stats.outrun,
-            ),
-            (
-                "starling_hub_groups_merged",
-                "Groups that caught up and were merged with an equal one",
-                &stats.merged,
-            ),
-        ] {
-            self.counter(name, help, read(counter))?;
+        for (name, help, pick) in HUB_COUNTERS {
+            self.counter(name, help, read(pick(stats)))?;
         }
         let label =
             |reason: &str, counter: &AtomicU64| ([("reason", reason.to_owned())], read(counter));

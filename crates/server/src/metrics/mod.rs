@@ -3,7 +3,9 @@
 //! them (`scrape`).
 
 mod collector;
+mod hub_metrics;
 mod prometheus_text;
+mod subgraph_metrics;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

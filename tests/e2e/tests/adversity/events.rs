@@ -119,7 +119,7 @@ fn an_event_of_a_megabyte_is_delivered_and_one_over_it_is_refused_at_the_door() 
         request(shop.router.admin(), "POST", target, &[], event((1 << 20) + 1).as_bytes()).unwrap();
     expect![[r#"
         413 text/plain; charset=utf-8
-        a test event may have 1048576 bytes
+        a test event may have at most 1048576 bytes
     "#]]
     .assert_eq(&format_response(&answer));
     shop.assert_unaffected();
