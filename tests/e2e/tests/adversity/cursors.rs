@@ -86,7 +86,7 @@ fn a_websocket_that_is_cut_again_and_again_gets_every_event_once_and_in_order() 
 }
 
 #[test]
-fn an_event_stream_goes_on_by_last_event_id_on_another_connection() {
+fn an_event_stream_resumes_by_last_event_id_on_another_connection() {
     let shop = Shop::with(CONFIGURATION);
     let mut stream = Stream::open(shop.address(), SUBSCRIPTION);
     shop.wait_for_subscribers(1);
@@ -107,7 +107,7 @@ fn an_event_stream_goes_on_by_last_event_id_on_another_connection() {
 }
 
 #[test]
-fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
+fn many_resuming_subscribers_share_one_reader_at_the_broker() {
     const SUBSCRIBERS: usize = 300;
     /// The number of subscribers on one connection.
     const EACH: usize = 30;
@@ -197,7 +197,7 @@ events: {providers: {memory: [{id: default, ring_events: 4}]}}
 }
 
 #[test]
-fn a_cursor_holds_at_another_router_with_the_same_keys_until_the_broker_says_otherwise() {
+fn a_cursor_is_valid_at_another_router_with_the_same_keys_while_the_events_are_stored() {
     // Each router has its own memory provider, so the other one knows the key but not the events: expired, not forged.
     let (one, other) = (Shop::with(CONFIGURATION), Shop::with(CONFIGURATION));
     let mut socket = Socket::ready(one.address());
