@@ -78,11 +78,7 @@ impl Broker {
             Provider::Redis => {
                 let program = programs::find("redis-server")?;
                 let server = bench.start_beside("redis-server", &program, |address| {
-                    let port = address.port().to_string();
-                    // Redis stores nothing on disk.
-                    ["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]
-                        .map(str::to_owned)
-                        .into()
+                    test_kit::redis::arguments_on(address.port())
                 })?;
                 (Some(server), None)
             }
@@ -192,9 +188,9 @@ impl Broker {
 pub(super) fn start_nats(bench: &Bench, arguments: &[&str]) -> Result<ServerProcess, Failure> {
     let program = programs::find("nats-server")?;
     bench.start_beside("nats-server", &program, |address| {
-        let port = address.port().to_string();
-        let words = ["--addr", "127.0.0.1", "--port", &port];
-        words.iter().chain(arguments).map(|word| (*word).to_owned()).collect()
+        let mut words = test_kit::nats::arguments_on(address.port().into());
+        words.extend(arguments.iter().map(|word| (*word).to_owned()));
+        words
     })
 }
 
