@@ -39,14 +39,14 @@ pub(crate) enum Command {
 
 #[derive(Debug, PartialEq, Eq, Args)]
 pub(crate) struct TestArguments {
-    /// Run only the tests whose name contains NAME. It is an error if there are none
+    /// Run only the tests with NAME in their names; an error if there are none
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) filter: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, Args)]
 pub(crate) struct BenchArguments {
-    /// What to measure
+    /// Benchmark to run
     #[arg(value_enum)]
     pub(crate) name: bench::Name,
     #[command(flatten)]

@@ -4,7 +4,7 @@
 //! Seeds worth keeping are in `fuzz/corpus/TARGET/`. Inputs that a run adds go to the target folder and are kept
 //! there; an input that causes a failure goes to `fuzz/artifacts/TARGET/`.
 //!
-//! The target `run_federations` needs no coverage: it tries random federations, seed after seed, and writes the first one
+//! The target `federations` needs no coverage: it tries random federations, seed after seed, and writes the first one
 //! with a wrong response to `crates/federations/fixtures/`.
 
 use crate::{Failure, process};

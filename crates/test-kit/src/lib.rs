@@ -23,7 +23,7 @@ pub use waiting::eventually;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-/// Returns an address of 127.0.0.1 whose port was free a moment ago.
+/// Returns an address of 127.0.0.1 with a port that was free a moment ago.
 ///
 /// # Errors
 /// No port is free.

@@ -85,7 +85,7 @@ pub fn arguments_on(port: i32) -> Vec<String> {
 /// Returns the port in `{"nats":["nats://127.0.0.1:4222"],…}`, the file that the server writes.
 fn port_in(ports: &str) -> Option<u16> {
     let (_, after) = ports.split_once("nats://127.0.0.1:")?;
-    // Without the closing quote the file is incomplete.
+    // The file is incomplete if the closing quote is missing.
     after.split_once('"')?.0.parse().ok()
 }
 

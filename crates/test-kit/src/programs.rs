@@ -1,7 +1,7 @@
 //! The third-party programs that tests use, and the rule for missing ones.
 //!
-//! The rule, also for the suites in JavaScript (`tests/e2e/js/programs.mjs`): the path in the environment variable, which `cargo
-//! xtask test` sets; then `PATH`; otherwise the test skips itself with [`skip`], or fails with `CI=true`.
+//! The rule, also for the suites in JavaScript (`tests/e2e/js/programs.mjs`): the path in the environment variable,
+//! which `cargo xtask test` sets; then `PATH`; otherwise the test skips itself with [`skip`], or fails with `CI=true`.
 
 use std::fs::OpenOptions;
 use std::io::Write;

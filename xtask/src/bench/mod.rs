@@ -60,7 +60,7 @@ pub(crate) struct Options {
     /// Number of clients
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) clients: Option<u32>,
-    /// Run only the measurements whose name contains NAME
+    /// Run only the measurements with NAME in their names
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) filter: Option<String>,
     /// The only provider to measure

@@ -54,7 +54,7 @@ pub(crate) struct MockArguments {
     nulls: f64,
 }
 
-/// The maximum number of items of a made-up list whose field has no limiting argument.
+/// The maximum number of items of a generated list if its field has no limiting argument.
 const LIST_MAX: u64 = 1000;
 
 pub(crate) fn run(arguments: &MockArguments) -> ExitCode {

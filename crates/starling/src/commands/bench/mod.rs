@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
 /// The output format of a result.
 #[derive(Clone, Copy, ValueEnum)]
 enum ReportFormat {
-    /// For people.
+    /// A table for people.
     Table,
     /// For programs, and for `bench report`.
     Json,

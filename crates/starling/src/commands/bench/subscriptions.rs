@@ -349,7 +349,7 @@ struct FloorProcess {
 }
 
 impl FloorProcess {
-    /// Starts a floor whose messages have the length of the server's, on the same cores.
+    /// Starts a floor on the same cores, with messages of the server's length.
     fn start(read_settings: &SubscriptionSettings, message: Option<&str>) -> Result<Self, String> {
         let events = read_settings.events.as_ref().ok_or("--floor needs --publish")?;
         let message = message.ok_or("the server sent no result that the floor could repeat")?;
