@@ -9,6 +9,7 @@ use clap::ArgGroup;
 use load::subgraph::{Invention, Latency, Server, ServerBuilder, Subgraph};
 use load::units::parse_share;
 
+use super::read_file;
 use crate::usage;
 
 /// Serves made-up data for every subgraph of a supergraph, so that a graph can be tried without its backends.
@@ -148,11 +149,6 @@ fn serve(builder: ServerBuilder, listen: SocketAddr, names: &[String]) -> Result
         ));
         tokio::signal::ctrl_c().await.map_err(|error| format!("cannot wait for signals: {error}"))
     })
-}
-
-fn read_file(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 fn parse_list_range(text: &str) -> Result<(u64, u64), String> {

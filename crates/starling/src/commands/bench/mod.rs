@@ -66,12 +66,3 @@ enum ReportFormat {
     /// For programs, and for `bench report`.
     Json,
 }
-
-fn read_file(path: &std::path::Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))
-}
-
-fn write_file(path: &std::path::Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
-}
