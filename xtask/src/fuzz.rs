@@ -13,9 +13,9 @@ use std::process::Command;
 
 /// The compiler flags that let libFuzzer see which branches an input takes. They are flags of LLVM's passes and need
 /// no nightly compiler.
-const INSTRUMENTATION: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-run_coverage_targets-level=4 \
-    -Cllvm-args=-sanitizer-run_coverage_targets-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-run_coverage_targets-pc-table -Cllvm-args=-sanitizer-run_coverage_targets-trace-compares \
+const INSTRUMENTATION: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Ccodegen-units=1 --cfg fuzzing";
 
 /// The time after which an input is reported as a hang.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgGroup;
@@ -17,7 +17,7 @@ use crate::usage;
 #[command(group(ArgGroup::new("graph").args(["supergraph", "schema"]).required(true)))]
 #[command(after_help = "\
 The data follows from the schema and the seed: the same entity has the same fields in every response and in \
-every subgraph that knows it. Names look like names and prices like prices, by field name and type. MockArguments \
+every subgraph that knows it. Names look like names and prices like prices, by field name and type. Arguments \
 such as first, limit and offset are respected; an argument that names a key (id, ids, userId) finds that entity.\n\n\
 Examples:\n  \
 starling mock --supergraph supergraph.graphql > mock.yaml\n  \

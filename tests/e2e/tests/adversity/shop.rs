@@ -61,7 +61,7 @@ impl Shop {
     pub(crate) fn with(configuration: &str) -> Self {
         let mut shop = Self::with_provider("memory/default", configuration);
         let mut control_subscriber = Socket::ready(shop.address());
-        let query = r#"subscription { productChangedAt(place: "control_subscriber") { id } }"#;
+        let query = r#"subscription { productChangedAt(place: "bystander") { id } }"#;
         control_subscriber.subscribe("bystander", query);
         shop.wait_for_subscribers(1);
         shop.control_subscriber = Some(control_subscriber);
