@@ -1,7 +1,7 @@
 //! Pages in `docs/` that are generated from code.
 //!
-//! The generator of each page is a function of the crate that has the facts. A test beside it, whose name contains
-//! `is_up_to_date`, compares the page on disk with the function's result, and writes the page if `UPDATE_EXPECT=1` is
+//! The generator of each page is a function of the crate that has the facts. A test beside it, with
+//! `is_up_to_date` in its name, compares the page on disk with the function's result, and writes the page if `UPDATE_EXPECT=1` is
 //! set. `cargo test` runs these tests too; this command runs only them.
 
 use crate::{Failure, process, test};

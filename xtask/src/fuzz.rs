@@ -4,7 +4,7 @@
 //! Seeds worth keeping are in `fuzz/corpus/TARGET/`. Inputs that a run adds go to the target folder and are kept
 //! there; an input that causes a failure goes to `fuzz/artifacts/TARGET/`.
 //!
-//! The target `run_federations` needs no coverage: it tries random federations, seed after seed, and writes the first one
+//! The target `federations` needs no coverage: it tries random federations, seed after seed, and writes the first one
 //! with a wrong response to `crates/federations/fixtures/`.
 
 use crate::{Failure, process};
@@ -13,9 +13,9 @@ use std::process::Command;
 
 /// The compiler flags that let libFuzzer see which branches an input takes. They are flags of LLVM's passes and need
 /// no nightly compiler.
-const INSTRUMENTATION: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-run_coverage_targets-level=4 \
-    -Cllvm-args=-sanitizer-run_coverage_targets-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-run_coverage_targets-pc-table -Cllvm-args=-sanitizer-run_coverage_targets-trace-compares \
+const INSTRUMENTATION: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Ccodegen-units=1 --cfg fuzzing";
 
 /// The time after which an input is reported as a hang.

@@ -1,8 +1,8 @@
-//! Whether every dependency has a licence that we accept.
+//! Checks that every dependency has an accepted licence.
 //!
-//! A light stand-in for `cargo deny check licenses`, which takes minutes to build: it reads the same
-//! `deny.toml`, knows `allow` and `exceptions` of `[licenses]` and `[[licenses.clarify]]`, and the licence expressions (SPDX) of `cargo
-//! metadata`. Whoever has cargo-deny installed runs that, and gets advisories and bans too.
+//! This replaces `cargo deny check licenses`, which takes minutes to build. It reads the same `deny.toml` (`allow` and
+//! `exceptions` of `[licenses]`, and `[[licenses.clarify]]`) and the licence expressions (SPDX) of `cargo metadata`.
+//! cargo-deny itself also checks advisories, bans and sources; CI runs it if it is installed.
 
 use crate::{Failure, process};
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,6 +18,7 @@ mod soak;
 mod test;
 
 use arguments::Command;
+use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -25,27 +26,17 @@ use std::process::ExitCode;
 type Failure = String;
 
 fn main() -> ExitCode {
-    let command = match arguments::parse(std::env::args().skip(1)) {
-        Ok(command) => command,
-        Err(problem) => {
-            eprintln!("{problem}\n\n{}", arguments::HELP);
-            return ExitCode::from(2);
-        }
-    };
+    let command = Command::parse();
     let root = root();
     let outcome = match command {
-        Command::Help => {
-            println!("{}", arguments::HELP);
-            Ok(())
+        Command::Test(arguments) => test::run(&root, arguments.filter.as_deref()),
+        Command::Bench(arguments) => bench::run(&root, arguments.name, &arguments.options),
+        Command::Soak(soak) => soak::run(&root, &soak),
+        Command::Fuzz(arguments) => {
+            fuzz::run(&root, arguments.target.as_deref(), arguments.seconds)
         }
-        Command::Test { filter } => test::run(&root, filter.as_deref()),
-        Command::Bench { name, options } => bench::run(&root, &name, &options),
-        Command::Soak { name, seconds, subscribers, busy } => {
-            soak::run(&root, &name, seconds, subscribers, busy)
-        }
-        Command::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
         Command::Sanitize => sanitize::run(&root),
-        Command::Docs { write } => docs::run(&root, write),
+        Command::Docs(arguments) => docs::run(&root, arguments.write),
         Command::H2spec => h2spec::run(&root),
         Command::Licences => licences::run(&root),
     };

@@ -1,7 +1,7 @@
 //! The third-party programs that tests use: finds them and, where possible, installs them.
 //!
 //! xtask passes the path of such a program to tests in an environment variable. A test that runs without xtask
-//! searches `PATH` (`tests/e2e/src/programs.rs`, `tests/e2e/js/programs.mjs`).
+//! searches `PATH` (`crates/test-kit/src/programs.rs`, `tests/e2e/js/programs.mjs`).
 
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};
@@ -35,9 +35,6 @@ pub(crate) const PROGRAMS: [Program; 3] = [
         names: &["chromium", "chromium-browser", "google-chrome"],
     },
 ];
-
-/// The folders of servers on Debian, which a user's `PATH` often lacks.
-const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// The result of searching and installing the programs.
 pub(crate) struct Found {
@@ -83,17 +80,7 @@ pub(crate) fn find(package: &str) -> Result<PathBuf, Failure> {
 
 /// Returns the path that the program's variable contains, or the first match on `PATH`.
 fn locate(program: &Program) -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(program.variable).filter(|path| !path.is_empty()) {
-        return Some(PathBuf::from(path)).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.extend(SERVER_FOLDERS.map(PathBuf::from));
-    program
-        .names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
-        .find(|path| path.is_file())
+    test_kit::programs::locate(program.variable, program.names)
 }
 
 /// True if `apt-get` exists and this process runs as root.

@@ -15,10 +15,10 @@ pub(crate) const JS_FOLDER: &str = "tests/e2e/js";
 /// a suite has a shorter deadline (`waiting.mjs`).
 const JS_SUITE_MILLISECONDS_MAX: u32 = 300_000;
 
-/// The oldest supported Node.js: the first whose test runner has all used options.
+/// The oldest supported Node.js: the first with all options of the test runner that are used.
 const NODE_VERSION_MIN: (u32, u32) = (20, 11);
 
-/// Runs all tests, or those whose name contains `filter`.
+/// Runs all tests, or those with `filter` in their names.
 pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
     let is_strict = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut found = programs::prepare()?;

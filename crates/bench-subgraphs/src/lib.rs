@@ -99,7 +99,7 @@ fn shipping_estimate(call: &Call<'_>) -> Result<Value, FieldError> {
     Ok(json!(if price > FREE_SHIPPING_ABOVE { 0 } else { weight / 2 }))
 }
 
-/// Returns a builder for a subgraph whose data is a JSON object: a list of records by type, or the record of a root
+/// Returns a builder for a subgraph with data from a JSON object: a list of records by type, or the record of a root
 /// type.
 fn subgraph_builder(sdl: &str, data: &str) -> SubgraphBuilder {
     parse_object(data).into_iter().fold(Subgraph::builder(sdl), |builder, (type_name, records)| {

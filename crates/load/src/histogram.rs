@@ -1,23 +1,18 @@
-//! A histogram of latencies in the manner of HdrHistogram: every value from a nanosecond to hours keeps its first two
-//! digits, in 45 kB for runs of any length.
+//! A histogram of latencies: every value from a nanosecond to hours keeps its first two digits, in 45 kB for runs of
+//! any length. The counts are those of HdrHistogram; the smallest and the largest value and the mean are exact.
 
 use serde::{Deserialize, Serialize};
-
-/// The number of buckets for each power of two; the error of a value is below 1/128.
-const STEPS: u64 = 1 << STEP_BITS;
-const STEP_BITS: u32 = 7;
 
 /// The largest recorded time, 39 hours; longer ones count as this.
 const NANOS_MAX: u64 = (1 << 47) - 1;
 
-/// The length of the count array: `STEPS` for the small values, and as many for each power of two above.
-const BUCKETS: usize = ((47 - STEP_BITS as usize) + 1) << STEP_BITS;
+/// Two decimal digits, for which HdrHistogram has 128 buckets for each power of two.
+const DIGITS: u8 = 2;
 
 /// Counts of times in nanoseconds.
 #[derive(Clone)]
 pub struct Histogram {
-    counts: Box<[u64]>,
-    total: u64,
+    counts: hdrhistogram::Histogram<u64>,
     sum_nanos: u128,
     min: u64,
     max: u64,
@@ -29,9 +24,9 @@ pub struct Buckets(pub Vec<(f64, u64)>);
 
 impl Default for Histogram {
     fn default() -> Self {
+        let counts = hdrhistogram::Histogram::new_with_bounds(1, NANOS_MAX, DIGITS);
         Self {
-            counts: vec![0; BUCKETS].into_boxed_slice(),
-            total: 0,
+            counts: counts.expect("constant bounds are valid"),
             sum_nanos: 0,
             min: u64::MAX,
             max: 0,
@@ -44,8 +39,7 @@ impl Histogram {
     // hot path: some ns for each request of the load generator.
     pub fn record(&mut self, nanos: u64) {
         let nanos = nanos.min(NANOS_MAX);
-        self.counts[bucket(nanos)] += 1;
-        self.total += 1;
+        self.counts.saturating_record(nanos);
         self.sum_nanos += u128::from(nanos);
         self.min = self.min.min(nanos);
         self.max = self.max.max(nanos);
@@ -53,30 +47,22 @@ impl Histogram {
 
     /// Returns the number of recorded times.
     pub fn count(&self) -> u64 {
-        self.total
+        self.counts.len()
     }
 
     /// Returns the time that `share` of all times did not exceed, in nanoseconds; zero if nothing was recorded.
     pub fn quantile(&self, share: f64) -> u64 {
-        let wanted = ((share * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
-        let mut seen = 0;
-        for (index, count) in self.counts.iter().enumerate() {
-            seen += count;
-            if seen >= wanted {
-                return upper_end(index).min(self.max);
-            }
-        }
-        0
+        self.counts.value_at_quantile(share).min(self.max)
     }
 
     /// Returns the mean in nanoseconds; zero if nothing was recorded.
     pub fn mean(&self) -> f64 {
-        if self.total == 0 { 0.0 } else { self.sum_nanos as f64 / self.total as f64 }
+        if self.count() == 0 { 0.0 } else { self.sum_nanos as f64 / self.count() as f64 }
     }
 
     /// Returns the shortest time in nanoseconds; zero if nothing was recorded.
     pub fn min(&self) -> u64 {
-        if self.total == 0 { 0 } else { self.min }
+        if self.count() == 0 { 0 } else { self.min }
     }
 
     /// Returns the longest time in nanoseconds.
@@ -86,20 +72,19 @@ impl Histogram {
 
     /// Removes all recorded times.
     pub fn clear(&mut self) {
-        if self.total > 0 {
-            self.counts.fill(0);
-            (self.total, self.sum_nanos, self.min, self.max) = (0, 0, u64::MAX, 0);
+        if self.count() > 0 {
+            self.counts.reset();
+            (self.sum_nanos, self.min, self.max) = (0, u64::MAX, 0);
         }
     }
 
     /// Returns the non-empty buckets.
     pub fn buckets(&self) -> Buckets {
-        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        Buckets(
-            filled
-                .map(|(index, count)| (upper_end(index).min(self.max) as f64 / 1e3, *count))
-                .collect(),
-        )
+        let filled = self.counts.iter_recorded().map(|bucket| {
+            let upper = bucket.value_iterated_to().min(self.max);
+            (upper as f64 / 1e3, bucket.count_at_value())
+        });
+        Buckets(filled.collect())
     }
 }
 
@@ -118,19 +103,6 @@ impl Buckets {
     }
 }
 
-fn bucket(nanos: u64) -> usize {
-    let power = (u64::BITS - nanos.leading_zeros()).saturating_sub(STEP_BITS + 1);
-    (u64::from(power) * STEPS + (nanos >> power)) as usize
-}
-
-/// Returns the largest value of a bucket.
-fn upper_end(index: usize) -> u64 {
-    let index = index as u64;
-    let power = (index / STEPS).saturating_sub(1);
-    let step = index - power * STEPS;
-    ((step + 1) << power) - 1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,14 +112,22 @@ mod tests {
         let mut value: u64 = 1;
         while value < NANOS_MAX {
             for value in [value - 1, value, value + 1] {
-                let index = bucket(value);
-                let upper = upper_end(index);
+                let mut histogram = Histogram::default();
+                histogram.record(value);
+                histogram.record(NANOS_MAX);
+                let upper = histogram.quantile(0.5);
                 assert!(value <= upper && upper - value <= value / 128, "{value}: {upper}");
-                assert!(index == 0 || upper_end(index - 1) < value, "{value}");
             }
             value += value / 3 + 1;
         }
-        assert_eq!(bucket(NANOS_MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn times_over_the_maximum_count_as_the_maximum() {
+        let mut histogram = Histogram::default();
+        histogram.record(u64::MAX);
+        assert_eq!((histogram.count(), histogram.max()), (1, NANOS_MAX));
+        assert_eq!(histogram.buckets(), Buckets(vec![(NANOS_MAX as f64 / 1e3, 1)]));
     }
 
     #[test]

@@ -1,27 +1,24 @@
 //! Deterministic randomness: the same seed gives the same data, delays and arrivals on every machine. It is not fit
 //! for secrets.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): eight bytes of state, passes the usual statistical batteries.
+/// A generator of random numbers from a seed.
 #[derive(Debug, Clone)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(fastrand::Rng);
 
 impl Random {
     /// Creates a generator; equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(GOLDEN);
-        finish(self.state)
+        self.0.u64(..)
     }
 
     /// Returns the next number of a uniform distribution from 0 up to but excluding 1.
     pub fn unit(&mut self) -> f64 {
-        unit(self.bits())
+        self.0.f64()
     }
 
     /// Returns the next number of an exponential distribution with mean 1: gaps of a Poisson process.
@@ -40,7 +37,8 @@ impl Random {
 /// 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Mixes two numbers into one; any change of either changes about half the bits.
+/// Mixes two numbers into one; any change of either changes about half the bits. This is a hash, not a generator: the
+/// data of the mocks depend on it, so it stays the same when the generator changes.
 pub(crate) fn mix(left: u64, right: u64) -> u64 {
     finish(left.wrapping_mul(GOLDEN) ^ right.wrapping_add(GOLDEN))
 }
@@ -65,6 +63,7 @@ pub(crate) fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
 fn finish(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -28,7 +28,7 @@ pub(crate) struct Function {
 }
 
 impl ProfileEncoder {
-    /// Creates a profile whose samples have one number for each of these types.
+    /// Creates a profile with one number per sample for each of these types.
     pub(crate) fn new(sample_types: &[ValueType<'_>]) -> Self {
         let mut encoder = Self {
             out: Vec::new(),

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn memory_is_attributed_to_the_caller_of_the_allocator() {
         let at = |name: &str, file: &str| name_function(name.to_owned(), file.to_owned(), 1);
-        // Without debug information jemalloc's own functions have no file.
+        // jemalloc's own functions have no file if debug information is missing.
         let prof = [at("prof_backtrace_impl", ""), at("_rjem_mallocx", "")];
         let joining = [
             at("alloc", "/registry/tikv-jemallocator-0.7.0/src/lib.rs"),

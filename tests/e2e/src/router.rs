@@ -1,13 +1,12 @@
 //! The router as users run it: a program with a command line.
 
-use crate::children::ChildProcess;
 use crate::http::{HttpResponse, request};
-use crate::waiting::eventually;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use test_kit::{ChildProcess, eventually};
 
 /// The maximum number of starts, each with other ports, if another process takes a free port before the router does.
 const STARTS_MAX: usize = 5;
@@ -242,9 +241,6 @@ fn binary() -> PathBuf {
     })
 }
 
-/// Returns an address of 127.0.0.1 whose port was free a moment ago.
 fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"))
+    test_kit::free_address().unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"))
 }

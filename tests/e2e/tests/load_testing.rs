@@ -3,8 +3,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // A test without its expected value has failed.
 
+use e2e::eventually;
 use e2e::router::{Program, Router, run, run_with_descriptors};
-use e2e::waiting::eventually;
 use serde_json::Value;
 use std::fs;
 

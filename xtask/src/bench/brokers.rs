@@ -4,6 +4,7 @@
 use super::server_process::{ServerProcess, free_address};
 use super::{Bench, kafka};
 use crate::{Failure, programs};
+use clap::ValueEnum;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,8 +20,8 @@ const GENERATOR: &str = "bench";
 const WATCHER: &str = "watcher";
 
 /// The kind of broker that events come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Provider {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Provider {
     Memory,
     Nats,
     Redis,
@@ -28,8 +29,6 @@ pub(super) enum Provider {
 }
 
 impl Provider {
-    pub(super) const ALL: [Self; 4] = [Self::Memory, Self::Nats, Self::Redis, Self::Kafka];
-
     /// Returns the name on the command line, which is also the key of this kind in the router's configuration.
     pub(super) fn key(self) -> &'static str {
         match self {
@@ -48,14 +47,6 @@ impl Provider {
             Self::Redis => "Redis",
             Self::Kafka => "Kafka",
         }
-    }
-
-    /// Finds the provider with this name on the command line.
-    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
-        Self::ALL.into_iter().find(|it| it.key() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::key).join(", ");
-            format!("unknown provider `{text}`; the providers are {names}")
-        })
     }
 }
 
@@ -87,11 +78,7 @@ impl Broker {
             Provider::Redis => {
                 let program = programs::find("redis-server")?;
                 let server = bench.start_beside("redis-server", &program, |address| {
-                    let port = address.port().to_string();
-                    // Redis stores nothing on disk.
-                    ["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]
-                        .map(str::to_owned)
-                        .into()
+                    test_kit::redis::arguments_on(address.port())
                 })?;
                 (Some(server), None)
             }
@@ -201,9 +188,9 @@ impl Broker {
 pub(super) fn start_nats(bench: &Bench, arguments: &[&str]) -> Result<ServerProcess, Failure> {
     let program = programs::find("nats-server")?;
     bench.start_beside("nats-server", &program, |address| {
-        let port = address.port().to_string();
-        let words = ["--addr", "127.0.0.1", "--port", &port];
-        words.iter().chain(arguments).map(|word| (*word).to_owned()).collect()
+        let mut words = test_kit::nats::arguments_on(address.port().into());
+        words.extend(arguments.iter().map(|word| (*word).to_owned()));
+        words
     })
 }
 
@@ -312,11 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn providers_are_found_by_name() {
-        assert_eq!(Provider::parse("redis"), Ok(Provider::Redis));
-        assert!(
-            Provider::parse("rabbit")
-                .is_err_and(|error| error.contains("memory, start_nats, redis, kafka"))
-        );
+    fn providers_have_the_same_name_on_the_command_line_and_in_the_configuration() {
+        for provider in Provider::value_variants() {
+            assert_eq!(Provider::from_str(provider.key(), false), Ok(*provider));
+        }
     }
 }

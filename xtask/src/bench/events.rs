@@ -66,7 +66,7 @@ impl Point {
         points
     }
 
-    /// Creates the point for an event of `bytes` bytes, whose whole content is selected.
+    /// Creates the point for an event of `bytes` bytes with all content selected.
     fn with_size(bytes: usize) -> Self {
         let event = r#"{"__typename":"Event","id":"$T","note":"$P"}"#;
         let fixed = event.replace("$T", TIMESTAMP).replace("$P", "").len();
@@ -106,7 +106,7 @@ impl Point {
     }
 }
 
-/// Measures every point whose name contains `filter`, with each provider.
+/// Measures every point with `filter` in its name, with each provider.
 pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let mut points = Point::all();
     points.retain(|point| filter.is_none_or(|filter| point.name.contains(filter)));

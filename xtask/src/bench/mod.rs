@@ -21,7 +21,9 @@ mod statistics;
 mod subscriptions;
 
 use crate::{Failure, process};
-use brokers::Provider;
+pub(crate) use brokers::Provider;
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 
 /// The programs, folders and options of a measurement.
@@ -47,24 +49,42 @@ pub(crate) struct Bench {
 }
 
 /// The options of `cargo xtask bench`; `None` selects the default of the measurement.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(crate) struct Options {
-    /// The measured seconds of one run.
+    /// Measured seconds of one run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: Option<u32>,
-    /// The number of repetitions of each measurement.
+    /// Number of repetitions of each measurement
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pairs: Option<u32>,
-    /// The number of clients.
+    /// Number of clients
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) clients: Option<u32>,
-    /// A part of the names of the measurements to run.
+    /// Run only the measurements with NAME in their names
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) filter: Option<String>,
-    /// The only provider to measure.
-    pub(crate) provider: Option<String>,
-    /// The folder in `benches/routers` of the router to measure.
+    /// The only provider to measure
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub(crate) provider: Option<Provider>,
+    /// The router to measure: a folder in `benches/routers`
+    #[arg(long, value_name = "NAME")]
     pub(crate) router: Option<String>,
 }
 
-/// The names of all benches.
-const NAMES: [&str; 5] = ["router", "rate", "sizes", "subscriptions", "events"];
+/// A benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    /// The cost of a response above the floor, alone and under load
+    Router,
+    /// Latency at 70 % of the maximum rate
+    Rate,
+    /// Cost and memory by the size of the response
+    Sizes,
+    /// The cost of open subscriptions and of sending events
+    Subscriptions,
+    /// The rate of events through one trigger
+    Events,
+}
 
 /// The default of the measured seconds of one run.
 const SECONDS_DEFAULT: u32 = 4;
@@ -80,23 +100,20 @@ const BINARY_VARIABLE: &str = "STARLING_BIN";
 const TOOL_VARIABLE: &str = "STARLING_BENCH_BIN";
 
 /// Builds the programs and runs the bench `name`.
-pub(crate) fn run(root: &Path, name: &str, options: &Options) -> Result<(), Failure> {
-    if !NAMES.contains(&name) {
-        return Err(format!("unknown bench `{name}`; the benches are {}", NAMES.join(", ")));
-    }
+pub(crate) fn run(root: &Path, name: Name, options: &Options) -> Result<(), Failure> {
     let (seconds, pairs) = match name {
-        "subscriptions" => (subscriptions::SECONDS_DEFAULT, PAIRS_DEFAULT),
-        "events" => (events::SECONDS_DEFAULT, events::REPEATS_DEFAULT),
-        _ => (SECONDS_DEFAULT, PAIRS_DEFAULT),
+        Name::Subscriptions => (subscriptions::SECONDS_DEFAULT, PAIRS_DEFAULT),
+        Name::Events => (events::SECONDS_DEFAULT, events::REPEATS_DEFAULT),
+        Name::Router | Name::Rate | Name::Sizes => (SECONDS_DEFAULT, PAIRS_DEFAULT),
     };
     let bench = prepare(root, seconds, pairs, options)?;
     let filter = options.filter.as_deref();
     match name {
-        "router" => router::run(&bench, filter),
-        "rate" => rate::run(&bench),
-        "subscriptions" => subscriptions::run(&bench, filter),
-        "events" => events::run(&bench, filter),
-        _ => sizes::run(&bench),
+        Name::Router => router::run(&bench, filter),
+        Name::Rate => rate::run(&bench),
+        Name::Subscriptions => subscriptions::run(&bench, filter),
+        Name::Events => events::run(&bench, filter),
+        Name::Sizes => sizes::run(&bench),
     }
 }
 
@@ -115,9 +132,9 @@ pub(crate) fn reloads(root: &Path, seconds: u32, subscribers: u32) -> Result<(),
 /// Builds the programs. `seconds` and `pairs` are the defaults of the two options.
 fn prepare(root: &Path, seconds: u32, pairs: u32, options: &Options) -> Result<Bench, Failure> {
     server_process::check_cores()?;
-    let providers = match &options.provider {
-        Some(name) => vec![Provider::parse(name)?],
-        None => Provider::ALL.into(),
+    let providers = match options.provider {
+        Some(provider) => vec![provider],
+        None => Provider::value_variants().to_vec(),
     };
     let [starling, subgraphs] = match std::env::var_os(BINARY_VARIABLE) {
         Some(path) => [PathBuf::from(&path), PathBuf::from(path).with_file_name("bench-subgraphs")],

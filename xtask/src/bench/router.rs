@@ -30,7 +30,7 @@ struct ScenarioSamples {
     resident_mib: Samples,
 }
 
-/// Measures floor and router in turn, in every scenario whose name contains `filter`.
+/// Measures floor and router in turn, in every scenario with `filter` in its name.
 pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let fixture = bench.file("fixtures/federation-benchmark");
     let operation = fixture.join("operation.graphql");

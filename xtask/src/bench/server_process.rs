@@ -436,8 +436,7 @@ pub(super) fn pinned_command(core: &str, program: impl AsRef<OsStr>) -> Command 
 }
 
 pub(super) fn free_address() -> Result<SocketAddr, Failure> {
-    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    bound.map_err(|error| format!("no free port: {error}"))
+    test_kit::free_address().map_err(|error| format!("no free port: {error}"))
 }
 
 /// True if the server responds to an operation with status 200 and without errors.

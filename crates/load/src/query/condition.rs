@@ -84,7 +84,7 @@ impl fmt::Display for RunCondition {
                     write!(f, "p{percent} < {}", format_duration(seconds))?;
                 }
                 ConditionPart::Mean { seconds } => {
-                    write!(f, "mean < {}", format_duration(seconds))?
+                    write!(f, "mean < {}", format_duration(seconds))?;
                 }
                 ConditionPart::Failures { share } => write!(f, "errors < {}%", share * 100.0)?,
             }

@@ -366,7 +366,8 @@ mod tests {
             |run| run.subscribed = 9,
             |run| run.ends.push(FailureCount { what: "x".to_owned(), count: 1 }),
             |run| {
-                run.slow = Some(SlowConsumerReport { clients: 2, met_policy: 1, fates: Vec::new() })
+                run.slow =
+                    Some(SlowConsumerReport { clients: 2, met_policy: 1, fates: Vec::new() });
             },
             |run| {
                 run.churn =
@@ -375,7 +376,7 @@ mod tests {
             |run| run.foreign = 1,
             |run| {
                 run.resubscribed =
-                    Some(ResubscribeReport { skipped: 1, ..ResubscribeReport::default() })
+                    Some(ResubscribeReport { skipped: 1, ..ResubscribeReport::default() });
             },
             |run| {
                 (run.lost, run.received) = (1, 99);

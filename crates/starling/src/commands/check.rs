@@ -35,7 +35,7 @@ pub(crate) struct CheckArguments {
 enum CheckFormat {
     /// A table, with advice.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgGroup;
 use load::subgraph::{Invention, Latency, Server, ServerBuilder, Subgraph};
 use load::units::parse_share;
 
+use super::read_file;
 use crate::usage;
 
 /// Serves made-up data for every subgraph of a supergraph, so that a graph can be tried without its backends.
@@ -16,7 +17,7 @@ use crate::usage;
 #[command(group(ArgGroup::new("graph").args(["supergraph", "schema"]).required(true)))]
 #[command(after_help = "\
 The data follows from the schema and the seed: the same entity has the same fields in every response and in \
-every subgraph that knows it. Names look like names and prices like prices, by field name and type. MockArguments \
+every subgraph that knows it. Names look like names and prices like prices, by field name and type. Arguments \
 such as first, limit and offset are respected; an argument that names a key (id, ids, userId) finds that entity.\n\n\
 Examples:\n  \
 starling mock --supergraph supergraph.graphql > mock.yaml\n  \
@@ -54,7 +55,7 @@ pub(crate) struct MockArguments {
     nulls: f64,
 }
 
-/// The maximum number of items of a made-up list whose field has no limiting argument.
+/// The maximum number of items of a generated list if its field has no limiting argument.
 const LIST_MAX: u64 = 1000;
 
 pub(crate) fn run(arguments: &MockArguments) -> ExitCode {
@@ -148,11 +149,6 @@ fn serve(builder: ServerBuilder, listen: SocketAddr, names: &[String]) -> Result
         ));
         tokio::signal::ctrl_c().await.map_err(|error| format!("cannot wait for signals: {error}"))
     })
-}
-
-fn read_file(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 fn parse_list_range(text: &str) -> Result<(u64, u64), String> {

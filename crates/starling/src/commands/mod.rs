@@ -8,6 +8,7 @@ pub(crate) mod plan;
 pub(crate) mod serve;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use server::diagnostic::{self, Diagnostic, Style};
@@ -61,4 +62,15 @@ pub(crate) fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .thread_name("control")
         .enable_all()
         .build()
+}
+
+/// Reads a text file; the error contains its path.
+fn read_file(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// Writes a text file; the error contains its path.
+fn write_file(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

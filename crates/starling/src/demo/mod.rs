@@ -1,7 +1,7 @@
 //! The demo: a departure board with moving flights.
 //!
-//! Four subgraphs ([`subgraphs`]: flights, airports, airlines, weather) and one event subgraph without a server, whose
-//! events [`traffic`] produces. Data and schemas are in `data/`. [`generator`] connects the traffic to a provider; the
+//! Four subgraphs ([`subgraphs`]: flights, airports, airlines, weather) and one event subgraph without a server;
+//! [`traffic`] produces its events. Data and schemas are in `data/`. [`generator`] connects the traffic to a provider; the
 //! command `starling demo` starts the router.
 
 pub mod generator;

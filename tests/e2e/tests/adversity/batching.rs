@@ -60,7 +60,7 @@ fn a_list_that_is_too_long_goes_in_several_requests() {
 }
 
 #[test]
-fn a_request_that_fails_as_a_whole_is_asked_again_in_parts_once() {
+fn a_batch_that_fails_as_a_whole_is_retried_once_in_parts() {
     let shop = Shop::open();
     let reviews = shop.subgraph("reviews");
     reviews.record_requests(true);

@@ -376,7 +376,7 @@ fn a_check_prints_json_for_programs_without_asking_anybody() {
 }
 
 #[test]
-fn words_on_the_command_line_that_mean_nothing_are_refused() {
+fn unknown_command_line_arguments_are_refused() {
     let mut outcomes = String::new();
     for words in [
         &["serve"][..],

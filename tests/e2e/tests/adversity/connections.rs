@@ -22,7 +22,7 @@ fn head(length: usize) -> String {
 }
 
 #[test]
-fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
+fn a_connection_over_the_limit_is_refused_until_one_ends() {
     // The bystander's connection, and one more.
     let shop = Shop::with("http: {max_connections: 2}");
     shop.wait_for_metric("starling_http_connections", 1);
@@ -64,7 +64,7 @@ fn slow_senders_delay_no_other_client_and_are_answered() {
 }
 
 #[test]
-fn clients_that_leave_in_the_middle_of_anything_leave_nothing_behind() {
+fn all_resources_of_disconnecting_clients_are_released() {
     let shop = Shop::open();
     let request = [head(BODY.len()), BODY.to_owned()].concat();
     for length in [0, 1, 20, head(BODY.len()).len(), request.len() - 1, request.len()] {

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use serde_json::{Value, json};
 
-use crate::shop::Shop;
+use crate::shop::{Shop, cursor, product_event, product_number};
 use crate::socket::{Received, Socket};
 use crate::stream::Stream;
 
@@ -18,19 +18,6 @@ const CONFIGURATION: &str = "
 cursor: {memory: true, keys: [a key of more than 16 bytes], ring_events: 100}
 events: {providers: {memory: [{id: default, ring_events: 100000}]}}
 ";
-
-fn event(number: usize) -> String {
-    format!(r#"{{"__typename":"Product","id":"{number}"}}"#)
-}
-
-fn number(payload: &Value) -> usize {
-    let id = payload["data"]["productChanged"]["id"].as_str();
-    id.unwrap_or_else(|| panic!("no event: {payload}")).parse().unwrap()
-}
-
-fn cursor(payload: &Value) -> String {
-    payload["extensions"]["cursor"].as_str().unwrap().to_owned()
-}
 
 fn resume(socket: &mut Socket, id: &str, query: &str, cursor: &str) {
     let payload = json!({ "query": query, "extensions": { "cursor": cursor } });
@@ -47,7 +34,7 @@ fn a_websocket_that_is_cut_again_and_again_gets_every_event_once_and_in_order() 
     std::thread::scope(|scope| {
         let publishing = scope.spawn(|| {
             for number in 1..=EVENTS {
-                shop.publish("products", event(number));
+                shop.publish("products", product_event(number));
             }
         });
         let (mut next, mut cuts) = (1, 0);
@@ -58,7 +45,7 @@ fn a_websocket_that_is_cut_again_and_again_gets_every_event_once_and_in_order() 
                 }
                 Received::Closed(closed) => panic!("after {next}: {closed:?}"),
             };
-            assert_eq!(number(&payload), next, "{payload}");
+            assert_eq!(product_number(&payload, "productChanged"), next, "{payload}");
             assert_eq!(payload["extensions"].as_object().unwrap().len(), 1, "{payload}");
             // Later events that were already received are lost with the connection.
             if next % 311 == 0 {
@@ -86,17 +73,17 @@ fn a_websocket_that_is_cut_again_and_again_gets_every_event_once_and_in_order() 
 }
 
 #[test]
-fn an_event_stream_goes_on_by_last_event_id_on_another_connection() {
+fn an_event_stream_resumes_by_last_event_id_on_another_connection() {
     let shop = Shop::with(CONFIGURATION);
     let mut stream = Stream::open(shop.address(), SUBSCRIPTION);
     shop.wait_for_subscribers(1);
     for number in 1..=400 {
-        shop.publish("products", event(number));
+        shop.publish("products", product_event(number));
     }
     let mut next = 1;
     while next <= 400 {
         let (id, payload) = stream.event_with_id();
-        assert_eq!(number(&payload), next);
+        assert_eq!(product_number(&payload, "productChanged"), next);
         assert_eq!(id, cursor(&payload), "the id of the event is its cursor");
         if next == 7 || next == 200 || next == 399 {
             stream = Stream::open_after(shop.address(), SUBSCRIPTION, &id);
@@ -107,7 +94,7 @@ fn an_event_stream_goes_on_by_last_event_id_on_another_connection() {
 }
 
 #[test]
-fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
+fn many_resuming_subscribers_share_one_reader_at_the_broker() {
     const SUBSCRIBERS: usize = 300;
     /// The number of subscribers on one connection.
     const EACH: usize = 30;
@@ -116,11 +103,11 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
     shop.wait_for_subscribers(1);
-    shop.publish("products", event(1));
+    shop.publish("products", product_event(1));
     let cursor = cursor(&socket.message()["payload"]);
     for number in 2..=300 {
-        shop.publish("products", event(number));
-        assert_eq!(self::number(&socket.message()["payload"]), number);
+        shop.publish("products", product_event(number));
+        assert_eq!(product_number(&socket.message()["payload"], "productChanged"), number);
     }
     let storm: Vec<_> = (0..SUBSCRIBERS / EACH)
         .map(|_| {
@@ -133,7 +120,11 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
                 for _ in 0..EACH * 299 {
                     let message = socket.message();
                     let id: usize = message["id"].as_str().unwrap().parse().unwrap();
-                    assert_eq!(number(&message["payload"]), next[id], "{message}");
+                    assert_eq!(
+                        product_number(&message["payload"], "productChanged"),
+                        next[id],
+                        "{message}"
+                    );
                     next[id] += 1;
                 }
                 socket
@@ -145,11 +136,11 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
     // The first subscriber starts a reader immediately, and subscribers that arrive after it has advanced wait for
     // each other. On a busy machine the storm may last longer than that wait.
     assert!((1..=READERS_MAX).contains(&readers), "{readers} readers");
-    shop.publish("products", event(301));
+    shop.publish("products", product_event(301));
     let mut sockets = sockets;
     for socket in &mut sockets {
         for _ in 0..EACH {
-            assert_eq!(number(&socket.message()["payload"]), 301);
+            assert_eq!(product_number(&socket.message()["payload"], "productChanged"), 301);
         }
     }
     // The resumed subscribers are in one group with the subscriber that stayed.
@@ -169,10 +160,10 @@ events: {providers: {memory: [{id: default, ring_events: 4}]}}
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
     shop.wait_for_subscribers(1);
-    shop.publish("products", event(1));
+    shop.publish("products", product_event(1));
     let old = cursor(&socket.message()["payload"]);
     for number in 2..=9 {
-        shop.publish("products", event(number));
+        shop.publish("products", product_event(number));
         socket.message();
     }
     let elsewhere = r#"subscription { productChangedAt(place: "x") { id } }"#;
@@ -197,13 +188,13 @@ events: {providers: {memory: [{id: default, ring_events: 4}]}}
 }
 
 #[test]
-fn a_cursor_holds_at_another_router_with_the_same_keys_until_the_broker_says_otherwise() {
+fn a_cursor_is_valid_at_another_router_with_the_same_keys_while_the_events_are_stored() {
     // Each router has its own memory provider, so the other one knows the key but not the events: expired, not forged.
     let (one, other) = (Shop::with(CONFIGURATION), Shop::with(CONFIGURATION));
     let mut socket = Socket::ready(one.address());
     socket.subscribe("1", SUBSCRIPTION);
     one.wait_for_subscribers(1);
-    one.publish("products", event(1));
+    one.publish("products", product_event(1));
     let cursor = cursor(&socket.message()["payload"]);
     let mut socket = Socket::ready(other.address());
     resume(&mut socket, "1", SUBSCRIPTION, &cursor);
@@ -236,7 +227,7 @@ cursor: {{memory: true, keys: [a key of more than 16 bytes], ring_events: 2, hea
         let mut stream = Stream::open(shop.address(), &only(7));
         shop.wait_for_subscribers(2);
         for number in 1..=40 {
-            shop.publish("products", event(number));
+            shop.publish("products", product_event(number));
         }
         shop.wait_for_metric("starling_hub_events_total", 40);
         let (mut id, payload) = stream.event_with_id();
@@ -262,7 +253,7 @@ cursor: {{memory: true, keys: [a key of more than 16 bytes], ring_events: 2, hea
         drop((socket, stream));
         shop.wait_for_subscribers(1);
         for number in 41..=42 {
-            shop.publish("products", event(number));
+            shop.publish("products", product_event(number));
         }
         let mut socket = Socket::ready(shop.address());
         resume(&mut socket, "again", &only(7), &here);
@@ -272,7 +263,7 @@ cursor: {{memory: true, keys: [a key of more than 16 bytes], ring_events: 2, hea
         let count = |name: &str| shop.router.metric(name).unwrap_or(0);
         assert_eq!(count("starling_hub_side_readers_total"), 0);
         assert_eq!(count("starling_hub_events_replayed_total"), 0);
-        shop.publish("products", event(7));
+        shop.publish("products", product_event(7));
         assert_eq!(id_of(&socket.message()["payload"]), "7");
         assert_eq!(id_of(&stream.event_with_id().1), "7");
         // With the cursor of its last event, all later events are read again.
@@ -298,7 +289,7 @@ events: {providers: {memory: [{id: default, ring_events: 100000}]}}
     let noted = "subscription { productChanged { id note } }";
     socket.subscribe("1", noted);
     shop.wait_for_subscribers(1);
-    shop.publish("products", event(1));
+    shop.publish("products", product_event(1));
     let cursor = cursor(&socket.message()["payload"]);
     drop(socket);
     shop.wait_for_subscribers(0);
@@ -317,7 +308,7 @@ events: {providers: {memory: [{id: default, ring_events: 100000}]}}
             wait.recv().unwrap();
             for expected in 2..=1000 {
                 let message = socket.message();
-                assert_eq!(number(&message["payload"]), expected);
+                assert_eq!(product_number(&message["payload"], "productChanged"), expected);
                 assert!(message["payload"]["extensions"]["lost"].is_null(), "{expected}");
             }
         });

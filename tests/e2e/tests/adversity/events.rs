@@ -11,7 +11,7 @@ use crate::stream::Stream;
 const EVENT: &str = r#"{"__typename":"Product","id":"1"}"#;
 
 #[test]
-fn a_malformed_event_gives_its_subscribers_an_error_and_the_subscription_lives_on() {
+fn a_malformed_event_gives_its_subscribers_an_error_and_the_subscription_continues() {
     let shop = Shop::open();
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", "subscription { changed: productChanged { id name } }");
@@ -101,7 +101,7 @@ fn a_malformed_event_gives_its_subscribers_an_error_and_the_subscription_lives_o
 }
 
 #[test]
-fn an_event_of_a_megabyte_is_delivered_and_one_over_it_is_refused_at_the_door() {
+fn an_event_of_a_megabyte_is_delivered_and_one_over_it_is_refused_on_publishing() {
     let shop = Shop::with("subscriptions: {queue_bytes: 4MiB}");
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", "subscription { productChanged { id note } }");

@@ -210,7 +210,7 @@ fn by_default_clients_see_the_code_of_an_error_and_a_fixed_message() {
 }
 
 #[test]
-fn fixed_messages_name_the_subgraph_and_extensions_pass_where_the_configuration_says_so() {
+fn fixed_messages_name_the_subgraph_and_extensions_pass_if_the_configuration_allows_it() {
     let shop =
         Shop::with("include_subgraph_errors: {subgraph_names: true, extensions: [retryAfter]}");
     let body = r#"{"errors":[{"message":"busy","extensions":{"code":"BUSY","retryAfter":3,"host":"db-7"}}]}"#;

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use load::subgraph::Fault;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::shop::Shop;
+use crate::shop::{Shop, cursor, product_event, product_number};
 use crate::socket::Socket;
 use crate::stream::Stream;
 
@@ -13,19 +13,6 @@ const CONFIGURATION: &str = "
 cursor: {memory: true, keys: [a key of more than 16 bytes]}
 events: {providers: {memory: [{id: default, ring_events: 100000}]}}
 ";
-
-fn event(number: usize) -> String {
-    format!(r#"{{"__typename":"Product","id":"{number}"}}"#)
-}
-
-fn number(payload: &Value, field: &str) -> usize {
-    let id = payload["data"][field]["id"].as_str();
-    id.unwrap_or_else(|| panic!("no event: {payload}")).parse().unwrap()
-}
-
-fn cursor(payload: &Value) -> String {
-    payload["extensions"]["cursor"].as_str().unwrap_or_else(|| panic!("{payload}")).to_owned()
-}
 
 #[test]
 fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing() {
@@ -36,7 +23,7 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
             // Only products 1 and 2 exist.
             let mut number = 100;
             while !is_over.load(Ordering::Relaxed) {
-                shop.publish("products", event(number));
+                shop.publish("products", product_event(number));
                 number += 1;
             }
         });
@@ -51,7 +38,7 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
             let mut expected = None;
             for _ in 0..20 {
                 let payload = socket.message()["payload"].take();
-                let live = number(&payload, field);
+                let live = product_number(&payload, field);
                 assert_eq!(live, expected.unwrap_or(live));
                 let (id, resumed) = again.event_with_id();
                 assert_eq!((id, &resumed["data"]), (cursor(&payload), &payload["data"]));
@@ -90,7 +77,7 @@ fn simultaneous_subscribers_share_one_request_and_its_failure_is_reported_with_t
     let failed = socket.message()["payload"].take();
     assert_eq!(failed["errors"].as_array().unwrap().len(), 1, "{failed}");
     shop.subgraph("products").clear_fault();
-    shop.publish("products", event(1));
+    shop.publish("products", product_event(1));
     assert_eq!(socket.message()["payload"]["data"], state);
 
     let unknown = r#"subscription { productWatched(id: "9") { id price } }"#;

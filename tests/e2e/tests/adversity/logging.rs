@@ -40,7 +40,7 @@ fn assert_serves_and_ends(shop: Shop) {
 }
 
 #[test]
-fn a_full_disk_costs_log_lines_and_nothing_else() {
+fn a_full_disk_loses_only_log_lines() {
     let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
     let shop = Shop::with_stderr("log: {level: debug}", full);
     log_a_lot(&shop);
@@ -49,7 +49,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
 }
 
 #[test]
-fn a_closed_pipe_costs_log_lines_and_nothing_else() {
+fn a_closed_pipe_loses_only_log_lines() {
     // The reading end is dropped immediately.
     let closed = || Stdio::from(pipe().unwrap().1);
     let shop = Shop::with_stderr("log: {level: debug}", closed);

@@ -50,7 +50,7 @@ fn publish(port: u16, subject: &str, event: &[u8]) {
 }
 
 #[test]
-fn a_broker_that_is_away_at_the_start_costs_its_fields_until_it_comes() {
+fn a_broker_that_is_down_at_the_start_fails_its_fields_until_it_is_available() {
     // The test requires a server that can be started later.
     let Some(server) = NatsServer::start() else { return };
     let port = server.kill();
@@ -142,7 +142,7 @@ fn a_broker_that_is_lost_keeps_its_subscriptions_and_the_gap_is_announced() {
 }
 
 #[test]
-fn a_malformed_event_from_a_broker_is_an_error_and_the_subscription_lives_on() {
+fn a_malformed_event_from_a_broker_is_an_error_and_the_subscription_continues() {
     let Some(server) = NatsServer::start() else { return };
     let shop = shop(server.port());
     shop.wait_for_metric(CONNECTED, 1);

@@ -52,7 +52,7 @@ fn check(file: &Path, words: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn where_everything_is_there_the_table_says_so_and_the_exit_code_is_zero() {
+fn with_everything_available_the_table_reports_it_and_the_exit_code_is_zero() {
     let shop = Shop::open();
     let (code, table, output) = check(&shop.supergraph_file().with_file_name("starling.yaml"), &[]);
     let table = table.replace(&shop_server(&shop), "SERVER");

@@ -10,7 +10,7 @@ use e2e::redis::RedisServer;
 use serde_json::Value;
 
 use crate::broker_clients::{NatsClient, RedisClient};
-use crate::shop::Shop;
+use crate::shop::{Shop, product_event};
 use crate::socket::Socket;
 use crate::stream::Stream;
 
@@ -120,10 +120,6 @@ impl Publisher for NatsClient {
     }
 }
 
-fn event(id: &str) -> String {
-    format!(r#"{{"__typename":"Product","id":"{id}"}}"#)
-}
-
 /// What one subscriber has received.
 #[derive(Default)]
 struct ReceivedEvents {
@@ -174,13 +170,13 @@ fn publish<P: Publisher>(port: u16, received: &mpsc::Receiver<usize>, is_over: &
                 Err(_) => break,
             }
         }
-        if publisher.publish(&event(&number.to_string())).is_err() {
+        if publisher.publish(&product_event(&number.to_string())).is_err() {
             // The broker may have forwarded the event or not, so the number is not used again.
             publisher = connect();
         }
     }
     loop {
-        if publisher.publish(&event(LAST_EVENT)).is_err() {
+        if publisher.publish(&product_event(LAST_EVENT)).is_err() {
             publisher = connect();
         }
         match received.recv_timeout(PACE) {

@@ -61,7 +61,7 @@ impl Shop {
     pub(crate) fn with(configuration: &str) -> Self {
         let mut shop = Self::with_provider("memory/default", configuration);
         let mut control_subscriber = Socket::ready(shop.address());
-        let query = r#"subscription { productChangedAt(place: "control_subscriber") { id } }"#;
+        let query = r#"subscription { productChangedAt(place: "bystander") { id } }"#;
         control_subscriber.subscribe("bystander", query);
         shop.wait_for_subscribers(1);
         shop.control_subscriber = Some(control_subscriber);
@@ -268,4 +268,23 @@ async fn serve_subgraphs() -> Server {
         .start()
         .await
         .unwrap()
+}
+
+/// Returns an event about the product with this id.
+pub(crate) fn product_event(id: impl std::fmt::Display) -> String {
+    format!(r#"{{"__typename":"Product","id":"{id}"}}"#)
+}
+
+/// Returns the id of the product in `field` of a payload, for tests with numbered events.
+#[track_caller]
+pub(crate) fn product_number(payload: &Value, field: &str) -> usize {
+    let id = payload["data"][field]["id"].as_str();
+    id.unwrap_or_else(|| panic!("no event: {payload}")).parse().unwrap()
+}
+
+/// Returns the cursor of a payload.
+#[track_caller]
+pub(crate) fn cursor(payload: &Value) -> String {
+    let cursor = payload["extensions"]["cursor"].as_str();
+    cursor.unwrap_or_else(|| panic!("no cursor: {payload}")).to_owned()
 }

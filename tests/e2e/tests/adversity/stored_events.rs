@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::broker_clients::{NatsClient, RedisClient};
-use crate::shop::{SUPERGRAPH, assert_no_defects};
+use crate::shop::{SUPERGRAPH, assert_no_defects, product_event};
 use crate::socket::{Received, Socket};
 
 const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
@@ -115,8 +115,11 @@ impl StoredEventsBroker for JetStream {
     fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()> {
         |port, number| {
             let id = number.to_string();
-            let answer =
-                NatsClient::connect(port)?.request("products", Some(&id), &event(number))?;
+            let answer = NatsClient::connect(port)?.request(
+                "products",
+                Some(&id),
+                &product_event(number),
+            )?;
             // While a server starts, no leader responds for the stream.
             if answer.contains("\"seq\"") { Ok(()) } else { Err(std::io::Error::other(answer)) }
         }
@@ -179,7 +182,7 @@ impl StoredEventsBroker for RedisStreams {
 
     fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()> {
         |port, number| {
-            let (id, event) = (format!("{number}-1"), event(number));
+            let (id, event) = (format!("{number}-1"), product_event(number));
             let answer =
                 RedisClient::connect(port)?.command(&["XADD", "products", &id, "data", &event])?;
             // A repeated publish is stored once, because the number already exists.
@@ -187,10 +190,6 @@ impl StoredEventsBroker for RedisStreams {
             if is_stored { Ok(()) } else { Err(std::io::Error::other(answer)) }
         }
     }
-}
-
-fn event(number: usize) -> String {
-    format!(r#"{{"__typename":"Product","id":"{number}"}}"#)
 }
 
 /// The files that all routers of one broker are started with.

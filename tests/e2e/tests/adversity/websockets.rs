@@ -76,7 +76,7 @@ fn an_invalid_handshake_is_refused_with_the_missing_part() {
         400 text/plain; charset=utf-8
         the header `Sec-WebSocket-Key` must be given once, as base64 of 16 bytes
 
-        --- a broker_clients origin
+        --- a foreign origin
         403 text/plain; charset=utf-8
         this origin may not connect: it is neither this host nor listed in `cors.origins` ("*" is for requests without cookies)
 

@@ -100,7 +100,7 @@ pub(super) fn compare_with_floor(stage: &Stage<'_>, query: &str) -> Result<Vec<V
     Ok(runs)
 }
 
-/// Measures clients that never read among others whose latency must not change.
+/// Measures clients that never read, and the latency of others, which must not change.
 pub(super) fn compare_with_never_readers(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let query = "subscription { tick { id note } }";
     let event = r#"{"__typename":"Tick","id":"$T","note":"$P"}"#;

@@ -38,7 +38,7 @@ pub(super) fn measure_memory(stage: &Stage<'_>, is_tls: bool) -> Result<Vec<Valu
     let bytes_max = if is_tls { TLS_BYTES_MAX } else { BYTES_MAX };
     println!(
         "Median (smallest–largest) of {} routers each.\n\n\
-         | clients | bytes a subscription | measure_memory before, MiB | measure_memory, MiB | threads |\n|---|---|---|---|---|",
+         | clients | bytes a subscription | memory before, MiB | memory, MiB | threads |\n|---|---|---|---|---|",
         stage.bench.pairs
     );
     let (mut runs, mut each) = (Vec::new(), Vec::new());

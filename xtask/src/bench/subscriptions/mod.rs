@@ -61,7 +61,7 @@ struct Stage<'a> {
     nats: ServerProcess,
 }
 
-/// Runs the measurement named `filter`, or else every one whose name contains it.
+/// Runs the measurement named `filter`, or else every one with `filter` in its name.
 pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let is_name = MEASUREMENTS.iter().any(|(name, _)| Some(*name) == filter);
     let is_chosen = |name: &str| match filter {

@@ -61,17 +61,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
 /// The output format of a result.
 #[derive(Clone, Copy, ValueEnum)]
 enum ReportFormat {
-    /// For people.
+    /// A table for people.
     Table,
     /// For programs, and for `bench report`.
     Json,
-}
-
-fn read_file(path: &std::path::Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))
-}
-
-fn write_file(path: &std::path::Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::ReportFormat;
 use super::progress::Progress;
-use crate::commands::{print, print_error};
+use crate::commands::{print, print_error, read_file, write_file};
 
 /// The default duration of a run.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
@@ -138,10 +138,10 @@ pub(crate) fn run(arguments: &QueryArguments) -> Result<ExitCode, String> {
         ReportFormat::Json => print(&json()),
     }
     if let Some(path) = &arguments.json {
-        super::write_file(path, &json())?;
+        write_file(path, &json())?;
     }
     if let Some(path) = &arguments.html {
-        super::write_file(path, &report::html(&settings.name, &runs))?;
+        write_file(path, &report::html(&settings.name, &runs))?;
     }
     // A search exceeds the rate that holds on purpose, so failures are expected there.
     let failed = runs.first().is_none_or(|run| run.failed > 0);
@@ -170,7 +170,7 @@ fn settings(arguments: &QueryArguments) -> Result<QuerySettings, String> {
     let headers = arguments.headers.iter().map(|header| parse_header(header));
     let unique_header = arguments.unique_header.as_deref().map(header_name).transpose()?;
     let operation = MeasuredOperation {
-        text: super::read_file(&arguments.operation)?,
+        text: read_file(&arguments.operation)?,
         name: arguments.operation_name.clone(),
         variables: arguments.variables.as_deref().map(variables).transpose()?.unwrap_or_default(),
         headers: headers.collect::<Result<_, _>>()?,
@@ -211,8 +211,8 @@ fn settings(arguments: &QueryArguments) -> Result<QuerySettings, String> {
 
 fn variables(path: &std::path::Path) -> Result<Vec<Map<String, Value>>, String> {
     let wrong = |what: &str| format!("{}: {what}", path.display());
-    let value: Value = serde_json::from_str(&super::read_file(path)?)
-        .map_err(|error| wrong(&error.to_string()))?;
+    let value: Value =
+        serde_json::from_str(&read_file(path)?).map_err(|error| wrong(&error.to_string()))?;
     let sets = match value {
         Value::Array(sets) => sets,
         one => vec![one],

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use load::report::Runs;
 
+use crate::commands::{print, read_file, write_file};
+
 /// Shows runs side by side, as a table or a page.
 #[derive(clap::Args)]
 pub(crate) struct ReportArguments {
@@ -23,7 +25,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, String> {
     let mut all: Option<Runs> = None;
     for path in &arguments.files {
         let wrong = |what: &str| format!("{}: {what}", path.display());
-        let found = Runs::read(&super::read_file(path)?)
+        let found = Runs::read(&read_file(path)?)
             .map_err(|error| wrong(&format!("not a report: {error}")))?;
         match &mut all {
             None => all = Some(found),
@@ -32,9 +34,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, String> {
     }
     // clap requires at least one file.
     let Some(runs) = all else { return Ok(ExitCode::FAILURE) };
-    crate::commands::print(&runs.text());
+    print(&runs.text());
     if let Some(path) = &arguments.html {
-        super::write_file(path, &runs.html(&arguments.title))?;
+        write_file(path, &runs.html(&arguments.title))?;
     }
     Ok(ExitCode::SUCCESS)
 }

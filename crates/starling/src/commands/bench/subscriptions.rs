@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use super::progress::Progress;
 use super::{ReportFormat, simulated};
-use crate::commands::print;
+use crate::commands::{print, read_file, write_file};
 
 /// The default number of clients.
 const CLIENTS_DEFAULT: usize = 1000;
@@ -223,10 +223,10 @@ fn write_results(
         ReportFormat::Json => print(&json()),
     }
     if let Some(path) = &arguments.json {
-        super::write_file(path, &json())?;
+        write_file(path, &json())?;
     }
     if let Some(path) = &arguments.html {
-        super::write_file(path, &report::html(title, &runs))?;
+        write_file(path, &report::html(title, &runs))?;
     }
     let is_sound = runs.iter().all(SubscriptionRun::is_sound);
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -256,12 +256,12 @@ fn read_settings(arguments: &SubscriptionArguments) -> Result<SubscriptionSettin
     let keys = arguments.keys.unwrap_or(if scenario == Filters { clients } else { 1 });
     let query = match (&arguments.query, &arguments.operation) {
         (Some(text), _) => text.clone(),
-        (None, Some(file)) => super::read_file(file)?,
+        (None, Some(file)) => read_file(file)?,
         (None, None) => {
             return Err("the subscription is missing: give --query or --operation".to_owned());
         }
     };
-    let authorities = arguments.ca.as_deref().map(super::read_file).transpose()?;
+    let authorities = arguments.ca.as_deref().map(read_file).transpose()?;
     let is_slow = scenario == SlowConsumers;
     if scenario == MassDisconnect && arguments.pid.is_none() {
         return Err("mass-disconnect inspects the server's process: give --pid".to_owned());
@@ -316,7 +316,7 @@ fn variables(text: &str) -> Result<Map<String, Value>, String> {
     let json = if text.trim_start().starts_with('{') {
         text
     } else {
-        owned = super::read_file(Path::new(text))?;
+        owned = read_file(Path::new(text))?;
         &owned
     };
     serde_json::from_str(json).map_err(|error| format!("--variables is not an object: {error}"))
@@ -349,7 +349,7 @@ struct FloorProcess {
 }
 
 impl FloorProcess {
-    /// Starts a floor whose messages have the length of the server's, on the same cores.
+    /// Starts a floor on the same cores, with messages of the server's length.
     fn start(read_settings: &SubscriptionSettings, message: Option<&str>) -> Result<Self, String> {
         let events = read_settings.events.as_ref().ok_or("--floor needs --publish")?;
         let message = message.ok_or("the server sent no result that the floor could repeat")?;

@@ -3,7 +3,7 @@
 use crate::children::ChildProcess;
 use crate::programs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -25,8 +25,8 @@ impl RedisServer {
     /// The server does not start, or with `CI=true` it is not installed.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         for _ in 0..STARTS_MAX {
-            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr());
-            let port = port.unwrap_or_else(|error| panic!("no port: {error}")).port();
+            let address = crate::free_address();
+            let port = address.unwrap_or_else(|error| panic!("no port: {error}")).port();
             let mut server = Self::spawn_on(port, arguments)?;
             if server.is_ready() {
                 return Some(server);
@@ -50,7 +50,8 @@ impl RedisServer {
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
         let running = ChildProcess::start(
             Command::new(program)
-                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--dir"])
+                .args(arguments_on(port))
+                .arg("--dir")
                 .arg(folder.path())
                 .args(arguments),
         );
@@ -92,4 +93,12 @@ impl RedisServer {
         self.running.kill();
         self.port
     }
+}
+
+/// Returns the command line of a server on this port of 127.0.0.1 that stores nothing on disk.
+pub fn arguments_on(port: u16) -> Vec<String> {
+    let port = port.to_string();
+    ["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]
+        .map(str::to_owned)
+        .into()
 }

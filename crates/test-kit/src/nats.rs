@@ -43,7 +43,8 @@ impl NatsServer {
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
         let mut running = ChildProcess::start(
             Command::new(program)
-                .args(["-a", "127.0.0.1", "-p", &port.to_string(), "--ports_file_dir"])
+                .args(arguments_on(port))
+                .arg("--ports_file_dir")
                 .arg(folder.path())
                 .args(arguments),
         );
@@ -76,10 +77,15 @@ impl NatsServer {
     }
 }
 
+/// Returns the command line of a server on this port of 127.0.0.1, -1 for a free one.
+pub fn arguments_on(port: i32) -> Vec<String> {
+    ["--addr", "127.0.0.1", "--port", &port.to_string()].map(str::to_owned).into()
+}
+
 /// Returns the port in `{"nats":["nats://127.0.0.1:4222"],…}`, the file that the server writes.
 fn port_in(ports: &str) -> Option<u16> {
     let (_, after) = ports.split_once("nats://127.0.0.1:")?;
-    // Without the closing quote the file is incomplete.
+    // The file is incomplete if the closing quote is missing.
     after.split_once('"')?.0.parse().ok()
 }
 

@@ -14,7 +14,7 @@ const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 type SharedOutput = Arc<Mutex<Vec<u8>>>;
 
 /// A running program, killed on drop.
-pub(crate) struct ChildProcess {
+pub struct ChildProcess {
     child: Child,
     out: SharedOutput,
     err: SharedOutput,
@@ -23,12 +23,18 @@ pub(crate) struct ChildProcess {
 
 impl ChildProcess {
     /// Starts `command` and collects its output.
-    pub(crate) fn start(command: &mut Command) -> Self {
+    ///
+    /// # Panics
+    /// The program cannot be started.
+    pub fn start(command: &mut Command) -> Self {
         Self::start_with_stderr(command, Stdio::piped())
     }
 
     /// Starts `command` with the given standard error. Its content is collected only if it is a new pipe.
-    pub(crate) fn start_with_stderr(command: &mut Command, stderr: Stdio) -> Self {
+    ///
+    /// # Panics
+    /// The program cannot be started.
+    pub fn start_with_stderr(command: &mut Command, stderr: Stdio) -> Self {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -47,13 +53,13 @@ impl ChildProcess {
     }
 
     /// Returns the latest output on both channels.
-    pub(crate) fn output(&self) -> String {
+    pub fn output(&self) -> String {
         let (out, err) = self.separate_output();
         out + &err
     }
 
     /// Returns the latest output on standard output and on standard error.
-    pub(crate) fn separate_output(&self) -> (String, String) {
+    pub fn separate_output(&self) -> (String, String) {
         let text = |output: &SharedOutput| {
             let output = output.lock().unwrap_or_else(PoisonError::into_inner);
             String::from_utf8_lossy(&output).into_owned()
@@ -61,19 +67,16 @@ impl ChildProcess {
         (text(&self.out), text(&self.err))
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Returns the process id.
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Polls `probe` until it returns a value.
     ///
     /// # Panics
-    /// The program ends first, or no value appears within [`WAIT_TIMEOUT`]; the message contains the output.
-    pub(crate) fn wait_for<T>(
-        &mut self,
-        condition: &str,
-        mut probe: impl FnMut() -> Option<T>,
-    ) -> T {
+    /// The program ends first, or no value appears within half a minute; the message contains the output.
+    pub fn wait_for<T>(&mut self, condition: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             if let Some(value) = probe() {
@@ -91,15 +94,16 @@ impl ChildProcess {
         }
     }
 
-    pub(crate) fn has_exited(&mut self) -> bool {
+    /// True if the program has ended.
+    pub fn has_exited(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Waits until the program ends by itself and returns its exit code; `None` after a signal.
     ///
     /// # Panics
-    /// It has not ended within [`WAIT_TIMEOUT`].
-    pub(crate) fn wait_for_exit(&mut self) -> Option<i32> {
+    /// It has not ended within half a minute.
+    pub fn wait_for_exit(&mut self) -> Option<i32> {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -114,7 +118,8 @@ impl ChildProcess {
         }
     }
 
-    pub(crate) fn kill(&mut self) {
+    /// Kills the program and waits for its end.
+    pub fn kill(&mut self) {
         // Both calls fail only if the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,7 +1,7 @@
 //! The third-party programs that tests use, and the rule for missing ones.
 //!
-//! The rule, also for the suites in JavaScript (`js/programs.mjs`): the path in the environment variable, which `cargo
-//! xtask test` sets; then `PATH`; otherwise the test skips itself with [`skip`], or fails with `CI=true`.
+//! The rule, also for the suites in JavaScript (`tests/e2e/js/programs.mjs`): the path in the environment variable,
+//! which `cargo xtask test` sets; then `PATH`; otherwise the test skips itself with [`skip`], or fails with `CI=true`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,11 +17,11 @@ const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 ///
 /// ```no_run
 /// # fn main() {
-/// let Some(program) = e2e::programs::nats_server() else { return };
+/// let Some(program) = test_kit::programs::nats_server() else { return };
 /// # }
 /// ```
 pub fn nats_server() -> Option<PathBuf> {
-    let found = locate("STARLING_TEST_NATS_SERVER", "nats-server");
+    let found = locate("STARLING_TEST_NATS_SERVER", &["nats-server"]);
     if found.is_none() {
         skip("nats-server is not installed");
     }
@@ -33,7 +33,7 @@ pub fn nats_server() -> Option<PathBuf> {
 /// # Panics
 /// It is not installed and `CI=true`.
 pub fn redis_server() -> Option<PathBuf> {
-    let found = locate("STARLING_TEST_REDIS_SERVER", "redis-server");
+    let found = locate("STARLING_TEST_REDIS_SERVER", &["redis-server"]);
     if found.is_none() {
         skip("redis-server is not installed");
     }
@@ -59,13 +59,16 @@ pub fn skip(reason: &str) {
     }
 }
 
-fn locate(variable: &str, name: &str) -> Option<PathBuf> {
+/// Returns the path that the environment variable contains, or the first file on `PATH` with one of the names.
+pub fn locate(variable: &str, names: &[&str]) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(SERVER_FOLDERS.map(PathBuf::from))
-        .map(|folder| folder.join(name))
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    folders.extend(SERVER_FOLDERS.map(PathBuf::from));
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
         .find(|path| path.is_file())
 }

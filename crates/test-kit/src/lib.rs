@@ -1,0 +1,32 @@
+//! Starts brokers and other programs for tests and measurements.
+//!
+//! There is one rule for programs that are not installed ([`programs`]), one way to run a program and to wait for it
+//! ([`ChildProcess`], [`eventually`]), and for each broker one module with its command line. Tests start [`NatsServer`]
+//! and [`RedisServer`]. `cargo xtask bench` pins its servers to processor cores and therefore starts them itself, with
+//! the same command lines. Kafka has settings and arguments for both ([`kafka`]).
+//!
+//! The crate depends on no other crate of the workspace, so that all of them can use it in their tests. The suites in
+//! `tests/e2e/js` follow the same rules with their own modules.
+//!
+//! [`NatsServer`]: nats::NatsServer
+//! [`RedisServer`]: redis::RedisServer
+
+mod children;
+pub mod kafka;
+pub mod nats;
+pub mod programs;
+pub mod redis;
+mod waiting;
+
+pub use children::ChildProcess;
+pub use waiting::eventually;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+/// Returns an address of 127.0.0.1 with a port that was free a moment ago.
+///
+/// # Errors
+/// No port is free.
+pub fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
