@@ -1,5 +1,5 @@
-//! Any text as a supergraph: it is read, or refused with errors whose spans are in the text. A
-//! supergraph that was read is consistent.
+//! Parses any text as a supergraph. A text that is refused has only errors that point into it, and a supergraph
+//! that was read is consistent.
 
 #![no_main]
 

@@ -41,6 +41,7 @@ fn serve(text: &str) {
                     }
                 }
                 Event::Complete { id, .. } => assert!(active.remove(&id)),
+                Event::Large(_) => unreachable!("only a connection reads large messages"),
                 Event::Ended(_) => {
                     has_ended = true;
                     active.clear();
