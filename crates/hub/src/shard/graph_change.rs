@@ -65,18 +65,8 @@ impl Shard {
     fn refuse_subscribers_of_older_graphs(&mut self, id: TriggerId) {
         let generation = self.generation;
         let Some(trigger) = self.triggers.get_mut(id) else { return };
-        let is_old = |it: &mut super::PendingSubscriber| it.operation.generation < generation;
-        if let TriggerPhase::Opening(waiting) = &mut trigger.phase {
-            for pending in waiting.pending.extract_if(.., is_old) {
-                refuse(pending, replaced());
-            }
-        }
-        if let Some(replay) = &mut trigger.replay {
-            for pending in
-                replay.readers.iter_mut().flat_map(|it| it.waiting.extract_if(.., is_old))
-            {
-                refuse(pending, replaced());
-            }
+        for pending in trigger.take_pending(|it| it.operation.generation < generation) {
+            refuse(pending, replaced());
         }
         self.close_reader_if_unused(id);
         self.close_if_unused(id);

@@ -370,13 +370,7 @@ impl Shard {
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
         for trigger in self.triggers.values_mut() {
-            let opening = match &mut trigger.phase {
-                TriggerPhase::Opening(waiting) => std::mem::take(&mut waiting.pending),
-                TriggerPhase::Live | TriggerPhase::Ending(_) => Vec::new(),
-            };
-            let replay = trigger.replay.as_mut();
-            let resuming = replay.map(|it| it.take_waiting()).unwrap_or_default();
-            for pending in opening.into_iter().chain(resuming) {
+            for pending in trigger.take_pending(|_| true) {
                 refuse(pending, shutting_down());
             }
         }
@@ -440,13 +434,7 @@ impl Shard {
     /// Removes a trigger without groups, and its stream; a trigger that is opening stays while subscribers or groups
     /// wait for it.
     fn close_if_unused(&mut self, id: TriggerId) {
-        let unused = self.triggers.get(id).is_some_and(|trigger| {
-            let waits =
-                matches!(&trigger.phase, TriggerPhase::Opening(waiting) if !waiting.is_empty());
-            let is_idle = trigger.replay.as_ref().is_none_or(|it| it.is_idle());
-            trigger.groups.is_empty() && !waits && is_idle
-        });
-        if unused {
+        if self.triggers.get(id).is_some_and(Trigger::is_unused) {
             self.close_reader_if_unused(id);
             self.remove_trigger(id);
             self.effects.push(Effect::Close { trigger: id });

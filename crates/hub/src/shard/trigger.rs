@@ -67,6 +67,29 @@ impl Trigger {
         }
     }
 
+    /// True if it has no group, and no group or subscriber waits for it.
+    pub(super) fn is_unused(&self) -> bool {
+        let waits = matches!(&self.phase, TriggerPhase::Opening(waiting) if !waiting.is_empty());
+        let is_idle = self.replay.as_ref().is_none_or(|it| it.is_idle());
+        self.groups.is_empty() && !waits && is_idle
+    }
+
+    /// Takes the subscribers that wait for the trigger or a side reader, as far as `is_wanted` selects them.
+    pub(super) fn take_pending(
+        &mut self,
+        is_wanted: impl Fn(&PendingSubscriber) -> bool,
+    ) -> Vec<PendingSubscriber> {
+        let mut taken = Vec::new();
+        if let TriggerPhase::Opening(waiting) = &mut self.phase {
+            taken.extend(waiting.pending.extract_if(.., |it| is_wanted(it)));
+        }
+        let readers = self.replay.iter_mut().flat_map(|it| &mut it.readers);
+        for side in readers {
+            taken.extend(side.waiting.extract_if(.., |it| is_wanted(it)));
+        }
+        taken
+    }
+
     /// Returns the number of the next event.
     pub(super) fn next_number(&self) -> u64 {
         self.events + 1
