@@ -170,7 +170,7 @@ fn publish<P: Publisher>(port: u16, received: &mpsc::Receiver<usize>, is_over: &
                 Err(_) => break,
             }
         }
-        if publisher.publish(&product_event(&number.to_string())).is_err() {
+        if publisher.publish(&product_event(number.to_string())).is_err() {
             // The broker may have forwarded the event or not, so the number is not used again.
             publisher = connect();
         }

@@ -276,7 +276,7 @@ fn show_step(progress: &mut Progress, step: &SearchStep<'_>) {
     match step {
         SearchStep::Trying(None) => progress.note("as fast as possible, to begin with"),
         SearchStep::Trying(Some(rate)) => {
-            progress.note(&format!("trying {rate:.0} requests a second"))
+            progress.note(&format!("trying {rate:.0} requests a second"));
         }
         SearchStep::QueryInterval(interval) => show_interval(progress, interval),
         SearchStep::Tried(run, held) => {
