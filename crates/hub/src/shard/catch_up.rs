@@ -11,7 +11,8 @@ use bindings::FilteredEvent;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
-use super::group::{CatchUp, CatchUpSource, Group, OfferedEvent};
+use super::group::{Group, OfferedEvent};
+use super::group_phase::{CatchUp, CatchUpSource};
 use super::outlets::Outlets;
 use super::side_reader::{FALLEN_BEHIND, SHARED, is_before};
 use super::{Shard, TriggerId, TriggerPhase};

@@ -11,7 +11,7 @@
 //! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
 //! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
 
-use super::group::{CatchUp, CatchUpSource, GroupPhase};
+use super::group_phase::{CatchUp, CatchUpSource, GroupPhase};
 use super::replay::Replay;
 use super::side_reader::{FIRST_SLOW, SIDE_READERS_MAX, earliest};
 use super::{Effect, Shard, TriggerId, TriggerPhase};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
-use super::group::GroupPhase;
+use super::group_phase::GroupPhase;
 use super::{PendingOpen, Shard, TriggerId, TriggerPhase};
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, Renewal};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::group::{CatchUp, Group};
+use super::group::Group;
+use super::group_phase::CatchUp;
 use crate::{GroupId, LiveOperation};
 
 type Hasher = foldhash::fast::RandomState;

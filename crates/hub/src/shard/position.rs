@@ -15,7 +15,8 @@ use bindings::IndexWalk;
 use bytes::Bytes;
 use indexmap::IndexSet;
 
-use super::group::{Group, GroupPhase};
+use super::group::Group;
+use super::group_phase::GroupPhase;
 use super::group_table::GroupTable;
 use super::outlets::Outlets;
 use super::trigger_table::TriggerTable;

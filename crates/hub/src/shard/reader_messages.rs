@@ -9,7 +9,8 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::catch_up::READ_AHEAD;
 use super::client_errors::{source_end, source_error};
-use super::group::{CatchUpSource, OfferedEvent};
+use super::group::OfferedEvent;
+use super::group_phase::CatchUpSource;
 use super::source_messages::without_payload;
 use super::{Shard, TriggerId};
 use crate::cursor::EventCursor;

@@ -11,7 +11,8 @@ use events::Position;
 use execute::{ErrorCode, GraphqlError};
 
 use super::client_errors::refuse;
-use super::group::{CatchUp, CatchUpSource, Group, GroupPhase};
+use super::group::Group;
+use super::group_phase::{CatchUp, CatchUpSource, GroupPhase};
 use super::side_reader::SHARED;
 use super::{PendingSubscriber, Shard, TriggerId};
 use crate::LiveOperation;

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use bindings::Filter;
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
-use super::group::CatchUpSource;
+use super::group_phase::CatchUpSource;
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply};
 use super::side_reader::{FALLEN_BEHIND, FIRST_SLOW, SHARED};
 use super::simulation::{Random, for_seeds};
