@@ -109,7 +109,7 @@ fn an_unread_large_response_does_not_affect_other_clients() {
     while asked < 20_000 && greedy.write_all(one.as_bytes()).is_ok() {
         asked += 1;
     }
-    assert!(asked < 20_000, "the router reads on although nobody reads its answers");
+    assert!(asked < 20_000, "the router keeps reading although its responses are not read");
     shop.assert_unaffected();
 }
 

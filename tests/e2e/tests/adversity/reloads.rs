@@ -186,7 +186,7 @@ fn a_hundred_reloads_under_load_neither_lose_nor_repeat_events() {
     assert!(received > RELOADS, "every reload happened under load");
     comer.send(&json!({ "id": published.to_string(), "type": "complete" }).to_string());
     shop.wait_for_subscribers(SOCKETS as u64 + 1);
-    assert_eq!(shop.subscribers(), SOCKETS as u64 + 2, "nobody had to come again");
+    assert_eq!(shop.subscribers(), SOCKETS as u64 + 2, "no subscriber had to reconnect");
     assert_eq!(shop.router.metric("starling_hub_groups"), Some(2));
     shop.assert_unaffected();
 }

@@ -177,7 +177,7 @@ impl StoredEventsBroker for RedisStreams {
         let mut client = RedisClient::connect(self.server.port()).unwrap();
         let killed =
             client.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
-        assert_ne!(killed, ":0", "somebody reads");
+        assert_ne!(killed, ":0", "a router reads");
     }
 
     fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()> {

@@ -266,12 +266,12 @@ fn a_failing_subgraph_of_root_fields_is_reported_at_these_fields() {
 #[test]
 fn an_unreachable_subgraph_is_reported_by_name_without_its_address() {
     // Bound and released, so that nothing listens at this address.
-    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let unused = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let shop = Shop::with(&format!(
-        "subgraphs: {{reviews: {{url: \"http://{nobody}/\"}}, products: {{url: \"http://nobody.invalid/\"}}}}"
+        "subgraphs: {{reviews: {{url: \"http://{unused}/\"}}, products: {{url: \"http://unused.invalid/\"}}}}"
     ));
     let answer = format_response(&shop.query("{ latestReview { text } }"));
-    assert!(!answer.contains(&nobody.port().to_string()), "{answer}");
+    assert!(!answer.contains(&unused.port().to_string()), "{answer}");
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"latestReview":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection failed: connection refused.","path":["latestReview"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}

@@ -211,7 +211,7 @@ pub(crate) fn run(arguments: &SubscriptionArguments) -> Result<ExitCode, String>
     write_results(arguments, &read_settings.name, runs)
 }
 
-/// Prints and writes the runs as the arguments request; the exit code says whether all of them are sound.
+/// Prints and writes the runs as the arguments request; the exit code is success if all of them are sound.
 fn write_results(
     arguments: &SubscriptionArguments,
     title: &str,
