@@ -1,7 +1,7 @@
 //! Delegation of the stream traits.
 
-/// Implements `AsyncRead` and `AsyncWrite` for an enum whose variants each hold one stream: every call goes to the stream
-/// of the variant.
+/// Implements `AsyncRead` and `AsyncWrite` for an enum that holds one stream in each variant: every call goes to the
+/// stream of the variant.
 #[macro_export]
 macro_rules! delegate_stream {
     ($type:ty { $($(#[$attribute:meta])* $variant:ident),+ $(,)? }) => {

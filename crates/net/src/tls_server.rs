@@ -24,7 +24,7 @@ pub struct TlsServerFiles {
     pub certificates: PathBuf,
     /// The private key of the certificate (PEM: PKCS #8, PKCS #1 or SEC1).
     pub key: PathBuf,
-    /// The authorities whose clients are accepted (PEM). Without them clients need no certificate.
+    /// The authorities of the accepted clients (PEM). Without them clients need no certificate.
     pub client_authorities: Option<PathBuf>,
 }
 

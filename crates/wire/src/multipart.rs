@@ -136,7 +136,7 @@ impl Multipart {
         match self.form {
             MultipartForm::Subscription => self.end(&[CLOSING]),
             MultipartForm::Incremental => {
-                self.end(&[PART, b"{\"hasNext\":false}", OPENING, CLOSING])
+                self.end(&[PART, b"{\"hasNext\":false}", OPENING, CLOSING]);
             }
         }
     }

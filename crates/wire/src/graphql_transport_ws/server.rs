@@ -143,7 +143,7 @@ impl GraphqlTransportWs {
                 }
             }
             ClientMessage::Ping { payload } => {
-                self.state.pending.set_pong(message("pong", payload))
+                self.state.pending.set_pong(message("pong", payload));
             }
             ClientMessage::Pong => {}
             ClientMessage::Start { id, request } => self.start(&id, request),
