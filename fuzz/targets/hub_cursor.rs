@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use events::Mark;
+use events::PartitionOffset;
 use hub::Cursors;
 use libfuzzer_sys::fuzz_target;
 
@@ -18,15 +18,15 @@ static CURSORS: LazyLock<Cursors> = LazyLock::new(|| {
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
-    let marks = data.chunks_exact(20).map(|bytes| {
+    let partition_offsets = data.chunks_exact(20).map(|bytes| {
         let number = |from: usize| {
             let mut number = [0; 8];
             number.copy_from_slice(&bytes[from..from + 8]);
             u64::from_le_bytes(number)
         };
-        // Large lanes are rare; most are neighbours.
-        let lane = u32::from(bytes[16]) << (u32::from(bytes[17]) & 24);
-        Mark { lane, offset: number(0), part: number(8) }
+        // Large partitions are rare; most are neighbours.
+        let partition = u32::from(bytes[16]) << (u32::from(bytes[17]) & 24);
+        PartitionOffset { partition, offset: number(0), part: number(8) }
     });
-    hub::fuzz_cursors(&CURSORS, &text, marks);
+    hub::fuzz_cursors(&CURSORS, &text, partition_offsets);
 });

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use wire::connection::{Output, Protocol};
 use wire::graphql_transport_ws::{
-    Client, ClientEvent, Config, Event, GraphqlTransportWs, SUBPROTOCOL,
+    Client, ClientEvent, ProtocolConfig, ServerEvent, GraphqlTransportWs, SUBPROTOCOL,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn serve(text: &str) {
-    let config = Arc::new(Config { subscriptions_max: 3, ..Config::default() });
+    let config = Arc::new(ProtocolConfig { subscriptions_max: 3, ..ProtocolConfig::default() });
     let mut server = GraphqlTransportWs::new(config, Some(SUBPROTOCOL), Instant::now());
     let mut client = Client::new(None);
     let mut active = HashSet::new();
@@ -32,17 +32,17 @@ fn serve(text: &str) {
         while let Some(event) = server.poll_event() {
             assert!(!has_ended);
             match event {
-                Event::Init { .. } => server.accept_init(None),
-                Event::Subscribe { id, .. } => {
+                ServerEvent::Init { .. } => server.accept_init(None),
+                ServerEvent::Subscribe { id, .. } => {
                     assert!(active.insert(id.clone()) && active.len() <= 3);
                     if line.len() % 3 == 0 && server.next(&id, Bytes::from_static(b"{}")) {
                         server.complete(&id);
                         active.remove(&id);
                     }
                 }
-                Event::Complete { id, .. } => assert!(active.remove(&id)),
-                Event::Large(_) => unreachable!("only a connection reads large messages"),
-                Event::Ended(_) => {
+                ServerEvent::Complete { id, .. } => assert!(active.remove(&id)),
+                ServerEvent::Large(_) => unreachable!("only a connection reads large messages"),
+                ServerEvent::Ended(_) => {
                     has_ended = true;
                     active.clear();
                 }

@@ -12,13 +12,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use wire::connection::{Output, Protocol};
-use wire::graphql_transport_ws::{Config, Event};
+use wire::graphql_transport_ws::{ProtocolConfig, ServerEvent};
 use wire::graphql_ws::{GraphqlWs, SUBPROTOCOL};
 
 fuzz_target!(|data: &[u8]| {
     let Some((when, data)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let config = Arc::new(Config { subscriptions_max: 3, ..Config::default() });
+    let config = Arc::new(ProtocolConfig { subscriptions_max: 3, ..ProtocolConfig::default() });
     let mut server = GraphqlWs::new(config, Some(SUBPROTOCOL), Instant::now());
     let mut active = HashSet::new();
     let (mut has_begun, mut is_ready, mut has_ended) = (false, false, false);
@@ -35,11 +35,11 @@ fuzz_target!(|data: &[u8]| {
         while let Some(event) = server.poll_event() {
             assert!(!has_ended);
             match event {
-                Event::Init { .. } => {
+                ServerEvent::Init { .. } => {
                     assert!(!has_begun);
                     has_begun = true;
                 }
-                Event::Subscribe { number, .. } => {
+                ServerEvent::Subscribe { number, .. } => {
                     assert!(is_ready && active.insert(number) && active.len() <= 4);
                     if line.len() % 3 == 0
                         && let Some(id) = server.id_of(number).map(str::to_owned)
@@ -49,9 +49,9 @@ fuzz_target!(|data: &[u8]| {
                         active.remove(&number);
                     }
                 }
-                Event::Complete { number, .. } => assert!(active.remove(&number)),
-                Event::Large(_) => unreachable!("only a connection reads large messages"),
-                Event::Ended(_) => {
+                ServerEvent::Complete { number, .. } => assert!(active.remove(&number)),
+                ServerEvent::Large(_) => unreachable!("only a connection reads large messages"),
+                ServerEvent::Ended(_) => {
                     has_ended = true;
                     active.clear();
                 }

@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use wire::sse::{Decoder, DecoderConfig, Event, EventId, Message, complete_event, next_event};
+use wire::sse::{Decoder, DecoderConfig, SseEvent, EventId, SseMessage, complete_event, next_event};
 
-fn events<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Event> {
+fn events<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<SseEvent> {
     let mut decoder = Decoder::new(DecoderConfig::default());
     for piece in pieces {
         assert_eq!(decoder.receive(piece), Ok(()));
@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
     let mut sent = next_event(Bytes::copy_from_slice(stream), id).to_vec();
     complete_event().append_to(&mut sent);
     let messages: Vec<_> =
-        events(sent.chunks(size)).into_iter().filter_map(Event::message).collect();
+        events(sent.chunks(size)).into_iter().filter_map(SseEvent::message).collect();
     let mut lines = Vec::new();
     let mut rest = stream.iter().copied().peekable();
     while let Some(byte) = rest.next() {
@@ -37,5 +37,5 @@ fuzz_target!(|data: &[u8]| {
         }
         lines.push(if byte == b'\r' { b'\n' } else { byte });
     }
-    assert_eq!(messages, [Message::Next(lines.into()), Message::Complete]);
+    assert_eq!(messages, [SseMessage::Next(lines.into()), SseMessage::Complete]);
 });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
-use wire::websocket::{Config, Event, WebSocket};
+use wire::websocket::{WebSocketConfig, WebSocketEvent, WebSocket};
 
 const MESSAGE_BYTES_MAX: usize = 1000;
 
@@ -17,7 +17,7 @@ fn events(
     machine: &mut WebSocket,
     now: Instant,
     pieces: &mut dyn Iterator<Item = &[u8]>,
-) -> Vec<Event> {
+) -> Vec<WebSocketEvent> {
     let mut events = Vec::new();
     for piece in pieces {
         machine.receive(now, piece);
@@ -35,7 +35,7 @@ fn events(
 fuzz_target!(|data: &[u8]| {
     let Some((size, stream)) = data.split_first() else { return };
     let now = Instant::now();
-    let config = Arc::new(Config { message_bytes_max: MESSAGE_BYTES_MAX, ..Config::default() });
+    let config = Arc::new(WebSocketConfig { message_bytes_max: MESSAGE_BYTES_MAX, ..WebSocketConfig::default() });
     let deflating = |mut machine: WebSocket| {
         machine.set_deflate(true);
         machine
@@ -52,15 +52,15 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(whole, cut);
         for event in &whole {
             match event {
-                Event::Text(text) => {
+                WebSocketEvent::Text(text) => {
                     assert!(text.len() <= MESSAGE_BYTES_MAX && std::str::from_utf8(text).is_ok());
                 }
-                Event::Binary(bytes) => assert!(bytes.len() <= MESSAGE_BYTES_MAX),
-                Event::Large(_) => unreachable!("this configuration has no bounds for clients"),
-                Event::Closed(_) => {}
+                WebSocketEvent::Binary(bytes) => assert!(bytes.len() <= MESSAGE_BYTES_MAX),
+                WebSocketEvent::Large(_) => unreachable!("this configuration has no bounds for clients"),
+                WebSocketEvent::Closed(_) => {}
             }
         }
-        let closed = whole.iter().filter(|event| matches!(event, Event::Closed(_))).count();
-        assert!(closed == 1 && matches!(whole.last(), Some(Event::Closed(_))));
+        let closed = whole.iter().filter(|event| matches!(event, WebSocketEvent::Closed(_))).count();
+        assert!(closed == 1 && matches!(whole.last(), Some(WebSocketEvent::Closed(_))));
     }
 });

@@ -9,19 +9,8 @@ use std::process::{Command, Stdio};
 
 /// The tests for slow environments: all except those that count allocations or read hundreds of files. Miri also skips
 /// property tests.
-const SLOW_TESTS: [&str; 11] = [
-    "--lib",
-    "--test",
-    "editing",
-    "--test",
-    "model",
-    "--test",
-    "projection",
-    "--test",
-    "runs",
-    "--test",
-    "shape",
-];
+const SLOW_TESTS: [&str; 9] =
+    ["--lib", "--test", "editing", "--test", "model", "--test", "runs", "--test", "shape"];
 
 /// The target with NEON instructions, its linker and its emulator.
 const ARM: &str = "aarch64-unknown-linux-gnu";

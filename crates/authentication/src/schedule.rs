@@ -15,7 +15,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The schedule of one key set. See the module.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub struct RefreshSchedule {
     interval: Duration,
     age_max: Duration,
     due: Instant,
@@ -26,7 +26,7 @@ pub struct Schedule {
     failures: u32,
 }
 
-impl Schedule {
+impl RefreshSchedule {
     /// Creates a schedule that is due at once, and then every `interval`. Keys expire if they were read `age_max` ago
     /// and could not be read since; an `age_max` below the interval counts as the interval.
     pub fn new(interval: Duration, age_max: Duration, now: Instant) -> Self {
@@ -118,7 +118,7 @@ mod tests {
     fn keys_that_cannot_be_read_again_expire_once_and_on_time() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
-        let mut schedule = Schedule::new(60 * second, 100 * second, start);
+        let mut schedule = RefreshSchedule::new(60 * second, 100 * second, start);
         assert!(!schedule.expire(start + DAY), "no keys have been read yet");
         schedule.succeeded(start);
         assert!(!schedule.expire(start + 99 * second));
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_schedule_is_due_at_once_and_then_at_the_interval() {
         let start = Instant::now();
-        let mut schedule = Schedule::new(Duration::from_secs(600), DAY, start);
+        let mut schedule = RefreshSchedule::new(Duration::from_secs(600), DAY, start);
         assert_eq!(schedule.due(), start);
         schedule.begins(start);
         schedule.succeeded(start);
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn pauses_after_failures_double_up_to_a_bound() {
         let now = Instant::now();
-        let mut schedule = Schedule::new(Duration::from_secs(600), DAY, now);
+        let mut schedule = RefreshSchedule::new(Duration::from_secs(600), DAY, now);
         let pauses: Vec<_> = (0..8).map(|_| schedule.failed(now).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         for _ in 0..100 {
@@ -159,7 +159,7 @@ mod tests {
         }
         schedule.succeeded(now);
         assert_eq!(schedule.failed(now).as_secs(), 1);
-        let mut quick = Schedule::new(Duration::from_secs(5), DAY, now);
+        let mut quick = RefreshSchedule::new(Duration::from_secs(5), DAY, now);
         let longest = (0..8).map(|_| quick.failed(now)).max();
         assert_eq!(longest, Some(Duration::from_secs(5)));
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_flood_of_unknown_keys_causes_one_attempt_in_ten_seconds() {
         let start = Instant::now();
-        let mut schedule = Schedule::new(Duration::from_secs(3600), DAY, start);
+        let mut schedule = RefreshSchedule::new(Duration::from_secs(3600), DAY, start);
         schedule.begins(start);
         schedule.succeeded(start);
         let mut attempts = 0;

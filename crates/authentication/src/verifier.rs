@@ -45,7 +45,7 @@ pub struct Issuer {
 
 /// A verified token.
 #[derive(Debug)]
-pub struct Verified {
+pub struct VerifiedToken {
     /// The claims.
     pub claims: Claims,
     /// The time at which the token expires, in seconds since 1970, with the leeway included.
@@ -57,7 +57,7 @@ pub struct Verified {
     key_set: u64,
 }
 
-impl Verified {
+impl VerifiedToken {
     /// True if the token has expired.
     pub fn has_expired(&self, now: SystemTime) -> bool {
         seconds(now) >= self.expires_at
@@ -145,7 +145,7 @@ impl Rejection {
 pub struct Verifier {
     issuers: Vec<Checks>,
     token_bytes_max: usize,
-    cache: Cache<[u8; 32], Arc<Verified>>,
+    cache: Cache<[u8; 32], Arc<VerifiedToken>>,
 }
 
 #[derive(Debug)]
@@ -178,14 +178,14 @@ impl Verifier {
 
     /// Returns a token that was verified before and is still valid, without a signature check.
     // hot path: once per request. One hash of the token.
-    pub fn recall(&self, token: &str, now: SystemTime) -> Option<Arc<Verified>> {
+    pub fn recall(&self, token: &str, now: SystemTime) -> Option<Arc<VerifiedToken>> {
         if token.len() > self.token_bytes_max {
             return None;
         }
         self.find_cached(&fingerprint(token), now)
     }
 
-    fn find_cached(&self, fingerprint: &[u8; 32], now: SystemTime) -> Option<Arc<Verified>> {
+    fn find_cached(&self, fingerprint: &[u8; 32], now: SystemTime) -> Option<Arc<VerifiedToken>> {
         let known = self.cache.get(fingerprint)?;
         let checks = self.issuers.get(known.issuer.0)?;
         let is_current = checks.key_set.load(Ordering::Acquire) == known.key_set;
@@ -196,7 +196,7 @@ impl Verifier {
     ///
     /// # Errors
     /// See [`Rejection`].
-    pub fn verify(&self, token: &str, now: SystemTime) -> Result<Arc<Verified>, Rejection> {
+    pub fn verify(&self, token: &str, now: SystemTime) -> Result<Arc<VerifiedToken>, Rejection> {
         if token.len() > self.token_bytes_max {
             return Err(Rejection::TooLong);
         }
@@ -230,7 +230,7 @@ impl Verifier {
                 Ok(expires_at) => {
                     let claims = Claims::new(payload).ok_or(Rejection::Malformed)?;
                     let verified =
-                        Verified { claims, expires_at, fingerprint, issuer: id, key_set };
+                        VerifiedToken { claims, expires_at, fingerprint, issuer: id, key_set };
                     let verified = Arc::new(verified);
                     self.cache.insert(fingerprint, Arc::clone(&verified));
                     return Ok(verified);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use events::{Durable, Message, Provider, Providers, Start, TopicUse, Wanted};
+use events::{Durable, Message, Provider, Providers, Start, StreamRequest, TopicUse};
 use execute::{ClaimPath, ClaimValues, Claims, ErrorCode, GraphqlError};
 use graph::{AppliedDirective, EventRole, FieldId, Supergraph};
 use plan::{EventField, FetchKind, Plan, Variables};
@@ -182,7 +182,7 @@ impl Bindings {
     ///
     /// # Errors
     /// `FORBIDDEN`
-    pub fn authorize_alone(
+    pub fn authorize_single_root(
         &self,
         plan: &Plan,
         variables: &Variables,
@@ -203,7 +203,7 @@ impl Bindings {
 
     /// True if claims decide about the messages that an operation sends. Its result must then not be shared between
     /// clients.
-    pub fn is_personal(&self, plan: &Plan) -> bool {
+    pub fn depends_on_claims(&self, plan: &Plan) -> bool {
         plan.fetches.iter().any(|fetch| match &fetch.kind {
             FetchKind::Publish(field) | FetchKind::Request(field) => {
                 self.send.get(&field.field).is_some_and(|it| !it.claims.is_empty())
@@ -230,7 +230,7 @@ impl Bindings {
         let (start, durable) = (binding.start.clone(), binding.durable.clone());
         let provider = Arc::clone(&binding.topics.provider);
         let bounded = binding.bounded;
-        Ok(Source::with_wanted(provider, Wanted { topics, start, durable, bounded }))
+        Ok(Source::with_wanted(provider, StreamRequest { topics, start, durable, bounded }))
     }
 
     /// Returns all topics in the order of the schema, for checks at their brokers.
@@ -430,7 +430,7 @@ impl Binding {
         }
         let bounded = start::read_until(directive).map_err(|error| errors.push(error));
         if let (Some(topics), Ok(true), Ok(durable)) = (&topics, &bounded, &durable)
-            && !topics.provider.has_ends(durable.as_deref())
+            && !topics.provider.has_bounded_streams(durable.as_deref())
         {
             errors.push(format!(
                 "until: {} does not know where its events end; JetStream does: name its stream by stream: {{…}}",

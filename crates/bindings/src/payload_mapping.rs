@@ -156,7 +156,7 @@ impl MappedKey {
         let leaf = graph.ty(ty.named());
         let is_leaf = matches!(leaf.kind, TypeKind::Scalar | TypeKind::Enum(_));
         if !is_leaf || matches!(ty.shape, TypeRefShape::List(_)) {
-            return Err(format!("key.field: `{name}` is no single value"));
+            return Err(format!("key.field: `{name}` is not a single value"));
         }
         let token = match object.number("token")? {
             None => None,

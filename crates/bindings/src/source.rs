@@ -3,23 +3,23 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use events::{Durable, Provider, Start, Wanted};
+use events::{Durable, Provider, Start, StreamRequest};
 
 /// A provider and the topics that are read from it.
 #[derive(Clone)]
 pub struct Source {
     provider: Arc<dyn Provider>,
-    wanted: Arc<Wanted>,
+    wanted: Arc<StreamRequest>,
 }
 
 impl Source {
     /// Creates a source of all events of `topics` from now on. Order and repetitions of the topics make no difference.
     pub fn new(provider: Arc<dyn Provider>, topics: Vec<Box<str>>) -> Self {
-        Self::with_wanted(provider, Wanted::new(topics))
+        Self::with_wanted(provider, StreamRequest::new(topics))
     }
 
     /// Creates a source from a full description: another start, or a stored stream of the broker.
-    pub fn with_wanted(provider: Arc<dyn Provider>, mut wanted: Wanted) -> Self {
+    pub fn with_wanted(provider: Arc<dyn Provider>, mut wanted: StreamRequest) -> Self {
         wanted.topics.sort_unstable();
         wanted.topics.dedup();
         Self { provider, wanted: Arc::new(wanted) }
@@ -31,7 +31,7 @@ impl Source {
     }
 
     /// Returns the description that a stream is opened with.
-    pub fn wanted(&self) -> &Wanted {
+    pub fn wanted(&self) -> &StreamRequest {
         &self.wanted
     }
 
@@ -52,18 +52,18 @@ impl Source {
 
     /// Returns the description of a second stream that reads from `start`. The durable consumer that the broker keeps
     /// for this router is not moved.
-    pub fn read_from(&self, start: Start) -> Wanted {
-        let Wanted { topics, durable, .. } = self.wanted();
+    pub fn read_from(&self, start: Start) -> StreamRequest {
+        let StreamRequest { topics, durable, .. } = self.wanted();
         let without_consumer = |durable: &Arc<Durable>| {
             Arc::new(Durable { consumer: None, ..Durable::clone(durable) })
         };
         let durable = durable.as_ref().map(without_consumer);
-        Wanted { topics: topics.clone(), start, durable, bounded: false }
+        StreamRequest { topics: topics.clone(), start, durable, bounded: false }
     }
 
     /// Returns the identity of the source. A reloaded configuration makes new providers under old names, so the name is
     /// not enough.
-    fn identity(&self) -> (*const (), &Wanted) {
+    fn identity(&self) -> (*const (), &StreamRequest) {
         (Arc::as_ptr(&self.provider).cast(), &self.wanted)
     }
 }
@@ -84,7 +84,7 @@ impl Hash for Source {
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Wanted { topics, start, durable, bounded } = self.wanted();
+        let StreamRequest { topics, start, durable, bounded } = self.wanted();
         write!(f, "{} {topics:?}", self.provider.name())?;
         if *start != Start::New {
             write!(f, " from {start:?}")?;

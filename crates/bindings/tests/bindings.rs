@@ -7,7 +7,7 @@ use bindings::{Bindings, EventPublisher, Source};
 use events::{
     Durable, EventFuture, EventStream, Memory, MemorySettings, Message, Nats, NatsSettings,
     Provider, ProviderStats, Providers, PublishError, Redis, RedisSettings, Retry, SourceError,
-    SourceMessage, Start, Wanted,
+    SourceMessage, Start, StreamRequest,
 };
 use execute::{ErrorCode, EventRequest, Publisher};
 use graph::{FieldId, SubgraphId, Supergraph};
@@ -428,7 +428,7 @@ async fn key_headers_and_trace_context_are_part_of_the_message() {
     );
     let providers = providers();
     let memory = providers.resolve("memory/default").expect("it is there");
-    let mut stream = memory.subscribe(Wanted::new(vec!["news".into()])).await.expect("open");
+    let mut stream = memory.subscribe(StreamRequest::new(vec!["news".into()])).await.expect("open");
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
     let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
     let headers = [
@@ -501,7 +501,7 @@ async fn messages_to_a_stream_are_marked_as_stored() {
         fn name(&self) -> &str {
             "kept/default"
         }
-        fn subscribe(&self, _: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        fn subscribe(&self, _: StreamRequest) -> EventFuture<'_, Result<EventStream, SourceError>> {
             Box::pin(std::future::pending())
         }
         fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
@@ -724,9 +724,10 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
     );
     let providers = providers();
     let memory = providers.resolve("memory/default").expect("it is there");
-    let mut stream = memory.subscribe(Wanted::new(vec!["news.7".into()])).await.expect("open");
+    let mut stream =
+        memory.subscribe(StreamRequest::new(vec!["news.7".into()])).await.expect("open");
     let first = stream.messages.recv().await;
-    assert!(matches!(first, Some(SourceMessage::Passed(_))), "{first:?}");
+    assert!(matches!(first, Some(SourceMessage::Progress(_))), "{first:?}");
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
     let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
     let deadline = Instant::now() + Duration::from_secs(5);
@@ -834,9 +835,9 @@ type Subscription @join__type(graph: EVENTS) {{ {fields} }}
         ("moved(order: ID!): Line", entity, "initial: ENTITY needs an argument for each field of a key of `Line`, such as \"order number\": there is no argument \"number\"".into()),
         ("moved(id: ID!): [Order]", entity, format!("initial: ENTITY is one object, and the field is a list{instead}")),
         ("moved(id: ID!): Node", entity, format!("initial: ENTITY needs to know the object's type, and `Node` stands for several{instead}")),
-        ("moved(id: ID!): Int", entity, format!("initial: ENTITY: `Int` is no entity{instead}")),
+        ("moved(id: ID!): Int", entity, format!("initial: ENTITY: `Int` is not an entity{instead}")),
         ("moved(id: ID!): Plain", entity, format!("initial: ENTITY: `Plain` has no @key in the event subgraph{instead}")),
-        ("moved(id: ID!): Orphan", entity, format!("initial: ENTITY: no subgraph answers for `Orphan` by \"id\"{instead}")),
+        ("moved(id: ID!): Orphan", entity, format!("initial: ENTITY: no subgraph resolves `Orphan` by \"id\"{instead}")),
         ("moved(id: ID!): Order", "initial: YES", "initial must be ENTITY or {field: \"…\"}".into()),
         ("moved(id: ID!): Order", "initial: {field: 7}", "initial must be ENTITY or {field: \"…\"}".into()),
         ("moved(id: ID!): Order", "initial: {field: \"ghost\"}", "initial: there is no root field `Query.ghost`".into()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use crate::event_stream::{EventStream, Wanted};
+use crate::event_stream::{EventStream, StreamRequest};
 
 /// The time for which a new subscription or a publication waits for the connection before it fails. It covers the start
 /// of the router and a broker that restarts, and is short enough not to be noticed as hanging.
@@ -75,7 +75,7 @@ pub(crate) enum ServeEnd {
 /// The command to open a stream.
 pub(crate) struct SubscribeCommand {
     /// The topics and the start of the stream.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: StreamRequest,
     /// Receives the stream, or the reason why there is no connection.
     pub(crate) reply: oneshot::Sender<Result<EventStream, String>>,
 }
@@ -83,7 +83,7 @@ pub(crate) struct SubscribeCommand {
 /// Sends a [`SubscribeCommand`] to the connection's task and waits for the stream.
 pub(crate) async fn subscribe(
     commands: &mpsc::Sender<SubscribeCommand>,
-    wanted: Wanted,
+    wanted: StreamRequest,
 ) -> Result<EventStream, String> {
     let closed = || PROVIDER_CLOSED.to_owned();
     let (reply, response) = oneshot::channel();

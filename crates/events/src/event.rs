@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use crate::position::Mark;
+use crate::position::PartitionOffset;
 
 /// Names and values that accompany a payload. The broker limits their size.
 pub type Headers = Vec<(Box<str>, Bytes)>;
@@ -41,7 +41,7 @@ pub struct Event {
     /// The payload as published.
     pub payload: Bytes,
     /// The offset of the event, if a stream can be opened after it.
-    pub mark: Option<Mark>,
+    pub partition_offset: Option<PartitionOffset>,
     /// The key, if the broker has keys and the event has one.
     pub key: Option<Bytes>,
     /// The headers, or `None` if there are none.
@@ -54,12 +54,12 @@ impl Event {
     /// Makes an event that has only a topic and a payload.
     pub fn new(topic: impl Into<Arc<str>>, payload: impl Into<Bytes>) -> Self {
         let (topic, payload) = (topic.into(), payload.into());
-        Self { topic, payload, mark: None, key: None, headers: None, published: None }
+        Self { topic, payload, partition_offset: None, key: None, headers: None, published: None }
     }
 
-    /// Returns the event with the offset `mark`.
+    /// Returns the event with the offset `partition_offset`.
     #[must_use]
-    pub fn at(self, mark: Mark) -> Self {
-        Self { mark: Some(mark), ..self }
+    pub fn at(self, partition_offset: PartitionOffset) -> Self {
+        Self { partition_offset: Some(partition_offset), ..self }
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::mpsc::{self, OwnedPermit, error::TrySendError};
 use tokio::sync::watch;
 
 use crate::topic_stats::StreamCounts;
-use crate::{Event, EventStream, Mark, SourceMessage, StreamEnd};
+use crate::{Event, EventStream, PartitionOffset, SourceMessage, StreamEnd};
 
 /// The result of sending an event without waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,10 +96,11 @@ impl EventSender {
         }
     }
 
-    /// Reports that a partition was read up to `mark`, if there is room. Otherwise the next event shows the position.
-    pub(crate) fn try_send_progress(&mut self, mark: Mark) {
+    /// Reports that a partition was read up to `partition_offset`, if there is room. Otherwise the next event shows the
+    /// position.
+    pub(crate) fn try_send_progress(&mut self, partition_offset: PartitionOffset) {
         if !self.gap_due {
-            let _ = self.sender.try_send(SourceMessage::Passed(mark));
+            let _ = self.sender.try_send(SourceMessage::Progress(partition_offset));
         }
     }
 
@@ -174,14 +175,20 @@ mod tests {
     use super::*;
 
     fn event(number: u64) -> Event {
-        Event::new("t", number.to_string()).at(Mark { lane: 0, offset: number, part: 0 })
+        Event::new("t", number.to_string()).at(PartitionOffset {
+            partition: 0,
+            offset: number,
+            part: 0,
+        })
     }
 
     fn drain(stream: &mut EventStream) -> Vec<String> {
         std::iter::from_fn(|| stream.messages.try_recv().ok())
             .map(|message| match message {
                 SourceMessage::Event(event) => String::from_utf8_lossy(&event.payload).into_owned(),
-                SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
+                SourceMessage::Progress(partition_offset) => {
+                    format!("passed {}", partition_offset.offset)
+                }
                 SourceMessage::Gap => "gap".into(),
                 SourceMessage::End(end) => end.to_string(),
             })

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
 use crate::event::Event;
-use crate::position::{Mark, Position};
+use crate::position::{PartitionOffset, Position};
 
 /// The topics and the beginning of a stream that a provider should open.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Wanted {
+pub struct StreamRequest {
     /// One or more topics.
     pub topics: Vec<Box<str>>,
     /// The place where the stream begins.
@@ -18,11 +18,11 @@ pub struct Wanted {
     /// Reads the events that the broker stores rather than those that it distributes, where the two differ.
     pub durable: Option<Arc<Durable>>,
     /// Ends the stream with the last event that is stored when the stream is opened. Requires
-    /// [`Provider::has_ends`](crate::Provider::has_ends).
+    /// [`Provider::has_bounded_streams`](crate::Provider::has_ends).
     pub bounded: bool,
 }
 
-impl Wanted {
+impl StreamRequest {
     /// Requests all events that are published from now on.
     pub fn new(topics: Vec<Box<str>>) -> Self {
         Self { topics, ..Self::default() }
@@ -75,7 +75,7 @@ pub enum SourceMessage {
     /// The offset up to which a partition was read, including events that were filtered out. A stream whose events have
     /// offsets begins with one such message for each partition that is not empty, so that its position is known before
     /// the first event.
-    Passed(Mark),
+    Progress(PartitionOffset),
     /// Events may have been lost here: the provider reconnected without replay, or the broker dropped some.
     Gap,
     /// The last message of the stream.

@@ -25,7 +25,7 @@ mod topic_stats;
 pub use backoff::Retry;
 pub use event::{Event, Headers, Message};
 pub use event_stream::{
-    Durable, EventStream, SourceError, SourceMessage, Start, StreamEnd, Wanted,
+    Durable, EventStream, SourceError, SourceMessage, Start, StreamEnd, StreamRequest,
 };
 pub use kafka::{
     Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaUser,
@@ -33,12 +33,12 @@ pub use kafka::{
 };
 pub use memory::{Memory, MemorySettings};
 pub use nats::{Nats, NatsAuthentication, NatsSettings, NatsSettingsError};
-pub use position::{Mark, Position};
+pub use position::{PartitionOffset, Position};
 pub use provider::{EventFuture, Provider, PublishError};
 pub use provider_stats::{ErrorKind, ProviderState, ProviderStats};
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
-pub use tls::{BrokerTls, BrokerTls as KafkaTls, BrokerTlsError};
+pub use tls::{BrokerTls, BrokerTlsError};
 pub use topic::{TOPIC_BYTES_MAX, TopicUsage};
 pub use topic_check::{TopicUse, Verdict};
 pub use topic_stats::{Lag, OTHER_TOPICS, TOPICS_NAMED_MAX, TopicStats};

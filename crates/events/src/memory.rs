@@ -14,9 +14,9 @@ use bytes::Bytes;
 use crate::event_queue::{EventSender, SendOutcome};
 use crate::topic::check_plain_topic;
 use crate::{
-    Durable, Event, EventFuture, EventStream, Mark, Message, Provider, ProviderState,
-    ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage,
-    TopicUse, Verdict, Wanted,
+    Durable, Event, EventFuture, EventStream, Message, PartitionOffset, Provider, ProviderState,
+    ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, StreamRequest,
+    TopicUsage, TopicUse, Verdict,
 };
 
 /// The maximum size of an event in bytes. It is the default of NATS, so that nothing changes for users who move there.
@@ -112,7 +112,7 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn subscribe_now(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
+    fn subscribe_now(&self, wanted: StreamRequest) -> Result<EventStream, SourceError> {
         let invalid = |topic: &str, reason: &str| SourceError::InvalidTopic {
             provider: self.name.clone(),
             topic: topic.into(),
@@ -128,17 +128,20 @@ impl Memory {
         state.prune(&self.stats);
         let mut replayed: Vec<Event> = Vec::new();
         let mut passed = Vec::with_capacity(topics.len());
-        for (lane, name) in (0..).zip(&topics) {
+        for (partition, name) in (0..).zip(&topics) {
             let topic = state
                 .topic_or_insert(name, &self.settings)
                 .ok_or_else(|| invalid(name, "too many topics are in use"))?;
-            let first = topic.replay_start(lane, &wanted.start, self.epoch);
+            let first = topic.replay_start(partition, &wanted.start, self.epoch);
             let first = first.ok_or_else(|| SourceError::Gone { provider: self.name.clone() })?;
-            let lane_mark = |offset| Mark { lane, offset, part: self.epoch };
-            passed.push(lane_mark(topic.latest - (topic.ring.len() - first) as u64));
+            let partition_partition_offset =
+                |offset| PartitionOffset { partition, offset, part: self.epoch };
+            passed
+                .push(partition_partition_offset(topic.latest - (topic.ring.len() - first) as u64));
             replayed.extend(topic.ring.iter().skip(first).map(|event| {
-                let offset = event.mark.map_or(0, |mark| mark.offset);
-                event.clone().at(lane_mark(offset))
+                let offset =
+                    event.partition_offset.map_or(0, |partition_offset| partition_offset.offset);
+                event.clone().at(partition_partition_offset(offset))
             }));
         }
         if wanted.start == Start::Last {
@@ -151,14 +154,14 @@ impl Memory {
         let beside = replayed.len() + passed.len();
         let (mut sender, stream) = EventSender::new(self.settings.queue_events + beside);
         sender.set_counts(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
-        passed.into_iter().for_each(|mark| sender.try_send_progress(mark));
+        passed.into_iter().for_each(|partition_offset| sender.try_send_progress(partition_offset));
         for event in replayed {
             sender.try_send(event);
         }
         state.senders.insert(id, sender);
-        for (lane, name) in (0..).zip(&topics) {
+        for (partition, name) in (0..).zip(&topics) {
             if let Some(topic) = state.topics.get_mut(&**name) {
-                topic.senders.push((id, lane));
+                topic.senders.push((id, partition));
             }
         }
         ProviderStats::add(&self.stats.streams, 1);
@@ -241,7 +244,7 @@ impl<'a> ReplyInbox<'a> {
             format!("_INBOX.{:x}.{}", memory.epoch, state.next_inbox).into()
         };
         let name = ReplyTopic(name, memory);
-        let stream = memory.subscribe_now(Wanted::new(vec![name.0.clone()]))?;
+        let stream = memory.subscribe_now(StreamRequest::new(vec![name.0.clone()]))?;
         Ok(Self { name, stream })
     }
 }
@@ -254,7 +257,7 @@ impl Drop for ReplyTopic<'_> {
 
 impl MemoryTopic {
     /// Returns the index of the first event in the ring to replay, or `None` if events after the position are gone.
-    fn replay_start(&self, lane: u32, start: &Start, epoch: u64) -> Option<usize> {
+    fn replay_start(&self, partition: u32, start: &Start, epoch: u64) -> Option<usize> {
         let oldest = self.latest + 1 - self.ring.len() as u64;
         let at = |offset: u64| {
             usize::try_from(offset.saturating_sub(oldest))
@@ -269,10 +272,14 @@ impl MemoryTopic {
                 self.ring.partition_point(|event| event.published.is_some_and(|it| it < *time))
             }
             Start::At(offset) => at(*offset),
-            Start::After(position) => match position.lane(lane) {
+            Start::After(position) => match position.partition(partition) {
                 None => 0,
-                Some(mark) if mark.part != epoch || mark.offset + 1 < oldest => return None,
-                Some(mark) => at(mark.offset + 1),
+                Some(partition_offset)
+                    if partition_offset.part != epoch || partition_offset.offset + 1 < oldest =>
+                {
+                    return None;
+                }
+                Some(partition_offset) => at(partition_offset.offset + 1),
             },
         })
     }
@@ -342,7 +349,11 @@ impl MemoryState {
         let (name, mut topic) = self.topics.remove_entry(name)?;
         topic.latest += 1;
         let event = Event {
-            mark: Some(Mark { lane: 0, offset: topic.latest, part: epoch }),
+            partition_offset: Some(PartitionOffset {
+                partition: 0,
+                offset: topic.latest,
+                part: epoch,
+            }),
             key: message.key,
             headers: (!message.headers.is_empty()).then(|| Arc::new(message.headers)),
             published: Some(SystemTime::now()),
@@ -350,10 +361,13 @@ impl MemoryState {
         };
         let mut heard = false;
         let senders = &mut self.senders;
-        topic.senders.retain(|(id, lane)| {
+        topic.senders.retain(|(id, partition)| {
             let Some(sender) = senders.get_mut(id) else { return false };
-            let mark = event.mark.map(|mark| Mark { lane: *lane, ..mark });
-            match sender.try_send(Event { mark, ..event.clone() }) {
+            let partition_offset = event.partition_offset.map(|partition_offset| PartitionOffset {
+                partition: *partition,
+                ..partition_offset
+            });
+            match sender.try_send(Event { partition_offset, ..event.clone() }) {
                 SendOutcome::Queued => heard = true,
                 SendOutcome::Dropped { starts_gap } => {
                     ProviderStats::add(&stats.dropped, 1);
@@ -444,7 +458,10 @@ impl Provider for Memory {
         &self.name
     }
 
-    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+    fn subscribe(
+        &self,
+        wanted: StreamRequest,
+    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
         Box::pin(async move { self.subscribe_now(wanted) })
     }
 
@@ -504,8 +521,8 @@ mod tests {
     async fn a_completed_topic_ends_its_streams_behind_their_events_and_can_be_used_again() {
         let memory = Memory::new("default", MemorySettings::default());
         let publish = |event: &'static str| memory.publish(Message::new("a", event));
-        let mut stream = memory.subscribe(Wanted::new(vec!["a".into()])).await.unwrap();
-        let other = memory.subscribe(Wanted::new(vec!["b".into()])).await.unwrap();
+        let mut stream = memory.subscribe(StreamRequest::new(vec!["a".into()])).await.unwrap();
+        let other = memory.subscribe(StreamRequest::new(vec!["b".into()])).await.unwrap();
         publish("1").await.unwrap();
         assert_eq!((memory.complete("a"), memory.complete("ghost")), (Ok(1), Ok(0)));
         publish("2").await.unwrap();
@@ -515,9 +532,9 @@ mod tests {
         }
         assert!(matches!(heard[1], SourceMessage::Event(_)), "{heard:?}");
         assert_eq!(heard[2..], [SourceMessage::End(StreamEnd::Complete)]);
-        let mut again = memory.subscribe(Wanted::new(vec!["a".into()])).await.unwrap();
+        let mut again = memory.subscribe(StreamRequest::new(vec!["a".into()])).await.unwrap();
         publish("3").await.unwrap();
-        assert!(matches!(again.messages.recv().await, Some(SourceMessage::Passed(_))));
+        assert!(matches!(again.messages.recv().await, Some(SourceMessage::Progress(_))));
         assert!(matches!(again.messages.recv().await, Some(SourceMessage::Event(_))));
         assert!(!other.messages.is_closed());
         assert_eq!(memory.stats().streams.load(std::sync::atomic::Ordering::Relaxed), 2);
@@ -533,7 +550,7 @@ mod tests {
         start: Start,
     ) -> Result<EventStream, SourceError> {
         let topics = topics.iter().map(|&topic| topic.into()).collect();
-        memory.subscribe_now(Wanted::new(topics).with_start(start))
+        memory.subscribe_now(StreamRequest::new(topics).with_start(start))
     }
 
     fn subscribe(memory: &Memory, topics: &[&str], start: Start) -> EventStream {
@@ -542,9 +559,10 @@ mod tests {
 
     /// Starts after the events with these offsets, one for each partition.
     fn after(memory: &Memory, offsets: &[u64]) -> Start {
-        let marks = (0..).zip(offsets);
-        let mark = |(lane, &offset)| Mark { lane, offset, part: memory.epoch };
-        Start::After(marks.map(mark).collect())
+        let partition_offsets = (0..).zip(offsets);
+        let partition_offset =
+            |(partition, &offset)| PartitionOffset { partition, offset, part: memory.epoch };
+        Start::After(partition_offsets.map(partition_offset).collect())
     }
 
     fn publish(memory: &Memory, topic: &str, payload: &'static str) {
@@ -558,10 +576,10 @@ mod tests {
                 SourceMessage::Event(event) => Some(format!(
                     "{}#{} {}",
                     event.topic,
-                    event.mark.unwrap().offset,
+                    event.partition_offset.unwrap().offset,
                     String::from_utf8_lossy(&event.payload)
                 )),
-                SourceMessage::Passed(_) => None,
+                SourceMessage::Progress(_) => None,
                 SourceMessage::Gap => Some("gap".into()),
                 SourceMessage::End(end) => Some(end.to_string()),
             })
@@ -605,8 +623,8 @@ mod tests {
         assert_eq!(replayed(Start::Last), ["a#4 4"]);
         let gone = SourceError::Gone { provider: "memory/default".into() };
         assert_eq!(try_subscribe(&memory, &["a"], after(&memory, &[0])).unwrap_err(), gone);
-        let mark = Mark { lane: 0, offset: 3, part: memory.epoch ^ 1 };
-        let of_another_process = Start::After([mark].into_iter().collect());
+        let partition_offset = PartitionOffset { partition: 0, offset: 3, part: memory.epoch ^ 1 };
+        let of_another_process = Start::After([partition_offset].into_iter().collect());
         assert_eq!(try_subscribe(&memory, &["a"], of_another_process).unwrap_err(), gone);
         let mut latest = subscribe(&memory, &["a"], after(&memory, &[4]));
         assert_eq!(heard(&mut latest), Vec::<String>::new());
@@ -624,8 +642,8 @@ mod tests {
         let mut position = Position::default();
         while let Ok(message) = stream.messages.try_recv() {
             match message {
-                SourceMessage::Passed(mark) => position.advance(mark),
-                SourceMessage::Event(event) => position.advance(event.mark.unwrap()),
+                SourceMessage::Progress(partition_offset) => position.advance(partition_offset),
+                SourceMessage::Event(event) => position.advance(event.partition_offset.unwrap()),
                 other => panic!("{other:?}"),
             };
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::event::Message;
-use crate::event_stream::{Durable, EventStream, SourceError, Wanted};
+use crate::event_stream::{Durable, EventStream, SourceError, StreamRequest};
 use crate::provider_stats::ProviderStats;
 use crate::topic::{TopicUsage, check_plain_topic};
 use crate::topic_check::{self, TopicUse, Verdict};
@@ -20,7 +20,8 @@ pub trait Provider: Send + Sync {
 
     /// Opens one stream over all topics of `wanted`. The stream reconnects and resumes by itself, and ends only for
     /// reasons that the provider cannot repair. Dropping the stream unsubscribes.
-    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>>;
+    fn subscribe(&self, wanted: StreamRequest)
+    -> EventFuture<'_, Result<EventStream, SourceError>>;
 
     /// Publishes an event and waits until the broker has it, as far as the broker confirms that.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>>;
@@ -47,7 +48,7 @@ pub trait Provider: Send + Sync {
     }
 
     /// True if a stream of that kind can end with the last event that is stored when it is opened.
-    fn has_ends(&self, durable: Option<&Durable>) -> bool {
+    fn has_bounded_streams(&self, durable: Option<&Durable>) -> bool {
         let _ = durable;
         false
     }
@@ -83,7 +84,7 @@ pub trait Provider: Send + Sync {
 
     /// Waits a moment for a connection, for a router that should start only if all its brokers are available. The
     /// error is the reason why there is none, without credentials.
-    fn connected(&self) -> EventFuture<'_, Result<(), String>> {
+    fn wait_connected(&self) -> EventFuture<'_, Result<(), String>> {
         let connected = self.is_connected();
         Box::pin(async move { if connected { Ok(()) } else { Err("not connected".into()) } })
     }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use net::{Identity, Roots, TlsClient};
+use net::{Roots, TlsClient, TlsIdentity};
 
 /// The maximum size of a PEM file. The whole list of authorities that Mozilla trusts has 0.2 MB.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;
@@ -47,7 +47,8 @@ impl BrokerTls {
         let [ca, certificate, key] = self.read_files()?;
         let identity = certificate.zip(key);
         let roots = ca.as_deref().map_or(Roots::Native, Roots::Pem);
-        let identity = identity.as_ref().map(|(certificates, key)| Identity { certificates, key });
+        let identity =
+            identity.as_ref().map(|(certificates, key)| TlsIdentity { certificates, key });
         TlsClient::new(roots, identity, &[])
             .map_err(|error| BrokerTlsError::Unusable(error.to_string()))
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::event_stream::{Durable, EventStream, SourceError, SourceMessage, StreamEnd, Wanted};
+use crate::event_stream::{
+    Durable, EventStream, SourceError, SourceMessage, StreamEnd, StreamRequest,
+};
 use crate::topic::TopicUsage;
 
 /// One topic as a schema uses it.
@@ -38,7 +40,7 @@ const OPENING_TIME_MAX: Duration = Duration::from_secs(10);
 /// one round trip later.
 const COMPLAINT_TIME_MAX: Duration = Duration::from_millis(500);
 
-impl From<TopicUse> for Wanted {
+impl From<TopicUse> for StreamRequest {
     /// Requests the stream that a check opens. The request names no durable consumer, because the broker would keep it.
     fn from(wanted: TopicUse) -> Self {
         let without_consumer = |durable: Arc<Durable>| {

@@ -46,7 +46,7 @@ impl StatePlan {
 ///
 /// An entity that does not exist is null. If the field must not be null, the result is `None`:
 /// there is no state to send. Errors are in the payload, as everywhere.
-pub async fn state(
+pub async fn fetch_current_state(
     plan: &StatePlan,
     arguments: &[(Box<str>, plan::Value)],
     variables: &Variables,

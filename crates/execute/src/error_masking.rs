@@ -19,14 +19,14 @@ pub struct Disclosure {
     /// True if an error with a replaced message names its subgraph.
     pub names_subgraphs: bool,
     /// The rules for headers of responses that reach the client.
-    pub headers: Option<Arc<dyn AnswerHeaders>>,
+    pub headers: Option<Arc<dyn ResponseHeaders>>,
     /// Subgraphs whose responses may carry values for one client only, such as a cookie. No two
     /// clients may share them.
     pub personal: Vec<SubgraphId>,
 }
 
 /// Rules for the headers of subgraphs' responses. Implemented where the configuration is known.
-pub trait AnswerHeaders: Send + Sync {
+pub trait ResponseHeaders: Send + Sync {
     /// Adds the parts of `response`, the headers of one response of `subgraph`, that reach the
     /// client. Called in the order of the plan, not of the responses' arrival.
     fn collect(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap);

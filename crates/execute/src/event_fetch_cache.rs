@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OnceCell;
 
 use crate::query_key::QueryKey;
-use crate::{FetchError, SubgraphAnswer};
+use crate::{FetchError, SubgraphResponse};
 
 /// Maximum number of different requests of one event that are shared; further ones are sent
 /// without.
@@ -24,12 +24,12 @@ const REQUEST_BYTES: usize = 256;
 
 /// The bytes that all caches may hold together. Caches hold it by `Arc`.
 #[derive(Debug)]
-pub struct MemoRoom {
+pub struct FetchCacheBudget {
     max: usize,
     used: AtomicUsize,
 }
 
-impl MemoRoom {
+impl FetchCacheBudget {
     /// Creates room for `max` bytes.
     pub fn new(max: usize) -> Self {
         Self { max, used: AtomicUsize::new(0) }
@@ -46,19 +46,19 @@ impl MemoRoom {
     }
 }
 
-type CachedResult = Result<SubgraphAnswer, FetchError>;
+type CachedResult = Result<SubgraphResponse, FetchError>;
 
 /// The cache of one event.
 #[derive(Debug)]
-pub struct EventMemo {
+pub struct EventFetchCache {
     results: Mutex<HashMap<QueryKey, Arc<OnceCell<CachedResult>>, foldhash::fast::RandomState>>,
     stored_bytes: AtomicUsize,
-    room: Arc<MemoRoom>,
+    room: Arc<FetchCacheBudget>,
 }
 
-impl EventMemo {
+impl EventFetchCache {
     /// Creates an empty cache.
-    pub fn new(room: Arc<MemoRoom>) -> Self {
+    pub fn new(room: Arc<FetchCacheBudget>) -> Self {
         Self { results: Mutex::default(), stored_bytes: AtomicUsize::new(0), room }
     }
 
@@ -122,7 +122,7 @@ impl EventMemo {
     }
 }
 
-impl Drop for EventMemo {
+impl Drop for EventFetchCache {
     fn drop(&mut self) {
         self.room.used.fetch_sub(self.stored_bytes.load(Relaxed), Relaxed);
     }
@@ -155,10 +155,10 @@ mod tests {
 
     fn fetch_once(text: &'static str) -> CachedResult {
         let (status, headers) = (http::StatusCode::OK, http::HeaderMap::new());
-        Ok(SubgraphAnswer { status, headers, body: text.into() })
+        Ok(SubgraphResponse { status, headers, body: text.into() })
     }
 
-    async fn ask(memo: &EventMemo, key: QueryKey, asked: &Cell<u32>) {
+    async fn ask(memo: &EventFetchCache, key: QueryKey, asked: &Cell<u32>) {
         let fetch = || async {
             asked.set(asked.get() + 1);
             tokio::task::yield_now().await;
@@ -169,7 +169,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_sent_once_for_all_clients_that_its_subgraph_cannot_distinguish() {
-        let (memo, asked) = (EventMemo::new(Arc::new(MemoRoom::new(10_000))), Cell::new(0));
+        let (memo, asked) =
+            (EventFetchCache::new(Arc::new(FetchCacheBudget::new(10_000))), Cell::new(0));
         let all = ["a", "b", "a"].map(|user| ask(&memo, key("public", user), &asked));
         futures_util::future::join_all(all).await;
         ask(&memo, key("public", "c"), &asked).await;
@@ -181,7 +182,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_caller_leaves_the_request_to_the_next() {
-        let (memo, asked) = (EventMemo::new(Arc::new(MemoRoom::new(10_000))), Cell::new(0));
+        let (memo, asked) =
+            (EventFetchCache::new(Arc::new(FetchCacheBudget::new(10_000))), Cell::new(0));
         let mut first = Box::pin(memo.fetch_once(key("public", "a"), std::future::pending));
         assert!(futures_util::poll!(&mut first).is_pending());
         let second = ask(&memo, key("public", "b"), &asked);
@@ -192,8 +194,8 @@ mod tests {
 
     #[tokio::test]
     async fn responses_over_the_room_are_not_kept_and_all_room_is_released() {
-        let room = Arc::new(MemoRoom::new(REQUEST_BYTES + 10));
-        let (memo, asked) = (EventMemo::new(Arc::clone(&room)), Cell::new(0));
+        let room = Arc::new(FetchCacheBudget::new(REQUEST_BYTES + 10));
+        let (memo, asked) = (EventFetchCache::new(Arc::clone(&room)), Cell::new(0));
         for _ in 0..2 {
             ask(&memo, key("1", "a"), &asked).await;
             ask(&memo, key("2", "a"), &asked).await;

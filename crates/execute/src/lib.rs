@@ -55,20 +55,20 @@ pub use argument_text::print_value;
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
 pub use context::{Generation, RequestContext};
-pub use current_state::{StatePlan, state};
+pub use current_state::{StatePlan, fetch_current_state};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
-pub use error_masking::{AnswerHeaders, Disclosure};
-pub use event_fetch_cache::{EventMemo, MemoRoom};
+pub use error_masking::{Disclosure, ResponseHeaders};
+pub use event_fetch_cache::{EventFetchCache, FetchCacheBudget};
 pub use executable::Executable;
 pub use execution::execute;
-pub use execution::execute_batch::execute_together;
+pub use execution::execute_batch::execute_batch;
 pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
 pub use publisher::{EventRequest, Publisher};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};
 pub use subgraph::{
-    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphAnswer,
-    SubgraphRequest,
+    FetchError, ForwardedHeaders, HiddenErrors, LocalFuture, Subgraph, SubgraphRequest,
+    SubgraphResponse,
 };
 pub use trace::{FetchTrace, Trace};
 

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flights::{Broken, Role};
+use flights::{Role, WorkFailed};
 use graph::SubgraphId;
 
 use crate::query_key::QueryKey;
 use crate::sharing::EpochGuard;
 use crate::{
-    EventMemo, FetchError, FetchTrace, RequestContext, Sharing, SubgraphAnswer, SubgraphRequest,
+    EventFetchCache, FetchError, FetchTrace, RequestContext, Sharing, SubgraphRequest,
+    SubgraphResponse,
 };
 
 /// Returns a guard that must be held during a mutation or a publication.
@@ -24,7 +25,7 @@ pub(crate) async fn fetch(
     subgraph: SubgraphId,
     body: Bytes,
     is_mutation: bool,
-) -> Result<SubgraphAnswer, FetchError> {
+) -> Result<SubgraphResponse, FetchError> {
     let Some(trace) = &context.trace else {
         return fetch_or_join(context, subgraph, body, is_mutation).await.0;
     };
@@ -41,7 +42,7 @@ async fn fetch_or_join(
     subgraph: SubgraphId,
     body: Bytes,
     is_mutation: bool,
-) -> (Result<SubgraphAnswer, FetchError>, Option<Role>) {
+) -> (Result<SubgraphResponse, FetchError>, Option<Role>) {
     let (generation, deadline) = (&context.generation, context.deadline);
     let sharing = context.sharing.as_deref();
     if !is_mutation && event_cache(context, subgraph).is_some() {
@@ -71,7 +72,7 @@ async fn fetch_or_join(
         });
         return match result.await {
             Ok((response, role)) => (response, Some(role)),
-            Err(Broken) => {
+            Err(WorkFailed) => {
                 let reason = "the request was aborted inside the router";
                 (Err(FetchError::Closed(reason.into())), None)
             }
@@ -85,7 +86,7 @@ async fn fetch_or_join(
 
 /// The cache of responses for the event that is being resolved, if responses of that subgraph may
 /// be shared.
-fn event_cache(context: &RequestContext, subgraph: SubgraphId) -> Option<&EventMemo> {
+fn event_cache(context: &RequestContext, subgraph: SubgraphId) -> Option<&EventFetchCache> {
     let event_cache = context.sharing.as_deref()?.event.as_ref()?;
     context.generation.disclosure.may_share(subgraph).then_some(event_cache)
 }
@@ -98,12 +99,12 @@ fn event_key(context: &RequestContext, subgraph: SubgraphId, body: Bytes) -> Que
 }
 
 /// Returns the response to a query that an event causes: that of another group, or that of `fetch`.
-pub(crate) async fn fetch_for_event<F: Future<Output = Result<SubgraphAnswer, FetchError>>>(
+pub(crate) async fn fetch_for_event<F: Future<Output = Result<SubgraphResponse, FetchError>>>(
     context: &RequestContext,
     subgraph: SubgraphId,
     body: Bytes,
     fetch: impl FnOnce() -> F,
-) -> Result<SubgraphAnswer, FetchError> {
+) -> Result<SubgraphResponse, FetchError> {
     match event_cache(context, subgraph) {
         Some(event_cache) => {
             event_cache.fetch_once(event_key(context, subgraph, body), fetch).await

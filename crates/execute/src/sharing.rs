@@ -10,10 +10,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flights::Flights;
+use flights::SingleFlight;
 
 use crate::query_key::QueryKey;
-use crate::{EventMemo, FetchError, SubgraphAnswer};
+use crate::{EventFetchCache, FetchError, SubgraphResponse};
 
 /// State that operations share: those of a whole process, or those that resolve one event. Outlives
 /// generations.
@@ -24,16 +24,18 @@ pub struct Sharing {
     /// Queries to subgraphs in flight; `None` if each operation sends its own.
     pub subgraph_queries: Option<SubgraphFlights>,
     /// Responses for the event that the operations resolve. If set, nothing else is shared.
-    pub event: Option<EventMemo>,
+    pub event: Option<EventFetchCache>,
 }
 
 /// Queries to subgraphs in flight.
 #[derive(Clone, Debug, Default)]
-pub struct SubgraphFlights(pub(crate) Arc<Flights<QueryKey, Result<SubgraphAnswer, FetchError>>>);
+pub struct SubgraphFlights(
+    pub(crate) Arc<SingleFlight<QueryKey, Result<SubgraphResponse, FetchError>>>,
+);
 
 impl SubgraphFlights {
     /// The counters of the shared queries.
-    pub fn stats(&self) -> &flights::FlightStats {
+    pub fn stats(&self) -> &flights::SingleFlightStats {
         self.0.stats()
     }
 }

@@ -35,11 +35,11 @@ pub trait Subgraph: Send + Sync {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
-    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>>;
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>>;
 
     /// Notes that a request with several aliases failed as a whole and is repeated in parts, for
     /// the metrics.
-    fn note_taken_apart(&self) {}
+    fn note_split(&self) {}
 
     /// Notes that a response cannot be used, for the log. `problem` continues the sentence
     /// "subgraph "x" …".
@@ -79,7 +79,7 @@ pub struct SubgraphRequest<'a> {
 
 /// The response of a subgraph, with a body that looks like JSON; execution parses it.
 #[derive(Clone, Debug)]
-pub struct SubgraphAnswer {
+pub struct SubgraphResponse {
     /// The HTTP status. A status other than 2xx is valid if the body is a GraphQL response.
     pub status: StatusCode,
     /// Headers that response rules or cache policies may read.

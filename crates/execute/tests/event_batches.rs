@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use astjson::{Document, Kind};
 use bytes::Bytes;
 use execute::{
-    EventMemo, EventRequest, Executable, FetchError, ForwardedHeaders, Generation, GraphqlError,
-    LocalFuture, MemoRoom, Publisher, RequestContext, Seed, Sharing, Subgraph, SubgraphAnswer,
-    SubgraphRequest,
+    EventFetchCache, EventRequest, Executable, FetchCacheBudget, FetchError, ForwardedHeaders,
+    Generation, GraphqlError, LocalFuture, Publisher, RequestContext, Seed, Sharing, Subgraph,
+    SubgraphRequest, SubgraphResponse,
 };
 use http::{HeaderMap, StatusCode};
 use kit::notation;
@@ -158,17 +158,17 @@ impl Subgraph for Oracle {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
-    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         self.requests.fetch_add(1, Relaxed);
         self.bodies.lock().unwrap().push(request.body.clone());
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let (status, body) = self.respond(&request.body)?;
-            Ok(SubgraphAnswer { status, headers: HeaderMap::new(), body: body.into() })
+            Ok(SubgraphResponse { status, headers: HeaderMap::new(), body: body.into() })
         })
     }
 
-    fn note_taken_apart(&self) {
+    fn note_split(&self) {
         self.taken_apart.fetch_add(1, Relaxed);
     }
 }
@@ -371,7 +371,7 @@ fn the_payloads_of_a_batch_are_those_of_its_events_one_by_one() {
         alone += oracle.requests.swap(0, Relaxed);
         oracle.taken_apart.store(0, Relaxed);
         let events = seeds.iter().map(|seed| (seed.clone(), context(&generation, None)));
-        let payloads = play(execute::execute_together(executable, &variables, events.collect()));
+        let payloads = play(execute::execute_batch(executable, &variables, events.collect()));
         together += oracle.requests.load(Relaxed);
         apart += oracle.taken_apart.load(Relaxed);
         assert_eq!(texts(&payloads), texts(&expected), "STARLING_SEED={number} {seeds:?}");
@@ -395,7 +395,7 @@ fn a_batch_is_one_request_for_each_fetch_with_every_entity_once() {
     let generation = world(&oracle);
     let executable = &plans()[0];
     let batch = events([1, 2, 1]).into_iter().map(|seed| (seed, context(&generation, None)));
-    play(execute::execute_together(executable, &Variables::default(), batch.collect()));
+    play(execute::execute_batch(executable, &Variables::default(), batch.collect()));
     let bodies = oracle.bodies.lock().unwrap();
     let bodies: Vec<_> = bodies.iter().map(|it| std::str::from_utf8(it).unwrap()).collect();
     assert_eq!(
@@ -412,10 +412,10 @@ fn batches_of_two_groups_and_events_alone_share_requests() {
     let generation = world(&oracle);
     let executable = &plans()[0];
     let variables = Variables::default();
-    let room = Arc::new(MemoRoom::new(1 << 20));
+    let room = Arc::new(FetchCacheBudget::new(1 << 20));
     let sharing: Vec<_> = (0..6)
         .map(|_| {
-            let event = Some(EventMemo::new(Arc::clone(&room)));
+            let event = Some(EventFetchCache::new(Arc::clone(&room)));
             Arc::new(Sharing { event, ..Sharing::default() })
         })
         .collect();
@@ -424,7 +424,7 @@ fn batches_of_two_groups_and_events_alone_share_requests() {
         (all[number].clone(), context(&generation, Some(Arc::clone(&sharing[number]))))
     };
     let batch = |numbers: std::ops::Range<usize>| {
-        execute::execute_together(executable, &variables, numbers.map(event).collect())
+        execute::execute_batch(executable, &variables, numbers.map(event).collect())
     };
     play(async {
         let (seed, own) = event(0);
@@ -451,7 +451,7 @@ fn a_late_subgraph_is_late_for_each_event() {
         fn fetch<'a>(
             &'a self,
             _: SubgraphRequest<'a>,
-        ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+        ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
             Box::pin(std::future::pending())
         }
     }
@@ -462,8 +462,7 @@ fn a_late_subgraph_is_late_for_each_event() {
     let mut seeds = events([1, 2]);
     seeds.push(Seed::BadEvent("is none".into()));
     let batch = seeds.into_iter().map(|seed| (seed, context(&generation, None)));
-    let payloads =
-        play(execute::execute_together(executable, &Variables::default(), batch.collect()));
+    let payloads = play(execute::execute_batch(executable, &Variables::default(), batch.collect()));
     let late = r#"{"data":{"tick":null},"errors":[{"message":"Subgraph \"one\" did not respond before the request's time was up.","path":["tick"],"extensions":{"code":"TIMEOUT","serviceName":"one"}}]}"#;
     let none = r#"{"data":{"tick":null},"errors":[{"message":"The event is none.","path":["tick"],"extensions":{"code":"INVALID_EVENT"}}]}"#;
     assert_eq!(texts(&payloads), [late, late, none]);

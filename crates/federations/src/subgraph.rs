@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use apollo_compiler::ast::{Document, Field};
 use bytes::Bytes;
-use execute::{FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, LocalFuture, SubgraphRequest, SubgraphResponse};
 use graph::{FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
@@ -28,13 +28,13 @@ impl execute::Subgraph for InMemorySubgraph {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
-    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         let response = self.respond(&request.body);
         Box::pin(async move {
             // Yields to the runtime once, so that concurrent fetches really are in flight at the same time.
             tokio::task::yield_now().await;
             let body = response.map_err(FetchError::Protocol)?;
-            Ok(SubgraphAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body })
+            Ok(SubgraphResponse { status: StatusCode::OK, headers: HeaderMap::new(), body })
         })
     }
 }

@@ -7,7 +7,7 @@
 //! - No caller waits in order to be joined, and no caller gets a result that was there before its call.
 //! - The work belongs to all callers that wait: it continues when its leader leaves, and is cancelled when the last
 //!   waiter leaves.
-//! - All waiters of work that fails (a panic, a core that stops) get [`Broken`].
+//! - All waiters of work that fails (a panic, a core that stops) get [`WorkFailed`].
 //!
 //! Invariant: this crate knows nothing of GraphQL or HTTP. The key defines which requests are equal, and must contain
 //! everything that keeps two of them apart.
@@ -15,4 +15,4 @@
 mod flight;
 mod single_flight;
 
-pub use single_flight::{Broken, FlightStats, Flights, Role};
+pub use single_flight::{Role, SingleFlight, SingleFlightStats, WorkFailed};

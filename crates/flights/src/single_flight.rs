@@ -31,16 +31,16 @@ pub enum Role {
     /// The caller waited for work that was already in flight.
     Follower,
     /// The caller did the work unshared, because there were too many flights.
-    Alone,
+    Unshared,
 }
 
 /// The work ended without a result: it panicked, or its core has stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Broken;
+pub struct WorkFailed;
 
 /// Counters since the start of the process.
 #[derive(Debug, Default)]
-pub struct FlightStats {
+pub struct SingleFlightStats {
     /// The number of flights that were started.
     pub leaders: AtomicU64,
     /// The number of callers that joined a flight.
@@ -52,10 +52,10 @@ pub struct FlightStats {
 }
 
 /// The flights of a process by key, shared by all cores.
-pub struct Flights<K, T> {
+pub struct SingleFlight<K, T> {
     shards: [Mutex<FlightMap<K, T>>; SHARDS],
     hasher: RandomState,
-    stats: FlightStats,
+    stats: SingleFlightStats,
 }
 
 type FlightMap<K, T> = HashMap<HashedKey<K>, Arc<Flight<T>>, RandomState>;
@@ -73,17 +73,17 @@ impl<K> Hash for HashedKey<K> {
     }
 }
 
-impl<K, T> Default for Flights<K, T> {
+impl<K, T> Default for SingleFlight<K, T> {
     fn default() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::new(HashMap::default())),
             hasher: RandomState::default(),
-            stats: FlightStats::default(),
+            stats: SingleFlightStats::default(),
         }
     }
 }
 
-impl<K, T> Flights<K, T>
+impl<K, T> SingleFlight<K, T>
 where
     K: Hash + Eq + Clone + 'static,
     T: Clone + 'static,
@@ -98,20 +98,20 @@ where
     /// its followers wait for it.
     ///
     /// # Errors
-    /// [`Broken`] if the work panicked (the panic is caught) or its core stopped.
+    /// [`WorkFailed`] if the work panicked (the panic is caught) or its core stopped.
     pub async fn join<F>(
         self: &Arc<Self>,
         key: K,
         deadline: Instant,
         start: impl FnOnce() -> F,
-    ) -> Result<(T, Role), Broken>
+    ) -> Result<(T, Role), WorkFailed>
     where
         F: Future<Output = T> + 'static,
     {
         let key = HashedKey { hash: self.hasher.hash_one(&key), key };
         let Some((flight, role)) = self.join_or_start(&key, deadline) else {
             count(&self.stats.alone);
-            return Ok((start().await, Role::Alone));
+            return Ok((start().await, Role::Unshared));
         };
         if role == Role::Leader {
             count(&self.stats.leaders);
@@ -126,7 +126,7 @@ where
         let waiter = FlightWaiter { flights: self, key: &key, flight: &flight };
         let result = flight.wait().await.cloned();
         drop(waiter);
-        result.map(|result| (result, role)).ok_or(Broken)
+        result.map(|result| (result, role)).ok_or(WorkFailed)
     }
 
     /// Joins the flight for `key`, or starts one. `None` if there are too many flights.
@@ -153,9 +153,9 @@ where
     }
 }
 
-impl<K, T> Flights<K, T> {
+impl<K, T> SingleFlight<K, T> {
     /// Returns the counters.
-    pub fn stats(&self) -> &FlightStats {
+    pub fn stats(&self) -> &SingleFlightStats {
         &self.stats
     }
 
@@ -167,7 +167,7 @@ impl<K, T> Flights<K, T> {
     }
 }
 
-impl<K: Eq, T> Flights<K, T> {
+impl<K: Eq, T> SingleFlight<K, T> {
     /// Removes `flight` from the map if `may_remove` agrees, which is called while no caller can join. A newer flight
     /// with the same key stays. Returns false if `may_remove` refused.
     fn remove_if(
@@ -189,7 +189,7 @@ impl<K: Eq, T> Flights<K, T> {
 
 /// A caller that waits for a flight, and leaves it on drop.
 struct FlightWaiter<'a, K: Eq, T> {
-    flights: &'a Flights<K, T>,
+    flights: &'a SingleFlight<K, T>,
     key: &'a HashedKey<K>,
     flight: &'a Arc<Flight<T>>,
 }
@@ -234,11 +234,11 @@ where
     T: Clone + 'static,
     F: Future<Output = T> + 'static,
 {
-    type Output = Result<T, Broken>;
+    type Output = Result<T, WorkFailed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(mut work) = self.work.take() else {
-            return Poll::Ready(Err(Broken));
+            return Poll::Ready(Err(WorkFailed));
         };
         // Work that panicked is dropped and never polled again, so no inconsistent state is observed.
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
@@ -254,7 +254,7 @@ where
         if let Some(completion) = self.completion.take() {
             completion.complete_with_leader(result.as_ref());
         }
-        Poll::Ready(result.ok_or(Broken))
+        Poll::Ready(result.ok_or(WorkFailed))
     }
 }
 
@@ -286,7 +286,7 @@ where
 
 /// Ends a flight together with its work, however the work ends.
 struct FlightCompletion<K: Eq, T> {
-    flights: Arc<Flights<K, T>>,
+    flights: Arc<SingleFlight<K, T>>,
     key: HashedKey<K>,
     flight: Arc<Flight<T>>,
     result: Option<T>,
@@ -316,9 +316,9 @@ impl<K: Eq, T> Drop for FlightCompletion<K, T> {
     }
 }
 
-impl<K, T> Debug for Flights<K, T> {
+impl<K, T> Debug for SingleFlight<K, T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Flights").field("stats", &self.stats).finish_non_exhaustive()
+        f.debug_struct("SingleFlight").field("stats", &self.stats).finish_non_exhaustive()
     }
 }
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flights::{Broken, Flights, Role};
+use flights::{Role, SingleFlight, WorkFailed};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
-type TestFlights = Arc<Flights<&'static str, u32>>;
-type JoinResult = Result<(u32, Role), Broken>;
+type TestFlights = Arc<SingleFlight<&'static str, u32>>;
+type JoinResult = Result<(u32, Role), WorkFailed>;
 
 /// Work that ends when its gate opens, and counts how often it was started and dropped.
 #[derive(Clone)]
@@ -202,8 +202,8 @@ fn all_waiters_learn_that_the_work_panicked() {
         let follower = spawn_join(&flights, "a", &work);
         run_all_tasks().await;
         drop(panic_now);
-        assert_eq!(leader.await.expect("the panic stays in the flight"), Err(Broken));
-        assert_eq!(follower.await.expect("the panic stays in the flight"), Err(Broken));
+        assert_eq!(leader.await.expect("the panic stays in the flight"), Err(WorkFailed));
+        assert_eq!(follower.await.expect("the panic stays in the flight"), Err(WorkFailed));
         // The next caller is not affected.
         work.finish_one();
         assert_eq!(flights.join("a", in_a_minute(), || work.run()).await, Ok((1, Role::Leader)));
@@ -236,7 +236,7 @@ fn a_caller_does_not_follow_a_leader_with_less_than_half_of_its_time() {
 
 #[test]
 fn followers_may_be_on_other_threads() {
-    let flights: Arc<Flights<&'static str, u32>> = Arc::default();
+    let flights: Arc<SingleFlight<&'static str, u32>> = Arc::default();
     let (started, has_begun) = std::sync::mpsc::channel();
     let (end, ends) = oneshot::channel::<u32>();
     let leader = spawn_thread(&flights, move |flights| async move {
@@ -260,7 +260,7 @@ fn followers_may_be_on_other_threads() {
 
 #[test]
 fn followers_learn_that_the_leaders_core_has_stopped() {
-    let flights: Arc<Flights<&'static str, u32>> = Arc::default();
+    let flights: Arc<SingleFlight<&'static str, u32>> = Arc::default();
     let (started, has_begun) = std::sync::mpsc::channel();
     let (stop, stops) = oneshot::channel::<()>();
     let leader = spawn_thread(&flights, move |flights| async move {
@@ -273,7 +273,7 @@ fn followers_learn_that_the_leaders_core_has_stopped() {
         });
         let _ = stops.await;
         drop(leading);
-        Err(Broken)
+        Err(WorkFailed)
     });
     has_begun.recv().expect("the leader runs");
     let follower = spawn_thread(&flights, async |flights| {
@@ -283,8 +283,8 @@ fn followers_learn_that_the_leaders_core_has_stopped() {
         std::thread::yield_now();
     }
     drop(stop);
-    assert_eq!(leader.join().expect("no panic"), Err(Broken));
-    assert_eq!(follower.join().expect("no panic"), Err(Broken));
+    assert_eq!(leader.join().expect("no panic"), Err(WorkFailed));
+    assert_eq!(follower.join().expect("no panic"), Err(WorkFailed));
 }
 
 fn spawn_thread<F: Future<Output = JoinResult>>(
@@ -301,7 +301,7 @@ fn spawn_thread<F: Future<Output = JoinResult>>(
 #[test]
 fn work_above_the_limit_runs_unshared() {
     check(async |_, work| {
-        let flights: Arc<Flights<u32, u32>> = Arc::default();
+        let flights: Arc<SingleFlight<u32, u32>> = Arc::default();
         let join = |key| {
             let (flights, work) = (Arc::clone(&flights), work.clone());
             spawn_local(async move { flights.join(key, in_a_minute(), || work.run()).await })

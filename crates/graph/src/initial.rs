@@ -9,7 +9,7 @@ use crate::{
 
 /// The source of a subscription field's current state.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Initial {
+pub enum InitialState {
     /// The state is the entity that the arguments identify, fetched from the subgraphs that resolve it.
     Entity {
         /// The event subgraph, which knows only the keys here.
@@ -27,7 +27,7 @@ pub enum Initial {
 impl Supergraph {
     /// Returns the source of a subscription field's current state. `None` if the field has none, or if its `initial` is
     /// invalid; a graph with an invalid `initial` is refused when its bindings are read.
-    pub fn initial_of(&self, field: FieldId) -> Option<Initial> {
+    pub fn initial_state(&self, field: FieldId) -> Option<InitialState> {
         let is_source = |it: &&AppliedDirective| {
             EventRole::of_directive(&it.name) == Some(EventRole::Subscribe)
         };
@@ -43,7 +43,7 @@ impl Supergraph {
         &self,
         field: FieldId,
         directive: &AppliedDirective,
-    ) -> Result<Option<Initial>, String> {
+    ) -> Result<Option<InitialState>, String> {
         match directive.argument("initial") {
             None | Some(ConstValue::Null) => Ok(None),
             Some(ConstValue::Enum(name) | ConstValue::String(name)) if &**name == "ENTITY" => {
@@ -52,14 +52,18 @@ impl Supergraph {
             Some(ConstValue::Object(members)) => match &members[..] {
                 [(member, ConstValue::String(name))] if &**member == "field" => self
                     .find_query_field(self.field(field), name)
-                    .map(|it| Some(Initial::Field(it))),
+                    .map(|it| Some(InitialState::Field(it))),
                 _ => Err("initial must be ENTITY or {field: \"…\"}".to_owned()),
             },
             Some(_) => Err("initial must be ENTITY or {field: \"…\"}".to_owned()),
         }
     }
 
-    fn read_entity(&self, field: &Field, directive: &AppliedDirective) -> Result<Initial, String> {
+    fn read_entity(
+        &self,
+        field: &Field,
+        directive: &AppliedDirective,
+    ) -> Result<InitialState, String> {
         let instead = "; initial: {field: \"…\"} takes the state from a root field of the query";
         let TypeRefShape::Named(ty) = field.ty.shape else {
             return Err(format!("initial: ENTITY is one object, and the field is a list{instead}"));
@@ -72,7 +76,7 @@ impl Supergraph {
                     "initial: ENTITY needs to know the object's type, and `{name}` stands for several{instead}"
                 ));
             }
-            _ => return Err(format!("initial: ENTITY: `{name}` is no entity{instead}")),
+            _ => return Err(format!("initial: ENTITY: `{name}` is not an entity{instead}")),
         }
         let is_events = |it: &SubgraphId| self.subgraph(*it).kind == SubgraphKind::Events;
         let here = directive.subgraphs.iter().find(is_events);
@@ -109,11 +113,11 @@ impl Supergraph {
         if !self.ty(ty).subgraphs.iter().any(|it| takes(it.subgraph)) {
             let known: Vec<_> = covered.iter().map(|&it| &*self.field(it).name).collect();
             return Err(format!(
-                "initial: ENTITY: no subgraph answers for `{name}` by \"{}\"{instead}",
+                "initial: ENTITY: no subgraph resolves `{name}` by \"{}\"{instead}",
                 known.join(" ")
             ));
         }
-        Ok(Initial::Entity { subgraph: here, ty, keys: covered })
+        Ok(InitialState::Entity { subgraph: here, ty, keys: covered })
     }
 
     /// Returns the fields of `key`, each of which must have an argument of its name on `field`.
@@ -121,7 +125,7 @@ impl Supergraph {
         let mut covered = Vec::new();
         for item in &key.items {
             let FieldSetItem::Field { field: member, fields, .. } = item else {
-                return Err("a key with fragments is no argument".to_owned());
+                return Err("a key with fragments cannot be an argument".to_owned());
             };
             let key = self.field(*member);
             let (name, ty) = (&key.name, &self.ty(key.ty.named()).name);
@@ -129,7 +133,7 @@ impl Supergraph {
                 return Err(format!("there is no argument {name:?}"));
             };
             if !fields.items.is_empty() || matches!(key.ty.shape, TypeRefShape::List(_)) {
-                return Err(format!("key field `{name}` is no single value"));
+                return Err(format!("key field `{name}` is not a single value"));
             }
             let Some(given) = argument.ty.strip_suffix('!') else {
                 return Err(format!("argument {name:?} may be null; its type must be `{ty}!`"));
@@ -184,7 +188,7 @@ impl Supergraph {
     /// Returns this supergraph as it applies to one object of `field` of which `subgraph` knows these keys and nothing
     /// else. Ids do not change.
     #[must_use]
-    pub fn with_keys_alone(&self, field: FieldId, subgraph: SubgraphId, keys: &[FieldId]) -> Self {
+    pub fn with_keys_only(&self, field: FieldId, subgraph: SubgraphId, keys: &[FieldId]) -> Self {
         let mut there = self.clone();
         for (number, it) in there.fields.iter_mut().enumerate() {
             // The number of fields always fits into an id.

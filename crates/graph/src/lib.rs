@@ -17,7 +17,7 @@ mod subgraph_set;
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use event_role::EventRole;
 pub use ids::{FieldId, SubgraphId, TypeId};
-pub use initial::Initial;
+pub use initial::InitialState;
 pub use jumps::{Jumps, Reachable};
 pub use model::{
     ApiSchema, AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldInSubgraph,

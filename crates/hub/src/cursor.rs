@@ -10,9 +10,9 @@
 //! form 1 | scope 10 | body ≤ 165 | tag 16, the beginning of HMAC-SHA256 over all before it;  all of it as base64url
 //! ```
 //!
-//! In the form of a position the body has one mark for each lane, as differences. If there are too many lanes, or they
-//! do not fit, it has the event's own mark and the time at which it was published: a subscriber that resumes by it gets
-//! some events again.
+//! In the form of a position the body has one offset for each partition, as differences. If there are too many
+//! partitions, or they do not fit, it has the event's own offset and the time at which it was published: a subscriber
+//! that resumes by it gets some events again.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -21,24 +21,24 @@ use aws_lc_rs::{constant_time, hmac};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bindings::Source;
-use events::{Mark, Position};
+use events::{PartitionOffset, Position};
 use sha2::{Digest, Sha256};
 
 /// The maximum size of a cursor in bytes: one header line and one WebSocket frame hold it easily, and a browser stores
 /// one for each stream.
 pub const CURSOR_BYTES_MAX: usize = 256;
 
-/// The maximum number of lanes with marks in a cursor. With more lanes each event would carry a kilobyte.
-const LANES_MAX: usize = 32;
+/// The maximum number of partitions with offsets in a cursor. With more partitions each event would carry a kilobyte.
+const PARTITIONS_MAX: usize = 32;
 
 /// The maximum number of keys that verify: a rotation needs two, and some more allow for mistakes; each costs half a
 /// microsecond for a forged cursor.
 pub const CURSOR_KEYS_MAX: usize = 8;
 
-/// The time before its own event at which a cursor without a position resumes: events of other lanes that were not
-/// delivered yet when it was published. Brokers stamp with clocks of several machines, and lanes lag behind each other
-/// by their queues.
-const OTHER_LANES_LAG_MAX: Duration = Duration::from_secs(30);
+/// The time before its own event at which a cursor without a position resumes: events of other partitions that were not
+/// delivered yet when it was published. Brokers stamp with clocks of several machines, and partitions lag behind each
+/// other by their queues.
+const OTHER_PARTITIONS_LAG_MAX: Duration = Duration::from_secs(30);
 
 /// The size of a scope. A collision of two scopes gives an attacker nothing; 80 bits make an accidental one improbable.
 const SCOPE_BYTES: usize = 10;
@@ -46,21 +46,21 @@ const TAG_BYTES: usize = 16;
 const HEAD_BYTES: usize = 1 + SCOPE_BYTES;
 
 /// The first byte, which is version and form in one: another format begins with another number. This one is a position:
-/// one mark for each lane.
+/// one offset for each partition.
 const FORM_POSITION: u8 = 1;
-/// The form with one mark and a time.
+/// The form with one offset and a time.
 const FORM_SINCE: u8 = 2;
 
-/// The flag for lanes with consecutive numbers.
+/// The flag for partitions with consecutive numbers.
 const ADJACENT: u8 = 1;
-/// The flag for marks with equal second parts.
+/// The flag for offsets with equal second parts.
 const EQUAL_PARTS: u8 = 2;
 
 /// Signs and verifies cursors. There is one for the whole process.
 pub struct Cursors {
     /// The keys. The first one signs.
     keys: Vec<hmac::Key>,
-    of_memory: bool,
+    with_memory_providers: bool,
 }
 
 impl std::fmt::Debug for Cursors {
@@ -102,8 +102,8 @@ impl Scope {
 pub(crate) enum Resume {
     /// After that position.
     After(Position),
-    /// At the time, without the events of the lane up to `mark`.
-    Since { mark: Mark, time: SystemTime },
+    /// At the time, without the events of the partition up to `partition_offset`.
+    Since { partition_offset: PartitionOffset, time: SystemTime },
 }
 
 /// The reason why a cursor is refused.
@@ -122,7 +122,7 @@ pub(crate) struct EventCursor {
     pub(crate) number: u64,
     /// The version of the trigger's position; 0 if it is not a position of the trigger.
     pub(crate) version: u64,
-    pub(crate) mark: Mark,
+    pub(crate) partition_offset: PartitionOffset,
     /// The position up to which the stream was read, including the event.
     pub(crate) position: Position,
     pub(crate) published: Option<SystemTime>,
@@ -132,11 +132,11 @@ pub(crate) struct EventCursor {
 impl EventCursor {
     pub(crate) fn new(
         number: u64,
-        mark: Mark,
+        partition_offset: PartitionOffset,
         position: Position,
         published: Option<SystemTime>,
     ) -> Self {
-        Self { number, version: 0, mark, position, published, printed: OnceLock::new() }
+        Self { number, version: 0, partition_offset, position, published, printed: OnceLock::new() }
     }
 
     /// Returns it with the version of the trigger's position.
@@ -154,7 +154,7 @@ impl EventCursor {
         use_text: impl FnOnce(Option<&str>) -> T,
     ) -> T {
         let print = || {
-            let text = cursors.encode(scope, &self.position, self.mark, self.published);
+            let text = cursors.encode(scope, &self.position, self.partition_offset, self.published);
             text.map(|text| format!("\"{text}\"").into())
         };
         let (of, text) = self.printed.get_or_init(|| (scope, print()));
@@ -164,7 +164,7 @@ impl EventCursor {
 
     /// Returns the number of bytes that it occupies.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(self.position.marks()) + CURSOR_BYTES_MAX
+        size_of::<Self>() + size_of_val(self.position.partition_offsets()) + CURSOR_BYTES_MAX
     }
 }
 
@@ -184,18 +184,18 @@ impl Cursors {
             aws_lc_rs::rand::fill(&mut random)?;
             keys.push(key(&random));
         }
-        Ok(Self { keys, of_memory: false })
+        Ok(Self { keys, with_memory_providers: false })
     }
 
     /// Enables cursors for providers of the kind `memory`, which only this process can resume.
     #[must_use]
-    pub fn of_memory(self, of_memory: bool) -> Self {
-        Self { of_memory, ..self }
+    pub fn with_memory_providers(self, with_memory_providers: bool) -> Self {
+        Self { with_memory_providers, ..self }
     }
 
     /// True if payloads of that source carry cursors.
     pub(crate) fn are_for(&self, source: &Source) -> bool {
-        source.is_stored_by_broker() || (self.of_memory && source.replays())
+        source.is_stored_by_broker() || (self.with_memory_providers && source.replays())
     }
 
     /// Encodes a cursor. `None` if the position does not fit and the time of the event is unknown.
@@ -203,20 +203,24 @@ impl Cursors {
         &self,
         scope: Scope,
         position: &Position,
-        mark: Mark,
+        partition_offset: PartitionOffset,
         published: Option<SystemTime>,
     ) -> Option<String> {
         let mut bytes = Vec::with_capacity(CURSOR_BYTES_MAX);
         bytes.push(FORM_POSITION);
         bytes.extend_from_slice(&scope.0);
         write_position(position, &mut bytes);
-        if position.marks().len() > LANES_MAX
+        if position.partition_offsets().len() > PARTITIONS_MAX
             || text_length(bytes.len() + TAG_BYTES) > CURSOR_BYTES_MAX
         {
             let since = published?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
             bytes.truncate(HEAD_BYTES);
             bytes[0] = FORM_SINCE;
-            for number in [u64::from(mark.lane), mark.offset, mark.part] {
+            for number in [
+                u64::from(partition_offset.partition),
+                partition_offset.offset,
+                partition_offset.part,
+            ] {
                 write_number(number, &mut bytes);
             }
             write_number(u64::try_from(since.as_millis()).ok()?, &mut bytes);
@@ -250,12 +254,15 @@ impl Cursors {
         let resume = match form {
             FORM_POSITION => Resume::After(read_position(&mut body)?),
             FORM_SINCE => {
-                let lane = u32::try_from(read_number(&mut body)?).ok()?;
+                let partition = u32::try_from(read_number(&mut body)?).ok()?;
                 let (offset, part) = (read_number(&mut body)?, read_number(&mut body)?);
                 let published = Duration::from_millis(read_number(&mut body)?);
                 let time = SystemTime::UNIX_EPOCH
-                    .checked_add(published.saturating_sub(OTHER_LANES_LAG_MAX))?;
-                Resume::Since { mark: Mark { lane, offset, part }, time }
+                    .checked_add(published.saturating_sub(OTHER_PARTITIONS_LAG_MAX))?;
+                Resume::Since {
+                    partition_offset: PartitionOffset { partition, offset, part },
+                    time,
+                }
             }
             _ => return None,
         };
@@ -269,24 +276,26 @@ fn text_length(bytes: usize) -> usize {
 }
 
 fn write_position(position: &Position, out: &mut Vec<u8>) {
-    let marks = position.marks();
-    write_number(marks.len() as u64, out);
-    let Some(first) = marks.first() else { return };
-    let is_adjacent = marks.windows(2).all(|pair| pair[1].lane - pair[0].lane == 1);
-    let has_equal_parts = marks.iter().all(|mark| mark.part == first.part);
+    let partition_offsets = position.partition_offsets();
+    write_number(partition_offsets.len() as u64, out);
+    let Some(first) = partition_offsets.first() else { return };
+    let is_adjacent =
+        partition_offsets.windows(2).all(|pair| pair[1].partition - pair[0].partition == 1);
+    let has_equal_parts =
+        partition_offsets.iter().all(|partition_offset| partition_offset.part == first.part);
     out.push(u8::from(is_adjacent) * ADJACENT + u8::from(has_equal_parts) * EQUAL_PARTS);
-    write_number(u64::from(first.lane), out);
+    write_number(u64::from(first.partition), out);
     write_number(first.part, out);
-    let mut before = Mark { offset: 0, ..*first };
-    for mark in marks {
+    let mut before = PartitionOffset { offset: 0, ..*first };
+    for partition_offset in partition_offsets {
         if !is_adjacent {
-            write_number(u64::from(mark.lane - before.lane), out);
+            write_number(u64::from(partition_offset.partition - before.partition), out);
         }
-        write_difference(mark.offset, before.offset, out);
+        write_difference(partition_offset.offset, before.offset, out);
         if !has_equal_parts {
-            write_difference(mark.part, before.part, out);
+            write_difference(partition_offset.part, before.part, out);
         }
-        before = *mark;
+        before = *partition_offset;
     }
 }
 
@@ -297,23 +306,23 @@ fn read_position(body: &mut &[u8]) -> Option<Position> {
     }
     let (&flags, rest) = body.split_first()?;
     *body = rest;
-    let lane = u32::try_from(read_number(body)?).ok()?;
-    let mut mark = Mark { lane, offset: 0, part: read_number(body)? };
+    let partition = u32::try_from(read_number(body)?).ok()?;
+    let mut partition_offset = PartitionOffset { partition, offset: 0, part: read_number(body)? };
     let mut position = Position::default();
-    for index in 0..count.min(LANES_MAX as u64 + 1) {
+    for index in 0..count.min(PARTITIONS_MAX as u64 + 1) {
         if flags & ADJACENT == 0 {
             let step = u32::try_from(read_number(body)?).ok()?;
-            mark.lane = mark.lane.checked_add(step)?;
+            partition_offset.partition = partition_offset.partition.checked_add(step)?;
         } else if index > 0 {
-            mark.lane = mark.lane.checked_add(1)?;
+            partition_offset.partition = partition_offset.partition.checked_add(1)?;
         }
-        mark.offset = read_difference(mark.offset, body)?;
+        partition_offset.offset = read_difference(partition_offset.offset, body)?;
         if flags & EQUAL_PARTS == 0 {
-            mark.part = read_difference(mark.part, body)?;
+            partition_offset.part = read_difference(partition_offset.part, body)?;
         }
-        position.advance(mark);
+        position.advance(partition_offset);
     }
-    (position.marks().len() as u64 == count).then_some(position)
+    (position.partition_offsets().len() as u64 == count).then_some(position)
 }
 
 /// Writes a difference of either sign; small ones are short (zigzag).
@@ -357,10 +366,14 @@ fn read_number(body: &mut &[u8]) -> Option<u64> {
 
 /// Runs one case of the fuzzer: reads a cursor as a client sends it, writes a position and reads it again.
 #[doc(hidden)]
-pub fn fuzz(cursors: &Cursors, text: &str, marks: impl Iterator<Item = Mark>) {
+pub fn fuzz(
+    cursors: &Cursors,
+    text: &str,
+    partition_offsets: impl Iterator<Item = PartitionOffset>,
+) {
     let scope = Scope([7; SCOPE_BYTES]);
     assert_eq!(cursors.decode(text, scope), Err(CursorError::Invalid), "it is not signed");
-    let position: Position = marks.take(LANES_MAX).collect();
+    let position: Position = partition_offsets.take(PARTITIONS_MAX).collect();
     let mut body = Vec::new();
     write_position(&position, &mut body);
     let mut written = &body[..];
@@ -368,7 +381,7 @@ pub fn fuzz(cursors: &Cursors, text: &str, marks: impl Iterator<Item = Mark>) {
     assert!(written.is_empty());
     // Only signed texts reach this function, but it must accept any bytes without a panic.
     let _ = read_position(&mut text.as_bytes());
-    if let Some(cursor) = cursors.encode(scope, &position, Mark::default(), None) {
+    if let Some(cursor) = cursors.encode(scope, &position, PartitionOffset::default(), None) {
         assert!(cursor.len() <= CURSOR_BYTES_MAX);
         assert_eq!(cursors.decode(&cursor, scope), Ok(Resume::After(position)));
     }
@@ -393,9 +406,10 @@ mod tests {
         let cursors = cursors(&[b"a key of some length"]);
         let of = |bound_to: &[u8]| bound("Subscription.a", &["t"], bound_to);
         let mut position = Position::default();
-        position.advance(Mark { lane: 0, offset: 7, part: 0 });
-        let mark = Mark { lane: 0, offset: 7, part: 0 };
-        let encode = |scope| cursors.encode(scope, &position, mark, None).expect("it fits");
+        position.advance(PartitionOffset { partition: 0, offset: 7, part: 0 });
+        let partition_offset = PartitionOffset { partition: 0, offset: 7, part: 0 };
+        let encode =
+            |scope| cursors.encode(scope, &position, partition_offset, None).expect("it fits");
         let ann = encode(of(b"ann"));
         assert_eq!(cursors.decode(&ann, of(b"ann")), Ok(Resume::After(position.clone())));
         for other in [&b"ben"[..], b"", b"t"] {
@@ -416,42 +430,49 @@ mod tests {
         Scope::new("main", field, &source, bound_to)
     }
 
-    fn mark(lane: u32, offset: u64) -> Mark {
-        Mark { lane, offset, part: 0 }
+    fn partition_offset(partition: u32, offset: u64) -> PartitionOffset {
+        PartitionOffset { partition, offset, part: 0 }
     }
 
-    fn any_marks(most: usize) -> impl Strategy<Value = Vec<Mark>> {
-        let mark = (0..40u32, any::<u64>(), prop_oneof![Just(0), any::<u64>()]);
-        vec(mark.prop_map(|(lane, offset, part)| Mark { lane, offset, part }), 0..=most)
+    fn any_partition_offsets(most: usize) -> impl Strategy<Value = Vec<PartitionOffset>> {
+        let partition_offset = (0..40u32, any::<u64>(), prop_oneof![Just(0), any::<u64>()]);
+        vec(
+            partition_offset.prop_map(|(partition, offset, part)| PartitionOffset {
+                partition,
+                offset,
+                part,
+            }),
+            0..=most,
+        )
     }
 
     proptest! {
         #[test]
-        fn written_cursors_are_read_back(marks in any_marks(LANES_MAX), millis in 0..u64::MAX >> 24) {
+        fn written_cursors_are_read_back(partition_offsets in any_partition_offsets(PARTITIONS_MAX), millis in 0..u64::MAX >> 24) {
             let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
-            let position: Position = marks.iter().copied().collect();
-            let own = marks.last().copied().unwrap_or_default();
+            let position: Position = partition_offsets.iter().copied().collect();
+            let own = partition_offsets.last().copied().unwrap_or_default();
             let published = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
             let text = ours.encode(scope, &position, own, Some(published)).unwrap();
             prop_assert!(text.len() <= CURSOR_BYTES_MAX);
             match ours.decode(&text, scope).unwrap() {
                 Resume::After(read) => prop_assert_eq!(read, position),
-                Resume::Since { mark, time } => {
-                    prop_assert_eq!(mark, own);
+                Resume::Since { partition_offset, time } => {
+                    prop_assert_eq!(partition_offset, own);
                     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
                     let margin = Duration::from_millis(millis).saturating_sub(since);
-                    prop_assert!(margin <= OTHER_LANES_LAG_MAX);
+                    prop_assert!(margin <= OTHER_PARTITIONS_LAG_MAX);
                 }
             }
         }
 
         #[test]
         fn changed_or_truncated_cursors_are_refused(
-            marks in any_marks(8), at in any::<prop::sample::Index>(), bit in 0..8u32,
+            partition_offsets in any_partition_offsets(8), at in any::<prop::sample::Index>(), bit in 0..8u32,
         ) {
             let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
-            let position: Position = marks.into_iter().collect();
-            let Some(text) = ours.encode(scope, &position, mark(0, 1), None) else {
+            let position: Position = partition_offsets.into_iter().collect();
+            let Some(text) = ours.encode(scope, &position, partition_offset(0, 1), None) else {
                 return Ok(());
             };
             let at = at.index(text.len());
@@ -476,25 +497,29 @@ mod tests {
     #[test]
     fn keys_are_rotated_by_putting_the_new_one_first() {
         let scope = scope("S.f", &["t"]);
-        let position: Position = [mark(3, 4)].into_iter().collect();
+        let position: Position = [partition_offset(3, 4)].into_iter().collect();
         let old = cursors(&[b"the old key, 16 bytes"]);
-        let text = old.encode(scope, &position, mark(3, 4), None).unwrap();
+        let text = old.encode(scope, &position, partition_offset(3, 4), None).unwrap();
         let both = cursors(&[b"the new key, 16 bytes", b"the old key, 16 bytes"]);
         assert_eq!(both.decode(&text, scope), Ok(Resume::After(position.clone())));
         let new = cursors(&[b"the new key, 16 bytes"]);
         assert_eq!(new.decode(&text, scope), Err(CursorError::Invalid));
-        let text = both.encode(scope, &position, mark(3, 4), None).unwrap();
+        let text = both.encode(scope, &position, partition_offset(3, 4), None).unwrap();
         assert!(new.decode(&text, scope).is_ok() && old.decode(&text, scope).is_err());
         let [one, other] = [cursors(&[]), cursors(&[])];
-        let text = one.encode(scope, &position, mark(3, 4), None).unwrap();
+        let text = one.encode(scope, &position, partition_offset(3, 4), None).unwrap();
         assert!(one.decode(&text, scope).is_ok() && other.decode(&text, scope).is_err());
     }
 
     #[test]
     fn a_cursor_is_valid_for_one_field_and_its_topics() {
         let ours = cursors(&[b"a key of some length"]);
-        let written =
-            ours.encode(scope("S.f", &["a", "b"]), &Position::default(), mark(0, 1), None);
+        let written = ours.encode(
+            scope("S.f", &["a", "b"]),
+            &Position::default(),
+            partition_offset(0, 1),
+            None,
+        );
         let written = written.unwrap();
         assert!(ours.decode(&written, scope("S.f", &["b", "a"])).is_ok(), "topics are a set");
         for (field, topics) in [("S.g", &["a", "b"][..]), ("S.f", &["a"]), ("S.f", &["ab"])] {
@@ -505,15 +530,21 @@ mod tests {
     #[test]
     fn thirty_two_partitions_fit_and_more_resume_by_time() {
         let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
-        let offset = |lane: u32| u64::from(lane).wrapping_mul(2_654_435_761) % 10_000_000_000;
-        let lanes = |count| -> Position { (0..count).map(|it| mark(it, offset(it))).collect() };
-        let text = ours.encode(scope, &lanes(32), mark(5, offset(5)), None).unwrap();
+        let offset =
+            |partition: u32| u64::from(partition).wrapping_mul(2_654_435_761) % 10_000_000_000;
+        let partitions =
+            |count| -> Position { (0..count).map(|it| partition_offset(it, offset(it))).collect() };
+        let text =
+            ours.encode(scope, &partitions(32), partition_offset(5, offset(5)), None).unwrap();
         assert!(text.len() <= CURSOR_BYTES_MAX, "{}", text.len());
-        assert_eq!(ours.decode(&text, scope), Ok(Resume::After(lanes(32))));
-        assert_eq!(ours.encode(scope, &lanes(33), mark(5, 1), None), None);
+        assert_eq!(ours.decode(&text, scope), Ok(Resume::After(partitions(32))));
+        assert_eq!(ours.encode(scope, &partitions(33), partition_offset(5, 1), None), None);
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
-        let text = ours.encode(scope, &lanes(33), mark(5, 1), Some(now)).unwrap();
-        let since = Resume::Since { mark: mark(5, 1), time: now - OTHER_LANES_LAG_MAX };
+        let text = ours.encode(scope, &partitions(33), partition_offset(5, 1), Some(now)).unwrap();
+        let since = Resume::Since {
+            partition_offset: partition_offset(5, 1),
+            time: now - OTHER_PARTITIONS_LAG_MAX,
+        };
         assert_eq!(ours.decode(&text, scope), Ok(since));
     }
 

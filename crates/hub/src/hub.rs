@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bindings::Source;
-use execute::{ErrorCode, GraphqlError, MemoRoom};
+use execute::{ErrorCode, FetchCacheBudget, GraphqlError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cursor::{CursorError, Cursors, Resume, Scope};
@@ -15,7 +15,7 @@ use crate::shard::{
     Shared, shutting_down,
 };
 use crate::stats::{self, HubStats, SubscriptionSlot, TriggerView};
-use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal};
+use crate::{GroupId, HubSettings, LiveOperation, OperationUpdate, Outlet, Subscriber, Workers};
 
 /// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. Dropping it ends all
 /// subscriptions.
@@ -23,7 +23,7 @@ use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal}
 pub struct Hub {
     settings: HubSettings,
     stats: Arc<HubStats>,
-    memo_room: Arc<MemoRoom>,
+    memo_room: Arc<FetchCacheBudget>,
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
     shards: Vec<mpsc::Sender<Command>>,
@@ -40,7 +40,7 @@ pub struct SubscribeRequest {
     pub outlet: Arc<dyn Outlet>,
     /// The subscriber behind the outlet. The outlet must know it already, since its `Join` may come before
     /// [`Hub::subscribe`] returns.
-    pub member: Member,
+    pub member: Subscriber,
     /// The cursor that the subscriber resumes from: it gets the events that follow. `None`: it gets the events from now
     /// on.
     pub resume: Option<Box<str>>,
@@ -50,7 +50,7 @@ pub struct SubscribeRequest {
 #[derive(Debug)]
 pub struct Subscription {
     group: GroupId,
-    /// Connection and operation of its [`Member`], as separate fields so that the struct stays small.
+    /// Connection and operation of its [`Subscriber`], as separate fields so that the struct stays small.
     connection: u64,
     operation: u32,
     outlet: OutletId,
@@ -64,21 +64,21 @@ const _: () = assert!(size_of::<Subscription>() <= 32);
 impl Hub {
     /// Starts the shards of the hub on the current Tokio runtime, which must have timers. Events are resolved on
     /// `cores`.
-    pub fn new(settings: HubSettings, cores: Arc<dyn Cores>) -> Self {
+    pub fn new(settings: HubSettings, cores: Arc<dyn Workers>) -> Self {
         Self::with_cursors(settings, cores, None)
     }
 
     /// Does the same as [`Hub::new`], and adds cursors to payloads of sources that can be read again.
     pub fn with_cursors(
         settings: HubSettings,
-        cores: Arc<dyn Cores>,
+        cores: Arc<dyn Workers>,
         cursors: Option<Cursors>,
     ) -> Self {
         let settings = HubSettings { shards: settings.shards.max(1), ..settings };
         let stats = Arc::new(HubStats::default());
         let permits =
             Arc::new(ConcurrencyLimit::new(settings.resolutions_in_flight, settings.shards));
-        let memo_room = Arc::new(MemoRoom::new(settings.memo_bytes));
+        let memo_room = Arc::new(FetchCacheBudget::new(settings.memo_bytes));
         let ring_room = Arc::new(RingRoom::new(settings.ring_bytes_total));
         let cursors = cursors.map(Arc::new);
         let shared = Shared {
@@ -178,9 +178,10 @@ impl Hub {
     pub async fn advance(
         &self,
         generation: u64,
-        renewals: Vec<Renewal>,
+        renewals: Vec<OperationUpdate>,
     ) -> Vec<(GroupId, Arc<LiveOperation>)> {
-        let mut of_shards: Vec<Vec<Renewal>> = self.shards.iter().map(|_| Vec::new()).collect();
+        let mut of_shards: Vec<Vec<OperationUpdate>> =
+            self.shards.iter().map(|_| Vec::new()).collect();
         for renewal in renewals {
             // The value is below the number of shards, so it fits.
             if let Some(of_shard) = of_shards.get_mut((renewal.0.0 >> GROUP_NUMBER_BITS) as usize) {
@@ -242,10 +243,10 @@ impl Subscription {
     pub(crate) fn new(
         group: GroupId,
         outlet: OutletId,
-        member: Member,
+        member: Subscriber,
         leave_sender: LeaveSender,
     ) -> Self {
-        let Member { connection, operation } = member;
+        let Subscriber { connection, operation } = member;
         Self { group, connection, operation, outlet, leave_sender: Some(leave_sender) }
     }
 
@@ -268,7 +269,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(leave_sender) = self.leave_sender.take() {
-            let member = Member { connection: self.connection, operation: self.operation };
+            let member = Subscriber { connection: self.connection, operation: self.operation };
             leave_sender.leave((self.group, self.outlet, member));
         }
     }

@@ -5,7 +5,7 @@
 //! through [`Outlet`].
 //!
 //! The [`Hub`] opens one trigger per source (`bindings::Source`), makes one group per operation, variables and
-//! partition, resolves each event once per group on the [`Cores`], and sends it once to each outlet. When a graph is
+//! partition, resolves each event once per group on the [`Workers`], and sends it once to each outlet. When a graph is
 //! replaced, [`Hub::advance`] moves every group to the new graph between two events.
 
 mod cursor;
@@ -21,8 +21,8 @@ mod stats;
 pub use cursor::fuzz as fuzz_cursors;
 pub use cursor::{CURSOR_BYTES_MAX, CURSOR_KEYS_MAX, Cursors};
 pub use hub::{Hub, SubscribeRequest, Subscription};
-pub use operation::{GroupKey, LiveOperation, Renewal, Resolve, TriggerEvent};
-pub use outlet::{EndReason, GroupId, Member, Outlet, OutletCommand};
-pub use resolve::{Cores, EventResolver, Job};
+pub use operation::{GroupKey, LiveOperation, OperationUpdate, Resolve, TriggerEvent};
+pub use outlet::{EndReason, GroupId, Outlet, OutletCommand, Subscriber};
+pub use resolve::{EventResolver, Job, Workers};
 pub use settings::HubSettings;
 pub use stats::{GroupView, HubStats, TriggerState, TriggerView};

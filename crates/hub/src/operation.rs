@@ -59,7 +59,7 @@ impl std::fmt::Debug for LiveOperation {
 }
 
 /// A group and its operation on the next graph, or the error that its subscribers get.
-pub type Renewal = (GroupId, Result<LiveOperation, Box<GraphqlError>>);
+pub type OperationUpdate = (GroupId, Result<LiveOperation, Box<GraphqlError>>);
 
 /// An event as a group resolves it.
 #[derive(Clone, Debug)]

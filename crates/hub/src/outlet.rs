@@ -11,7 +11,7 @@ pub struct GroupId(pub u64);
 
 /// One subscriber behind an outlet: its connection, and the operation there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Member {
+pub struct Subscriber {
     /// The connection, numbered by the outlet. Numbers are never reused.
     pub connection: u64,
     /// The operation, numbered by the connection.
@@ -26,7 +26,7 @@ pub enum OutletCommand {
         /// The group.
         group: GroupId,
         /// The subscriber.
-        member: Member,
+        member: Subscriber,
     },
     /// Delivers a payload to all subscribers of `group`.
     Deliver {
@@ -52,7 +52,7 @@ pub enum OutletCommand {
         /// The group that it was in.
         group: GroupId,
         /// The subscriber.
-        member: Member,
+        member: Subscriber,
     },
     /// Moves all subscribers of `from` to `into`; `from` no longer exists.
     Merge {

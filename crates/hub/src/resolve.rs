@@ -19,7 +19,7 @@ use crate::{Resolve, TriggerEvent};
 pub type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 
 /// The threads that execute operations. Only `Send` values cross: the closure in one direction, bytes in the other.
-pub trait Cores: Send + Sync {
+pub trait Workers: Send + Sync {
     /// Schedules the job on a core and returns at once. A job that cannot be scheduled is dropped.
     fn run(&self, job: Job);
 }
@@ -96,7 +96,7 @@ impl Resolve for EventResolver {
     ) -> LocalFuture<'static, Vec<Payload>> {
         Box::pin(async move {
             let events = events.iter().map(|event| self.begin(event)).collect();
-            execute::execute_together(&self.executable, &self.variables, events).await
+            execute::execute_batch(&self.executable, &self.variables, events).await
         })
     }
 
@@ -120,7 +120,7 @@ impl Resolve for EventResolver {
                 // As above: fields that depend on claims are refused.
                 claims: None,
             };
-            execute::state(plan, &root.arguments, &self.variables, &context).await
+            execute::fetch_current_state(plan, &root.arguments, &self.variables, &context).await
         })
     }
 }

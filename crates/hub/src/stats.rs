@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use prepare::Durations;
+use prepare::DurationHistogram;
 
 use crate::GroupId;
 
@@ -39,8 +39,8 @@ pub struct HubStats {
     pub states: AtomicU64,
     /// Subscribers that got the state that an earlier one had requested.
     pub states_shared: AtomicU64,
-    /// Durations of resolutions of events, batches and states, from the start to the payload.
-    pub resolve_durations: Durations,
+    /// DurationHistogram of resolutions of events, batches and states, from the start to the payload.
+    pub resolve_durations: DurationHistogram,
     /// Resolutions that ended without a payload (a defect, or the cores have stopped).
     pub resolutions_failed: AtomicU64,
     /// Payloads passed to outlets: once per outlet, group and event.

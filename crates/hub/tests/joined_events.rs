@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use bindings::{Bindings, EventPublisher};
 use bytes::Bytes;
-use events::{Memory, MemorySettings, Message, Provider, Providers, SourceMessage, Wanted};
+use events::{Memory, MemorySettings, Message, Provider, Providers, SourceMessage, StreamRequest};
 use execute::{
     Executable, FetchError, ForwardedHeaders, Generation, LocalFuture, RequestContext, Seed,
-    Subgraph, SubgraphAnswer, SubgraphRequest,
+    Subgraph, SubgraphRequest, SubgraphResponse,
 };
 use graph::Supergraph;
 use hub::{
-    EventResolver, GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, SubscribeRequest,
+    EventResolver, GroupKey, Hub, HubSettings, LiveOperation, Outlet, SubscribeRequest, Subscriber,
     Subscription,
 };
 use plan::SubscriptionRoot;
@@ -108,7 +108,7 @@ impl Subgraph for Orders {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
-    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         self.requests.fetch_add(1, Relaxed);
         let body = String::from_utf8_lossy(&request.body).into_owned();
         if body.contains("broken") {
@@ -137,7 +137,7 @@ impl Subgraph for Orders {
             let order = order(if is_known { "7" } else { "unknown" });
             format!(r#"{{"data":{{"asked":{order}}}}}"#)
         };
-        let response = SubgraphAnswer {
+        let response = SubgraphResponse {
             status: http::StatusCode::OK,
             headers: http::HeaderMap::new(),
             body: body.into(),
@@ -265,7 +265,7 @@ impl Router {
                 resolve: Arc::new(resolver),
             },
             outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
-            member: Member { connection, operation: 1 },
+            member: Subscriber { connection, operation: 1 },
         };
         hub.subscribe(request).await.expect("the provider is there")
     }
@@ -697,7 +697,7 @@ async fn a_missing_state_is_null_or_no_payload_and_a_failed_state_is_an_error() 
 
 /// Responds to the next request on `topic`.
 async fn response(memory: &dyn Provider, topic: &str, response: &'static str) -> Bytes {
-    let mut stream = memory.subscribe(Wanted::new(vec![topic.into()])).await.expect("open");
+    let mut stream = memory.subscribe(StreamRequest::new(vec![topic.into()])).await.expect("open");
     loop {
         let message = stream.messages.recv().await.expect("the provider is there");
         let SourceMessage::Event(event) = message else { continue };
@@ -768,7 +768,7 @@ async fn a_field_is_requested_over_a_broker_and_its_response_joined() {
     );
     assert_eq!(large, error("The response is larger than 1000 bytes.", "INVALID_EVENT"));
 
-    let _silent = memory.subscribe(Wanted::new(vec!["ask.7".into()])).await.expect("open");
+    let _silent = memory.subscribe(StreamRequest::new(vec!["ask.7".into()])).await.expect("open");
     let late = error("memory/default delivered no response in time.", "TIMEOUT");
     assert_eq!(router.execute(ask).await, late);
 }
@@ -799,9 +799,9 @@ async fn several_fields_are_requested_over_a_broker_at_once_also_by_a_mutation()
 async fn a_mutation_publishes_its_arguments_to_its_topic() {
     let router = Router::load();
     let topics = vec!["orders.eu".into()];
-    let mut stream = router.memory.subscribe(Wanted::new(topics)).await.expect("open");
+    let mut stream = router.memory.subscribe(StreamRequest::new(topics)).await.expect("open");
     let first = stream.messages.recv().await;
-    assert!(matches!(first, Some(SourceMessage::Passed(_))), "{first:?}");
+    assert!(matches!(first, Some(SourceMessage::Progress(_))), "{first:?}");
     let mutation = router.prepare(r#"mutation { move(region: "eu", id: 7) { success } }"#);
     let context = RequestContext {
         claims: None,

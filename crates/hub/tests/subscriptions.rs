@@ -9,14 +9,14 @@ use std::time::Duration;
 use bindings::Source;
 use events::{
     EventFuture, EventStream, Memory, MemorySettings, Message, Provider, ProviderStats,
-    PublishError, SourceError, Wanted,
+    PublishError, SourceError, StreamRequest,
 };
 use execute::{ErrorCode, GraphqlError, LocalFuture, Payload};
 use hub::{
-    GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve,
-    SubscribeRequest, TriggerEvent, TriggerState,
+    GroupKey, Hub, HubSettings, LiveOperation, Outlet, OutletCommand, Resolve, SubscribeRequest,
+    Subscriber, TriggerEvent, TriggerState,
 };
-use stage::{Listener, OneCore, with_hub, with_hub_and_cursors};
+use stage::{Listener, OneWorker, with_hub, with_hub_and_cursors};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -60,7 +60,7 @@ fn request(
     SubscribeRequest {
         operation: operation(Source::new(Arc::clone(provider), vec!["a".into()]), 1, resolve),
         outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
-        member: Member { connection, operation: 1 },
+        member: Subscriber { connection, operation: 1 },
         resume: None,
     }
 }
@@ -230,7 +230,7 @@ async fn a_provider_that_never_responds_does_not_hold_up_others() {
         fn name(&self) -> &str {
             "mute/default"
         }
-        fn subscribe(&self, _: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        fn subscribe(&self, _: StreamRequest) -> EventFuture<'_, Result<EventStream, SourceError>> {
             Box::pin(std::future::pending())
         }
         fn publish(&self, _: Message) -> EventFuture<'_, Result<(), PublishError>> {
@@ -286,7 +286,7 @@ async fn a_provider_that_is_closed_ends_its_subscriptions() {
         fn name(&self) -> &str {
             "test/one"
         }
-        fn subscribe(&self, _: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        fn subscribe(&self, _: StreamRequest) -> EventFuture<'_, Result<EventStream, SourceError>> {
             let messages = self.1.lock().unwrap().take().expect("one stream");
             Box::pin(std::future::ready(Ok(EventStream { messages })))
         }
@@ -375,7 +375,7 @@ impl Outlet for Counting {
 async fn subscribers_that_come_and_go_on_many_threads_leave_nothing_behind() {
     const TASKS: u64 = 8;
     const EACH: u64 = 150;
-    let (cores, mut jobs) = OneCore::new();
+    let (cores, mut jobs) = OneWorker::new();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async move {
@@ -397,7 +397,7 @@ async fn subscribers_that_come_and_go_on_many_threads_leave_nothing_behind() {
                 let request = SubscribeRequest {
                     operation: operation(source, u128::from(number % 3), Arc::new(Echo)),
                     outlet: Arc::clone(&outlet) as Arc<dyn Outlet>,
-                    member: Member { connection: task * EACH + number, operation: 1 },
+                    member: Subscriber { connection: task * EACH + number, operation: 1 },
                     resume: None,
                 };
                 kept.push_back(hub.subscribe(request).await.expect("the hub is open"));

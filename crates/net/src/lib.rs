@@ -22,7 +22,7 @@ pub use connect::connect_unix;
 pub use error::ConnectError;
 pub use pem::read_pem_file;
 pub use stream::{Stream, Unread};
-pub use tls::{Identity, Roots, TlsClient, TlsError, TlsIdentity};
+pub use tls::{Roots, TlsClient, TlsError, TlsIdentity};
 pub use tls_server::{
     TlsServer, TlsServerError, TlsServerFiles, TlsServerStream, negotiated_protocol,
 };

@@ -50,10 +50,6 @@ pub struct TlsIdentity<'a> {
     pub key: &'a [u8],
 }
 
-// Alias for callers that still use the old name.
-#[doc(hidden)]
-pub use TlsIdentity as Identity;
-
 /// Settings of outgoing TLS connections. Clones are cheap and share the settings. Two values are equal only if one is a
 /// clone of the other, whatever their settings, so that a connection pool can tell which connections may be used.
 #[derive(Clone, Debug)]

@@ -34,7 +34,7 @@ impl TlsSession {
     /// Splits a stream into its carrier and its session. The session may hold data that it has read ahead, and records
     /// that are not yet written: call [`TlsSession::receive`] with no bytes and [`TlsSession::take_records`] before
     /// waiting for the carrier, which reports neither.
-    pub fn part<S>(stream: TlsServerStream<S>) -> (S, Self) {
+    pub fn from_stream<S>(stream: TlsServerStream<S>) -> (S, Self) {
         let (carrier, mut connection) = stream.into_inner();
         // The sender bounds it: the plain text is encrypted at once and taken out.
         connection.set_buffer_limit(None);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::{ConnectError, Identity, Roots, TlsClient, TlsError, connect};
+use net::{ConnectError, Roots, TlsClient, TlsError, TlsIdentity, connect};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -157,13 +157,13 @@ fn text_that_is_no_certificate_is_refused() {
 #[tokio::test]
 async fn a_server_that_wants_a_certificate_gets_ours_and_rejects_others() {
     let port = tls_echo_for(Some(include_bytes!("certificates/client-ca.pem"))).await;
-    let ours = Identity {
+    let ours = TlsIdentity {
         certificates: include_bytes!("certificates/client.pem"),
         key: include_bytes!("certificates/client.key"),
     };
     let tls = TlsClient::new(Roots::Pem(AUTHORITY), Some(ours), &[]).unwrap();
     assert_eq!(echo("localhost", port, Some(&tls)).await, Ok("hello".into()));
-    let another = Identity { certificates: CERTIFICATE, key: KEY };
+    let another = TlsIdentity { certificates: CERTIFICATE, key: KEY };
     for identity in [None, Some(another)] {
         let tls = TlsClient::new(Roots::Pem(AUTHORITY), identity, &[]).unwrap();
         assert_eq!(echo("localhost", port, Some(&tls)).await, Ok(String::new()));
@@ -205,10 +205,10 @@ async fn a_unix_socket_is_connected_to_by_its_path() {
 #[test]
 fn a_certificate_and_a_key_that_do_not_belong_together_are_refused() {
     let identity =
-        Identity { certificates: CERTIFICATE, key: include_bytes!("certificates/client.key") };
+        TlsIdentity { certificates: CERTIFICATE, key: include_bytes!("certificates/client.key") };
     let refused = TlsClient::new(Roots::Pem(AUTHORITY), Some(identity), &[]).unwrap_err();
     assert!(matches!(refused, TlsError::Identity(_)), "{refused}");
-    let no_key = Identity { certificates: CERTIFICATE, key: b"hello" };
+    let no_key = TlsIdentity { certificates: CERTIFICATE, key: b"hello" };
     let refused = TlsClient::new(Roots::Pem(AUTHORITY), Some(no_key), &[]).unwrap_err();
     assert!(refused.to_string().contains("its key"), "{refused}");
 }

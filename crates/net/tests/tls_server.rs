@@ -88,7 +88,7 @@ async fn session(
         stream
     };
     let (served, connected) = tokio::join!(server.handshake(ours), connecting);
-    let (carrier, session) = TlsSession::part(served.unwrap());
+    let (carrier, session) = TlsSession::from_stream(served.unwrap());
     (carrier, session, connected)
 }
 

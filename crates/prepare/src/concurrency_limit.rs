@@ -91,7 +91,7 @@ struct ClientQueue {
 
 /// Treatment of a job for which the queue has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WithoutPlace {
+pub enum WhenFull {
     /// It is refused.
     Refuse,
     /// It waits until there is room. The caller bounds the number of such jobs.
@@ -102,7 +102,7 @@ pub enum WithoutPlace {
 struct Waiter {
     number: u64,
     weight: usize,
-    without_place: WithoutPlace,
+    when_full: WhenFull,
     grant: oneshot::Sender<Result<Permit, NoPermit>>,
 }
 
@@ -117,16 +117,16 @@ impl ConcurrencyLimit {
     /// Dropping the future leaves the queue.
     ///
     /// # Errors
-    /// [`NoPermit`]: too much waits and `without_place` is [`WithoutPlace::Refuse`], or the
+    /// [`NoPermit`]: too much waits and `when_full` is [`WhenFull::Refuse`], or the
     /// deadline passed.
     pub async fn acquire(
         self: &Arc<Self>,
         client: ClientKey,
         weight: usize,
         deadline: Instant,
-        without_place: WithoutPlace,
+        when_full: WhenFull,
     ) -> Result<Permit, NoPermit> {
-        let (number, granted) = match self.enter_queue(client, weight, without_place) {
+        let (number, granted) = match self.enter_queue(client, weight, when_full) {
             AcquireOutcome::Granted(permit) => return Ok(permit),
             AcquireOutcome::Refused => return Err(NoPermit::Full),
             AcquireOutcome::Waiting(number, granted) => (number, granted),
@@ -144,7 +144,7 @@ impl ConcurrencyLimit {
         self: &Arc<Self>,
         client: ClientKey,
         weight: usize,
-        without_place: WithoutPlace,
+        when_full: WhenFull,
     ) -> AcquireOutcome {
         let mut state = self.lock_state();
         let may_run = state.running < self.bounds.running_max.max(1)
@@ -154,14 +154,14 @@ impl ConcurrencyLimit {
             return AcquireOutcome::Granted(self.grant_permit(&mut state, client));
         }
         let has_place = self.make_room(&mut state, client, weight);
-        if !has_place && without_place == WithoutPlace::Refuse {
+        if !has_place && when_full == WhenFull::Refuse {
             return AcquireOutcome::Refused;
         }
         let (grant, granted) = oneshot::channel();
         state.next_number += 1;
         let number = state.next_number;
         let weight = self.weight_of(weight);
-        let waiter = Waiter { number, weight, without_place, grant };
+        let waiter = Waiter { number, weight, when_full, grant };
         if has_place {
             state.push_waiter(client, waiter);
         } else {
@@ -207,13 +207,13 @@ impl ConcurrencyLimit {
         let newest = state.clients.get_mut(&heaviest).and_then(|it| it.waiting.pop_back());
         let Some(newest) = newest else { return false };
         state.subtract_weight(heaviest, newest.weight);
-        match newest.without_place {
-            WithoutPlace::Refuse => {
+        match newest.when_full {
+            WhenFull::Refuse => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 // The receiver may be gone because its request was cancelled.
                 let _ = newest.grant.send(Err(NoPermit::Full));
             }
-            WithoutPlace::Wait => state.push_outside_first(heaviest, newest),
+            WhenFull::Wait => state.push_outside_first(heaviest, newest),
         }
         true
     }
@@ -434,7 +434,7 @@ mod tests {
         let limit = Arc::clone(limit);
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut acquiring: Acquiring = Box::pin(async move {
-            limit.acquire(client(number), weight, deadline, WithoutPlace::Refuse).await
+            limit.acquire(client(number), weight, deadline, WhenFull::Refuse).await
         });
         if let Some(outcome) = polled(&mut acquiring) {
             return Box::pin(std::future::ready(outcome));
@@ -562,8 +562,7 @@ mod tests {
         let limit = limit(1, 10, 10);
         let _running = granted(&mut acquire_once(&limit, NOISY));
         let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-        let late =
-            limit.acquire(client(POLITE), 1, deadline.into_std(), WithoutPlace::Refuse).await;
+        let late = limit.acquire(client(POLITE), 1, deadline.into_std(), WhenFull::Refuse).await;
         assert_eq!(drop_permit(late), Err(NoPermit::TooLate));
         assert_eq!((waiting(&limit), limit.lock_state().turns.len()), (0, 0));
     }
@@ -588,7 +587,7 @@ mod tests {
         let limit = Arc::clone(limit);
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut acquiring: Acquiring = Box::pin(async move {
-            limit.acquire(client(number), weight, deadline, WithoutPlace::Wait).await
+            limit.acquire(client(number), weight, deadline, WhenFull::Wait).await
         });
         assert!(polled(&mut acquiring).is_none());
         acquiring

@@ -10,13 +10,13 @@ pub const BUCKETS_MICROS: [u64; 10] =
 
 /// A histogram of durations.
 #[derive(Debug, Default)]
-pub struct Durations {
+pub struct DurationHistogram {
     /// Counts of the buckets: one more than there are bounds, because the last has none.
     counts: [AtomicU64; BUCKETS_MICROS.len() + 1],
     micros: AtomicU64,
 }
 
-impl Durations {
+impl DurationHistogram {
     /// Adds one observation.
     pub fn add(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_bound_belongs_to_its_bucket() {
-        let durations = Durations::default();
+        let durations = DurationHistogram::default();
         for micros in [0, 250, 251, 1_000, 2_000_000, 2_000_001] {
             durations.add(Duration::from_micros(micros));
         }

@@ -30,8 +30,8 @@ mod variable_usage;
 #[cfg(test)]
 mod tests;
 
-pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WithoutPlace};
-pub use duration_histogram::{BUCKETS_MICROS, Durations};
+pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WhenFull};
+pub use duration_histogram::{BUCKETS_MICROS, DurationHistogram};
 pub use error::{Limit, PrepareError, Problem};
 pub use limits::Limits;
 pub use override_labels::{LabelShare, LabelShares};

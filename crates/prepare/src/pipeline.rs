@@ -10,7 +10,7 @@ use apollo_compiler::parser::Parser;
 use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
 use execute::{Executable, StatePlan};
-use graph::{Initial, OverrideLabels, Supergraph};
+use graph::{InitialState, OverrideLabels, Supergraph};
 use plan::{FieldTarget, OperationKind, SubscriptionRoot};
 use quick_cache::sync::Cache;
 
@@ -178,14 +178,14 @@ impl Pipeline {
         variant: &Variant,
     ) -> Result<Option<StatePlan>, PrepareError> {
         let Some(SubscriptionRoot::Event(event)) = &plan.subscription else { return Ok(None) };
-        let Some(initial) = self.graph.initial_of(event.field) else { return Ok(None) };
+        let Some(initial) = self.graph.initial_state(event.field) else { return Ok(None) };
         let (asked, graph) = match &initial {
-            Initial::Field(field) => {
+            InitialState::Field(field) => {
                 (operation.as_query(&variant.graph, *field), Arc::clone(&variant.graph))
             }
-            Initial::Entity { subgraph, keys, .. } => {
+            InitialState::Entity { subgraph, keys, .. } => {
                 // This takes some milliseconds for a large graph, once for each operation.
-                let graph = variant.graph.with_keys_alone(event.field, *subgraph, keys);
+                let graph = variant.graph.with_keys_only(event.field, *subgraph, keys);
                 (operation.clone(), Arc::new(graph))
             }
         };
@@ -203,7 +203,7 @@ impl Pipeline {
             PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
         })?;
         match initial {
-            Initial::Field(_) => {
+            InitialState::Field(_) => {
                 // Payloads are of the subscription's type, which may be stricter than the query's.
                 let nullable = self.graph.field(event.field).ty.nullable;
                 let root = plan.shape.objects.get_mut(plan.shape.root.0 as usize);
@@ -212,7 +212,7 @@ impl Pipeline {
                 }
                 Ok(Some(StatePlan::query(Executable::new(Arc::new(plan)))))
             }
-            Initial::Entity { ty, keys, .. } => {
+            InitialState::Entity { ty, keys, .. } => {
                 let name = |id: &graph::FieldId| self.graph.field(*id).name.clone();
                 let keys = keys.iter().map(name).collect();
                 let executable = Executable::new(Arc::new(plan));

@@ -10,9 +10,7 @@ use graph::{OverrideLabels, Supergraph};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
-use crate::concurrency_limit::{
-    ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WithoutPlace,
-};
+use crate::concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WhenFull};
 use crate::error::PrepareError;
 use crate::identity;
 use crate::override_labels::{self, LabelDecisions, LabelFacts, LabelShares};
@@ -259,7 +257,7 @@ impl Preparer {
         let OperationRequest { query, variables, extensions, .. } = request;
         let bytes = query.len() + variables.len() + extensions.len();
         let weight = bytes.div_ceil(WAITING_REQUEST_BYTES);
-        let permit = self.limit.acquire(client, weight, deadline, WithoutPlace::Refuse).await;
+        let permit = self.limit.acquire(client, weight, deadline, WhenFull::Refuse).await;
         permit.map_err(|(NoPermit::Full | NoPermit::TooLate)| self.overloaded())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::duration_histogram::Durations;
+use crate::duration_histogram::DurationHistogram;
 
 /// Counters since this preparer was created.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub struct PrepareStats {
     /// Operations that were planned greedily, because the step budget did not suffice to compare all choices.
     pub greedy: AtomicU64,
     /// Duration of planning, also without success.
-    pub planning: Durations,
+    pub planning: DurationHistogram,
     /// Steps of planning, also without success ([`plan::Effort::steps`]).
     pub planning_steps: AtomicU64,
 }

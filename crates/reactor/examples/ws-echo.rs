@@ -58,7 +58,7 @@ struct Opened {
 }
 
 struct EchoServer {
-    websocket: Arc<websocket::Config>,
+    websocket: Arc<websocket::WebSocketConfig>,
 }
 
 type EchoSockets = Sockets<Connection<Echo>, ()>;
@@ -93,11 +93,11 @@ fn main() -> io::Result<()> {
         _ => "127.0.0.1:9001".to_owned(),
     };
     // Suites send messages of 16 MiB, and slow fragments.
-    let websocket = websocket::Config {
+    let websocket = websocket::WebSocketConfig {
         message_bytes_max: 64 << 20,
         ping_interval: None,
         deflate_bytes_min: 0,
-        ..websocket::Config::default()
+        ..websocket::WebSocketConfig::default()
     };
     let websocket = Arc::new(websocket);
     let settings = ReactorSettings { stall_time_max: Duration::from_secs(60) };

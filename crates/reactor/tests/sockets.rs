@@ -17,7 +17,7 @@ use reactor::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::Chunks;
 use wire::connection::{Connection, Output, Protocol};
-use wire::websocket::{self, CloseCode, Closed, Event, FrameHeader, Opcode, WebSocket};
+use wire::websocket::{self, CloseCode, Closed, FrameHeader, Opcode, WebSocket, WebSocketEvent};
 
 /// A protocol that passes texts to the application and commands to the client.
 #[derive(Default)]
@@ -75,7 +75,7 @@ enum Report {
 }
 
 struct Repeater {
-    websocket: Arc<websocket::Config>,
+    websocket: Arc<websocket::WebSocketConfig>,
     reports: mpsc::Sender<Report>,
 }
 
@@ -160,14 +160,14 @@ struct Fixture {
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Fixture {
-    fn new(websocket: websocket::Config) -> Self {
+    fn new(websocket: websocket::WebSocketConfig) -> Self {
         Self::with(websocket, SETTINGS)
     }
 
-    fn with(websocket: websocket::Config, settings: ReactorSettings) -> Self {
+    fn with(websocket: websocket::WebSocketConfig, settings: ReactorSettings) -> Self {
         let (sender, reports) = mpsc::channel();
         // Compressed messages are received, but never sent.
-        let websocket = websocket::Config { deflate_bytes_min: usize::MAX, ..websocket };
+        let websocket = websocket::WebSocketConfig { deflate_bytes_min: usize::MAX, ..websocket };
         let websocket = Arc::new(websocket);
         let reactor = Reactor::start("reactor".to_owned(), settings, |_| Repeater {
             websocket,
@@ -201,7 +201,8 @@ impl Fixture {
         assert_eq!(self.next_report(), Report::Adopted);
         self.clients += 1;
         socket.set_read_timeout(Some(TEST_TIMEOUT)).expect("a socket");
-        let config = websocket::Config { message_bytes_max: 16 << 20, ..Default::default() };
+        let config =
+            websocket::WebSocketConfig { message_bytes_max: 16 << 20, ..Default::default() };
         Client { socket, machine: WebSocket::client(Arc::new(config), Instant::now(), 7) }
     }
 }
@@ -224,7 +225,7 @@ impl Client {
         }
     }
 
-    fn next_event(&mut self) -> Event {
+    fn next_event(&mut self) -> WebSocketEvent {
         loop {
             if let Some(event) = self.machine.poll_event() {
                 return event;
@@ -241,7 +242,7 @@ impl Client {
 
     fn next_text(&mut self) -> Bytes {
         match self.next_event() {
-            Event::Text(text) => text,
+            WebSocketEvent::Text(text) => text,
             other => panic!("{other:?}"),
         }
     }
@@ -249,7 +250,7 @@ impl Client {
 
 #[test]
 fn input_that_came_with_the_handshake_is_received() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     // A masked frame "early", cut in two; its mask is 0.
     let mut client = fixture.connect(b"\x81\x85\0\0\0\0ear");
     client.socket.write_all(b"ly").expect("the reactor reads");
@@ -259,7 +260,7 @@ fn input_that_came_with_the_handshake_is_received() {
 
 #[test]
 fn a_broadcast_reaches_every_client() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut clients: Vec<Client> = (0..300).map(|_| fixture.connect(b"")).collect();
     for body in ["small".to_owned(), "large".repeat(20_000)] {
         let sent = fixture.sent(body.clone());
@@ -273,7 +274,7 @@ fn a_broadcast_reaches_every_client() {
 
 #[test]
 fn connections_without_a_socket_take_everything_and_are_counted() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut client = fixture.connect(b"");
     for number in [7, 8] {
         fixture.reactor.mailbox().send(Message::AdoptNull(number));
@@ -298,7 +299,7 @@ fn connections_without_a_socket_take_everything_and_are_counted() {
 
 #[test]
 fn a_client_that_does_not_read_blocks_itself_only_and_continues_later() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut slow = fixture.connect(b"");
     let mut other = fixture.connect(b"");
     let body = Bytes::from("x".repeat(1 << 20));
@@ -328,7 +329,7 @@ fn a_client_that_does_not_read_blocks_itself_only_and_continues_later() {
 
 #[test]
 fn a_client_that_sends_and_never_reads_is_not_read_without_limit() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut flood = fixture.connect(b"");
     let mut other = fixture.connect(b"");
     flood.socket.set_nonblocking(true).expect("a socket");
@@ -355,7 +356,7 @@ fn a_client_that_sends_and_never_reads_is_not_read_without_limit() {
 
 #[test]
 fn a_client_that_sends_after_its_end_is_disconnected() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut flood = fixture.connect(b"");
     // An unmasked frame is a violation, which ends the connection.
     let unmasked = b"\x81\x01x".repeat(1 << 12);
@@ -368,10 +369,10 @@ fn a_client_that_sends_after_its_end_is_disconnected() {
 
 #[test]
 fn a_close_frame_is_sent_before_the_socket_ends() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut client = fixture.connect(b"");
     client.send_text("close");
-    let Event::Closed(closed) = client.next_event() else { panic!("no close") };
+    let WebSocketEvent::Closed(closed) = client.next_event() else { panic!("no close") };
     assert_eq!((closed.code, &*closed.reason), (CloseCode(4000), "as requested"));
     drop(client);
     assert_eq!(fixture.next_report(), Report::Closed(0, ConnectionEnd::Closed));
@@ -379,10 +380,10 @@ fn a_close_frame_is_sent_before_the_socket_ends() {
 
 #[test]
 fn a_silent_peer_is_pinged_and_disconnected() {
-    let mut fixture = Fixture::new(websocket::Config {
+    let mut fixture = Fixture::new(websocket::WebSocketConfig {
         ping_interval: Some(Duration::from_millis(20)),
         pong_timeout: Duration::from_millis(20),
-        ..websocket::Config::default()
+        ..websocket::WebSocketConfig::default()
     });
     let mut client = fixture.connect(b"");
     let mut ping = [0; 2];
@@ -393,10 +394,10 @@ fn a_silent_peer_is_pinged_and_disconnected() {
 
 #[test]
 fn a_client_that_reads_a_large_message_slowly_survives_a_ping_queued_behind_it() {
-    let mut fixture = Fixture::new(websocket::Config {
+    let mut fixture = Fixture::new(websocket::WebSocketConfig {
         ping_interval: Some(Duration::from_millis(500)),
         pong_timeout: Duration::from_millis(500),
-        ..websocket::Config::default()
+        ..websocket::WebSocketConfig::default()
     });
     let mut slow = fixture.connect(b"");
     // More than the buffers on the way, and more than is read here.
@@ -414,7 +415,7 @@ fn a_client_that_reads_a_large_message_slowly_survives_a_ping_queued_behind_it()
 
 #[test]
 fn a_panic_of_the_application_ends_one_connection() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut unlucky = fixture.connect(b"");
     let mut other = fixture.connect(b"");
     unlucky.send_text("panic");
@@ -425,7 +426,7 @@ fn a_panic_of_the_application_ends_one_connection() {
 
 #[test]
 fn closed_connections_are_removed_and_the_rest_ends_with_the_reactor() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let clients: Vec<Client> = (0..3).map(|_| fixture.connect(b"")).collect();
     let mut last = fixture.connect(b"");
     drop(clients);
@@ -447,7 +448,7 @@ fn closed_connections_are_removed_and_the_rest_ends_with_the_reactor() {
 
 #[test]
 fn clients_that_flood_trickle_or_never_read_delay_no_other_client() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut other = fixture.connect(b"");
     let mut trickling = fixture.connect(b"");
     let mut halves: Vec<Client> = (0..50).map(|_| fixture.connect(b"")).collect();
@@ -497,7 +498,7 @@ fn clients_that_flood_trickle_or_never_read_delay_no_other_client() {
 
 #[test]
 fn messages_that_expand_a_thousandfold_delay_no_other_client() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut other = fixture.connect(b"");
     let mut flooding = fixture.connect(b"").socket;
     // As large as a message may be, in a frame with a mask that changes nothing.
@@ -530,7 +531,7 @@ fn messages_that_expand_a_thousandfold_delay_no_other_client() {
 #[test]
 fn a_client_that_reads_nothing_is_disconnected_after_the_stall_timeout() {
     let settings = ReactorSettings { stall_time_max: Duration::from_millis(800) };
-    let mut fixture = Fixture::with(websocket::Config::default(), settings);
+    let mut fixture = Fixture::with(websocket::WebSocketConfig::default(), settings);
     let _silent = fixture.connect(b"");
     let mut slow = fixture.connect(b"");
     let body = Bytes::from("x".repeat(16 << 20));
@@ -593,13 +594,14 @@ impl Fixture {
                 server.handshake(socket).await.expect("the handshake succeeds")
             };
             let (stream, served) = tokio::join!(connecting, serving);
-            let (socket, session) = TlsSession::part(served);
+            let (socket, session) = TlsSession::from_stream(served);
             (stream, socket.into_std().expect("a socket"), session)
         });
         self.reactor.mailbox().send(Message::Adopt(socket, Some(session), b"", self.clients));
         assert_eq!(self.next_report(), Report::Adopted);
         self.clients += 1;
-        let config = websocket::Config { message_bytes_max: 32 << 20, ..Default::default() };
+        let config =
+            websocket::WebSocketConfig { message_bytes_max: 32 << 20, ..Default::default() };
         let machine = WebSocket::client(Arc::new(config), Instant::now(), 7);
         TlsClientSide { runtime, stream, machine }
     }
@@ -615,7 +617,7 @@ impl TlsClientSide {
         });
     }
 
-    fn next_event(&mut self) -> Event {
+    fn next_event(&mut self) -> WebSocketEvent {
         loop {
             if let Some(event) = self.machine.poll_event() {
                 return event;
@@ -633,7 +635,7 @@ impl TlsClientSide {
 
     fn next_text(&mut self) -> Bytes {
         match self.next_event() {
-            Event::Text(text) => text,
+            WebSocketEvent::Text(text) => text,
             other => panic!("{other:?}"),
         }
     }
@@ -641,7 +643,7 @@ impl TlsClientSide {
 
 #[test]
 fn a_tls_connection_receives_sends_and_ends_like_a_plain_one() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut client = fixture.connect_tls(b"\x81\x85\0\0\0\0early");
     let mut plain = fixture.connect(b"");
     assert_eq!(client.next_text(), "early");
@@ -658,7 +660,7 @@ fn a_tls_connection_receives_sends_and_ends_like_a_plain_one() {
         }
     }
     client.send_text("close");
-    let Event::Closed(closed) = client.next_event() else { panic!("no close") };
+    let WebSocketEvent::Closed(closed) = client.next_event() else { panic!("no close") };
     assert_eq!((closed.code, &*closed.reason), (CloseCode(4000), "as requested"));
     // TLS announces the end as well: without it the client's library would report an error.
     let mut rest = Vec::new();
@@ -671,7 +673,7 @@ fn a_tls_connection_receives_sends_and_ends_like_a_plain_one() {
 
 #[test]
 fn a_tls_client_that_does_not_read_blocks_itself_only_and_continues_later() {
-    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut fixture = Fixture::new(websocket::WebSocketConfig::default());
     let mut slow = fixture.connect_tls(b"");
     let body = Bytes::from("x".repeat(1 << 20));
     let mut taken = 0;

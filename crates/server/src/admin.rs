@@ -20,9 +20,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::admin_host;
-use crate::http::answer::{self, Answer};
 use crate::http::body;
-use crate::http::patient::{Patient, STALL_TIME_MAX};
+use crate::http::response::{self, Response};
+use crate::http::write_timeout::{STALL_TIME_MAX, WriteTimeout};
 use crate::log_limit::LogLimit;
 use crate::metrics::{MetricsCollector, prometheus_text};
 use crate::profiling;
@@ -80,7 +80,7 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME_MAX)
-                .serve_connection(TokioIo::new(Patient::new(socket, STALL_TIME_MAX)), service);
+                .serve_connection(TokioIo::new(WriteTimeout::new(socket, STALL_TIME_MAX)), service);
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "an admin connection ended early");
             }
@@ -88,7 +88,7 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
     }
 }
 
-async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>) -> Answer {
+async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>) -> Response {
     let get = request.method() == Method::GET || request.method() == Method::HEAD;
     let path = request.uri().path();
     // Load balancers ask for health under any name, and learn nothing else.
@@ -98,16 +98,16 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
         return refuse_host();
     }
     match path {
-        "/health/live" if get => answer::text(StatusCode::OK, "live\n"),
+        "/health/live" if get => response::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(router),
         "/metrics" if get => metrics(registry, request.headers()),
         "/admin/subscriptions" if get => subscriptions(router, request.headers()).await,
         "/admin/publish" if request.method() == Method::POST => match is_from_web_page(&request) {
-            true => answer::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
+            true => response::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
             false => publish(router, request).await,
         },
         "/admin/complete" if request.method() == Method::POST => match is_from_web_page(&request) {
-            true => answer::text(StatusCode::FORBIDDEN, "web pages may not end subscriptions\n"),
+            true => response::text(StatusCode::FORBIDDEN, "web pages may not end subscriptions\n"),
             false => complete(router, &request),
         },
         "/admin/publish" | "/admin/complete" => not_allowed("POST"),
@@ -115,7 +115,7 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
             not_allowed("GET")
         }
         path if path.starts_with(profiling::PREFIX) => profiling::handle(router, &request).await,
-        _ => answer::text(
+        _ => response::text(
             StatusCode::NOT_FOUND,
             "This is the admin listener. It has:\n\
              GET  /health/live         status 200 if the process runs\n\
@@ -130,7 +130,7 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
     }
 }
 
-fn refuse_host() -> Answer {
+fn refuse_host() -> Response {
     static LIMIT: LogLimit = LogLimit::new();
     if let Some(suppressed) = LIMIT.admit(Instant::now()) {
         tracing::warn!(
@@ -139,25 +139,25 @@ fn refuse_host() -> Answer {
              router, list it in `admin.allowed_hosts`"
         );
     }
-    answer::text(
+    response::text(
         StatusCode::MISDIRECTED_REQUEST,
         "the admin listener does not serve the host of this request: use an IP address or localhost, or \
          list the name in `admin.allowed_hosts`\n",
     )
 }
 
-fn not_allowed(allowed: &'static str) -> Answer {
+fn not_allowed(allowed: &'static str) -> Response {
     let mut answer =
-        answer::text(StatusCode::METHOD_NOT_ALLOWED, format!("only {allowed} is allowed here\n"));
+        response::text(StatusCode::METHOD_NOT_ALLOWED, format!("only {allowed} is allowed here\n"));
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     answer
 }
 
 /// Responds with 200 from the first loaded graph until shutdown begins, so that a load balancer stops sending requests
 /// then.
-fn ready(router: &Router) -> Answer {
+fn ready(router: &Router) -> Response {
     if router.is_leaving.load(Ordering::SeqCst) || *router.shutdown.borrow() {
-        return answer::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
+        return response::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
     }
     let away: Vec<&str> = router
         .providers
@@ -166,10 +166,10 @@ fn ready(router: &Router) -> Answer {
         .map(|provider| provider.name())
         .collect();
     if away.is_empty() {
-        return answer::text(StatusCode::OK, "ready\n");
+        return response::text(StatusCode::OK, "ready\n");
     }
     // Queries do not need brokers, so a disconnected one does not take the router out of service.
-    answer::text(StatusCode::OK, format!("ready; providers not connected: {}\n", away.join(", ")))
+    response::text(StatusCode::OK, format!("ready; providers not connected: {}\n", away.join(", ")))
 }
 
 /// True if a web page sent the request. A page of any origin can make a browser on the operator's machine post here,
@@ -180,7 +180,7 @@ fn is_from_web_page<B>(request: &Request<B>) -> bool {
 
 /// Returns OpenMetrics to clients that ask for it, as Prometheus does, and the older text format of Prometheus to all
 /// others.
-fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
+fn metrics(registry: &Registry, headers: &HeaderMap) -> Response {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let open_metrics = accepted.into_iter().any(|it| it.contains("application/openmetrics-text"));
     let content_type = match open_metrics {
@@ -189,28 +189,28 @@ fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
     };
     let mut text = String::new();
     match encode(&mut text, registry) {
-        Ok(()) if open_metrics => answer::with_type(StatusCode::OK, content_type, text.into()),
+        Ok(()) if open_metrics => response::with_type(StatusCode::OK, content_type, text.into()),
         Ok(()) => {
             let text = prometheus_text(&text);
-            answer::with_type(StatusCode::OK, content_type, text.into())
+            response::with_type(StatusCode::OK, content_type, text.into())
         }
         Err(_) => {
-            answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded\n")
+            response::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded\n")
         }
     }
 }
 
 /// Returns a page to browsers, and JSON to all other clients.
-async fn subscriptions(router: &Router, headers: &HeaderMap) -> Answer {
+async fn subscriptions(router: &Router, headers: &HeaderMap) -> Response {
     let (triggers, stats) = (router.hub.topology().await, router.hub.stats());
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|it| it.contains("text/html")) {
         let page = subscriptions_page::page(&router.providers, &triggers, stats);
-        return answer::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
+        return response::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
     }
     let text =
         serde_json::to_vec(&subscriptions_page::describe(&router.providers, &triggers, stats));
-    answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
+    response::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 
 /// Returns the value of a parameter of the URL.
@@ -221,8 +221,8 @@ fn parameter<B>(request: &Request<B>, wanted: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-fn refuse(status: StatusCode, text: String) -> Answer {
-    answer::text(status, format!("{text}\n"))
+fn refuse(status: StatusCode, text: String) -> Response {
+    response::text(status, format!("{text}\n"))
 }
 
 /// Returns the provider and the topic that the URL names: `?provider=kind/id&topic=T`.
@@ -232,7 +232,7 @@ fn refuse(status: StatusCode, text: String) -> Answer {
 fn provider_and_topic<'a, B>(
     router: &'a Router,
     request: &Request<B>,
-) -> Result<(&'a Arc<dyn Provider>, String), Box<Answer>> {
+) -> Result<(&'a Arc<dyn Provider>, String), Box<Response>> {
     let provider = parameter(request, "provider").unwrap_or_else(|| "memory/default".to_owned());
     let Some(topic) = parameter(request, "topic").filter(|topic| !topic.is_empty()) else {
         let text = "the topic is missing: add ?topic=T".to_owned();
@@ -245,13 +245,13 @@ fn provider_and_topic<'a, B>(
 
 /// Handles `POST /admin/complete?provider=memory/id&topic=T`: ends the streams that listen to the topic, and so
 /// completes their subscriptions, for tests of clients.
-fn complete<B>(router: &Router, request: &Request<B>) -> Answer {
+fn complete<B>(router: &Router, request: &Request<B>) -> Response {
     let (provider, topic) = match provider_and_topic(router, request) {
         Ok(found) => found,
         Err(answer) => return *answer,
     };
     match provider.complete(&topic) {
-        Ok(streams) => answer::text(StatusCode::OK, format!("ended {streams} streams\n")),
+        Ok(streams) => response::text(StatusCode::OK, format!("ended {streams} streams\n")),
         Err(reason) => refuse(StatusCode::BAD_REQUEST, format!("{}: {reason}", provider.name())),
     }
 }
@@ -259,7 +259,7 @@ fn complete<B>(router: &Router, request: &Request<B>) -> Answer {
 /// Handles `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type
 /// `application/x-ndjson`, each of its lines is an event, so that a client that publishes many of them does not measure
 /// HTTP.
-async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
+async fn publish(router: &Router, request: Request<Incoming>) -> Response {
     let (provider, topic) = match provider_and_topic(router, &request) {
         Ok(found) => found,
         Err(answer) => return *answer,
@@ -300,5 +300,5 @@ async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
             false => refuse(status, problem),
         };
     }
-    answer::text(StatusCode::OK, "published\n")
+    response::text(StatusCode::OK, "published\n")
 }

@@ -30,7 +30,7 @@ pub(crate) struct ConnectionLimits {
 
 /// The reason why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NoRoom {
+pub(crate) enum ConnectionRefused {
     /// `http.max_connections` is reached.
     All,
     /// `http.max_connections_per_ip` is reached.
@@ -84,11 +84,14 @@ impl Connections {
     ///
     /// # Errors
     /// Returns the limit that is reached.
-    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<ConnectionPermit, NoRoom> {
+    pub(crate) fn enter(
+        &self,
+        address: Option<IpAddr>,
+    ) -> Result<ConnectionPermit, ConnectionRefused> {
         let ConnectionLimits { all, of_address } = self.limits;
         if all != 0 && self.open() >= all {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(NoRoom::All);
+            return Err(ConnectionRefused::All);
         }
         let client = address.map_or(ClientKey::UNKNOWN, ClientKey::of_address);
         let Some(address) = address.filter(|_| of_address != 0).map(network_of) else {
@@ -101,7 +104,7 @@ impl Connections {
         });
         if peer.open.load(Ordering::Relaxed) >= of_address {
             self.refused_of_address.fetch_add(1, Ordering::Relaxed);
-            return Err(NoRoom::OfAddress);
+            return Err(ConnectionRefused::OfAddress);
         }
         Ok(ConnectionPermit::new(peer, client))
     }
@@ -165,7 +168,7 @@ mod tests {
     fn a_connection_over_the_limit_is_refused_until_one_ends() {
         let connections = Connections::new(ConnectionLimits { all: 1, of_address: 0 });
         let first = connections.enter(address("1.2.3.4")).expect("room for one");
-        assert_eq!(connections.enter(None).err(), Some(NoRoom::All));
+        assert_eq!(connections.enter(None).err(), Some(ConnectionRefused::All));
         assert_eq!((connections.open(), connections.refused()), (1, [1, 0]));
         drop(first);
         assert!(connections.enter(None).is_ok());
@@ -175,9 +178,15 @@ mod tests {
     fn an_address_over_its_limit_is_refused_and_others_are_not() {
         let connections = Connections::new(ConnectionLimits { all: 0, of_address: 1 });
         let first = connections.enter(address("1.2.3.4")).expect("room for one");
-        assert_eq!(connections.enter(address("::ffff:1.2.3.4")).err(), Some(NoRoom::OfAddress));
+        assert_eq!(
+            connections.enter(address("::ffff:1.2.3.4")).err(),
+            Some(ConnectionRefused::OfAddress)
+        );
         let sixth = connections.enter(address("2001:db8::1")).expect("another address");
-        assert_eq!(connections.enter(address("2001:db8::ffff:2")).err(), Some(NoRoom::OfAddress));
+        assert_eq!(
+            connections.enter(address("2001:db8::ffff:2")).err(),
+            Some(ConnectionRefused::OfAddress)
+        );
         let others = [address("1.2.3.5"), address("2001:db8:0:1::1"), None, None]
             .map(|it| connections.enter(it));
         assert!(others.iter().all(Result::is_ok));

@@ -219,7 +219,7 @@ async fn check_provider(provider: &dyn Provider) -> OnlineCheck {
     let deadline = tokio::time::Instant::now() + TIME_MAX;
     // `connected` waits only a moment, and the first attempt may take longer.
     let result = loop {
-        match provider.connected().await {
+        match provider.wait_connected().await {
             // Some providers return at once.
             Err(_) if tokio::time::Instant::now() < deadline => sleep(CHECK_INTERVAL).await,
             result => break result,

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use execute::ErrorCode;
 use wire::graphql_transport_ws::CLOSE_CODES;
 
+use crate::error_mapping;
 use crate::live::SLOW_SUBSCRIBER;
-use crate::refusal;
 
 /// Returns the text of `docs/errors.md`.
 pub fn error_reference() -> String {
@@ -26,7 +26,7 @@ pub fn error_reference() -> String {
     );
     for code in ErrorCode::ALL {
         let (meaning, advice) = explain(code);
-        let status = refusal::status(code).as_u16();
+        let status = error_mapping::status(code).as_u16();
         let _ = writeln!(text, "| `{}` | {status} | {meaning} | {advice} |", code.as_str());
     }
     text.push_str(

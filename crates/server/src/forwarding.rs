@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use execute::{AnswerHeaders, ClaimPath, ClaimValues, Claims, ForwardedHeaders};
+use execute::{ClaimPath, ClaimValues, Claims, ForwardedHeaders, ResponseHeaders};
 use graph::{SubgraphId, Supergraph};
 use http::header::{self, CACHE_CONTROL, DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -119,7 +119,7 @@ const DIGESTED_FROM: usize = 32;
 pub(crate) enum ClientHeaders<'a> {
     /// Headers of a message: the values are slices of the data that was read from the connection.
     OfMessage(&'a HeaderMap),
-    /// Headers kept with the connection: the values have memory of their own ([`own`]), which requests may share.
+    /// Headers kept with the connection: the values have memory of their own ([`copy_value`]), which requests may share.
     Kept(&'a HeaderMap),
 }
 
@@ -154,7 +154,7 @@ fn forwarded(
         }
     }
     let kept = |value: HeaderValue| match client {
-        ClientHeaders::OfMessage(_) => own(&value),
+        ClientHeaders::OfMessage(_) => copy_value(&value),
         ClientHeaders::Kept(_) => value,
     };
     let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, kept(it.value))).collect();
@@ -169,7 +169,7 @@ fn forwarded(
 
 /// Copies a value to memory of its own. A value of a message is a slice of the data that was read from its connection,
 /// and would keep all of that alive for as long as the request or the subscription lives.
-pub(crate) fn own(value: &HeaderValue) -> HeaderValue {
+pub(crate) fn copy_value(value: &HeaderValue) -> HeaderValue {
     // The bytes come from a valid value, so the conversion succeeds.
     let mut own = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
     own.set_sensitive(value.is_sensitive());
@@ -214,7 +214,7 @@ impl ResponseForwarding {
     }
 }
 
-impl AnswerHeaders for ResponseForwarding {
+impl ResponseHeaders for ResponseForwarding {
     fn collect(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap) {
         let options = ConnectionOptions::of(response);
         let stays = |name: &HeaderName| is_set_by_router(name) || options.contains(name);

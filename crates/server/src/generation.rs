@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bindings::{Bindings, EventPublisher};
 use events::Providers;
-use execute::{AnswerHeaders, ClaimPath, Disclosure, Generation, Subgraph};
+use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
 use prepare::{LabelShares, Limits, PrepareSettings, Preparer};
 use sha2::{Digest, Sha256};
@@ -143,7 +143,7 @@ pub(crate) fn load(
     for upstream in &upstreams {
         subgraphs.push(match upstream {
             Some(upstream) => Arc::clone(upstream) as Arc<dyn Subgraph>,
-            None => Arc::new(upstream::NoServer),
+            None => Arc::new(upstream::UnreachableSubgraph),
         });
     }
     warn_of_unknown_subgraphs(config, &graph);
@@ -257,7 +257,7 @@ fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
         names_subgraphs: config.include_subgraph_errors.subgraph_names,
         hidden_errors: hidden.map(|(index, _)| SubgraphId(index as u16)).collect(),
         personal: personal.collect(),
-        headers: headers.map(|it| Arc::new(it) as Arc<dyn AnswerHeaders>),
+        headers: headers.map(|it| Arc::new(it) as Arc<dyn ResponseHeaders>),
     }
 }
 

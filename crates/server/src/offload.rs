@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use execute::{ClientKey, ErrorCode, GraphqlError};
-use prepare::{ConcurrencyBounds, ConcurrencyLimit, WithoutPlace};
+use prepare::{ConcurrencyBounds, ConcurrencyLimit, WhenFull};
 
 /// The maximum size of a text that is handled on the event loop itself. Parsing this much takes about 50 µs, expanding
 /// it about 200.
@@ -36,14 +36,14 @@ pub(crate) struct Offload {
 
 /// The reason why work was not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotDone {
+pub(crate) enum OffloadError {
     /// Too much work waits, or this job waited until its deadline.
     Overloaded,
     /// The job panicked.
     Failed,
 }
 
-impl NotDone {
+impl OffloadError {
     /// Returns the request error that the client gets.
     pub(crate) fn error(self) -> GraphqlError {
         match self {
@@ -75,51 +75,51 @@ impl Offload {
     /// Runs `work` on a text of this size for `client` on the blocking pool, when its turn comes.
     ///
     /// # Errors
-    /// [`NotDone`]. Work that has begun is finished even if the future is dropped.
+    /// [`OffloadError`]. Work that has begun is finished even if the future is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         client: ClientKey,
         bytes: usize,
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotDone> {
-        self.run_with(WithoutPlace::Refuse, client, bytes, deadline, work).await
+    ) -> Result<T, OffloadError> {
+        self.run_with(WhenFull::Refuse, client, bytes, deadline, work).await
     }
 
     /// The same as [`Offload::run`], but without a place in the queue, the work waits for one until `deadline`. For
     /// texts for which the connection of the client waits: each connection has at most one.
     ///
     /// # Errors
-    /// [`NotDone`].
-    pub(crate) async fn run_patiently<T: Send + 'static>(
+    /// [`OffloadError`].
+    pub(crate) async fn run_or_wait<T: Send + 'static>(
         &self,
         client: ClientKey,
         bytes: usize,
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotDone> {
-        self.run_with(WithoutPlace::Wait, client, bytes, deadline, work).await
+    ) -> Result<T, OffloadError> {
+        self.run_with(WhenFull::Wait, client, bytes, deadline, work).await
     }
 
     async fn run_with<T: Send + 'static>(
         &self,
-        without_place: WithoutPlace,
+        when_full: WhenFull,
         client: ClientKey,
         bytes: usize,
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotDone> {
+    ) -> Result<T, OffloadError> {
         let weight = bytes.max(COUNTED_BYTES_MIN);
-        let permit = self.limit.acquire(client, weight, deadline, without_place).await;
+        let permit = self.limit.acquire(client, weight, deadline, when_full).await;
         let permit = permit.map_err(|_| {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            NotDone::Overloaded
+            OffloadError::Overloaded
         })?;
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work()
         });
-        done.await.map_err(|_| NotDone::Failed)
+        done.await.map_err(|_| OffloadError::Failed)
     }
 
     /// The number of jobs that wait now, and the number of refused jobs.
@@ -148,11 +148,11 @@ mod tests {
             async move { offload.run(client, 1, soon(), move || held.recv().is_err()).await }
         });
         // The first job has its permit when the second one has to wait.
-        while offload.limit.acquire(client, 1, Instant::now(), WithoutPlace::Refuse).await.is_ok() {
+        while offload.limit.acquire(client, 1, Instant::now(), WhenFull::Refuse).await.is_ok() {
             tokio::task::yield_now().await;
         }
         let late = offload.run(client, 1, Instant::now(), || ()).await;
-        assert_eq!((late, offload.counters()), (Err(NotDone::Overloaded), [0, 1]));
+        assert_eq!((late, offload.counters()), (Err(OffloadError::Overloaded), [0, 1]));
         drop(release);
         assert_eq!(running.await.ok(), Some(Ok(true)));
     }
@@ -164,7 +164,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         let [busy, noisy, polite] =
             [1, 2, 3].map(|last| ClientKey::of_address([192, 0, 2, last].into()));
-        let _running = offload.limit.acquire(busy, 1, deadline, WithoutPlace::Refuse).await;
+        let _running = offload.limit.acquire(busy, 1, deadline, WhenFull::Refuse).await;
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let mut jobs = Vec::new();
         let mut ask = |client| {
@@ -173,7 +173,7 @@ mod tests {
             jobs.push(job);
             outcome
         };
-        let refused = std::task::Poll::Ready(Err(NotDone::Overloaded));
+        let refused = std::task::Poll::Ready(Err(OffloadError::Overloaded));
         for _ in 0..WAITING_BYTES_PER_CLIENT_MAX / BODY {
             assert!(ask(noisy).is_pending() && ask(busy).is_pending());
         }

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
-use flights::Broken;
+use flights::WorkFailed;
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 
 use crate::authentication::Identity;
+use crate::error_mapping;
 use crate::forwarding::ClientHeaders;
 use crate::offload::INLINE_BYTES_MAX;
 use crate::prepared_request::PreparedRequest;
-use crate::refusal;
 use crate::request_extensions::{
     NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
 };
@@ -23,7 +23,6 @@ use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
 
 // The name of the type in `http` and `live`.
-pub(crate) use crate::prepared_request::PreparedRequest as Ready;
 
 /// Prepares `request` for the current graph. The work waits in the queue of its client: of `identity`, or of `address`
 /// if the client is anonymous.
@@ -41,7 +40,7 @@ pub(crate) async fn prepare_for(
     let deadline = Instant::now() + router.config.limits.time;
     let client = || identity.client_key().unwrap_or(address);
     let refused = |error: &PrepareError| {
-        let errors = refusal::errors(error);
+        let errors = error_mapping::errors(error);
         if let Some(first) = errors.first() {
             router.metrics.refused(first.code);
         }
@@ -155,7 +154,9 @@ pub(crate) async fn run(
     let bindings = &ready.loaded.bindings;
     let claims = ready.identity.claims();
     // If the only root field is forbidden, fails the whole request so that HTTP can respond with 403.
-    if let Err(error) = bindings.authorize_alone(&ready.prepared.plan, &ready.variables, claims) {
+    if let Err(error) =
+        bindings.authorize_single_root(&ready.prepared.plan, &ready.variables, claims)
+    {
         router.metrics.refused(error.code);
         return Err(vec![error]);
     }
@@ -176,7 +177,7 @@ pub(crate) async fn run(
             let start = || async move { execute_now(&ready, subgraphs, fetches, deadline).await };
             match flights.join(key, deadline, start).await {
                 Ok((payload, role)) => (payload?, Some(role)),
-                Err(Broken) => return Err(vec![broken()]),
+                Err(WorkFailed) => return Err(vec![broken()]),
             }
         }
         _ => (execute_now(&ready, subgraphs, fetches, deadline).await?, None),
@@ -193,7 +194,7 @@ pub(crate) async fn run(
 fn may_share(ready: &PreparedRequest) -> bool {
     let disclosure = &ready.loaded.generation.disclosure;
     let fetches = &ready.prepared.plan.fetches;
-    if ready.loaded.bindings.is_personal(&ready.prepared.plan) {
+    if ready.loaded.bindings.depends_on_claims(&ready.prepared.plan) {
         return false;
     }
     disclosure.personal.is_empty() || fetches.iter().all(|it| disclosure.may_share(it.subgraph))
@@ -206,7 +207,7 @@ async fn execute_now(
     deadline: Instant,
 ) -> Result<Payload, Vec<GraphqlError>> {
     let introspection = ready.prepared.introspect(&ready.variables);
-    let introspection = introspection.map_err(|error| refusal::errors(&error))?;
+    let introspection = introspection.map_err(|error| error_mapping::errors(&error))?;
     let context = RequestContext {
         generation: Arc::clone(&ready.loaded.generation),
         headers: Arc::clone(&ready.headers),

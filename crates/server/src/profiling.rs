@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderValue, Method, Request, StatusCode};
 
-use crate::http::answer::{self, Answer};
+use crate::http::response::{self, Response};
 use crate::router::Router;
 
 /// The common prefix of all paths.
@@ -28,27 +28,27 @@ const HELP: &str = "There are:\n\
      GET  /debug/pprof/tasks               threads by name, and the load of each worker\n";
 
 /// Responds to a request below [`PREFIX`].
-pub(crate) async fn handle<B>(router: &Router, request: &Request<B>) -> Answer {
+pub(crate) async fn handle<B>(router: &Router, request: &Request<B>) -> Response {
     if !router.config.admin.profiling {
-        return answer::text(
+        return response::text(
             StatusCode::NOT_FOUND,
             "profiling is off; `admin: {profiling: true}` in the configuration allows it\n",
         );
     }
     if request.method() != Method::GET {
-        return answer::text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed here\n");
+        return response::text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed here\n");
     }
     match request.uri().path().strip_prefix(PREFIX) {
-        Some("tasks") => answer::text(StatusCode::OK, tasks(router)),
+        Some("tasks") => response::text(StatusCode::OK, tasks(router)),
         Some("heap") => take("heap", heap).await,
         Some("profile") => match seconds(request.uri().query()) {
             Some(seconds) => take("profile", move || cpu(Duration::from_secs(seconds))).await,
-            None => answer::text(
+            None => response::text(
                 StatusCode::BAD_REQUEST,
                 format!("`seconds` is a whole number from 1 to {SECONDS_MAX}\n"),
             ),
         },
-        _ => answer::text(StatusCode::NOT_FOUND, HELP),
+        _ => response::text(StatusCode::NOT_FOUND, HELP),
     }
 }
 
@@ -64,11 +64,11 @@ fn seconds(query: Option<&str>) -> Option<u64> {
 async fn take(
     name: &'static str,
     profile: impl FnOnce() -> Result<Vec<u8>, (StatusCode, String)> + Send + 'static,
-) -> Answer {
+) -> Response {
     let refusal = match tokio::task::spawn_blocking(profile).await {
         Ok(Ok(bytes)) => {
             let bytes = Bytes::from(bytes);
-            let mut answer = answer::with_type(StatusCode::OK, "application/octet-stream", bytes);
+            let mut answer = response::with_type(StatusCode::OK, "application/octet-stream", bytes);
             let file = format!("attachment; filename=\"starling-{name}.pb\"");
             if let Ok(value) = HeaderValue::from_str(&file) {
                 answer.headers_mut().insert(CONTENT_DISPOSITION, value);
@@ -78,7 +78,7 @@ async fn take(
         Ok(Err(refusal)) => refusal,
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the profile could not be taken".to_owned()),
     };
-    answer::text(refusal.0, format!("{}\n", refusal.1))
+    response::text(refusal.0, format!("{}\n", refusal.1))
 }
 
 #[cfg(target_os = "linux")]
@@ -114,7 +114,7 @@ fn heap() -> Result<Vec<u8>, (StatusCode, String)> {
 /// Returns the load of each worker, and the threads with the CPU time that they have used.
 fn tasks(router: &Router) -> String {
     let mut text = String::new();
-    for (worker, load) in router.cores.loads().into_iter().enumerate() {
+    for (worker, load) in router.workers.loads().into_iter().enumerate() {
         let _ = writeln!(text, "worker-{worker}: {load} connections and events");
     }
     let control = tokio::runtime::Handle::current().metrics();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use hub::{GroupId, LiveOperation, Renewal};
+use hub::{GroupId, LiveOperation, OperationUpdate};
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -13,8 +13,8 @@ use tokio::time::MissedTickBehavior;
 use crate::diagnostic::{self, Style};
 use crate::generation::{self, ServingGraph, SupergraphSource};
 use crate::metrics::ReloadResult;
-use crate::renewal;
 use crate::router::Router;
+use crate::subscription_migration;
 
 /// The quiet time after the last change before the file is read, because editors and deployments write a file in
 /// several steps.
@@ -283,7 +283,7 @@ async fn renew_all(
     loaded: &Arc<ServingGraph>,
     old: &[(GroupId, Arc<LiveOperation>)],
     deadline: Option<Instant>,
-) -> Vec<Renewal> {
+) -> Vec<OperationUpdate> {
     let mut renewals = Vec::with_capacity(old.len());
     for turn in old.chunks(RENEWED_PER_TURN) {
         let began = Instant::now();
@@ -291,7 +291,10 @@ async fn renew_all(
             break;
         }
         for (group, operation) in turn {
-            renewals.push((*group, renewal::renew(loaded, operation).await.map_err(Box::new)));
+            renewals.push((
+                *group,
+                subscription_migration::renew(loaded, operation).await.map_err(Box::new),
+            ));
         }
         tokio::time::sleep(began.elapsed()).await;
     }

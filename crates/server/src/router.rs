@@ -12,29 +12,29 @@ use ide::Page;
 use tokio::sync::watch;
 
 use crate::authentication::{
-    Authentication, Identity, InitOutcome, Introduced, PresentedToken, Refusal,
+    Authenticator, Identity, InitIdentification, InitOutcome, PresentedToken, TokenRefusal,
 };
 use crate::byte_budget::ByteBudget;
 use crate::config::Config;
 use crate::connections::Connections;
-use crate::cores::Workers;
-use crate::farewell::DrainSchedule;
+use crate::drain::DrainSchedule;
 use crate::generation::ServingGraph;
 use crate::http::compression::Compressor;
 use crate::live::QueueTotal;
 use crate::live::group_shares::GroupShares;
 use crate::live::reactors::ReactorHandles;
-use crate::live::single::Streams;
+use crate::live::sse_single_connection::StreamTable;
 use crate::metrics::Metrics;
 use crate::offload::Offload;
 use crate::sharing::SharedWork;
+use crate::workers::Workers;
 
 /// The state of one running router.
 pub(crate) struct Router {
     /// The configuration, as loaded at the start.
     pub(crate) config: Config,
     /// The worker threads.
-    pub(crate) cores: Arc<Workers>,
+    pub(crate) workers: Arc<Workers>,
     /// The graph that serves now; see [`Router::serve`].
     pub(crate) loaded: ArcSwap<ServingGraph>,
     /// The number of the current generation, for tasks that wait for the next one.
@@ -42,7 +42,7 @@ pub(crate) struct Router {
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
     /// Verification of tokens; `None`: tokens are not checked.
-    pub(crate) authentication: Option<Authentication>,
+    pub(crate) authentication: Option<Authenticator>,
     /// Work in flight that several requests share.
     pub(crate) sharing: SharedWork,
     /// Live subscriptions.
@@ -50,11 +50,11 @@ pub(crate) struct Router {
     /// The handles of the reactors, which hold WebSockets and event streams.
     pub(crate) reactors: ReactorHandles,
     /// Event streams that carry several operations.
-    pub(crate) streams: Streams,
+    pub(crate) streams: StreamTable,
     /// The settings of WebSocket connections.
-    pub(crate) websocket: Arc<wire::websocket::Config>,
+    pub(crate) websocket: Arc<wire::websocket::WebSocketConfig>,
     /// The settings of the GraphQL protocol on WebSockets.
-    pub(crate) protocol: Arc<wire::graphql_transport_ws::Config>,
+    pub(crate) protocol: Arc<wire::graphql_transport_ws::ProtocolConfig>,
     /// The page for browsers, unless it is turned off.
     pub(crate) page: Option<Page>,
     /// Open client connections.
@@ -78,7 +78,7 @@ pub(crate) struct Router {
     /// Becomes true once, when the router ends.
     pub(crate) shutdown: watch::Receiver<bool>,
     /// The schedule by which connections are then closed.
-    pub(crate) farewell: DrainSchedule,
+    pub(crate) drain_schedule: DrainSchedule,
 }
 
 impl Router {
@@ -91,9 +91,9 @@ impl Router {
     ///
     /// # Errors
     /// The client has an invalid token.
-    pub(crate) async fn identify(&self, headers: &HeaderMap) -> Result<Identity, Refusal> {
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Identity, TokenRefusal> {
         match &self.authentication {
-            Some(authentication) => authentication.of_request(&self.metrics, headers).await,
+            Some(authentication) => authentication.authenticate(&self.metrics, headers).await,
             None => Ok(Identity::ANONYMOUS),
         }
     }
@@ -102,9 +102,9 @@ impl Router {
     ///
     /// # Errors
     /// The client is anonymous and `authentication.jwt.required` is set.
-    pub(crate) fn admit(&self, identity: &Identity) -> Result<(), Refusal> {
+    pub(crate) fn authorize(&self, identity: &Identity) -> Result<(), TokenRefusal> {
         match &self.authentication {
-            Some(authentication) => authentication.admit(&self.metrics, identity),
+            Some(authentication) => authentication.authorize(&self.metrics, identity),
             None => Ok(()),
         }
     }
@@ -113,12 +113,12 @@ impl Router {
     /// the handshake. Without authentication every client is anonymous.
     pub(crate) fn on_connection_init(
         &self,
-        token: Result<Option<PresentedToken>, Refusal>,
+        token: Result<Option<PresentedToken>, TokenRefusal>,
         before: &Identity,
-    ) -> Introduced {
+    ) -> InitIdentification {
         match &self.authentication {
             Some(it) => it.on_connection_init(&self.metrics, token, before),
-            None => Introduced::Known(Ok(InitOutcome::default())),
+            None => InitIdentification::Known(Ok(InitOutcome::default())),
         }
     }
 
@@ -126,12 +126,12 @@ impl Router {
     ///
     /// # Errors
     /// The token is not valid, or cannot be verified at present.
-    pub(crate) async fn verify_presented(
+    pub(crate) async fn verify_init_token(
         &self,
         token: &PresentedToken,
-    ) -> Result<InitOutcome, Refusal> {
+    ) -> Result<InitOutcome, TokenRefusal> {
         match &self.authentication {
-            Some(authentication) => authentication.verify_presented(&self.metrics, token).await,
+            Some(authentication) => authentication.verify_init_token(&self.metrics, token).await,
             None => Ok(InitOutcome::default()),
         }
     }
@@ -144,12 +144,12 @@ impl Router {
     }
 
     /// Waits until the drain schedule closes one connection.
-    pub(crate) async fn time_to_leave(&self) {
-        self.farewell.turn(self.shutdown.clone()).await;
+    pub(crate) async fn wait_for_drain(&self) {
+        self.drain_schedule.turn(self.shutdown.clone()).await;
     }
 
     /// Waits for a graph with a later number than `number`, and returns it.
-    pub(crate) async fn graph_after(&self, number: u64) -> Arc<ServingGraph> {
+    pub(crate) async fn wait_for_graph_after(&self, number: u64) -> Arc<ServingGraph> {
         // This router owns the sender, so the wait cannot fail.
         let _ = self.generation.subscribe().wait_for(|generation| *generation > number).await;
         self.current()

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use execute::{GraphqlError, Payload, SubgraphFlights};
-use flights::Flights;
+use flights::SingleFlight;
 
 use crate::config;
 use crate::prepared_request::PreparedRequest;
@@ -19,7 +19,7 @@ pub(crate) struct SharedWork {
 }
 
 /// Operations in flight.
-pub(crate) type OperationFlights = Flights<OperationKey, Result<Payload, Vec<GraphqlError>>>;
+pub(crate) type OperationFlights = SingleFlight<OperationKey, Result<Payload, Vec<GraphqlError>>>;
 
 impl SharedWork {
     /// Creates the state from the configuration.

@@ -27,24 +27,24 @@ use crate::config::{
     OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, WorkerCount,
 };
 use crate::connections::{ConnectionLimits, Connections};
-use crate::cores::{self, WorkerThreads, Workers};
 use crate::descriptors;
 use crate::diagnostic::{self, Diagnostic, Style};
-use crate::farewell;
-use crate::farewell::DrainSchedule;
+use crate::drain;
+use crate::drain::DrainSchedule;
 use crate::generation::{self, SupergraphSource};
 use crate::http::compression::Compressor;
-use crate::http::listener::{self, Bound};
+use crate::http::listener::{self, BoundListener};
 use crate::http::{tcp, unix};
 use crate::live::QueueTotal;
 use crate::live::reactors::Reactors;
-use crate::live::single::{self, Streams};
+use crate::live::sse_single_connection::{self, StreamTable};
 use crate::metrics::{Metrics, ReloadResult};
 use crate::offload::Offload;
 use crate::reload;
 use crate::router::Router;
 use crate::sharing::SharedWork;
 use crate::start_material::StartMaterial;
+use crate::workers::{self, WorkerThreads, Workers};
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]
@@ -115,9 +115,9 @@ fn unix_hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// A router that serves. Dropping it closes everything at once; [`Running::stop`] drains it.
+/// A router that serves. Dropping it closes everything at once; [`RunningRouter::stop`] drains it.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningRouter {
     /// The bound TCP addresses for clients.
     pub addresses: Vec<SocketAddr>,
     /// The bound address of the admin listener.
@@ -170,7 +170,7 @@ const INIT_MESSAGES: usize = 4;
 ///
 /// # Errors
 /// Everything that prevents the router from serving. Parts that were already started are stopped again.
-pub async fn start(options: Options) -> Result<Running, StartError> {
+pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let Options { config, supergraph, tabs, next_free_port, next_free_admin_port } = options;
     let descriptors = descriptors::raise_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
@@ -193,17 +193,17 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let listeners = bind_listeners(&config, tls, next_free_port)?;
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let count = worker_count(config.workers);
-    let (cores, threads) = Workers::start(count).map_err(StartError::Workers)?;
+    let (workers, threads) = Workers::start(count).map_err(StartError::Workers)?;
     let (reactors, reactor_handles) =
         Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
             .map_err(StartError::Workers)?;
     let (stop, shutdown) = watch::channel(false);
     let cursors = cursors(&config)?;
-    let on_workers = Arc::clone(&cores) as Arc<dyn hub::Cores>;
+    let on_workers = Arc::clone(&workers) as Arc<dyn hub::Workers>;
     let hub = Hub::with_cursors(hub_settings(&config), on_workers, cursors);
     let page = page(&config, tabs);
     let router = Arc::new(Router {
-        cores,
+        workers,
         generation: watch::Sender::new(loaded.generation.number),
         loaded: ArcSwap::from_pointee(loaded),
         providers,
@@ -223,43 +223,35 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         offload: Offload::new(count),
         metrics: Metrics::new(),
         compressor: Compressor::new(config.http.compression.clone(), count),
-        streams: Streams::default(),
+        streams: StreamTable::default(),
         websocket: Arc::new(websocket_settings(&config)),
         protocol: Arc::new(protocol_settings(&config)),
         is_leaving: AtomicBool::new(false),
         shutdown,
-        farewell: DrainSchedule::default(),
+        drain_schedule: DrainSchedule::default(),
         config,
     });
     if let Some(authentication) = &router.authentication {
         authentication.key_sets().start(authentication.verifier(), &router.shutdown).await;
     }
-    reactors.begin(&router);
+    reactors.serve(&router);
     router.metrics.reload(ReloadResult::loaded);
-    let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Bound::address).collect();
+    let addresses: Vec<SocketAddr> = listeners.iter().filter_map(BoundListener::address).collect();
     let admin = admin_listener.local_addr().unwrap_or(router.config.admin.listen);
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     for listener in listeners {
-        tokio::spawn(listener::accept(Arc::clone(&router), listener));
+        tokio::spawn(listener::accept_connections(Arc::clone(&router), listener));
     }
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
     let admin_task = AdminTask(admin_task.abort_handle());
     tokio::spawn(changes.follow(Arc::clone(&router)));
     tokio::spawn(reload::watch_certificates(Arc::clone(&router)));
-    tokio::spawn(single::sweep(Arc::clone(&router)));
+    tokio::spawn(sse_single_connection::sweep(Arc::clone(&router)));
     if !certificates.is_empty() {
         tokio::spawn(certificates::watch_files(certificates, router.shutdown.clone()));
     }
     log_listeners(&router, &places, admin);
-    Ok(Running {
-        addresses,
-        admin,
-        router,
-        reactors,
-        threads,
-        stop,
-        admin_task,
-    })
+    Ok(RunningRouter { addresses, admin, router, reactors, threads, stop, admin_task })
 }
 
 /// Logs each listener with the size of the router behind it.
@@ -270,7 +262,7 @@ fn log_listeners(router: &Router, places: &[String], admin: SocketAddr) {
             %address,
             path = router.config.path,
             admin = %admin,
-            cores = router.cores.len(),
+            cores = router.workers.len(),
             subgraphs = graph.generation.graph.subgraphs.len(),
             "serving"
         );
@@ -280,7 +272,7 @@ fn log_listeners(router: &Router, places: &[String], admin: SocketAddr) {
 /// Returns the number of worker threads.
 fn worker_count(configured: WorkerCount) -> usize {
     match configured {
-        WorkerCount::Auto => cores::available(),
+        WorkerCount::Auto => workers::available(),
         WorkerCount::Count(count) => usize::from(count),
     }
 }
@@ -290,17 +282,16 @@ fn bind_listeners(
     config: &Config,
     tls: Vec<Option<Arc<net::TlsServer>>>,
     next_free_port: bool,
-) -> Result<Vec<Bound>, StartError> {
+) -> Result<Vec<BoundListener>, StartError> {
     let mut listeners = Vec::new();
     for (listener, tls) in config.listen.iter().zip(tls) {
         listeners.push(match listener {
             Listener::Address { address, .. } => {
-                Bound::Tcp(bind(LISTEN, *address, next_free_port)?, tls)
+                BoundListener::Tcp(bind(LISTEN, *address, next_free_port)?, tls)
             }
             Listener::Unix(socket) => {
-                Bound::Unix(unix::bind(socket).map_err(|source| StartError::ListenUnix {
-                    path: socket.path.clone(),
-                    source,
+                BoundListener::Unix(unix::bind(socket).map_err(|source| {
+                    StartError::ListenUnix { path: socket.path.clone(), source }
                 })?)
             }
         });
@@ -341,8 +332,8 @@ fn page(config: &Config, tabs: Vec<Tab>) -> Option<Page> {
 }
 
 /// Returns the settings of WebSocket connections.
-fn websocket_settings(config: &Config) -> wire::websocket::Config {
-    wire::websocket::Config {
+fn websocket_settings(config: &Config) -> wire::websocket::WebSocketConfig {
+    wire::websocket::WebSocketConfig {
         message_bytes_max: config.websocket.max_message_size,
         ping_interval: Some(config.websocket.ping_interval),
         pong_timeout: config.websocket.ping_interval,
@@ -352,17 +343,17 @@ fn websocket_settings(config: &Config) -> wire::websocket::Config {
             init_bytes_max: config.websocket.max_init_message_size.saturating_mul(INIT_MESSAGES),
             ..ClientBounds::default()
         }),
-        ..wire::websocket::Config::default()
+        ..wire::websocket::WebSocketConfig::default()
     }
 }
 
 /// Returns the settings of the GraphQL protocol on WebSockets.
-fn protocol_settings(config: &Config) -> wire::graphql_transport_ws::Config {
-    wire::graphql_transport_ws::Config {
+fn protocol_settings(config: &Config) -> wire::graphql_transport_ws::ProtocolConfig {
+    wire::graphql_transport_ws::ProtocolConfig {
         init_timeout: config.websocket.init_timeout,
         subscriptions_max: config.websocket.max_subscriptions_per_connection as usize,
         keep_alive: Some(config.subscriptions.heartbeat),
-        ..wire::graphql_transport_ws::Config::default()
+        ..wire::graphql_transport_ws::ProtocolConfig::default()
     }
 }
 
@@ -380,7 +371,7 @@ fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
     }
     let keys = keys.iter().map(|key| key.expose().as_bytes());
     let cursors = Cursors::new(keys).map_err(|_| StartError::NoRandomBytes)?;
-    Ok(Some(cursors.of_memory(*memory)))
+    Ok(Some(cursors.with_memory_providers(*memory)))
 }
 
 /// True if subscribers get cursors of a broker's events that no other router can verify.
@@ -389,7 +380,7 @@ fn lacks_cursor_keys(config: &Config) -> bool {
     *enabled && keys.is_empty() && config.events.providers.has_brokers()
 }
 
-impl Running {
+impl RunningRouter {
     /// Returns the providers, for publishers in this process (the demo's generator).
     pub fn providers(&self) -> Arc<Providers> {
         Arc::clone(&self.router.providers)
@@ -398,7 +389,7 @@ impl Running {
     /// Subscribes simulated clients without sockets. `greeting` is what each of them sends after its handshake, `said`
     /// the message after the acknowledgement. Returns the number of subscribed clients, which is smaller than `count`
     /// if there is no room, or if their operation is refused.
-    pub async fn subscribe_nowhere(&self, count: u64, greeting: &[u8], said: &[u8]) -> u64 {
+    pub async fn simulate_subscribers(&self, count: u64, greeting: &[u8], said: &[u8]) -> u64 {
         let said = bytes::Bytes::copy_from_slice(said);
         let subscribers = || self.router.hub.stats().subscribers.load(Relaxed);
         let before = subscribers();
@@ -412,7 +403,7 @@ impl Running {
                 return subscribed;
             }
             while begun < count && begun < subscribed + SIMULATED_AT_ONCE {
-                if self.router.reactors.adopt_nowhere(&self.router, greeting, &said).is_err() {
+                if self.router.reactors.adopt_null_client(&self.router, greeting, &said).is_err() {
                     return subscribers().saturating_sub(before);
                 }
                 begun += 1;
@@ -422,9 +413,9 @@ impl Running {
     }
 
     /// The number of messages and bytes that were sent to simulated clients.
-    pub async fn sent_nowhere(&self) -> (u64, u64) {
-        let sunk = self.reactors.sunk().await;
-        (sunk.messages, sunk.bytes)
+    pub async fn simulated_deliveries(&self) -> (u64, u64) {
+        let discard_stats = self.reactors.discard_stats().await;
+        (discard_stats.messages, discard_stats.bytes)
     }
 
     /// Fails the readiness check and serves as before for `shutdown.delay`, so that load balancers send their clients
@@ -445,14 +436,14 @@ impl Running {
         let router = &self.router;
         let drain_period = router.config.subscriptions.drain_period;
         let open = router.connections.open();
-        let spread = router.farewell.plan(open, drain_period);
+        let spread = router.drain_schedule.plan(open, drain_period);
         tracing::info!(open, ?drain_period, ?spread, "shutting down; connections may finish");
         let _ = self.stop.send(true);
         let closing = async {
-            for batch in 0..farewell::PORTIONS {
+            for batch in 0..drain::DRAIN_BATCHES {
                 self.reactors.shut_down(batch);
                 if !spread.is_zero() {
-                    tokio::time::sleep(spread / farewell::PORTIONS).await;
+                    tokio::time::sleep(spread / drain::DRAIN_BATCHES).await;
                 }
             }
             std::future::pending::<()>().await;
@@ -633,7 +624,7 @@ fn kafka_settings(kafka: &KafkaProvider, publish_timeout: Duration) -> KafkaSett
         id: kafka.id.as_str().into(),
         brokers: kafka.brokers.clone(),
         authentication,
-        tls: tls.map(|tls| events::KafkaTls {
+        tls: tls.map(|tls| events::BrokerTls {
             ca: tls.files.ca.clone(),
             certificate: tls.files.certificate.clone(),
             key: tls.files.key.clone(),
@@ -642,7 +633,7 @@ fn kafka_settings(kafka: &KafkaProvider, publish_timeout: Duration) -> KafkaSett
         metadata_refresh: kafka.metadata_refresh,
         fetch: events::KafkaFetch {
             wait_max: kafka.fetch.max_wait,
-            answer_bytes: kafka.fetch.max_bytes,
+            response_bytes: kafka.fetch.max_bytes,
             queue_bytes: kafka.fetch.queue_bytes,
             readers: kafka.fetch.readers,
         },

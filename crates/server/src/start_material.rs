@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use net::TlsServer;
 
-use crate::authentication::Authentication;
+use crate::authentication::Authenticator;
 use crate::certificates::Certificates;
 use crate::config::{Config, Listener};
 use crate::diagnostic::Diagnostic;
@@ -13,7 +13,7 @@ use crate::diagnostic::Diagnostic;
 /// The keys of tokens and the certificates of listeners.
 pub(crate) struct StartMaterial {
     /// Verification of tokens; `None`: no tokens are accepted.
-    pub(crate) authentication: Option<Authentication>,
+    pub(crate) authentication: Option<Authenticator>,
     /// The certificates of the listeners that have some, in the order of the listeners.
     pub(crate) certificates: Vec<Certificates>,
     /// The TLS of each listener, in their order.
@@ -27,7 +27,7 @@ impl StartMaterial {
     /// All keys and files that cannot be used.
     pub(crate) fn load(config: &Config) -> Result<Self, Vec<Diagnostic>> {
         let mut problems = Vec::new();
-        let authentication = Authentication::new(config).unwrap_or_else(|errors| {
+        let authentication = Authenticator::new(config).unwrap_or_else(|errors| {
             problems.extend(errors);
             None
         });

@@ -82,7 +82,7 @@ fn role_text(role: Option<Role>) -> &'static str {
     match role {
         Some(Role::Leader) => "\"leader\"",
         Some(Role::Follower) => "\"follower\"",
-        Some(Role::Alone) => "\"alone\"",
+        Some(Role::Unshared) => "\"alone\"",
         None => "null",
     }
 }

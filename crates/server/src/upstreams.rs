@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use net::{Identity, Roots, TlsClient, TlsError};
+use net::{Roots, TlsClient, TlsError, TlsIdentity};
 use upstream::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
 
 use crate::config::{ClientTls, Config, HttpProtocol, TrafficSettings};
@@ -183,7 +183,7 @@ impl CertificateFiles {
     fn client(&self) -> Result<TlsClient, TlsError> {
         let roots = self.ca.as_deref().map_or(Roots::Native, Roots::Pem);
         let identity = self.identity.as_ref();
-        let identity = identity.map(|(certificates, key)| Identity { certificates, key });
+        let identity = identity.map(|(certificates, key)| TlsIdentity { certificates, key });
         let protocols: &[&[u8]] = match self.protocol {
             HttpProtocol::Auto => &[b"h2", b"http/1.1"],
             HttpProtocol::Http1 => &[b"http/1.1"],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use execute::{FetchError, SubgraphAnswer};
+use execute::{FetchError, SubgraphResponse};
 use http::header::{HeaderMap, RETRY_AFTER};
 use http::{Response, response};
 use http_body_util::BodyExt;
@@ -28,7 +28,7 @@ const BODY_ROOM_BYTES_MAX: u64 = 1024 * 1024;
 /// A response or the reason of its absence, and true if the connection has been read to the end of
 /// it.
 pub(crate) struct ReceivedResponse {
-    pub(crate) response: Result<SubgraphAnswer, FailedAttempt>,
+    pub(crate) response: Result<SubgraphResponse, FailedAttempt>,
     pub(crate) is_read_to_end: bool,
 }
 
@@ -70,7 +70,7 @@ where
         false => decode::expand(body, codings, limit).await,
     };
     let response::Parts { status, headers, .. } = head;
-    let response = body.map(|body| SubgraphAnswer { status, headers, body });
+    let response = body.map(|body| SubgraphResponse { status, headers, body });
     ReceivedResponse { response: response.map_err(FailedAttempt::from), is_read_to_end: true }
 }
 

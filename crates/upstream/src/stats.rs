@@ -45,7 +45,7 @@ pub struct UpstreamStats {
     /// certain requests do.
     pub breaker_checks: AtomicU64,
     /// Duration of requests, from the first attempt to the end of the response or the failure.
-    pub seconds: Latencies,
+    pub seconds: LatencyHistogram,
     failures: [AtomicU64; FailureKind::ALL.len()],
 }
 
@@ -128,14 +128,14 @@ pub(crate) fn count(counter: &AtomicU64) {
 
 /// A histogram of durations.
 #[derive(Debug, Default)]
-pub struct Latencies {
+pub struct LatencyHistogram {
     /// Observations above the bound before and up to this bound; the last bucket is above all
     /// bounds.
     buckets: [AtomicU64; Self::BOUNDS_MILLIS.len() + 1],
     micros: AtomicU64,
 }
 
-impl Latencies {
+impl LatencyHistogram {
     /// Upper bounds, from the time of an idle neighbour to the default timeout.
     pub const BOUNDS_MILLIS: [u64; 13] =
         [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 30_000];
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_duration_belongs_to_the_first_bound_that_is_not_below_it() {
-        let latencies = Latencies::default();
+        let latencies = LatencyHistogram::default();
         for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001] {
             latencies.observe(Duration::from_micros(micros));
         }

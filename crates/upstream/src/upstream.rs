@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, HiddenErrors, LocalFuture, Subgraph, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, HiddenErrors, LocalFuture, Subgraph, SubgraphRequest, SubgraphResponse};
 use http::{HeaderMap, Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -108,7 +108,7 @@ impl Upstream {
     async fn fetch_counted(
         &self,
         request: SubgraphRequest<'_>,
-    ) -> Result<SubgraphAnswer, FetchError> {
+    ) -> Result<SubgraphResponse, FetchError> {
         let stats = &self.state.stats;
         count(&stats.requests);
         let start = Instant::now();
@@ -161,7 +161,7 @@ impl Upstream {
         &self,
         request: &SubgraphRequest<'_>,
         start: Instant,
-    ) -> Result<SubgraphAnswer, FetchError> {
+    ) -> Result<SubgraphResponse, FetchError> {
         let time_limit =
             self.settings.timeout.min(request.deadline.saturating_duration_since(start));
         let deadline = start + time_limit;
@@ -299,7 +299,7 @@ impl Upstream {
     async fn attempt_request(
         &self,
         request: &SubgraphRequest<'_>,
-    ) -> Result<SubgraphAnswer, FailedAttempt> {
+    ) -> Result<SubgraphResponse, FailedAttempt> {
         let state = &*self.state;
         let _permit = state.limits.acquire(self.speaks_http2(), &state.stats).await?;
         let _in_flight = Gauge::up(&state.stats.in_flight);
@@ -369,7 +369,7 @@ impl Upstream {
         &self,
         connection: HttpConnection,
         request: &SubgraphRequest<'_>,
-    ) -> Result<SubgraphAnswer, FailedAttempt> {
+    ) -> Result<SubgraphResponse, FailedAttempt> {
         let (limit, compression) = (self.settings.max_response_size, self.settings.compression);
         let target = &self.target;
         match connection {
@@ -400,11 +400,11 @@ impl Subgraph for Upstream {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
-    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         Box::pin(self.fetch_counted(request))
     }
 
-    fn note_taken_apart(&self) {
+    fn note_split(&self) {
         count(&self.stats().taken_apart);
     }
 

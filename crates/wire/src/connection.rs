@@ -55,10 +55,6 @@ pub trait OffThreadParse: Protocol {
     fn receive_parsed(&mut self, message: Self::Parsed);
 }
 
-// Alias for callers that still use the old name.
-#[doc(hidden)]
-pub use OffThreadParse as ReadApart;
-
 /// A command of a protocol for the WebSocket under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {

@@ -21,7 +21,3 @@ pub use protocol::{
 };
 pub(crate) use server::append_result_head;
 pub use server::{GraphqlTransportWs, append_next_head, next_frame};
-
-// Aliases for callers that still use the old names.
-#[doc(hidden)]
-pub use crate::server_state::{ProtocolConfig as Config, ServerEvent as Event};

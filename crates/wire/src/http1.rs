@@ -83,10 +83,6 @@ pub struct FramedBody<B> {
     pub body: B,
 }
 
-// Aliases for callers that still use the old names.
-#[doc(hidden)]
-pub use FramedBody as ResponseBody;
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BodyState {
     Open,

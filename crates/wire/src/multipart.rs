@@ -21,10 +21,6 @@ pub enum MultipartForm {
     Incremental,
 }
 
-// Aliases for callers that still use the old names.
-#[doc(hidden)]
-pub use MultipartForm as Form;
-
 impl MultipartForm {
     /// Returns the content type of the response.
     pub const fn content_type(self) -> &'static str {

@@ -39,10 +39,6 @@ impl StreamFormat {
     }
 }
 
-// Aliases for callers that still use the old names.
-#[doc(hidden)]
-pub use StreamFormat as Kind;
-
 /// A response body of results, in either format.
 pub enum ResultStream {
     /// Server-sent events.
@@ -73,12 +69,6 @@ impl ResultStream {
                 ResultStream::Multipart(Multipart::new(form, heartbeat, now))
             }
         }
-    }
-
-    // Alias for callers that still use the old name.
-    #[doc(hidden)]
-    pub fn kind(&self) -> StreamFormat {
-        self.format()
     }
 
     /// Returns the format in which results are streamed.

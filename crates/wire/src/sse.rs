@@ -14,9 +14,3 @@ pub use encoder::{
 
 /// The content type of the response.
 pub const CONTENT_TYPE: &str = "text/event-stream";
-
-// Aliases for callers that still use the old names.
-#[doc(hidden)]
-pub use {
-    decoder::SseEvent as Event, decoder::SseMessage as Message, encoder::SseConfig as Config,
-};

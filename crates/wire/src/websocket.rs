@@ -20,6 +20,3 @@ pub use frame::{FrameHeader, Opcode};
 pub(crate) use large::ReadContents;
 pub use large::{ClientBounds, LargeMessage, MESSAGE_COST, ReadMessage};
 pub use machine::{WebSocket, WebSocketConfig, WebSocketEvent};
-// Aliases for callers that still use the old names.
-#[doc(hidden)]
-pub use machine::{WebSocketConfig as Config, WebSocketEvent as Event};

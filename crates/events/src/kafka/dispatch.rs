@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use super::client::TopicPartition;
 use super::partition_progress::PartitionProgress;
 use crate::event_queue::{EventSender, SendOutcome};
-use crate::{Event, Mark, ProviderStats, StreamEnd};
+use crate::{Event, PartitionOffset, ProviderStats, StreamEnd};
 
 /// The maximum number of partitions of a topic: the lower half of a partition number.
 pub(super) const PARTITIONS_MAX: usize = 1 << 16;
@@ -72,7 +72,11 @@ impl Listener {
         if self.sender.capacity() == 0 {
             return OfferOutcome::Full;
         }
-        match self.sender.try_send(event.clone().at(Mark { lane: number, offset, part: 0 })) {
+        match self.sender.try_send(event.clone().at(PartitionOffset {
+            partition: number,
+            offset,
+            part: 0,
+        })) {
             SendOutcome::Queued => {
                 *next = offset + 1;
                 OfferOutcome::Queued
@@ -88,7 +92,7 @@ impl Listener {
         let next = self.next.entry(number).or_insert(0);
         if offset >= *next {
             *next = offset + 1;
-            self.sender.try_send_progress(Mark { lane: number, offset, part: 0 });
+            self.sender.try_send_progress(PartitionOffset { partition: number, offset, part: 0 });
         }
     }
 
@@ -409,8 +413,8 @@ mod tests {
         std::iter::from_fn(|| stream.messages.try_recv().ok())
             .map(|message| match message {
                 SourceMessage::Event(event) => {
-                    let mark = event.mark.unwrap();
-                    format!("{}:{}", mark.lane, mark.offset)
+                    let partition_offset = event.partition_offset.unwrap();
+                    format!("{}:{}", partition_offset.partition, partition_offset.offset)
                 }
                 other => format!("{other:?}"),
             })

@@ -12,7 +12,7 @@ use tokio::time::timeout_at;
 use super::client::{ConsumerClient, TopicPartition};
 use super::consumer_loop::make_event;
 use super::start_offsets::StartOffsets;
-use crate::{Event, Mark};
+use crate::{Event, PartitionOffset};
 
 /// The maximum time for reading them.
 const TIME_MAX: Duration = Duration::from_secs(3);
@@ -66,7 +66,8 @@ pub(super) async fn read_latest(
             continue;
         }
         if let Some(event) = make_event(&message) {
-            latest[index] = Some(event.at(Mark { lane: start.number, offset, part: 0 }));
+            latest[index] =
+                Some(event.at(PartitionOffset { partition: start.number, offset, part: 0 }));
         }
         if offset + 1 == start.end {
             left -= 1;

@@ -40,7 +40,7 @@ use crate::connection_state::{ConnectionState, PROVIDER_CLOSED, wait_connected};
 use crate::event_queue::EventSender;
 use crate::{
     Durable, Event, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, SourceError, Start, TopicUsage, TopicUse, Verdict, Wanted,
+    PublishError, SourceError, Start, StreamRequest, TopicUsage, TopicUse, Verdict,
 };
 use acl_probe::DeniedTopics;
 use client::{ConsumerClient, QueryError};
@@ -119,8 +119,8 @@ impl Kafka {
         }
     }
 
-    async fn open_stream(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
-        let Wanted { topics, start, .. } = wanted;
+    async fn open_stream(&self, wanted: StreamRequest) -> Result<EventStream, SourceError> {
+        let StreamRequest { topics, start, .. } = wanted;
         for topic in &topics {
             topic_name::check_name(topic).map_err(|reason| SourceError::InvalidTopic {
                 provider: self.name.clone(),
@@ -160,7 +160,10 @@ impl Kafka {
         for (topic, behind) in opening.events_behind_by_topic() {
             sender.counts().set_topic_lag(topic, Some(behind), None);
         }
-        opening.read_up_to(&latest).into_iter().for_each(|mark| sender.try_send_progress(mark));
+        opening
+            .read_up_to(&latest)
+            .into_iter()
+            .for_each(|partition_offset| sender.try_send_progress(partition_offset));
         for event in latest {
             sender.try_send(event);
         }
@@ -206,7 +209,7 @@ impl Kafka {
         let events = latest_events::read_latest(Arc::clone(shared), client, opening).await;
         let mut events = events.map_err(|reason| self.unavailable(reason))?;
         // The latest event of each topic is the last one of its topic in this order. Older ones are removed.
-        events.sort_by_key(|event| (event.published, event.mark));
+        events.sort_by_key(|event| (event.published, event.partition_offset));
         if *start == Start::Last {
             events.drain(..events.len().saturating_sub(1));
         } else {
@@ -245,7 +248,10 @@ impl Provider for Kafka {
         &self.name
     }
 
-    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+    fn subscribe(
+        &self,
+        wanted: StreamRequest,
+    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
         Box::pin(self.open_stream(wanted))
     }
 
@@ -275,7 +281,7 @@ impl Provider for Kafka {
         self.common.health.stats.state() == ProviderState::Connected
     }
 
-    fn connected(&self) -> EventFuture<'_, Result<(), String>> {
+    fn wait_connected(&self) -> EventFuture<'_, Result<(), String>> {
         Box::pin(async move { self.client().await.map(drop) })
     }
 

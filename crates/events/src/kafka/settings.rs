@@ -88,7 +88,7 @@ pub struct KafkaFetch {
     /// The time for which a broker waits for events before it sends an empty response.
     pub wait_max: Duration,
     /// The maximum bytes in one response of a broker.
-    pub answer_bytes: usize,
+    pub response_bytes: usize,
     /// The maximum bytes in the queue of each consumer.
     pub queue_bytes: usize,
     /// The maximum number of consumers in addition to the shared one, for streams that start in the past or have fallen
@@ -102,7 +102,7 @@ impl Default for KafkaFetch {
     fn default() -> Self {
         Self {
             wait_max: Duration::from_millis(500),
-            answer_bytes: 8 * 1024 * 1024,
+            response_bytes: 8 * 1024 * 1024,
             queue_bytes: 16 * 1024 * 1024,
             readers: 16,
         }
@@ -231,7 +231,7 @@ impl KafkaSettings {
     pub(super) fn consumer_config(&self) -> ClientConfig {
         let mut config = self.common_config();
         let queue_kibibytes = (self.fetch.queue_bytes / 1024).clamp(1, QUEUE_KIBIBYTES_MAX);
-        let answer_bytes = self.fetch.answer_bytes.clamp(1, ANSWER_BYTES_MAX);
+        let response_bytes = self.fetch.response_bytes.clamp(1, ANSWER_BYTES_MAX);
         config
             .set("group.id", GROUP)
             .set("enable.auto.commit", "false")
@@ -240,11 +240,11 @@ impl KafkaSettings {
             .set("auto.offset.reset", "error")
             .set("allow.auto.create.topics", "false")
             .set("fetch.wait.max.ms", milliseconds(self.fetch.wait_max.min(WAIT_MAX)))
-            .set("fetch.max.bytes", answer_bytes.max(MESSAGE_BYTES_MAX).to_string())
-            .set("max.partition.fetch.bytes", answer_bytes.to_string())
+            .set("fetch.max.bytes", response_bytes.max(MESSAGE_BYTES_MAX).to_string())
+            .set("max.partition.fetch.bytes", response_bytes.to_string())
             .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
             // The overhead around the events in a response is added.
-            .set("receive.message.max.bytes", (answer_bytes + 2 * MESSAGE_BYTES_MAX).to_string())
+            .set("receive.message.max.bytes", (response_bytes + 2 * MESSAGE_BYTES_MAX).to_string())
             .set("queued.max.messages.kbytes", queue_kibibytes.to_string())
             // A queue that was full is fetched for again soon, not after a second.
             .set("fetch.queue.backoff.ms", "20");

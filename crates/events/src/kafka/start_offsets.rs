@@ -8,7 +8,7 @@ use rdkafka::Offset;
 use super::client::{ConsumerClient, QueryError, TopicPartition};
 use super::consumer_loop::milliseconds;
 use super::dispatch::{PARTITIONS_MAX, partition_number};
-use crate::{Event, Mark, Position, Start};
+use crate::{Event, PartitionOffset, Position, Start};
 
 /// The partitions of a new stream and the offsets at which they begin.
 pub(super) struct StartOffsets {
@@ -77,7 +77,10 @@ impl StartOffsets {
         let starts: Vec<_> = starts.collect();
         if let Start::After(position) = start {
             let numbers: BTreeSet<u32> = starts.iter().map(|start| start.number).collect();
-            let is_complete = position.marks().iter().all(|mark| numbers.contains(&mark.lane));
+            let is_complete = position
+                .partition_offsets()
+                .iter()
+                .all(|partition_offset| numbers.contains(&partition_offset.partition));
             let within = |start: &PartitionStart| next_after(position, start.number) <= start.end;
             if !is_complete || !starts.iter().all(within) {
                 return Err(StartOffsetsError::Gone);
@@ -88,11 +91,17 @@ impl StartOffsets {
 
     /// Returns the offset up to which each partition counts as read before the first event, some of which are in
     /// `latest`. A partition that begins with its first event has none.
-    pub(super) fn read_up_to(&self, latest: &[Event]) -> Vec<Mark> {
-        let latest: Position = latest.iter().filter_map(|event| event.mark).collect();
+    pub(super) fn read_up_to(&self, latest: &[Event]) -> Vec<PartitionOffset> {
+        let latest: Position = latest.iter().filter_map(|event| event.partition_offset).collect();
         let before = |start: &PartitionStart| {
-            let first = latest.lane(start.number).map_or(start.next, |mark| mark.offset);
-            Some(Mark { lane: start.number, offset: first.checked_sub(1)?, part: 0 })
+            let first = latest
+                .partition(start.number)
+                .map_or(start.next, |partition_offset| partition_offset.offset);
+            Some(PartitionOffset {
+                partition: start.number,
+                offset: first.checked_sub(1)?,
+                part: 0,
+            })
         };
         self.starts.iter().filter_map(before).collect()
     }
@@ -120,7 +129,9 @@ impl StartOffsets {
 
 /// Returns the offset after the position in a partition.
 fn next_after(position: &Position, number: u32) -> u64 {
-    position.lane(number).map_or(0, |mark| mark.offset.saturating_add(1))
+    position
+        .partition(number)
+        .map_or(0, |partition_offset| partition_offset.offset.saturating_add(1))
 }
 
 fn first_offsets(

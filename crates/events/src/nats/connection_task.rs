@@ -21,7 +21,7 @@ use super::headers;
 use crate::backoff::Backoff;
 use crate::connection_state::{ConnectionState, LOST, ServeEnd, SubscribeCommand};
 use crate::shared_subscriptions::SharedSubscriptions;
-use crate::{ErrorKind, Event, ProviderState, ProviderStats, Retry, Wanted};
+use crate::{ErrorKind, Event, ProviderState, ProviderStats, Retry, StreamRequest};
 
 /// The maximum time to connect and sign in, after which the attempt counts as failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -280,7 +280,7 @@ impl ConnectionTask {
     /// Opens a stream, and makes subscriptions for its new subjects.
     async fn open_stream(
         &mut self,
-        SubscribeCommand { wanted: Wanted { topics, start, .. }, reply }: SubscribeCommand,
+        SubscribeCommand { wanted: StreamRequest { topics, start, .. }, reply }: SubscribeCommand,
         session: &mut ClientSession,
     ) {
         let names = self.subjects.distinct_names(topics);

@@ -30,7 +30,7 @@ pub use address::{NatsAuthentication, NatsSettingsError};
 use crate::connection_state::{self, COMMANDS_MAX, ConnectionState, LOST, SubscribeCommand};
 use crate::{
     BrokerTls, Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, topic_check,
+    PublishError, Retry, SourceError, StreamRequest, TopicUsage, TopicUse, Verdict, topic_check,
 };
 use address::NatsAddress;
 use client_session::SharedClient;
@@ -160,7 +160,7 @@ impl Nats {
         SourceError::Unavailable { provider: self.name.clone(), reason }
     }
 
-    async fn open_stream(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
+    async fn open_stream(&self, wanted: StreamRequest) -> Result<EventStream, SourceError> {
         for topic in &wanted.topics {
             subject::check_subject(topic, TopicUsage::Subscribe).map_err(|reason| {
                 SourceError::InvalidTopic {
@@ -311,7 +311,10 @@ impl Provider for Nats {
 
     /// Opens a stream. NATS core has no past, so a start other than [`Start::New`](crate::Start::New) begins with a gap
     /// there.
-    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+    fn subscribe(
+        &self,
+        wanted: StreamRequest,
+    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
         Box::pin(self.open_stream(wanted))
     }
 
@@ -341,7 +344,7 @@ impl Provider for Nats {
         durable.is_some()
     }
 
-    fn has_ends(&self, durable: Option<&Durable>) -> bool {
+    fn has_bounded_streams(&self, durable: Option<&Durable>) -> bool {
         durable.is_some()
     }
 
@@ -368,7 +371,7 @@ impl Provider for Nats {
         self.stats.state() == ProviderState::Connected
     }
 
-    fn connected(&self) -> EventFuture<'_, Result<(), String>> {
+    fn wait_connected(&self) -> EventFuture<'_, Result<(), String>> {
         Box::pin(async move { self.client().await.map(drop) })
     }
 

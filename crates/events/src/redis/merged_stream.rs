@@ -22,7 +22,7 @@ pub(super) fn merge_streams(
     for part in &mut parts {
         while let Ok(message) = part.messages.try_recv() {
             match message {
-                SourceMessage::Passed(_) => begin.push(message),
+                SourceMessage::Progress(_) => begin.push(message),
                 other => {
                     events.push(other);
                     break;
@@ -32,16 +32,18 @@ pub(super) fn merge_streams(
     }
     if only_latest {
         let time = |message: &SourceMessage| match message {
-            SourceMessage::Event(event) => event.mark.map(|mark| (mark.offset, mark.part)),
+            SourceMessage::Event(event) => event
+                .partition_offset
+                .map(|partition_offset| (partition_offset.offset, partition_offset.part)),
             _ => None,
         };
         let latest = events.iter().filter_map(time).max();
         for message in &mut events {
             if let SourceMessage::Event(event) = &message
-                && let Some(mark) = event.mark
+                && let Some(partition_offset) = event.partition_offset
                 && time(message) != latest
             {
-                *message = SourceMessage::Passed(mark);
+                *message = SourceMessage::Progress(partition_offset);
             }
         }
     }

@@ -36,7 +36,7 @@ use crate::connection_state::{
 };
 use crate::{
     Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, topic_check,
+    PublishError, Retry, SourceError, StreamRequest, TopicUsage, TopicUse, Verdict, topic_check,
 };
 use address::RedisAddress;
 use cluster_connections::{ClusterConnections, CommandError};
@@ -214,7 +214,7 @@ impl Redis {
         })
     }
 
-    async fn open_stream(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
+    async fn open_stream(&self, wanted: StreamRequest) -> Result<EventStream, SourceError> {
         for topic in &wanted.topics {
             // Redis Streams and sharded channels have no patterns.
             let usage = match wanted.durable {
@@ -308,7 +308,10 @@ impl Provider for Redis {
 
     /// Opens a stream. Pub/Sub has no past, so a start other than [`Start::New`](crate::Start::New) begins with a gap
     /// there. Durable streams are read from Redis Streams.
-    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+    fn subscribe(
+        &self,
+        wanted: StreamRequest,
+    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
         Box::pin(self.open_stream(wanted))
     }
 
@@ -339,7 +342,7 @@ impl Provider for Redis {
         self.stats.state() == ProviderState::Connected && self.publishing.borrow().is_connected()
     }
 
-    fn connected(&self) -> EventFuture<'_, Result<(), String>> {
+    fn wait_connected(&self) -> EventFuture<'_, Result<(), String>> {
         Box::pin(async move {
             wait_connected(&self.subscriptions).await?;
             wait_connected(&self.publishing).await.map(drop)

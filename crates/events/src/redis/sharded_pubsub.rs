@@ -22,7 +22,7 @@ use crate::backoff::Backoff;
 use crate::connection_state::{
     self, COMMANDS_MAX, ConnectionState, SubscribeCommand, wait_connected,
 };
-use crate::{EventStream, SourceError, SourceMessage, Start, StreamEnd, Wanted};
+use crate::{EventStream, SourceError, SourceMessage, Start, StreamEnd, StreamRequest};
 
 /// The maximum number of nodes that are connected at a time: the recommended maximum size of a cluster.
 const NODES_MAX: usize = 1000;
@@ -71,7 +71,7 @@ impl ShardedPubSub {
     pub(super) async fn open(
         self: &Arc<Self>,
         provider: &str,
-        wanted: Wanted,
+        wanted: StreamRequest,
     ) -> Result<EventStream, SourceError> {
         let parts = self.open_parts(&wanted.topics, &wanted.start, Instant::now()).await;
         let parts = parts
@@ -105,7 +105,7 @@ impl ShardedPubSub {
         for (node, (address, topics)) in by_node {
             let NodeSubscriber { state, commands } = self.subscriber_of(&address);
             wait_connected(&state).await?;
-            let wanted = Wanted::new(topics.clone()).with_start(start.clone());
+            let wanted = StreamRequest::new(topics.clone()).with_start(start.clone());
             let stream = connection_state::subscribe(&commands, wanted).await?;
             parts.push(NodeStream { topics, node, stream });
         }
@@ -181,7 +181,7 @@ impl ShardedStream {
                         let _ = self.sender.send(message).await;
                         return;
                     }
-                    SourceMessage::Event(_) | SourceMessage::Passed(_) => {
+                    SourceMessage::Event(_) | SourceMessage::Progress(_) => {
                         self.gap_sent = false;
                         let _ = self.sender.send(message).await;
                     }

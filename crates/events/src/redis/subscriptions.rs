@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::channel_name::is_pattern;
 use crate::shared_subscriptions::{OpenedStream, SharedSubscriptions, UnusedSubscriptions};
-use crate::{Event, EventStream, ProviderStats, Wanted};
+use crate::{Event, EventStream, ProviderStats, StreamRequest};
 
 /// The first word of the error by which a node of a cluster reports that another node has the slot.
 pub(super) const MOVED: &str = "MOVED";
@@ -73,7 +73,10 @@ impl SubscriptionTable {
     }
 
     /// Opens a stream over `topics`. Pub/Sub has no past, so a stream that begins in the past begins with a gap.
-    pub(super) fn open(&mut self, Wanted { topics, start, .. }: Wanted) -> PubSubStream {
+    pub(super) fn open(
+        &mut self,
+        StreamRequest { topics, start, .. }: StreamRequest,
+    ) -> PubSubStream {
         let names = self.channels.distinct_names(topics);
         let mut confirmed_by = 0;
         for name in &names {
@@ -223,7 +226,7 @@ mod tests {
     }
 
     fn open(channels: &mut SubscriptionTable, topics: &[&str]) -> PubSubStream {
-        channels.open(Wanted::new(topics.iter().map(|&topic| topic.into()).collect()))
+        channels.open(StreamRequest::new(topics.iter().map(|&topic| topic.into()).collect()))
     }
 
     fn close(channels: &mut SubscriptionTable, PubSubStream { stream, dropped, .. }: PubSubStream) {
@@ -254,7 +257,7 @@ mod tests {
                 SourceMessage::Event(event) => {
                     format!("{} {}", event.topic, String::from_utf8_lossy(&event.payload))
                 }
-                SourceMessage::Passed(_) => "passed".into(),
+                SourceMessage::Progress(_) => "passed".into(),
                 SourceMessage::Gap => "gap".into(),
                 SourceMessage::End(end) => end.to_string(),
             })
@@ -364,7 +367,7 @@ mod tests {
     #[test]
     fn a_stream_that_begins_in_the_past_begins_with_a_gap() {
         let mut channels = channels();
-        let mut opened = channels.open(Wanted::new(vec!["a".into()]).with_start(Start::All));
+        let mut opened = channels.open(StreamRequest::new(vec!["a".into()]).with_start(Start::All));
         assert_eq!(heard(&mut opened.stream), ["gap"]);
     }
 

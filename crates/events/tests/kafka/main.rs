@@ -14,8 +14,8 @@ use base64::Engine as _;
 use broker::{Broker, PASSWORD, USER, jars, shared};
 use events::{
     BrokerTls, ErrorKind, Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch,
-    KafkaSettings, KafkaUser, Mark, Message, Position, Provider, ProviderState, PublishError,
-    Retry, SourceError, SourceMessage, Start, StreamEnd, Wanted,
+    KafkaSettings, KafkaUser, Message, PartitionOffset, Position, Provider, ProviderState,
+    PublishError, Retry, SourceError, SourceMessage, Start, StreamEnd, StreamRequest,
 };
 use futures_util::future::join_all;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
@@ -56,7 +56,7 @@ fn as_user(broker: &Broker) -> KafkaSettings {
 
 async fn connected(settings: KafkaSettings) -> Kafka {
     let provider = Kafka::start(settings).expect("the settings are right");
-    let waiting = async { while provider.connected().await.is_err() {} };
+    let waiting = async { while provider.wait_connected().await.is_err() {} };
     within("the provider connects", waiting).await;
     provider
 }
@@ -127,11 +127,11 @@ impl Admin {
     }
 }
 
-fn wanted(topics: &[&str]) -> Wanted {
-    Wanted::new(topics.iter().map(|&topic| topic.into()).collect())
+fn wanted(topics: &[&str]) -> StreamRequest {
+    StreamRequest::new(topics.iter().map(|&topic| topic.into()).collect())
 }
 
-async fn subscribe(provider: &Kafka, wanted: Wanted) -> EventStream {
+async fn subscribe(provider: &Kafka, wanted: StreamRequest) -> EventStream {
     provider.subscribe(wanted).await.expect("the broker is there")
 }
 
@@ -166,7 +166,7 @@ async fn event(stream: &mut EventStream) -> Arc<Event> {
     loop {
         match message(stream).await {
             SourceMessage::Event(event) => return event,
-            SourceMessage::Passed(_) => {}
+            SourceMessage::Progress(_) => {}
             other => panic!("no event: {other:?}"),
         }
     }
@@ -177,7 +177,7 @@ async fn end(stream: &mut EventStream) -> StreamEnd {
     let end = loop {
         match message(stream).await {
             SourceMessage::End(end) => break end,
-            SourceMessage::Passed(_) => {}
+            SourceMessage::Progress(_) => {}
             other => panic!("{other:?}"),
         }
     };
@@ -207,8 +207,8 @@ impl Seen {
             assert!(self.numbers.insert(number), "{number} came twice");
             let before = self.latest.insert(number % KEYS, number);
             assert!(before < Some(number), "{number} came after {before:?}");
-            let mark = event.mark.expect("a mark");
-            assert!(self.position.advance(mark), "{number} goes back");
+            let partition_offset = event.partition_offset.expect("a partition_offset");
+            assert!(self.position.advance(partition_offset), "{number} goes back");
         }
     }
 }
@@ -222,19 +222,19 @@ async fn expect_numbers(stream: &mut EventStream, numbers: std::ops::Range<u64>)
 }
 
 /// Returns the offsets before the first event.
-async fn baseline(stream: &mut EventStream, lanes: usize) -> Vec<Mark> {
-    let mut marks = Vec::new();
-    for _ in 0..lanes {
+async fn baseline(stream: &mut EventStream, partitions: usize) -> Vec<PartitionOffset> {
+    let mut partition_offsets = Vec::new();
+    for _ in 0..partitions {
         match message(stream).await {
-            SourceMessage::Passed(mark) => marks.push(mark),
-            other => panic!("no mark: {other:?}"),
+            SourceMessage::Progress(partition_offset) => partition_offsets.push(partition_offset),
+            other => panic!("no partition_offset: {other:?}"),
         }
     }
-    marks
+    partition_offsets
 }
 
-fn mark(lane: u32, offset: u64) -> Mark {
-    Mark { lane, offset, part: 0 }
+fn partition_offset(partition: u32, offset: u64) -> PartitionOffset {
+    PartitionOffset { partition, offset, part: 0 }
 }
 
 #[tokio::test]
@@ -249,7 +249,8 @@ async fn events_published_after_subscribing_arrive_in_the_order_of_each_key() {
     let position = expect_numbers(&mut stream, 100..5100).await;
     // The stream has everything: the broker's end was reached in each partition.
     let ends = admin.ends("live", 4);
-    let read = position.marks().iter().map(|mark| mark.offset + 1);
+    let read =
+        position.partition_offsets().iter().map(|partition_offset| partition_offset.offset + 1);
     assert_eq!(read.collect::<Vec<_>>(), ends);
     assert_eq!(ends.iter().sum::<u64>(), 5100);
     assert_eq!(provider.stats().published.load(Relaxed), 5100);
@@ -301,18 +302,27 @@ async fn a_stream_begins_at_its_configured_start() {
     let since = times.iter().position(|time| time == &times[9]).expect("itself") as u64;
 
     let both = ["begin-b", "begin-a", "begin-b"];
-    let after: Position = [mark(0, 6), mark(1 << 16, 7)].into_iter().collect();
-    for (start, marks, expected) in [
-        (Start::New, vec![mark(0, 9), mark(1 << 16, 9)], vec![]),
+    let after: Position =
+        [partition_offset(0, 6), partition_offset(1 << 16, 7)].into_iter().collect();
+    for (start, partition_offsets, expected) in [
+        (Start::New, vec![partition_offset(0, 9), partition_offset(1 << 16, 9)], vec![]),
         (Start::All, vec![], (0..20).collect()),
-        (Start::At(8), vec![mark(0, 7), mark(1 << 16, 7)], vec![8, 9, 18, 19]),
-        (Start::After(after), vec![mark(0, 6), mark(1 << 16, 7)], vec![7, 8, 9, 18, 19]),
+        (
+            Start::At(8),
+            vec![partition_offset(0, 7), partition_offset(1 << 16, 7)],
+            vec![8, 9, 18, 19],
+        ),
+        (
+            Start::After(after),
+            vec![partition_offset(0, 6), partition_offset(1 << 16, 7)],
+            vec![7, 8, 9, 18, 19],
+        ),
     ] {
         let shown = format!("{start:?}");
         let mut stream = subscribe(&provider, wanted(&both).with_start(start)).await;
-        let mut found = baseline(&mut stream, marks.len()).await;
+        let mut found = baseline(&mut stream, partition_offsets.len()).await;
         found.sort();
-        assert_eq!(found, marks, "{shown}");
+        assert_eq!(found, partition_offsets, "{shown}");
         let mut numbers = Vec::new();
         for _ in 0..expected.len() {
             numbers.push(number(&event(&mut stream).await));
@@ -342,7 +352,7 @@ async fn a_stream_that_joins_the_others_receives_a_whole_burst_of_stored_events(
     for round in 0..20 {
         let mut stream = subscribe(&provider, wanted(&["burst"]).with_start(Start::All)).await;
         let position = expect_numbers(&mut stream, 0..480 + round).await;
-        assert_eq!(position.marks(), [mark(0, 479 + round)]);
+        assert_eq!(position.partition_offsets(), [partition_offset(0, 479 + round)]);
         publish(&provider, "burst", 480 + round..481 + round).await;
         expect_numbers(&mut live, 480 + round..481 + round).await;
     }
@@ -382,13 +392,13 @@ async fn a_position_before_deleted_events_or_behind_the_end_is_gone() {
     publish(&provider, "forgotten", 0..100).await;
     admin.forget("forgotten", 50).await;
     let start = |offset: u64| {
-        let after = [mark(0, offset)].into_iter().collect();
+        let after = [partition_offset(0, offset)].into_iter().collect();
         provider.subscribe(wanted(&["forgotten"]).with_start(Start::After(after)))
     };
     let gone = SourceError::Gone { provider: "kafka/default".into() };
     assert_eq!(start(48).await.unwrap_err(), gone);
     assert_eq!(start(100).await.unwrap_err(), gone);
-    let another_partition = [mark(1, 0)].into_iter().collect();
+    let another_partition = [partition_offset(1, 0)].into_iter().collect();
     let start_elsewhere = wanted(&["forgotten"]).with_start(Start::After(another_partition));
     assert_eq!(provider.subscribe(start_elsewhere).await.unwrap_err(), gone);
     let mut stream = start(49).await.expect("all of it is there");
@@ -480,7 +490,7 @@ async fn a_new_partition_is_noticed_and_read_from_its_start() {
     let other = connected(settings(broker.address())).await;
     publish(&other, "growing", 100..2000).await;
     let position = expect_numbers(&mut stream, 100..2000).await;
-    assert!(position.marks().len() > 1, "{position:?}");
+    assert!(position.partition_offsets().len() > 1, "{position:?}");
 }
 
 #[tokio::test]
@@ -607,7 +617,7 @@ async fn events_deleted_by_the_broker_while_a_stream_waits_are_announced_as_a_ga
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
     admin.create("outdated", 1).await;
-    let fetch = KafkaFetch { queue_bytes: 4096, answer_bytes: 4096, ..settings("".into()).fetch };
+    let fetch = KafkaFetch { queue_bytes: 4096, response_bytes: 4096, ..settings("".into()).fetch };
     let small = KafkaSettings { queue_events: 8, fetch, ..settings(broker.address()) };
     let provider = connected(small).await;
     let mut slow = subscribe(&provider, wanted(&["outdated"])).await;
@@ -617,8 +627,10 @@ async fn events_deleted_by_the_broker_while_a_stream_waits_are_announced_as_a_ga
     let mut gaps = 0;
     while offsets.last() != Some(&19_999) {
         match message(&mut slow).await {
-            SourceMessage::Event(event) => offsets.push(event.mark.expect("a mark").offset),
-            SourceMessage::Passed(_) => {}
+            SourceMessage::Event(event) => {
+                offsets.push(event.partition_offset.expect("a partition_offset").offset)
+            }
+            SourceMessage::Progress(_) => {}
             SourceMessage::Gap => {
                 gaps += 1;
                 assert_eq!(offsets, (0..offsets.len() as u64).collect::<Vec<_>>());

@@ -28,7 +28,7 @@ async fn works(provider: &Nats) {
 }
 
 async fn refused(provider: &Nats) -> String {
-    let reason = provider.connected().await.expect_err("no server accepts it");
+    let reason = provider.wait_connected().await.expect_err("no server accepts it");
     assert!(!provider.is_connected());
     reason
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::{self, Context, consumer, stream};
 use events::{
-    Durable, Event, EventStream, Mark, Message, Nats, NatsSettings, Position, Provider,
-    SourceError, SourceMessage, Start, StreamEnd, Wanted,
+    Durable, Event, EventStream, Message, Nats, NatsSettings, PartitionOffset, Position, Provider,
+    SourceError, SourceMessage, Start, StreamEnd, StreamRequest,
 };
 use futures_util::StreamExt;
 
@@ -92,17 +92,17 @@ fn stream_config() -> stream::Config {
     }
 }
 
-fn wanted(topics: &[&str], start: Start) -> Wanted {
+fn wanted(topics: &[&str], start: Start) -> StreamRequest {
     let topics = topics.iter().map(|&topic| topic.into()).collect();
-    Wanted { durable: Some(Arc::default()), ..Wanted::new(topics).with_start(start) }
+    StreamRequest { durable: Some(Arc::default()), ..StreamRequest::new(topics).with_start(start) }
 }
 
-fn with_consumer(consumer: &str) -> Wanted {
+fn with_consumer(consumer: &str) -> StreamRequest {
     let durable = Durable { consumer: Some(consumer.into()), ..Durable::default() };
-    Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::All) }
+    StreamRequest { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::All) }
 }
 
-async fn open(provider: &Nats, wanted: Wanted) -> EventStream {
+async fn open(provider: &Nats, wanted: StreamRequest) -> EventStream {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         match provider.subscribe(wanted.clone()).await {
@@ -118,7 +118,7 @@ async fn open(provider: &Nats, wanted: Wanted) -> EventStream {
 /// Returns the first message, which is the position where the stream begins.
 async fn position(stream: &mut EventStream) -> u64 {
     match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
-        Some(SourceMessage::Passed(mark)) => mark.offset,
+        Some(SourceMessage::Progress(partition_offset)) => partition_offset.offset,
         other => panic!("a position comes first: {other:?}"),
     }
 }
@@ -127,7 +127,7 @@ async fn next_event(stream: &mut EventStream) -> Arc<Event> {
     loop {
         match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
             Some(SourceMessage::Event(event)) => return event,
-            Some(SourceMessage::Passed(_)) => {}
+            Some(SourceMessage::Progress(_)) => {}
             other => panic!("an event: {other:?}"),
         }
     }
@@ -189,7 +189,9 @@ async fn a_stream_begins_at_its_configured_start() {
         let stream = streams.get_mut(name).expect("it is open");
         for number in expected {
             let event = next_event(stream).await;
-            let offset = event.mark.map(|mark| (mark.lane, mark.offset));
+            let offset = event
+                .partition_offset
+                .map(|partition_offset| (partition_offset.partition, partition_offset.offset));
             assert_eq!((self::number(&event), offset), (number, Some((0, number))), "{name}");
             assert_eq!(*event.topic, *format!("orders.{}", number % 2), "{name}");
             assert!(event.published.is_some());
@@ -212,32 +214,42 @@ async fn a_position_is_resumed_after_or_gone() {
     let provider = broker.provider();
     let mut first = open(&provider, wanted(&["orders.1"], Start::All)).await;
     expect_all(&mut first, 1..=39).await;
-    let mark = next_event(&mut first).await.mark.expect("it has one");
-    let after = |mark: Mark| wanted(&["orders.1"], Start::After([mark].into_iter().collect()));
+    let partition_offset = next_event(&mut first).await.partition_offset.expect("it has one");
+    let after = |partition_offset: PartitionOffset| {
+        wanted(&["orders.1"], Start::After([partition_offset].into_iter().collect()))
+    };
 
-    let mut resumed = open(&provider, after(mark)).await;
+    let mut resumed = open(&provider, after(partition_offset)).await;
     assert_eq!(position(&mut resumed).await, 40);
     expect_all(&mut resumed, 41..=100).await;
 
-    let mut at_the_end = open(&provider, after(Mark { offset: 100, ..mark })).await;
+    let mut at_the_end =
+        open(&provider, after(PartitionOffset { offset: 100, ..partition_offset })).await;
     assert_eq!(position(&mut at_the_end).await, 100);
     let everything = wanted(&["orders.1"], Start::After(Position::default()));
     expect_all(&mut open(&provider, everything).await, 1..=100).await;
 
     let gone = SourceError::Gone { provider: "nats/default".into() };
-    let to_come = provider.subscribe(after(Mark { offset: 101, ..mark })).await;
+    let to_come =
+        provider.subscribe(after(PartitionOffset { offset: 101, ..partition_offset })).await;
     assert_eq!(to_come.unwrap_err(), gone, "what never was");
 
     let stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
     stream.purge().sequence(42).await.expect("purged");
-    assert_eq!(provider.subscribe(after(mark)).await.unwrap_err(), gone, "41 is missing");
-    let mut just_in_time = open(&provider, after(Mark { offset: 41, ..mark })).await;
+    assert_eq!(
+        provider.subscribe(after(partition_offset)).await.unwrap_err(),
+        gone,
+        "41 is missing"
+    );
+    let mut just_in_time =
+        open(&provider, after(PartitionOffset { offset: 41, ..partition_offset })).await;
     expect_all(&mut just_in_time, 42..=100).await;
 
     broker.admin.delete_stream("ORDERS").await.expect("deleted");
     broker.create(stream_config()).await;
     broker.publish(1..=100).await;
-    let of_another_stream = provider.subscribe(after(Mark { offset: 50, ..mark })).await;
+    let of_another_stream =
+        provider.subscribe(after(PartitionOffset { offset: 50, ..partition_offset })).await;
     assert_eq!(of_another_stream.unwrap_err(), gone, "the numbers mean other events");
 }
 
@@ -253,7 +265,7 @@ async fn an_invalid_or_ambiguous_stream_is_refused_with_the_reason() {
     broker.create(other).await;
     let named = |name: &str, topic: &str| {
         let durable = Durable { stream: Some(name.into()), ..Durable::default() };
-        Wanted { durable: Some(Arc::new(durable)), ..wanted(&[topic], Start::New) }
+        StreamRequest { durable: Some(Arc::new(durable)), ..wanted(&[topic], Start::New) }
     };
     for (wanted, reason) in [
         (wanted(&["flights"], Start::New), r#"no stream of JetStream has the subject "flights""#),
@@ -534,7 +546,10 @@ async fn a_position_advances_over_filtered_events() {
     }
     broker.publish_to("orders.2", "1001").await;
     let event = next_event(&mut stream).await;
-    assert_eq!((number(&event), event.mark.map(|mark| mark.offset)), (1001, Some(1001)));
+    assert_eq!(
+        (number(&event), event.partition_offset.map(|partition_offset| partition_offset.offset)),
+        (1001, Some(1001))
+    );
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 }
 
@@ -607,7 +622,8 @@ async fn a_durable_consumer_continues_where_its_router_ended() {
         inactive_threshold: Some(Duration::from_secs(300)),
         ..Durable::default()
     };
-    let wanted = Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::All) };
+    let wanted =
+        StreamRequest { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::All) };
     let provider = router();
     let mut stream = open(&provider, wanted.clone()).await;
     // The consumer exists: a second reader of this router must not take half of its events.
@@ -642,7 +658,7 @@ async fn a_new_subscriber_gets_nothing_of_the_backlog_of_a_durable_consumer() {
         let instance = Some("a".into());
         Nats::start(NatsSettings { instance, ..settings(&broker.server.url()) }).expect("settings")
     };
-    let new = || Wanted { start: Start::New, ..with_consumer("feed") };
+    let new = || StreamRequest { start: Start::New, ..with_consumer("feed") };
     let provider = router();
     let mut stream = open(&provider, new()).await;
     broker.publish(1..=20).await;
@@ -658,10 +674,10 @@ async fn a_new_subscriber_gets_nothing_of_the_backlog_of_a_durable_consumer() {
         broker.publish(published + 1..=published + 10).await;
         expect_all(&mut stream, published + 1..=published + 10).await;
     }
-    let after = [Mark { lane: 0, offset: 20, part: created(&broker).await }];
+    let after = [PartitionOffset { partition: 0, offset: 20, part: created(&broker).await }];
     let after = Start::After(after.into_iter().collect());
     let provider = router();
-    let mut stream = open(&provider, Wanted { start: after, ..with_consumer("feed") }).await;
+    let mut stream = open(&provider, StreamRequest { start: after, ..with_consumer("feed") }).await;
     expect_all(&mut stream, 21..=530).await;
     let consumers = broker.consumers().await;
     let durable = consumers.iter().filter(|it| it.config.durable_name.is_some()).count();
@@ -679,10 +695,10 @@ async fn created(broker: &Broker) -> u64 {
 async fn a_bounded_stream_ends_with_the_last_event_that_is_stored_when_it_is_opened() {
     let Some(broker) = Broker::start().await else { return };
     let provider = broker.provider();
-    let bounded = |topics: &[&str], start| Wanted { bounded: true, ..wanted(topics, start) };
+    let bounded = |topics: &[&str], start| StreamRequest { bounded: true, ..wanted(topics, start) };
     let complete = async |stream: &mut EventStream| loop {
         match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
-            Some(SourceMessage::Passed(_)) => {}
+            Some(SourceMessage::Progress(_)) => {}
             Some(SourceMessage::End(end)) => break assert_eq!(end, StreamEnd::Complete),
             other => panic!("the end: {other:?}"),
         }

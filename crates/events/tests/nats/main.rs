@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use events::{
     EventStream, Message, Nats, NatsAuthentication, NatsSettings, Provider, ProviderState, Retry,
-    SourceError, SourceMessage, Start, Wanted,
+    SourceError, SourceMessage, Start, StreamRequest,
 };
 use futures_util::StreamExt;
 use server::{NatsServer, program};
@@ -34,7 +34,7 @@ async fn foreign_client(server: &NatsServer) -> async_nats::Client {
 
 async fn subscribe(provider: &Nats, topics: &[&str]) -> EventStream {
     let topics = topics.iter().map(|&topic| topic.into()).collect();
-    provider.subscribe(Wanted::new(topics)).await.expect("the broker is there")
+    provider.subscribe(StreamRequest::new(topics)).await.expect("the broker is there")
 }
 
 /// Returns the next message: `topic payload`, `gap` or the reason for the end.
@@ -44,7 +44,7 @@ async fn next(stream: &mut EventStream) -> String {
         SourceMessage::Event(event) => {
             format!("{} {}", event.topic, String::from_utf8_lossy(&event.payload))
         }
-        SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
+        SourceMessage::Progress(partition_offset) => format!("passed {}", partition_offset.offset),
         SourceMessage::Gap => "gap".into(),
         SourceMessage::End(end) => end.to_string(),
     }
@@ -78,8 +78,9 @@ async fn an_event_of_any_client_reaches_every_stream_of_its_subject() {
     }
     assert_eq!(provider.stats().received.load(Relaxed), 5);
 
-    let resumed =
-        provider.subscribe(Wanted::new(vec!["orders.7".into()]).with_start(Start::All)).await;
+    let resumed = provider
+        .subscribe(StreamRequest::new(vec!["orders.7".into()]).with_start(Start::All))
+        .await;
     assert_eq!(next(&mut resumed.expect("open")).await, "gap", "core NATS has no past");
 }
 
@@ -258,7 +259,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
     assert_eq!(next(&mut stream).await, "gap");
     assert_eq!(provider.stats().state(), ProviderState::Disconnected);
 
-    let error = provider.subscribe(Wanted::new(vec!["b".into()])).await.unwrap_err();
+    let error = provider.subscribe(StreamRequest::new(vec!["b".into()])).await.unwrap_err();
     assert!(
         matches!(&error, SourceError::Unavailable { provider, .. } if &**provider == "nats/default")
     );
@@ -397,7 +398,8 @@ async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connect
         socket.local_addr().expect("bound").port()
     };
     let provider = Nats::start(settings(&format!("nats://127.0.0.1:{port}"))).expect("settings");
-    let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err().to_string();
+    let error =
+        provider.subscribe(StreamRequest::new(vec!["a".into()])).await.unwrap_err().to_string();
     assert!(error.starts_with("provider nats/default is not connected: "), "{error}");
     assert_eq!(provider.stats().state(), ProviderState::Connecting);
 
@@ -433,7 +435,8 @@ async fn a_token_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
     };
     let shown = format!("{wrong:?}");
     let provider = Nats::start(wrong).expect("settings");
-    let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err().to_string();
+    let error =
+        provider.subscribe(StreamRequest::new(vec!["a".into()])).await.unwrap_err().to_string();
     assert!(error.contains("authorization violation"), "{error}");
     for secret in ["s3cret", "wr0ng"] {
         assert!(!error.contains(secret) && !shown.contains(secret), "{error} {shown}");
@@ -494,7 +497,7 @@ async fn subjects_with_spaces_or_empty_tokens_never_reach_the_broker() {
     let server = NatsServer::start(&program, -1, &[]);
     let provider = provider(&server);
     for topic in ["a b", "a..b", "", "a\r\nPUB b 0\r\n"] {
-        let error = provider.subscribe(Wanted::new(vec![topic.into()])).await.unwrap_err();
+        let error = provider.subscribe(StreamRequest::new(vec![topic.into()])).await.unwrap_err();
         assert!(matches!(error, SourceError::InvalidTopic { .. }), "{error}");
         provider.publish(Message::new(topic, "x")).await.expect_err("refused");
     }

@@ -114,13 +114,13 @@ async fn streams_at_several_nodes_are_one_subscription_and_continue_at_its_posit
         let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await;
         let Ok(Some(SourceMessage::Event(event))) = message else { panic!("{message:?}") };
         let number: u64 = std::str::from_utf8(&event.payload).unwrap().parse().expect("a number");
-        let mark = event.mark.expect("a mark");
-        assert!(position.advance(mark));
-        numbers[mark.lane as usize].push(number);
+        let partition_offset = event.partition_offset.expect("a partition_offset");
+        assert!(position.advance(partition_offset));
+        numbers[partition_offset.partition as usize].push(number);
     }
     // Partitions are numbered in the order of keys.
-    for (lane, first) in [(0, 2), (1, 1), (2, 0)] {
-        assert_eq!(numbers[lane], (0..100).map(|it| first + 3 * it).collect::<Vec<_>>());
+    for (partition, first) in [(0, 2), (1, 1), (2, 0)] {
+        assert_eq!(numbers[partition], (0..100).map(|it| first + 3 * it).collect::<Vec<_>>());
     }
 
     publish(&provider, KEYS[2], 300).await;
@@ -132,7 +132,7 @@ async fn streams_at_several_nodes_are_one_subscription_and_continue_at_its_posit
     while payloads.len() < 2 {
         match tokio::time::timeout(PATIENCE, resumed.messages.recv()).await {
             Ok(Some(SourceMessage::Event(event))) => payloads.push(event.payload.clone()),
-            Ok(Some(SourceMessage::Passed(_))) if payloads.is_empty() => passed += 1,
+            Ok(Some(SourceMessage::Progress(_))) if payloads.is_empty() => passed += 1,
             other => panic!("{other:?}"),
         }
     }
@@ -284,7 +284,8 @@ async fn sharded_channels_go_through_the_node_that_has_their_slot_and_follow_it(
         provider.publish(Message::new(*key, "own")).await.expect("published");
         assert_eq!(next(&mut stream).await, format!("{key} own"));
     }
-    let error = provider.subscribe(events::Wanted::new(vec!["a*".into()])).await.unwrap_err();
+    let error =
+        provider.subscribe(events::StreamRequest::new(vec!["a*".into()])).await.unwrap_err();
     assert!(matches!(error, events::SourceError::InvalidTopic { .. }), "{error}");
 
     migrate_slot(&cluster, KEYS[1], 1, 2).await;

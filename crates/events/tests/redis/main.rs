@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use events::{
     ErrorKind, EventStream, Message, Provider, ProviderState, Redis, RedisAuthentication,
-    RedisSettings, Retry, SourceError, SourceMessage, Start, Wanted,
+    RedisSettings, Retry, SourceError, SourceMessage, Start, StreamRequest,
 };
 use futures_util::StreamExt;
-use net::{Identity, Roots, TlsClient};
+use net::{Roots, TlsClient, TlsIdentity};
 use redis::aio::MultiplexedConnection;
 use server::{RedisServer, free_port, program};
 
@@ -51,7 +51,7 @@ async fn subscribers(client: &mut MultiplexedConnection, channel: &str) -> u64 {
 
 async fn subscribe(provider: &Redis, topics: &[&str]) -> EventStream {
     let topics = topics.iter().map(|&topic| topic.into()).collect();
-    provider.subscribe(Wanted::new(topics)).await.expect("the broker is there")
+    provider.subscribe(StreamRequest::new(topics)).await.expect("the broker is there")
 }
 
 /// Returns the next message: `topic payload`, `gap` or the reason for the end.
@@ -61,7 +61,7 @@ async fn next(stream: &mut EventStream) -> String {
         SourceMessage::Event(event) => {
             format!("{} {}", event.topic, String::from_utf8_lossy(&event.payload))
         }
-        SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
+        SourceMessage::Progress(partition_offset) => format!("passed {}", partition_offset.offset),
         SourceMessage::Gap => "gap".into(),
         SourceMessage::End(end) => end.to_string(),
     }
@@ -108,8 +108,9 @@ async fn an_event_of_any_client_reaches_every_stream_of_its_channel() {
     assert_eq!(next(&mut escaped).await, "orders.* d");
     assert_eq!(provider.stats().received.load(Relaxed), 10);
 
-    let resumed =
-        provider.subscribe(Wanted::new(vec!["orders.7".into()]).with_start(Start::All)).await;
+    let resumed = provider
+        .subscribe(StreamRequest::new(vec!["orders.7".into()]).with_start(Start::All))
+        .await;
     assert_eq!(next(&mut resumed.expect("open")).await, "gap", "Pub/Sub has no past");
 }
 
@@ -226,7 +227,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
     assert_eq!(next(&mut stream).await, "gap");
     assert_eq!(provider.stats().state(), ProviderState::Disconnected);
 
-    let error = provider.subscribe(Wanted::new(vec!["b".into()])).await.unwrap_err();
+    let error = provider.subscribe(StreamRequest::new(vec!["b".into()])).await.unwrap_err();
     assert!(
         matches!(&error, SourceError::Unavailable { provider, .. } if &**provider == "redis/default")
     );
@@ -343,14 +344,14 @@ async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connect
     let Some(program) = program() else { return };
     let port = free_port();
     let provider = Redis::start(settings(&format!("redis://127.0.0.1:{port}"))).expect("settings");
-    let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err();
+    let error = provider.subscribe(StreamRequest::new(vec!["a".into()])).await.unwrap_err();
     assert_eq!(error.to_string(), "provider redis/default is not connected: connection refused");
-    assert_eq!(provider.connected().await, Err("connection refused".into()));
+    assert_eq!(provider.wait_connected().await, Err("connection refused".into()));
     assert_eq!(provider.stats().state(), ProviderState::Connecting);
 
     let _server = RedisServer::start_at(&program, port);
     eventually("connected", async || provider.is_connected()).await;
-    assert_eq!(provider.connected().await, Ok(()));
+    assert_eq!(provider.wait_connected().await, Ok(()));
     let mut stream = subscribe(&provider, &["a"]).await;
     provider.publish(Message::new("a", "1")).await.expect("published");
     assert_eq!(next(&mut stream).await, "a 1");
@@ -398,8 +399,8 @@ async fn a_password_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
     ] {
         let shown = format!("{settings:?}");
         let provider = Redis::start(settings).expect("settings");
-        assert_eq!(provider.connected().await, Err(reason.into()));
-        let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err();
+        assert_eq!(provider.wait_connected().await, Err(reason.into()));
+        let error = provider.subscribe(StreamRequest::new(vec!["a".into()])).await.unwrap_err();
         assert_eq!(error.to_string(), format!("provider redis/default is not connected: {reason}"));
         assert!(provider.stats().errors(ErrorKind::Connection) > 0);
         for secret in ["s3cret", "wr0ng"] {
@@ -489,7 +490,7 @@ async fn an_encrypted_connection_is_only_made_to_a_server_that_is_trusted() {
     assert_eq!(next(&mut stream).await, "a 1");
 
     let distrusting = Redis::start(settings(&url)).expect("settings");
-    let reason = distrusting.connected().await.unwrap_err();
+    let reason = distrusting.wait_connected().await.unwrap_err();
     assert!(reason.starts_with("TLS: "), "{reason}");
 }
 
@@ -512,12 +513,12 @@ async fn a_server_that_requires_a_client_certificate_gets_one() {
     ];
     let _server = RedisServer::start(&program, arguments.as_flattened());
     let (authority, certificates, key) = (read("ca.pem"), read("client.pem"), read("client.key"));
-    let identity = Identity { certificates: &certificates, key: &key };
+    let identity = TlsIdentity { certificates: &certificates, key: &key };
     let url = format!("rediss://localhost:{port}");
     for (identity, is_known) in [(Some(identity), true), (None, false)] {
         let tls = TlsClient::new(Roots::Pem(&authority), identity, &[]).expect("they fit");
         let provider = Redis::start(RedisSettings { tls: Some(tls), ..settings(&url) });
-        let connected = provider.expect("settings").connected().await;
+        let connected = provider.expect("settings").wait_connected().await;
         assert_eq!(connected.is_ok(), is_known, "{connected:?}");
     }
 }
@@ -528,7 +529,7 @@ async fn channels_that_break_the_rules_never_reach_the_broker() {
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
     for topic in ["", "a\r\nFLUSHALL\r\n", "a[b"] {
-        let error = provider.subscribe(Wanted::new(vec![topic.into()])).await.unwrap_err();
+        let error = provider.subscribe(StreamRequest::new(vec![topic.into()])).await.unwrap_err();
         assert!(matches!(error, SourceError::InvalidTopic { .. }), "{error}");
         provider.publish(Message::new(topic, "x")).await.expect_err("refused");
     }

@@ -117,6 +117,6 @@ async fn after_a_failover_streams_have_lost_nothing_and_channels_announce_a_gap(
     let urls = vec![format!("redis://127.0.0.1:{}", sentinel.port)];
     let nobody =
         Redis::start(RedisSettings { sentinel: Some(unknown), urls, ..settings("") }).expect("it");
-    let reason = nobody.connected().await.unwrap_err();
+    let reason = nobody.wait_connected().await.unwrap_err();
     assert_eq!(reason, "the sentinels know no master of that name");
 }

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 use events::{
-    Durable, EventStream, Mark, Message, Position, Provider, Redis, RedisSettings, SourceError,
-    SourceMessage, Start, Wanted,
+    Durable, EventStream, Message, PartitionOffset, Position, Provider, Redis, RedisSettings,
+    SourceError, SourceMessage, Start, StreamRequest,
 };
 use redis::aio::MultiplexedConnection;
 
 use super::server::{RedisServer, program};
 use super::{PATIENCE, eventually, foreign_client, provider, settings, tell};
 
-pub(crate) fn wanted(keys: &[&str], start: Start) -> Wanted {
+pub(crate) fn wanted(keys: &[&str], start: Start) -> StreamRequest {
     let durable = Some(Arc::new(Durable::default()));
     let topics = keys.iter().map(|&key| key.into()).collect();
-    Wanted { durable, ..Wanted::new(topics).with_start(start) }
+    StreamRequest { durable, ..StreamRequest::new(topics).with_start(start) }
 }
 
 pub(crate) async fn open(provider: &Redis, keys: &[&str], start: Start) -> EventStream {
@@ -37,13 +37,22 @@ async fn add(client: &mut MultiplexedConnection, key: &str, id: &str, payload: &
 /// end.
 async fn next(stream: &mut EventStream) -> String {
     let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await;
-    let at = |mark: Mark| format!("{}#{}-{}", mark.lane, mark.offset, mark.part);
+    let at = |partition_offset: PartitionOffset| {
+        format!(
+            "{}#{}-{}",
+            partition_offset.partition, partition_offset.offset, partition_offset.part
+        )
+    };
     match message.expect("a message comes in time").expect("the stream says why it ends") {
         SourceMessage::Event(event) => {
             let payload = String::from_utf8_lossy(&event.payload).into_owned();
-            format!("{} {} {payload}", event.topic, at(event.mark.expect("a mark")))
+            format!(
+                "{} {} {payload}",
+                event.topic,
+                at(event.partition_offset.expect("a partition_offset"))
+            )
         }
-        SourceMessage::Passed(mark) => at(mark),
+        SourceMessage::Progress(partition_offset) => at(partition_offset),
         SourceMessage::Gap => "gap".into(),
         SourceMessage::End(end) => end.to_string(),
     }
@@ -57,9 +66,10 @@ async fn some(stream: &mut EventStream, count: usize) -> Vec<String> {
     messages
 }
 
-fn after(marks: &[(u32, u64, u64)]) -> Start {
-    let mark = |&(lane, offset, part): &(u32, u64, u64)| Mark { lane, offset, part };
-    Start::After(marks.iter().map(mark).collect())
+fn after(partition_offsets: &[(u32, u64, u64)]) -> Start {
+    let partition_offset =
+        |&(partition, offset, part): &(u32, u64, u64)| PartitionOffset { partition, offset, part };
+    Start::After(partition_offsets.iter().map(partition_offset).collect())
 }
 
 /// Publishes numbers to `key`, in parts, from another task.
@@ -90,11 +100,14 @@ pub(crate) async fn expect_numbers(stream: &mut EventStream, first: u64, last: u
             SourceMessage::Event(event) => {
                 let payload = std::str::from_utf8(&event.payload).expect("a number");
                 assert_eq!(payload, expected.to_string());
-                assert!(position.advance(event.mark.expect("a mark")), "marks grow");
+                assert!(
+                    position.advance(event.partition_offset.expect("a partition_offset")),
+                    "partition_offsets grow"
+                );
                 expected += 1;
             }
             SourceMessage::Gap => gaps += 1,
-            SourceMessage::Passed(_) => {}
+            SourceMessage::Progress(_) => {}
             SourceMessage::End(end) => panic!("{end}"),
         }
     }
@@ -324,7 +337,7 @@ async fn a_stream_that_is_opened_while_events_arrive_skips_none_of_them() {
         };
         let mut stream = open(&provider, &["a"], start).await;
         let begin = stream.messages.recv().await;
-        let Some(SourceMessage::Passed(begin)) = begin else { panic!("no begin: {begin:?}") };
+        let Some(SourceMessage::Progress(begin)) = begin else { panic!("no begin: {begin:?}") };
         let (first, last) = (begin.offset + 1, begin.offset + READ_OF_EACH);
         assert_eq!(expect_numbers(&mut stream, first, last).await, 0, "stream {number}");
     }
@@ -513,10 +526,10 @@ async fn a_replaced_router_continues_at_its_position() {
             match message.expect("in time").expect("it goes on") {
                 SourceMessage::Event(event) => {
                     assert_eq!(event.payload, expected.to_string());
-                    assert!(position.advance(event.mark.expect("a mark")));
+                    assert!(position.advance(event.partition_offset.expect("a partition_offset")));
                     expected += 1;
                 }
-                SourceMessage::Passed(mark) => _ = position.advance(mark),
+                SourceMessage::Progress(partition_offset) => _ = position.advance(partition_offset),
                 other => panic!("{other:?}"),
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use execute::{
     EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload,
-    Publisher, RequestContext, Seed, Subgraph, SubgraphAnswer, SubgraphRequest,
+    Publisher, RequestContext, Seed, Subgraph, SubgraphRequest, SubgraphResponse,
 };
 use graph::Supergraph;
 use http::{HeaderMap, StatusCode};
@@ -80,7 +80,7 @@ impl Subgraph for Replay {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
-    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         Box::pin(async move {
             let mut known = self.known.lock().unwrap();
             let response = known.iter().find(|(body, _)| *body == request.body);
@@ -92,7 +92,7 @@ impl Subgraph for Replay {
                     response
                 }
             };
-            Ok(SubgraphAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body })
+            Ok(SubgraphResponse { status: StatusCode::OK, headers: HeaderMap::new(), body })
         })
     }
 }

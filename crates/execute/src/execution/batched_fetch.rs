@@ -11,7 +11,7 @@ use foldhash::{HashMap, HashMapExt};
 use plan::EntityBatch;
 
 use super::request_splitting::list_items;
-use crate::SubgraphAnswer;
+use crate::SubgraphResponse;
 use crate::bounds::JOINT_BODY_BYTES_MAX;
 use crate::document_pool::PooledDocument;
 use crate::response;
@@ -150,8 +150,8 @@ impl CombinedRequest {
     pub(super) fn split_response(
         &self,
         batches: &[EntityBatch],
-        response: &SubgraphAnswer,
-    ) -> Option<Vec<SubgraphAnswer>> {
+        response: &SubgraphResponse,
+    ) -> Option<Vec<SubgraphResponse>> {
         if self.is_one_request() {
             return Some(vec![response.clone(); self.members.len()]);
         }
@@ -178,7 +178,7 @@ impl CombinedRequest {
         let errors = errors.collect::<Option<Vec<_>>>()?;
         let part = |member: &CombinedMember| {
             let body = print_response(&document, batches, &entities, &errors, member).into();
-            SubgraphAnswer { body, ..response.clone() }
+            SubgraphResponse { body, ..response.clone() }
         };
         Some(self.members.iter().map(part).collect())
     }

@@ -21,8 +21,8 @@ use super::in_flight::{OutgoingRequest, RequestOutcome, send_request};
 use super::request_splitting::{is_overload, may_succeed_smaller};
 use crate::bounds::ASKED_ALONE_AT_A_TIME;
 use crate::{
-    Executable, FetchError, LocalFuture, Payload, RequestContext, Seed, SubgraphAnswer,
-    SubgraphRequest, shared_fetch,
+    Executable, FetchError, LocalFuture, Payload, RequestContext, Seed, SubgraphRequest,
+    SubgraphResponse, shared_fetch,
 };
 
 /// Executes an operation for several events at once. The payloads are those that [`crate::execute`]
@@ -32,7 +32,7 @@ use crate::{
 ///
 /// The contexts may differ in sharing and in headers; a combined request has the headers of the
 /// first event in it.
-pub async fn execute_together(
+pub async fn execute_batch(
     executable: &Executable,
     variables: &Variables,
     events: Vec<(Seed, RequestContext)>,
@@ -71,7 +71,7 @@ struct PendingRequest<'a> {
     lists: Vec<Range<usize>>,
 }
 
-type FetchResult = Result<SubgraphAnswer, FetchError>;
+type FetchResult = Result<SubgraphResponse, FetchError>;
 
 /// The outcome of a request, with the numbers of its execution and of the request.
 type FinishedRequest = (usize, (usize, RequestOutcome));
@@ -269,7 +269,7 @@ async fn send_combined(
     if !may_be_about_one || combined.is_one_request() {
         return vec![result; alone.len()];
     }
-    first.generation.subgraph(fetch.subgraph).note_taken_apart();
+    first.generation.subgraph(fetch.subgraph).note_split();
     let each = alone.into_iter().map(|(context, body)| send_one(fetch, context, body));
     stream::iter(each).buffered(ASKED_ALONE_AT_A_TIME).collect().await
 }

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use plan::{EventField, Fetch, OperationKind, SubgraphOperation};
 
 use crate::representations::CollectedBatch;
-use crate::{EventRequest, FetchError, GraphqlError, RequestContext, SubgraphAnswer, shared_fetch};
+use crate::{
+    EventRequest, FetchError, GraphqlError, RequestContext, SubgraphResponse, shared_fetch,
+};
 
 /// The progress of a fetch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +32,7 @@ impl OutgoingRequest<'_> {
 
 /// The result of a request.
 pub(super) enum RequestOutcome {
-    Response(Result<SubgraphAnswer, FetchError>),
+    Response(Result<SubgraphResponse, FetchError>),
     Published(Result<bool, GraphqlError>),
     Requested(Result<Bytes, GraphqlError>),
 }

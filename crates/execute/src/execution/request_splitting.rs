@@ -183,7 +183,7 @@ impl<'a> Execution<'a> {
             own[number] = batch;
             self.send(SentRequest::entities(index, own, Bytes::new()), call, calls);
         }
-        self.context.generation.subgraph(fetch.subgraph).note_taken_apart();
+        self.context.generation.subgraph(fetch.subgraph).note_split();
         true
     }
 }

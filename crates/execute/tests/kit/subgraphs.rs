@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use execute::{
     ErrorCode, EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture,
-    Publisher, RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
+    Publisher, RequestContext, Subgraph, SubgraphRequest, SubgraphResponse,
 };
 use graph::{ApiSchema, SubgraphId, SubgraphKind, Supergraph, TypeId};
 use http::{HeaderMap, StatusCode};
@@ -119,7 +119,7 @@ impl Subgraph for InMemory {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
-    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+    ) -> LocalFuture<'a, Result<SubgraphResponse, FetchError>> {
         let reaction = self.reaction(std::str::from_utf8(&request.body).unwrap());
         Box::pin(async move {
             match reaction.as_str() {
@@ -147,13 +147,13 @@ impl Subgraph for InMemory {
                     // Yields once to the runtime, so that concurrent fetches are in flight at once.
                     tokio::task::yield_now().await;
                     let body = Bytes::copy_from_slice(body.as_bytes());
-                    Ok(SubgraphAnswer { status, headers: HeaderMap::new(), body })
+                    Ok(SubgraphResponse { status, headers: HeaderMap::new(), body })
                 }
             }
         })
     }
 
-    fn note_taken_apart(&self) {
+    fn note_split(&self) {
         self.log.lock().unwrap().push(format!("{}, taken apart", self.name));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A group that catches up never gets more events than it has room for, so no event is dropped: the ring waits, and the
 //! side reader is paused. It does not matter when a side reader reaches the trigger's position: it serves a group until
-//! the ring covers the group's position in every lane.
+//! the ring covers the group's position in every partition.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl Shard {
                 return self.backpressure.wait_for_subscribers(group);
             }
             *next = entry.cursor.number + 1;
-            if !position.advance(entry.cursor.mark) {
+            if !position.advance(entry.cursor.partition_offset) {
                 group.in_order_from = *next;
                 continue;
             }

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use events::{
     Durable, EventFuture, EventStream, Memory, MemorySettings, Message, Provider, ProviderStats,
-    PublishError, SourceError, SourceMessage, Start, StreamEnd, Wanted,
+    PublishError, SourceError, SourceMessage, Start, StreamEnd, StreamRequest,
 };
 
-use super::resumption_tests::{Scenario, after, joined, mark, position};
+use super::resumption_tests::{Scenario, after, joined, partition_offset, position};
 use super::scripted_stage::{Stage, member};
 use super::{ReaderStep, TriggerId};
-use crate::{HubSettings, Member, Subscription};
+use crate::{HubSettings, Subscriber, Subscription};
 
 /// Settings with one event in flight and two that may wait.
 fn settings(ring_events: usize) -> HubSettings {
@@ -24,7 +24,7 @@ fn numbers(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
 
 impl Scenario {
     /// Makes a live group that was offered the events up to `last` and has resolved none of them.
-    fn overrun(settings: HubSettings, last: u64) -> (Self, TriggerId, Member, Subscription) {
+    fn overrun(settings: HubSettings, last: u64) -> (Self, TriggerId, Subscriber, Subscription) {
         let mut scenario = Self::with(settings);
         let (trigger, member, subscription) = scenario.live(0);
         scenario.events(trigger, 1..=last);
@@ -48,7 +48,7 @@ impl Scenario {
         assert!(self.stage.resolutions.is_empty());
     }
 
-    fn has_announced_a_loss(&self, member: Member) -> bool {
+    fn has_announced_a_loss(&self, member: Subscriber) -> bool {
         let heard = self.outlet.heard(member);
         heard.iter().any(|it| it.contains("\"lost\"") || it.contains("\"gap\""))
     }
@@ -107,7 +107,7 @@ fn deleted_events_are_a_gap_and_the_oldest_stored_event_follows() {
     scenario.stage.open_reader(Err(SourceError::Gone { provider: "p".into() }));
     assert_eq!(scenario.stage.readers_opening[0].2, Start::All, "the subscription does not end");
     let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
-    scenario.stage.read(trigger, stream_id, SourceMessage::Passed(mark(0, 8)));
+    scenario.stage.read(trigger, stream_id, SourceMessage::Progress(partition_offset(0, 8)));
     scenario.read_all(trigger, stream_id, 9, 20);
     assert_eq!(scenario.heard(member), numbers((1..=4).chain(9..=20)));
     let heard = scenario.outlet.heard(member);
@@ -203,7 +203,7 @@ fn a_group_that_is_behind_moves_to_another_source_when_it_has_caught_up() {
     assert_eq!(scenario.heard(member), numbers(1..=10));
     let other = scenario.stage.open();
     assert_eq!(scenario.stage.closed, [trigger]);
-    scenario.stage.message(other, SourceMessage::Passed(mark(0, 0)));
+    scenario.stage.message(other, SourceMessage::Progress(partition_offset(0, 0)));
     scenario.events(other, [77]);
     scenario.stage.resolve_all();
     assert!(scenario.outlet.heard(member).last().unwrap().contains("\"gap\":true"));
@@ -265,7 +265,7 @@ fn the_current_state_and_the_events_behind_it_survive_falling_behind() {
     let operation = Stage::with_state(scenario.stage.operation("topic", 1, 0));
     let (member, reply) = scenario.subscribe_to(operation, None);
     let trigger = scenario.stage.open();
-    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 0)));
+    scenario.stage.message(trigger, SourceMessage::Progress(partition_offset(0, 0)));
     let _subscription = joined(reply);
     scenario.events(trigger, 1..=10);
     scenario.stage.resolve_all();
@@ -398,7 +398,10 @@ impl Provider for Broker {
         "broker/default"
     }
 
-    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+    fn subscribe(
+        &self,
+        wanted: StreamRequest,
+    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
         self.0.subscribe(wanted)
     }
 

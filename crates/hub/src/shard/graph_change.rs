@@ -14,7 +14,7 @@ use super::client_errors::refuse;
 use super::group_phase::GroupPhase;
 use super::{PendingOpen, Shard, TriggerId, TriggerPhase};
 use crate::stats;
-use crate::{EndReason, GroupId, LiveOperation, Renewal};
+use crate::{EndReason, GroupId, LiveOperation, OperationUpdate};
 
 /// Returns the error for a subscriber with an operation of an older graph. The server tries again on the new one.
 pub(super) fn replaced() -> GraphqlError {
@@ -35,7 +35,7 @@ impl Shard {
     pub(crate) fn advance(
         &mut self,
         generation: u64,
-        renewals: Vec<Renewal>,
+        renewals: Vec<OperationUpdate>,
     ) -> Vec<(GroupId, Arc<LiveOperation>)> {
         self.generation = self.generation.max(generation);
         for id in self.triggers.ids() {

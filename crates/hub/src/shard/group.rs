@@ -109,7 +109,7 @@ pub(super) struct Group {
     /// The scope of its cursors. `None` if its payloads have no cursors.
     pub(super) scope: Option<Scope>,
     /// The event number from which on the group has had all events in order. It may have had some earlier events out of
-    /// order: streams interleave their lanes in any order.
+    /// order: streams interleave their partitions in any order.
     pub(super) in_order_from: u64,
     /// Set while its subscribers have yet to get the current state: the position that the events after the state
     /// follow, as far as it was known when the subscribers came, and the version of that position.

@@ -48,8 +48,8 @@ mod tests;
 use std::sync::Arc;
 
 use bindings::Source;
-use events::{SourceError, Wanted};
-use execute::{GraphqlError, MemoRoom};
+use events::{SourceError, StreamRequest};
+use execute::{FetchCacheBudget, GraphqlError};
 use futures_util::future::AbortRegistration;
 use tokio::sync::oneshot;
 
@@ -59,7 +59,7 @@ use crate::cursor::{Cursors, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::stats::{self, HubStats, SubscriptionSlot};
 use crate::{
-    EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve,
+    EndReason, GroupId, HubSettings, LiveOperation, Outlet, OutletCommand, Resolve, Subscriber,
     Subscription,
 };
 use backpressure::Backpressure;
@@ -90,7 +90,7 @@ pub(crate) struct TriggerId(u64);
 pub(crate) struct PendingSubscriber {
     pub(crate) operation: LiveOperation,
     pub(crate) outlet: Arc<dyn Outlet>,
-    pub(crate) member: Member,
+    pub(crate) member: Subscriber,
     /// The point to resume from. `None`: the subscriber gets the events from now on.
     pub(crate) resume: Option<Resume>,
     pub(crate) slot: SubscriptionSlot,
@@ -104,7 +104,7 @@ pub(crate) enum Effect {
     /// Drops the stream, or the attempt to open it.
     Close { trigger: TriggerId },
     /// Opens a side reader's stream at the provider; the task then calls [`Shard::on_reader_opened`].
-    OpenReader { trigger: TriggerId, stream_id: u64, source: Source, wanted: Wanted },
+    OpenReader { trigger: TriggerId, stream_id: u64, source: Source, wanted: StreamRequest },
     /// Resumes a paused side reader, which has room again.
     ResumeReader { trigger: TriggerId, stream_id: u64 },
     /// Drops the side reader's stream, or the attempt to open it.
@@ -127,7 +127,7 @@ pub(crate) struct Shard {
     settings: HubSettings,
     stats: Arc<HubStats>,
     /// The memory for shared responses of the whole hub.
-    memo_room: Arc<MemoRoom>,
+    memo_room: Arc<FetchCacheBudget>,
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
     leave_sender: LeaveSender,
@@ -153,7 +153,7 @@ pub(crate) const GRAPH: &str = "default";
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) stats: Arc<HubStats>,
-    pub(crate) memo_room: Arc<MemoRoom>,
+    pub(crate) memo_room: Arc<FetchCacheBudget>,
     pub(crate) ring_room: Arc<RingRoom>,
     pub(crate) permits: Arc<ConcurrencyLimit>,
     /// The signer of cursors. `None` if payloads have no cursors.
@@ -352,7 +352,7 @@ impl Shard {
         &mut self,
         group_id: GroupId,
         outlet: OutletId,
-        member: Member,
+        member: Subscriber,
     ) {
         let group_id = self.groups.group_of_leaver(group_id);
         let Some(group) = self.groups.get_mut(group_id) else { return };

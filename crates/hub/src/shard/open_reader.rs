@@ -128,7 +128,11 @@ impl Shard {
         side.stream = None;
         side.gone += 1;
         let age = |position: &Position| -> u128 {
-            position.marks().iter().map(|mark| u128::from(mark.offset)).sum()
+            position
+                .partition_offsets()
+                .iter()
+                .map(|partition_offset| u128::from(partition_offset.offset))
+                .sum()
         };
         let age_of_pending = |pending: &PendingSubscriber| match &pending.resume {
             Some(Resume::After(position)) => age(position),

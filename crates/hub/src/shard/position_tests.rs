@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bindings::Filter;
 use events::{Event, Position, SourceMessage, StreamEnd};
 
-use super::resumption_tests::{Scenario, joined, mark, position};
+use super::resumption_tests::{Scenario, joined, partition_offset, position};
 use super::scripted_stage::Stage;
 use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Resume, Scope};
 use crate::settings::VISITS_PER_STEP;
-use crate::{HubSettings, LiveOperation, Member};
+use crate::{HubSettings, LiveOperation, Subscriber};
 
 /// A result or position that a subscriber received.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,7 +26,7 @@ use Heard::{At, Else};
 
 fn event(offset: u64) -> SourceMessage {
     let payload = format!("{{\"odd\":{},\"n\":{offset}}}", offset % 2);
-    SourceMessage::Event(Event::new("topic", payload).at(mark(0, offset)).into())
+    SourceMessage::Event(Event::new("topic", payload).at(partition_offset(0, offset)).into())
 }
 
 fn at(offset: u64) -> Heard {
@@ -65,7 +65,7 @@ impl Scenario {
     }
 
     /// Returns the results and positions that a subscriber received.
-    fn hears(&self, member: Member) -> Vec<Heard> {
+    fn hears(&self, member: Subscriber) -> Vec<Heard> {
         let operation = self.stage.operation("topic", 0, 0);
         let hear = |text: String| {
             let between = |begin: &str, end: char| {
@@ -234,7 +234,7 @@ fn a_subscriber_can_resume_from_a_lane_position_without_an_event() {
     let (none, reply) = scenario.subscribe_to(scenario.nothing(2), None);
     let _none = joined(reply);
     scenario.publish(trigger, [3]);
-    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 8)));
+    scenario.stage.message(trigger, SourceMessage::Progress(partition_offset(0, 8)));
     scenario.stage.resolve_all();
     scenario.round();
     assert_eq!(scenario.hears(none), [at(8)]);
@@ -320,7 +320,7 @@ fn a_group_that_moves_to_another_source_announces_a_gap_before_a_position() {
     scenario.stage.resolve_all();
     scenario.round();
     let target = scenario.stage.open();
-    scenario.stage.message(target, SourceMessage::Passed(mark(0, 40)));
+    scenario.stage.message(target, SourceMessage::Progress(partition_offset(0, 40)));
     scenario.round();
     let heard = scenario.hears(first);
     assert_eq!(heard, [Heard::Event(1, 0), Heard::Event(2, 0)], "the gap is not announced yet");
@@ -370,7 +370,7 @@ fn a_round_visits_every_group_in_small_steps_while_others_leave() {
             (member, joined(reply))
         })
         .collect();
-    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 1)));
+    scenario.stage.message(trigger, SourceMessage::Progress(partition_offset(0, 1)));
     let (mut staying, mut steps) = (Vec::new(), 0);
     let mut subscriptions = subscriptions.into_iter();
     while scenario.stage.shard.send_positions() {

@@ -1,10 +1,10 @@
-//! Messages of side readers. Their events go to the groups that they serve, and the first mark of a lane shows which
-//! events the broker has deleted.
+//! Messages of side readers. Their events go to the groups that they serve, and the first offset of a partition shows
+//! which events the broker has deleted.
 
 use std::sync::Arc;
 
 use bindings::FilteredEvent;
-use events::{Event, Mark, SourceError, SourceMessage, Start, StreamEnd};
+use events::{Event, PartitionOffset, SourceError, SourceMessage, Start, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::catch_up::READ_AHEAD;
@@ -38,9 +38,9 @@ impl Shard {
         let Some(replay) = self.triggers.replay_mut(id) else { return ReaderStep::Close };
         let Some(index) = replay.reader_of(stream_id) else { return ReaderStep::Close };
         let Some(reader) = &mut replay.side(index).stream else { return ReaderStep::Close };
-        let (event, mark) = match message {
-            Some(SourceMessage::Event(event)) => match event.mark {
-                Some(mark) => (Some(event), mark),
+        let (event, partition_offset) = match message {
+            Some(SourceMessage::Event(event)) => match event.partition_offset {
+                Some(partition_offset) => (Some(event), partition_offset),
                 None => {
                     let message = "The broker does not report the positions of its events.";
                     let error = GraphqlError::new(ErrorCode::ProviderUnavailable, message);
@@ -48,7 +48,7 @@ impl Shard {
                     return ReaderStep::Close;
                 }
             },
-            Some(SourceMessage::Passed(mark)) => (None, mark),
+            Some(SourceMessage::Progress(partition_offset)) => (None, partition_offset),
             Some(SourceMessage::Gap) => {
                 // Nothing is lost: a new stream reads the missing events again.
                 self.open_reader(id, index);
@@ -65,14 +65,18 @@ impl Shard {
                 return ReaderStep::Close;
             }
         };
-        let is_known = reader.position.lane(mark.lane).is_some();
-        reader.position.advance(mark);
+        let is_known = reader.position.partition(partition_offset.partition).is_some();
+        reader.position.advance(partition_offset);
         let is_lane_start = event.is_none() && !is_known;
         match reader.start {
-            Start::Since(_) if is_lane_start => self.end_groups_before(id, index, mark),
+            Start::Since(_) if is_lane_start => self.end_groups_before(id, index, partition_offset),
             Start::All if is_lane_start => {
-                replay.side(index).announce_deleted(&mut self.groups, mark, &self.stats);
-                self.end_groups_before(id, index, mark);
+                replay.side(index).announce_deleted(
+                    &mut self.groups,
+                    partition_offset,
+                    &self.stats,
+                );
+                self.end_groups_before(id, index, partition_offset);
             }
             Start::All if event.is_some() => {
                 replay.side(index).on_oldest_known(&mut self.groups);
@@ -92,7 +96,7 @@ impl Shard {
         for group in reading {
             self.offer_to_reading_group(
                 group,
-                mark,
+                partition_offset,
                 event.as_ref().zip(Some(too_large)),
                 values.as_ref(),
             );
@@ -113,15 +117,15 @@ impl Shard {
         }
     }
 
-    /// Ends the groups with a position in a lane before `begin`, since the broker has deleted the events between the
-    /// two. The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were
-    /// live announce a gap instead, see
+    /// Ends the groups with a position in a partition before `begin`, since the broker has deleted the events between
+    /// the two. The reader began at a time, or with the oldest event, and begins the partition with that offset. Groups
+    /// that were live announce a gap instead, see
     /// [`SideReader::announce_deleted`](super::side_reader::SideReader::announce_deleted).
-    fn end_groups_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
+    fn end_groups_before(&mut self, id: TriggerId, index: usize, begin: PartitionOffset) {
         let Some(replay) = self.triggers.replay_mut(id) else { return };
         let is_before = |group: &GroupId| {
             let catch_up = self.groups.catch_up(*group).filter(|it| !it.was_live);
-            let reached = catch_up.and_then(|it| it.position.lane(begin.lane));
+            let reached = catch_up.and_then(|it| it.position.partition(begin.partition));
             reached.is_some_and(|reached| reached < begin)
         };
         let reading = replay.side(index).reading.iter().copied();
@@ -134,24 +138,24 @@ impl Shard {
         }
     }
 
-    /// Advances a group to `mark`, which its side reader has reached, and offers it the event that is there. Without an
-    /// event, the broker had nothing for the trigger's topics up to the mark.
+    /// Advances a group to `partition_offset`, which its side reader has reached, and offers it the event that is
+    /// there. Without an event, the broker had nothing for the trigger's topics up to the offset.
     fn offer_to_reading_group(
         &mut self,
         group_id: GroupId,
-        mark: Mark,
+        partition_offset: PartitionOffset,
         event: Option<(&Arc<Event>, Option<usize>)>,
         values: Option<&FilteredEvent>,
     ) {
         let Some(group) = self.groups.get_mut(group_id) else { return };
         let id = group.trigger;
         let Some(catch_up) = group.phase.catch_up_mut() else { return };
-        let is_new = catch_up.position.advance(mark);
+        let is_new = catch_up.position.advance(partition_offset);
         let position = catch_up.position.clone();
         let filter = group.operation.filter.as_deref();
         let passes = || filter.is_none_or(|filter| values.is_some_and(|it| filter.passes(it)));
         if let Some((event, too_large)) = event.filter(|_| is_new && passes()) {
-            let cursor = EventCursor::new(0, mark, position.clone(), event.published);
+            let cursor = EventCursor::new(0, partition_offset, position.clone(), event.published);
             let cursor = Some(Arc::new(cursor));
             let event = TriggerEvent { event: Arc::clone(event), too_large, sharing: None };
             let is_stored = self.settings.catch_up;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use events::{Mark, Position};
+use events::{PartitionOffset, Position};
 use indexmap::IndexSet;
 
 use super::ring::{Ring, RingEntry, RingRoom};
@@ -17,7 +17,7 @@ use crate::operation::OperationByKey;
 use crate::{GroupId, HubSettings, TriggerEvent};
 
 /// The number of positions without an event that are kept after they were sent, so that the ring serves subscribers
-/// that resume from one: a lane that was read on without an event is at a mark that the ring does not have.
+/// that resume from one: a partition that was read on without an event is at an offset that the ring does not have.
 const SENT_POSITIONS_MAX: usize = 4;
 
 /// The replay state of a trigger.
@@ -26,24 +26,25 @@ pub(super) struct Replay {
     pub(super) position: Position,
     /// The number of changes of `position`.
     pub(super) version: u64,
-    /// The mark of the latest event with a position, and the time at which it was published.
-    latest: Option<(Mark, Option<SystemTime>)>,
+    /// The offset of the latest event with a position, and the time at which it was published.
+    latest: Option<(PartitionOffset, Option<SystemTime>)>,
     /// The latest positions that were sent to subscribers, see [`SENT_POSITIONS_MAX`].
     sent_positions: VecDeque<Position>,
     /// The version of the position up to which a round has visited all groups.
     visited_version: u64,
     /// True if some group may need the position though its version has not changed.
     needs_visit: bool,
-    /// The mark of each lane when the lane first appeared.
+    /// The offset of each partition when the partition first appeared.
     begin: Position,
-    /// True if a lane has appeared, and its earlier events may have been lost in a gap, in which the lane was unknown.
+    /// True if a partition has appeared, and its earlier events may have been lost in a gap, in which the partition was
+    /// unknown.
     has_lane_hole: bool,
     pub(super) ring: Ring,
     /// The number of the next event.
     pub(super) next_number: u64,
     /// The groups that catch up: they get no live events yet.
     pub(super) catching_up: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// The groups among them that have got all of the ring and are further than the trigger in some lane.
+    /// The groups among them that have got all of the ring and are further than the trigger in some partition.
     pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// The groups that have got no event yet, by operation and cursor: an equal subscriber joins them.
     pub(super) catch_up_by_key:
@@ -141,22 +142,25 @@ impl Replay {
         &mut self,
         event: &TriggerEvent,
         number: u64,
-        mark: Mark,
+        partition_offset: PartitionOffset,
         published: Option<SystemTime>,
     ) -> Option<Arc<EventCursor>> {
-        let is_known = self.position.lane(mark.lane).is_some();
-        if !self.position.advance(mark) {
+        let is_known = self.position.partition(partition_offset.partition).is_some();
+        if !self.position.advance(partition_offset) {
             return None;
         }
         if !is_known {
-            // As in the ring: a lane that appears held nothing before.
-            self.begin.advance(Mark { lane: mark.lane, ..Mark::default() });
-            self.has_lane_hole |= !self.ring.knows_lanes();
+            // As in the ring: a partition that appears held nothing before.
+            self.begin.advance(PartitionOffset {
+                partition: partition_offset.partition,
+                ..PartitionOffset::default()
+            });
+            self.has_lane_hole |= !self.ring.knows_partitions();
         }
         self.next_number = number + 1;
         self.version += 1;
-        self.latest = Some((mark, published));
-        let cursor = EventCursor::new(number, mark, self.position.clone(), published);
+        self.latest = Some((partition_offset, published));
+        let cursor = EventCursor::new(number, partition_offset, self.position.clone(), published);
         let cursor = Arc::new(cursor.of_version(self.version));
         // The shared state is dropped when its groups are done.
         let event = TriggerEvent { sharing: None, ..event.clone() };
@@ -164,22 +168,24 @@ impl Replay {
         Some(cursor)
     }
 
-    /// Returns `position` with the lanes that it did not know yet, at the marks where they appeared.
+    /// Returns `position` with the partitions that it did not know yet, at the offsets where they appeared.
     pub(super) fn with_lanes_since(&self, position: &Position) -> Position {
-        let since = self.begin.marks().iter().map(|mark| position.lane(mark.lane).unwrap_or(*mark));
+        let since = self.begin.partition_offsets().iter().map(|partition_offset| {
+            position.partition(partition_offset.partition).unwrap_or(*partition_offset)
+        });
         since.collect()
     }
 
-    /// Records that a lane was read up to `mark`.
-    pub(super) fn record_passed(&mut self, mark: Mark) {
-        if self.position.lane(mark.lane).is_none() {
-            self.begin.advance(mark);
-            self.has_lane_hole |= !self.ring.knows_lanes();
+    /// Records that a partition was read up to `partition_offset`.
+    pub(super) fn record_passed(&mut self, partition_offset: PartitionOffset) {
+        if self.position.partition(partition_offset.partition).is_none() {
+            self.begin.advance(partition_offset);
+            self.has_lane_hole |= !self.ring.knows_partitions();
         }
-        if self.position.advance(mark) {
+        if self.position.advance(partition_offset) {
             self.version += 1;
         }
-        self.ring.add_lane(mark);
+        self.ring.add_partition(partition_offset);
     }
 
     /// Handles a gap: events may be missing after those that the ring has.
@@ -187,29 +193,33 @@ impl Replay {
         self.ring.clear_after_gap();
     }
 
-    /// True if the ring has every event after that position. False while a lane that was read before a gap has had no
-    /// event since: subscribers with none and with all of its events would have the same position.
+    /// True if the ring has every event after that position. False while a partition that was read before a gap has had
+    /// no event since: subscribers with none and with all of its events would have the same position.
     pub(super) fn ring_covers(&self, position: &Position) -> bool {
-        self.ring.lanes() == self.position.marks().len() && self.ring.covers(position)
+        self.ring.partitions() == self.position.partition_offsets().len()
+            && self.ring.covers(position)
     }
 
-    /// Takes the note that a lane has appeared after a gap, so that subscribers with a position from before the gap may
-    /// have missed its first events. The caller announces it to all live groups, since positions do not show which of
-    /// them are concerned.
+    /// Takes the note that a partition has appeared after a gap, so that subscribers with a position from before the
+    /// gap may have missed its first events. The caller announces it to all live groups, since positions do not show
+    /// which of them are concerned.
     pub(super) fn take_lane_hole(&mut self) -> bool {
         std::mem::take(&mut self.has_lane_hole)
     }
 
     /// True if the ring can serve a subscriber that comes with that position.
     pub(super) fn ring_serves(&self, position: &Position) -> bool {
-        let is_sent =
-            |mark: &Mark| self.sent_positions.iter().any(|it| it.lane(mark.lane) == Some(*mark));
-        let is_seen = |mark: &Mark| {
-            self.position.lane(mark.lane) == Some(*mark)
-                || self.ring.has_seen(*mark)
-                || is_sent(mark)
+        let is_sent = |partition_offset: &PartitionOffset| {
+            self.sent_positions
+                .iter()
+                .any(|it| it.partition(partition_offset.partition) == Some(*partition_offset))
         };
-        self.ring_covers(position) && position.marks().iter().all(is_seen)
+        let is_seen = |partition_offset: &PartitionOffset| {
+            self.position.partition(partition_offset.partition) == Some(*partition_offset)
+                || self.ring.has_seen(*partition_offset)
+                || is_sent(partition_offset)
+        };
+        self.ring_covers(position) && position.partition_offsets().iter().all(is_seen)
     }
 
     /// True if the cursor is at the trigger's current position.
@@ -220,17 +230,17 @@ impl Replay {
     /// Returns the cursor of the current position. `None` if no position is known, or if it does not fit into a cursor
     /// and no event gives the time.
     pub(super) fn cursor(&mut self, cursors: &Cursors, scope: Scope) -> Option<String> {
-        if self.position.marks().is_empty() {
+        if self.position.partition_offsets().is_empty() {
             return None;
         }
-        let (mark, published) = self.latest.unwrap_or_default();
+        let (partition_offset, published) = self.latest.unwrap_or_default();
         if self.sent_positions.back() != Some(&self.position) {
             if self.sent_positions.len() == SENT_POSITIONS_MAX {
                 self.sent_positions.pop_front();
             }
             self.sent_positions.push_back(self.position.clone());
         }
-        cursors.encode(scope, &self.position, mark, published)
+        cursors.encode(scope, &self.position, partition_offset, published)
     }
 
     /// Schedules a visit of the groups, because the subscribers of one may need the position.
@@ -257,12 +267,15 @@ mod tests {
 
     use super::*;
 
-    fn mark(lane: u32, offset: u64) -> Mark {
-        Mark { lane, offset, part: 0 }
+    fn partition_offset(partition: u32, offset: u64) -> PartitionOffset {
+        PartitionOffset { partition, offset, part: 0 }
     }
 
-    fn position(marks: &[(u32, u64)]) -> Position {
-        marks.iter().map(|&(lane, offset)| mark(lane, offset)).collect()
+    fn position(partition_offsets: &[(u32, u64)]) -> Position {
+        partition_offsets
+            .iter()
+            .map(|&(partition, offset)| partition_offset(partition, offset))
+            .collect()
     }
 
     fn replay(ring_events: usize, room: &Arc<RingRoom>) -> Replay {
@@ -270,23 +283,25 @@ mod tests {
         Replay::new(&settings, Arc::clone(room))
     }
 
-    fn event(replay: &mut Replay, lane: u32, offset: u64) -> bool {
+    fn event(replay: &mut Replay, partition: u32, offset: u64) -> bool {
         let event = events::Event::new("t", Bytes::from_static(b"12345678"));
         let event = TriggerEvent { event: Arc::new(event), too_large: None, sharing: None };
-        replay.record_event(&event, replay.next_number, mark(lane, offset), None).is_some()
+        replay
+            .record_event(&event, replay.next_number, partition_offset(partition, offset), None)
+            .is_some()
     }
 
     #[test]
-    fn the_ring_serves_positions_at_or_behind_its_base_in_every_lane() {
+    fn the_ring_serves_positions_at_or_behind_its_base_in_every_partition() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(3, &room);
-        replay.record_passed(mark(0, 10));
-        replay.record_passed(mark(1, 5));
-        for (lane, offset) in [(0, 11), (1, 6), (0, 12)] {
-            assert!(event(&mut replay, lane, offset));
+        replay.record_passed(partition_offset(0, 10));
+        replay.record_passed(partition_offset(1, 5));
+        for (partition, offset) in [(0, 11), (1, 6), (0, 12)] {
+            assert!(event(&mut replay, partition, offset));
         }
         assert!(!event(&mut replay, 0, 12), "what came before is not repeated");
-        for (lanes, serves) in [
+        for (partitions, serves) in [
             (&[(0, 10), (1, 5)][..], true),
             (&[(0, 11), (1, 5)], true),
             (&[(0, 12), (1, 6)], true),
@@ -295,12 +310,12 @@ mod tests {
             (&[(0, 13), (1, 6)], false),
             (&[(0, 12), (1, 6), (2, 1)], false),
         ] {
-            assert_eq!(replay.ring_serves(&position(lanes)), serves, "{lanes:?}");
+            assert_eq!(replay.ring_serves(&position(partitions)), serves, "{partitions:?}");
         }
         assert!(event(&mut replay, 1, 7));
         assert!(!replay.ring_serves(&position(&[(0, 10), (1, 5)])), "the oldest had to go");
         assert!(replay.ring_serves(&position(&[(0, 11), (1, 5)])));
-        // An unknown lane was empty.
+        // An unknown partition was empty.
         assert!(event(&mut replay, 2, 0));
         assert!(!replay.ring_serves(&position(&[(0, 12), (1, 6)])), "the reader knows its begin");
         assert!(replay.ring_serves(&position(&[(0, 12), (1, 6), (2, 0)])));
@@ -310,8 +325,9 @@ mod tests {
     fn a_mark_of_another_count_is_not_taken_for_one_of_the_ring() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(8, &room);
-        replay.record_passed(Mark { part: 7, ..mark(0, 10) });
-        let other: Position = [Mark { part: 8, ..mark(0, 10) }].into_iter().collect();
+        replay.record_passed(PartitionOffset { part: 7, ..partition_offset(0, 10) });
+        let other: Position =
+            [PartitionOffset { part: 8, ..partition_offset(0, 10) }].into_iter().collect();
         assert!(replay.ring_covers(&other) && !replay.ring_serves(&other));
     }
 
@@ -319,7 +335,7 @@ mod tests {
     fn after_a_gap_nothing_older_is_served() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(8, &room);
-        replay.record_passed(mark(0, 1));
+        replay.record_passed(partition_offset(0, 1));
         event(&mut replay, 0, 2);
         replay.on_gap();
         assert!(!replay.ring_serves(&position(&[(0, 2)])));

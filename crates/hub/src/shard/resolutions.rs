@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use events::Mark;
+use events::PartitionOffset;
 use execute::{ErrorCode, GraphqlError};
 
 use super::Shard;
@@ -64,9 +64,9 @@ impl Shard {
             if let Some((replay, after)) = replay.zip(after) {
                 let (after, version) = *after;
                 let after = replay.with_lanes_since(&after);
-                // The state has no mark of its own, so a cursor that cannot hold all lanes is left out.
-                if !after.marks().is_empty() {
-                    let cursor = EventCursor::new(0, Mark::default(), after, None);
+                // The state has no offset of its own, so a cursor that cannot hold all partitions is left out.
+                if !after.partition_offsets().is_empty() {
+                    let cursor = EventCursor::new(0, PartitionOffset::default(), after, None);
                     group.set_state_cursor(Arc::new(cursor.of_version(version)));
                 }
             }

@@ -98,8 +98,8 @@ impl Shard {
         replay.catch_up_by_key.insert(key.clone(), group_id);
         let position = match resume {
             Resume::After(position) => position,
-            // The reader reports where the other lanes begin.
-            Resume::Since { mark, .. } => Position::from_iter([mark]),
+            // The reader reports where the other partitions begin.
+            Resume::Since { partition_offset, .. } => Position::from_iter([partition_offset]),
         };
         let mut group = Group::new(group_id, id, operation, scope);
         group.sent_version = sent_version;

@@ -1,10 +1,12 @@
-//! Simulation of subscribers that resume from their latest cursors, and of a broker that stores its events in lanes.
-//! Streams deliver the lanes in any order, live streams lose events, the broker deletes old events, and graphs are
-//! replaced. It is random and repeatable like [`super::simulation`], and shares its seeds. It checks that
+//! Simulation of subscribers that resume from their latest cursors, and of a broker that stores its events in
+//! partitions. Streams deliver the partitions in any order, live streams lose events, the broker deletes old events,
+//! and graphs are replaced. It is random and repeatable like [`super::simulation`], and shares its seeds. It checks
+//! that
 //!
-//! - a subscriber with a cursor gets every event after it, in the order of each lane and once, unless a loss is
+//! - a subscriber with a cursor gets every event after it, in the order of each partition and once, unless a loss is
 //!   announced;
-//! - a subscriber with the position of an event and a time gets every event since then; of the lane of the event, those
+//! - a subscriber with the position of an event and a time gets every event since then; of the partition of the event,
+//!   those
 //!   after it;
 //! - a subscriber without a cursor that wants the current state gets that first, with a cursor like any other;
 //! - a subscriber that gets a position has had all of its events up to there, or an announcement of the loss, and gets
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bindings::Filter;
-use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
+use events::{Event, PartitionOffset, Position, SourceError, SourceMessage, Start, StreamEnd};
 
 use super::group_phase::CatchUpSource;
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply};
@@ -28,14 +30,14 @@ use super::side_reader::{FALLEN_BEHIND, FIRST_SLOW, SHARED};
 use super::simulation::{Random, for_seeds};
 use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
-use crate::{GroupId, HubSettings, LiveOperation, Member, Subscription};
+use crate::{GroupId, HubSettings, LiveOperation, Subscriber, Subscription};
 
 const STEPS: u32 = 400;
 
 /// The maximum number of rounds in which everything that can be delivered is delivered, once the disturbances are over.
 const ROUNDS_MAX: u32 = 10_000;
 const TOPICS: u64 = 2;
-const LANES: usize = 3;
+const PARTITIONS: usize = 3;
 const OUTLETS: u64 = 2;
 
 /// The operation with a filter.
@@ -44,48 +46,49 @@ const FILTERED: u64 = 2;
 /// The operation that gets the current state first.
 const WITH_STATE: u64 = 1;
 
-/// A topic at the broker: offsets count from 1 in each lane.
+/// A topic at the broker: offsets count from 1 in each partition.
 #[derive(Default)]
 struct Topic {
-    published: [u64; LANES],
-    forgotten: [u64; LANES],
+    published: [u64; PARTITIONS],
+    forgotten: [u64; PARTITIONS],
     /// The time of each published event.
-    times: [Vec<u64>; LANES],
+    times: [Vec<u64>; PARTITIONS],
 }
 
 impl Topic {
-    fn publish(&mut self, lane: usize, time: u64) {
-        self.published[lane] += 1;
-        self.times[lane].push(time);
+    fn publish(&mut self, partition: usize, time: u64) {
+        self.published[partition] += 1;
+        self.times[partition].push(time);
     }
 
-    /// Returns the first offset since that time, of each lane.
-    fn since(&self, time: u64) -> [u64; LANES] {
-        let first = |lane: usize| self.times[lane].partition_point(|it| *it < time);
-        std::array::from_fn(|lane| first(lane) as u64 + 1)
+    /// Returns the first offset since that time, of each partition.
+    fn since(&self, time: u64) -> [u64; PARTITIONS] {
+        let first = |partition: usize| self.times[partition].partition_point(|it| *it < time);
+        std::array::from_fn(|partition| first(partition) as u64 + 1)
     }
 }
 
-/// A stream, and the next offset that it delivers in each lane.
+/// A stream, and the next offset that it delivers in each partition.
 #[derive(Clone, Copy)]
 struct Stream {
     topic: u64,
-    next: [u64; LANES],
+    next: [u64; PARTITIONS],
 }
 
 struct SimulatedSubscriber {
     outlet: usize,
-    member: Member,
+    member: Subscriber,
     topic: u64,
     operation: u64,
     reply: Option<SubscribeReply>,
     subscription: Option<Subscription>,
     /// The position in its cursor.
     after: Option<Position>,
-    /// The event in its cursor, if it has a time and no position, and the first offset since that time, of each lane.
-    since: Option<(Mark, [u64; LANES])>,
+    /// The event in its cursor, if it has a time and no position, and the first offset since that time, of each
+    /// partition.
+    since: Option<(PartitionOffset, [u64; PARTITIONS])>,
     /// The number of published events when it was added.
-    from: [u64; LANES],
+    from: [u64; PARTITIONS],
 }
 
 impl SimulatedSubscriber {
@@ -95,12 +98,12 @@ impl SimulatedSubscriber {
     }
 }
 
-/// Returns lane and offset of a received event.
+/// Returns partition and offset of a received event.
 fn event_in(heard: &str) -> Option<(usize, u64)> {
-    let (_, rest) = heard.split_once("\"lane\":")?;
-    let (lane, rest) = rest.split_once(",\"offset\":").unwrap();
+    let (_, rest) = heard.split_once("\"partition\":")?;
+    let (partition, rest) = rest.split_once(",\"offset\":").unwrap();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    Some((lane.parse().unwrap(), digits.parse().unwrap()))
+    Some((partition.parse().unwrap(), digits.parse().unwrap()))
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -139,7 +142,8 @@ impl Simulation {
             ring_events: random.below(12) as usize,
             ..HubSettings::default()
         };
-        let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
+        let cursors =
+            Cursors::new([&b"a key of some length"[..]]).unwrap().with_memory_providers(true);
         let cursors = Arc::new(cursors);
         Self {
             random,
@@ -203,20 +207,20 @@ impl Simulation {
 
     fn add_subscriber(&mut self, topic: u64, operation: u64, resume: Option<Resume>) {
         let outlet = self.random.below(OUTLETS) as usize;
-        let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
+        let member = Subscriber { connection: self.subscribers.len() as u64, operation: 1 };
         let wanted = self.operation(topic, operation);
         let after = match &resume {
             Some(Resume::After(position)) => Some(position.clone()),
             _ => None,
         };
         let since = match &resume {
-            Some(Resume::Since { mark, time }) => {
-                Some((*mark, self.topics[topic as usize].since(seconds(*time))))
+            Some(Resume::Since { partition_offset, time }) => {
+                Some((*partition_offset, self.topics[topic as usize].since(seconds(*time))))
             }
             _ => None,
         };
         let reply = self.stage.resume(&self.outlets[outlet], member, wanted, resume);
-        let (reply, subscription, from) = (Some(reply), None, [0; LANES]);
+        let (reply, subscription, from) = (Some(reply), None, [0; PARTITIONS]);
         self.subscribers.push(SimulatedSubscriber {
             outlet,
             member,
@@ -249,7 +253,7 @@ impl Simulation {
             let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
             match self.cursors.decode(cursor, scope).expect("this test signed it") {
                 Resume::After(position) => position,
-                Resume::Since { .. } => panic!("cursors of few lanes have positions"),
+                Resume::Since { .. } => panic!("cursors of few partitions have positions"),
             }
         };
         let mut decoded = self.decoded.borrow_mut();
@@ -271,15 +275,16 @@ impl Simulation {
         let back = if self.random.below(3) == 0 { self.random.below(back as u64 + 1) } else { 0 };
         let chosen = cursors[cursors.len() - 1 - back as usize];
         let position = self.position_in(&self.subscribers[index], chosen);
-        if let Some((lane, offset)) = event_in(chosen)
+        if let Some((partition, offset)) = event_in(chosen)
             && self.random.below(6) == 0
         {
-            // As if there were more lanes than a cursor holds. Other lanes had not delivered all events when it was
-            // published.
-            let published = self.topics[topic as usize].times[lane][offset as usize - 1];
+            // As if there were more partitions than a cursor holds. Other partitions had not delivered all events when
+            // it was published.
+            let published = self.topics[topic as usize].times[partition][offset as usize - 1];
             let time = published.saturating_sub(self.random.below(6));
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(time);
-            let since = Resume::Since { mark: Self::mark(lane, offset), time };
+            let since =
+                Resume::Since { partition_offset: Self::partition_offset(partition, offset), time };
             return self.add_subscriber(topic, operation, Some(since));
         }
         self.add_subscriber(topic, operation, position.map(Resume::After));
@@ -348,15 +353,22 @@ impl Simulation {
         self.stage.shard.triggers[&trigger].source.topics()[0].parse().unwrap()
     }
 
-    fn mark(lane: usize, offset: u64) -> Mark {
-        Mark { lane: lane as u32, offset, part: 0 }
+    fn partition_offset(partition: usize, offset: u64) -> PartitionOffset {
+        PartitionOffset { partition: partition as u32, offset, part: 0 }
     }
 
-    /// Returns the marks of the lanes with events when a stream begins.
+    /// Returns the offsets of the partitions with events when a stream begins.
     fn baseline(&self, stream: &Stream) -> Vec<SourceMessage> {
         let published = self.topics[stream.topic as usize].published;
-        let holds = (0..LANES).filter(|&lane| published[lane] > 0);
-        holds.map(|lane| SourceMessage::Passed(Self::mark(lane, stream.next[lane] - 1))).collect()
+        let holds = (0..PARTITIONS).filter(|&partition| published[partition] > 0);
+        holds
+            .map(|partition| {
+                SourceMessage::Progress(Self::partition_offset(
+                    partition,
+                    stream.next[partition] - 1,
+                ))
+            })
+            .collect()
     }
 
     fn open(&mut self) {
@@ -379,14 +391,18 @@ impl Simulation {
         };
         let topic = self.topic_of(trigger);
         let forgotten = self.topics[topic as usize].forgotten;
-        let next: [u64; LANES] = match start {
+        let next: [u64; PARTITIONS] = match start {
             Start::After(position) => {
-                let read = |lane: usize| position.lane(lane as u32).map_or(0, |mark| mark.offset);
-                std::array::from_fn(|lane| read(lane) + 1)
+                let read = |partition: usize| {
+                    position
+                        .partition(partition as u32)
+                        .map_or(0, |partition_offset| partition_offset.offset)
+                };
+                std::array::from_fn(|partition| read(partition) + 1)
             }
             Start::Since(time) => {
                 let next = self.topics[topic as usize].since(seconds(time));
-                std::array::from_fn(|lane| next[lane].max(forgotten[lane] + 1))
+                std::array::from_fn(|partition| next[partition].max(forgotten[partition] + 1))
             }
             Start::All => forgotten.map(|it| it + 1),
             other => panic!("a reader has a start in the past: {other:?}"),
@@ -399,7 +415,7 @@ impl Simulation {
             self.stage.open_reader(Err(away));
             return;
         }
-        if (0..LANES).any(|lane| next[lane] <= forgotten[lane]) {
+        if (0..PARTITIONS).any(|partition| next[partition] <= forgotten[partition]) {
             let gone = SourceError::Gone { provider: "p".into() };
             self.stage.open_reader(Err(gone));
             return;
@@ -420,26 +436,29 @@ impl Simulation {
 
     fn publish(&mut self) {
         let topic = self.random.below(TOPICS) as usize;
-        let lane = self.random.below(LANES as u64) as usize;
+        let partition = self.random.below(PARTITIONS as u64) as usize;
         self.time += 1;
-        self.topics[topic].publish(lane, self.time);
+        self.topics[topic].publish(partition, self.time);
     }
 
-    /// Returns the next message of a stream, from any of its lanes.
+    /// Returns the next message of a stream, from any of its partitions.
     fn next(topics: &[Topic], random: &mut Random, stream: &mut Stream) -> Option<SourceMessage> {
         let topic = &topics[stream.topic as usize];
-        let has_more: Vec<_> =
-            (0..LANES).filter(|&lane| stream.next[lane] <= topic.published[lane]).collect();
-        let lane = *has_more.get(random.below(has_more.len().max(1) as u64) as usize)?;
-        if stream.next[lane] <= topic.forgotten[lane] {
-            stream.next[lane] = topic.forgotten[lane] + 1;
+        let has_more: Vec<_> = (0..PARTITIONS)
+            .filter(|&partition| stream.next[partition] <= topic.published[partition])
+            .collect();
+        let partition = *has_more.get(random.below(has_more.len().max(1) as u64) as usize)?;
+        if stream.next[partition] <= topic.forgotten[partition] {
+            stream.next[partition] = topic.forgotten[partition] + 1;
             return Some(SourceMessage::Gap);
         }
-        let offset = stream.next[lane];
-        stream.next[lane] += 1;
+        let offset = stream.next[partition];
+        stream.next[partition] += 1;
         let odd = offset % 2;
-        let payload = format!("{{\"odd\":{odd},\"lane\":{lane},\"offset\":{offset}}}");
-        Some(SourceMessage::Event(Event::new("t", payload).at(Self::mark(lane, offset)).into()))
+        let payload = format!("{{\"odd\":{odd},\"partition\":{partition},\"offset\":{offset}}}");
+        Some(SourceMessage::Event(
+            Event::new("t", payload).at(Self::partition_offset(partition, offset)).into(),
+        ))
     }
 
     fn deliver(&mut self) {
@@ -484,9 +503,10 @@ impl Simulation {
         let mut triggers: Vec<_> = self.live.keys().copied().collect();
         triggers.sort_unstable_by_key(|it| it.0);
         if let Some(stream) = triggers.first().and_then(|it| self.live.get_mut(it)) {
-            let lane = self.random.below(LANES as u64) as usize;
-            let published = self.topics[stream.topic as usize].published[lane];
-            stream.next[lane] = (stream.next[lane] + self.random.below(3)).min(published + 1);
+            let partition = self.random.below(PARTITIONS as u64) as usize;
+            let published = self.topics[stream.topic as usize].published[partition];
+            stream.next[partition] =
+                (stream.next[partition] + self.random.below(3)).min(published + 1);
             self.stage.message(triggers[0], SourceMessage::Gap);
         }
     }
@@ -507,9 +527,9 @@ impl Simulation {
     fn delete_old_events(&mut self) {
         if self.is_rough {
             let topic = &mut self.topics[self.random.below(TOPICS) as usize];
-            let lane = self.random.below(LANES as u64) as usize;
-            let most = topic.published[lane] - topic.forgotten[lane];
-            topic.forgotten[lane] += self.random.below(most + 1);
+            let partition = self.random.below(PARTITIONS as u64) as usize;
+            let most = topic.published[partition] - topic.forgotten[partition];
+            topic.forgotten[partition] += self.random.below(most + 1);
         }
     }
 
@@ -583,24 +603,30 @@ impl Simulation {
         }
     }
 
-    /// Checks for holes and repetitions. Returns the latest offset in each lane, and whether a loss was announced.
-    fn check_heard(&self, subscriber: &SimulatedSubscriber) -> ([u64; LANES], bool) {
+    /// Checks for holes and repetitions. Returns the latest offset in each partition, and whether a loss was announced.
+    fn check_heard(&self, subscriber: &SimulatedSubscriber) -> ([u64; PARTITIONS], bool) {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
-        let after = |lane: usize| match (&subscriber.after, &subscriber.since) {
-            (Some(position), _) => Some(position.lane(lane as u32).map_or(0, |mark| mark.offset)),
-            // Events of other lanes may be repeated.
-            (None, Some((mark, _))) => (mark.lane == lane as u32).then_some(mark.offset),
+        let after = |partition: usize| match (&subscriber.after, &subscriber.since) {
+            (Some(position), _) => Some(
+                position
+                    .partition(partition as u32)
+                    .map_or(0, |partition_offset| partition_offset.offset),
+            ),
+            // Events of other partitions may be repeated.
+            (None, Some((partition_offset, _))) => {
+                (partition_offset.partition == partition as u32).then_some(partition_offset.offset)
+            }
             (None, None) => None,
         };
         // The first event is no later than this one, unless the broker has dropped it.
         let forgotten = &self.topics[subscriber.topic as usize].forgotten;
-        let since = |lane: usize| {
+        let since = |partition: usize| {
             let (_, since) = subscriber.since.as_ref()?;
-            Some(since[lane].max(forgotten[lane] + 1))
+            Some(since[partition].max(forgotten[partition] + 1))
         };
-        let mut latest: [Option<u64>; LANES] = std::array::from_fn(after);
+        let mut latest: [Option<u64>; PARTITIONS] = std::array::from_fn(after);
         // The latest position that it was sent.
-        let mut told = [0; LANES];
+        let mut told = [0; PARTITIONS];
         let mut has_lost = false;
         let is_filtered = subscriber.operation == FILTERED;
         let states: Vec<_> =
@@ -611,40 +637,44 @@ impl Simulation {
         for payload in &heard {
             if payload.starts_with("{\"cursor\"") {
                 let position = self.position_in(subscriber, payload).unwrap();
-                for mark in position.marks() {
-                    let lane = mark.lane as usize;
+                for partition_offset in position.partition_offsets() {
+                    let partition = partition_offset.partition as usize;
                     // Events from before its subscription are not for it.
-                    let had = latest[lane].or(since(lane).map(|first| first - 1));
-                    let had = had.unwrap_or(subscriber.from[lane]);
+                    let had = latest[partition].or(since(partition).map(|first| first - 1));
+                    let had = had.unwrap_or(subscriber.from[partition]);
                     assert!(
-                        has_lost || mark.offset < follows(had),
-                        "lane {lane}: position {} after {had}: {heard:?}",
-                        mark.offset
+                        has_lost || partition_offset.offset < follows(had),
+                        "partition {partition}: position {} after {had}: {heard:?}",
+                        partition_offset.offset
                     );
-                    told[lane] = told[lane].max(mark.offset);
+                    told[partition] = told[partition].max(partition_offset.offset);
                 }
                 continue;
             }
-            let Some((lane, offset)) = event_in(payload) else { continue };
+            let Some((partition, offset)) = event_in(payload) else { continue };
             has_lost |= payload.contains("\"lost\":") || payload.contains("\"gap\":true");
             assert!(!is_filtered || offset.is_multiple_of(2), "filtered: {heard:?}");
-            assert!(offset > told[lane], "lane {lane}: {offset} after {}: {heard:?}", told[lane]);
-            if let Some(before) = latest[lane] {
-                let expected = follows(before.max(told[lane]));
+            assert!(
+                offset > told[partition],
+                "partition {partition}: {offset} after {}: {heard:?}",
+                told[partition]
+            );
+            if let Some(before) = latest[partition] {
+                let expected = follows(before.max(told[partition]));
                 assert!(
                     offset == expected || (has_lost && offset > expected),
-                    "lane {lane}: expected {expected} after {:?}: {heard:?}",
+                    "partition {partition}: expected {expected} after {:?}: {heard:?}",
                     subscriber.after
                 );
-            } else if let Some(first) = since(lane) {
+            } else if let Some(first) = since(partition) {
                 let first = if is_filtered { follows(first - 1) } else { first };
                 assert!(
                     has_lost || offset <= first,
-                    "lane {lane}: expected {first} of {:?}: {heard:?}",
+                    "partition {partition}: expected {first} of {:?}: {heard:?}",
                     subscriber.since
                 );
             }
-            latest[lane] = Some(offset);
+            latest[partition] = Some(offset);
         }
         assert!(self.is_rough || !has_lost, "nothing is lost that the broker has: {heard:?}");
         (latest.map(Option::unwrap_or_default), has_lost)
@@ -658,7 +688,7 @@ impl Simulation {
         }
         for _ in 0..ROUNDS_MAX {
             let before = (self.stage.resolutions.len(), self.heard_in_all());
-            for _ in 0..LANES {
+            for _ in 0..PARTITIONS {
                 self.open();
                 self.open_reader();
                 self.deliver();
@@ -674,11 +704,11 @@ impl Simulation {
                 && self.stage.readers_opening.is_empty()
                 && self.live.values().all(|it| {
                     let published = self.topics[it.topic as usize].published;
-                    (0..LANES).all(|lane| it.next[lane] > published[lane])
+                    (0..PARTITIONS).all(|partition| it.next[partition] > published[partition])
                 })
                 && self.readers.values().all(|it| {
                     let published = self.topics[it.topic as usize].published;
-                    (0..LANES).all(|lane| it.next[lane] > published[lane])
+                    (0..PARTITIONS).all(|partition| it.next[partition] > published[partition])
                 });
             if is_over && before == (self.stage.resolutions.len(), self.heard_in_all()) {
                 return;
@@ -694,11 +724,11 @@ impl Simulation {
 
     fn finish(mut self) {
         self.come_to_rest();
-        // One more event in each lane, so that readers of quiet lanes meet their triggers.
+        // One more event in each partition, so that readers of quiet partitions meet their triggers.
         for topic in &mut self.topics {
-            for lane in (0..LANES).flat_map(|lane| [lane, lane]) {
+            for partition in (0..PARTITIONS).flat_map(|partition| [partition, partition]) {
                 self.time += 1;
-                topic.publish(lane, self.time);
+                topic.publish(partition, self.time);
             }
         }
         self.come_to_rest();
@@ -721,14 +751,14 @@ impl Simulation {
             let group = subscriber.subscription.as_ref().map(Subscription::group).unwrap();
             self.check_told(subscriber, group, &heard);
             let has_lost = has_lost || self.stage.shard.has_unannounced_loss(group);
-            for (lane, published) in
+            for (partition, published) in
                 self.topics[subscriber.topic as usize].published.into_iter().enumerate()
             {
                 let is_filtered = subscriber.operation == FILTERED;
                 let last = if is_filtered { published / 2 * 2 } else { published };
                 assert!(
-                    latest[lane] == last || has_lost || last <= subscriber.from[lane],
-                    "lane {lane} up to {last}: {heard:?}"
+                    latest[partition] == last || has_lost || last <= subscriber.from[partition],
+                    "partition {partition} up to {last}: {heard:?}"
                 );
             }
         }
@@ -754,7 +784,7 @@ impl Simulation {
         let replay = shard.triggers[&group.trigger].replay.as_ref().unwrap();
         if group.phase.catch_up().is_none()
             && !group.has_unannounced_loss()
-            && !replay.position.marks().is_empty()
+            && !replay.position.partition_offsets().is_empty()
         {
             let last = heard.iter().rev().find_map(|it| self.position_in(subscriber, it));
             let last = last.or_else(|| subscriber.after.clone());

@@ -5,24 +5,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bindings::Filter;
-use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
+use events::{Event, PartitionOffset, Position, SourceError, SourceMessage, Start, StreamEnd};
 use execute::ErrorCode;
 
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
 use super::{ReaderStep, TriggerId};
 use crate::cursor::{Cursors, Resume};
-use crate::{HubSettings, LiveOperation, Member, Subscription};
+use crate::{HubSettings, LiveOperation, Subscriber, Subscription};
 
-pub(super) fn mark(lane: u32, offset: u64) -> Mark {
-    Mark { lane, offset, part: 0 }
+pub(super) fn partition_offset(partition: u32, offset: u64) -> PartitionOffset {
+    PartitionOffset { partition, offset, part: 0 }
 }
 
-pub(super) fn position(marks: &[(u32, u64)]) -> Position {
-    marks.iter().map(|&(lane, offset)| mark(lane, offset)).collect()
+pub(super) fn position(partition_offsets: &[(u32, u64)]) -> Position {
+    partition_offsets
+        .iter()
+        .map(|&(partition, offset)| partition_offset(partition, offset))
+        .collect()
 }
 
-pub(super) fn after(marks: &[(u32, u64)]) -> Option<Resume> {
-    Some(Resume::After(position(marks)))
+pub(super) fn after(partition_offsets: &[(u32, u64)]) -> Option<Resume> {
+    Some(Resume::After(position(partition_offsets)))
 }
 
 pub(super) struct Scenario {
@@ -38,17 +41,18 @@ impl Scenario {
     }
 
     pub(super) fn with(settings: HubSettings) -> Self {
-        let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
+        let cursors =
+            Cursors::new([&b"a key of some length"[..]]).unwrap().with_memory_providers(true);
         let cursors = Arc::new(cursors);
         let stage = Stage::with_cursors(settings, Some(Arc::clone(&cursors)));
         Self { stage, outlet: Arc::default(), cursors, subscriptions: 0 }
     }
 
-    /// Makes a live trigger on `topic` at lane 0, offset `at`, with one subscriber.
-    pub(super) fn live(&mut self, at: u64) -> (TriggerId, Member, Subscription) {
+    /// Makes a live trigger on `topic` at partition 0, offset `at`, with one subscriber.
+    pub(super) fn live(&mut self, at: u64) -> (TriggerId, Subscriber, Subscription) {
         let (comer, reply) = self.subscribe(1, None);
         let trigger = self.stage.open();
-        self.stage.message(trigger, SourceMessage::Passed(mark(0, at)));
+        self.stage.message(trigger, SourceMessage::Progress(partition_offset(0, at)));
         (trigger, comer, joined(reply))
     }
 
@@ -56,7 +60,7 @@ impl Scenario {
         &mut self,
         operation: u128,
         resume: Option<Resume>,
-    ) -> (Member, SubscribeReply) {
+    ) -> (Subscriber, SubscribeReply) {
         let operation = self.stage.operation("topic", operation, 0);
         self.subscribe_to(operation, resume)
     }
@@ -65,14 +69,16 @@ impl Scenario {
         &mut self,
         operation: LiveOperation,
         resume: Option<Resume>,
-    ) -> (Member, SubscribeReply) {
+    ) -> (Subscriber, SubscribeReply) {
         self.subscriptions += 1;
         let member = member(self.subscriptions);
         (member, self.stage.resume(&self.outlet, member, operation, resume))
     }
 
     pub(super) fn event(offset: u64) -> SourceMessage {
-        SourceMessage::Event(Event::new("topic", offset.to_string()).at(mark(0, offset)).into())
+        SourceMessage::Event(
+            Event::new("topic", offset.to_string()).at(partition_offset(0, offset)).into(),
+        )
     }
 
     pub(super) fn events(&mut self, trigger: TriggerId, offsets: impl IntoIterator<Item = u64>) {
@@ -86,7 +92,7 @@ impl Scenario {
     }
 
     /// Returns the event numbers that a subscriber received, and all other commands as they are.
-    pub(super) fn heard(&self, member: Member) -> Vec<String> {
+    pub(super) fn heard(&self, member: Subscriber) -> Vec<String> {
         let number = |payload: String| match payload.strip_prefix("{\"data\":") {
             Some(rest) => {
                 assert!(rest.contains("\"cursor\":\""), "{payload}");
@@ -428,25 +434,25 @@ fn missed_events_wait_for_subscribers_that_do_not_keep_up() {
 fn a_group_ahead_of_its_trigger_waits_for_it() {
     let mut scenario = Scenario::new(10);
     let (trigger, _, _first) = scenario.live(0);
-    scenario.stage.message(trigger, SourceMessage::Passed(mark(1, 0)));
-    let event = |lane, offset: u64| {
-        let event = Event::new("topic", (u64::from(lane) * 100 + offset).to_string());
-        SourceMessage::Event(event.at(mark(lane, offset)).into())
+    scenario.stage.message(trigger, SourceMessage::Progress(partition_offset(1, 0)));
+    let event = |partition, offset: u64| {
+        let event = Event::new("topic", (u64::from(partition) * 100 + offset).to_string());
+        SourceMessage::Event(event.at(partition_offset(partition, offset)).into())
     };
     scenario.stage.message(trigger, SourceMessage::Gap);
     let (one, reply) = scenario.subscribe(2, after(&[(0, 0), (1, 0)]));
     let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
-    // The reader has both lanes before the trigger has either.
-    for (lane, offset) in [(0, 1), (1, 1), (0, 2)] {
-        scenario.stage.read(trigger, stream_id, event(lane, offset));
+    // The reader has both partitions before the trigger has either.
+    for (partition, offset) in [(0, 1), (1, 1), (0, 2)] {
+        scenario.stage.read(trigger, stream_id, event(partition, offset));
     }
-    for (lane, offset) in [(1, 1), (0, 1)] {
-        scenario.stage.message(trigger, event(lane, offset));
+    for (partition, offset) in [(1, 1), (0, 1)] {
+        scenario.stage.message(trigger, event(partition, offset));
     }
     assert_eq!(scenario.stage.read(trigger, stream_id, event(1, 2)), ReaderStep::Close);
-    for (lane, offset) in [(1, 2), (0, 2), (1, 3), (0, 3)] {
-        scenario.stage.message(trigger, event(lane, offset));
+    for (partition, offset) in [(1, 2), (0, 2), (1, 3), (0, 3)] {
+        scenario.stage.message(trigger, event(partition, offset));
         scenario.stage.resolve_all();
     }
     assert_eq!(scenario.heard(one), ["1", "101", "2", "102", "103", "3"]);
@@ -506,7 +512,7 @@ fn a_gap_of_the_reader_is_read_again_and_a_gap_of_the_trigger_needs_the_reader()
 fn a_lane_that_appears_after_a_gap_may_have_lost_its_first_events() {
     let mut scenario = Scenario::new(10);
     let (trigger, _, _first) = scenario.live(0);
-    // The stream lost the first event of another lane, which is not known yet.
+    // The stream lost the first event of another partition, which is not known yet.
     scenario.stage.message(trigger, SourceMessage::Gap);
     scenario.events(trigger, [1]);
     scenario.stage.resolve_all();
@@ -514,7 +520,7 @@ fn a_lane_that_appears_after_a_gap_may_have_lost_its_first_events() {
     let _one = joined(reply);
     assert!(scenario.stage.readers_opening.is_empty(), "the ring serves it");
     for offset in [2, 3] {
-        let event = Event::new("topic", (100 + offset).to_string()).at(mark(1, offset));
+        let event = Event::new("topic", (100 + offset).to_string()).at(partition_offset(1, offset));
         scenario.stage.message(trigger, SourceMessage::Event(event.into()));
         scenario.stage.resolve_all();
     }
@@ -532,7 +538,7 @@ fn filtered_events_count_as_read() {
     let (trigger, _, _first) = scenario.live(0);
     for offset in 1..=6 {
         let payload = format!("{{\"odd\":{},\"n\":{offset}}}", offset % 2);
-        let event = Event::new("topic", payload).at(mark(0, offset));
+        let event = Event::new("topic", payload).at(partition_offset(0, offset));
         scenario.stage.message(trigger, SourceMessage::Event(event.into()));
     }
     scenario.stage.resolve_all();
@@ -570,7 +576,8 @@ fn with_too_many_lanes_a_cursor_resumes_by_time_and_its_own_lane_repeats_nothing
     let (trigger, _, _first) = scenario.live(0);
     scenario.events(trigger, 1..=4);
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
-    let (one, reply) = scenario.subscribe(2, Some(Resume::Since { mark: mark(0, 2), time }));
+    let (one, reply) = scenario
+        .subscribe(2, Some(Resume::Since { partition_offset: partition_offset(0, 2), time }));
     assert_eq!(scenario.stage.readers_opening[0].2, Start::Since(time));
     let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
@@ -600,15 +607,15 @@ fn without_replay_payloads_have_no_cursor_and_cursors_are_refused() {
 fn a_lane_that_is_silent_since_a_gap_is_read_for_subscribers_without_its_events() {
     let mut scenario = Scenario::new(10);
     let (trigger, _, _first) = scenario.live(0);
-    let event = |lane, offset: u64| {
-        let event = Event::new("topic", (u64::from(lane) * 100 + offset).to_string());
-        SourceMessage::Event(event.at(mark(lane, offset)).into())
+    let event = |partition, offset: u64| {
+        let event = Event::new("topic", (u64::from(partition) * 100 + offset).to_string());
+        SourceMessage::Event(event.at(partition_offset(partition, offset)).into())
     };
     scenario.stage.message(trigger, event(1, 1));
     scenario.stage.message(trigger, SourceMessage::Gap);
     scenario.events(trigger, [1]);
     scenario.stage.resolve_all();
-    // The cursor of a stream that delivered the first lane before the second.
+    // The cursor of a stream that delivered the first partition before the second.
     let (one, reply) = scenario.subscribe(2, after(&[(0, 1)]));
     let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _one = joined(reply);
@@ -630,7 +637,8 @@ fn a_reader_that_begins_at_a_time_does_not_serve_groups_that_fall_out_of_the_rin
     let (slow, reply) = scenario.subscribe(2, after(&[(0, 0)]));
     let _slow = joined(reply);
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
-    let (_, other) = scenario.subscribe(3, Some(Resume::Since { mark: mark(0, 2), time }));
+    let (_, other) = scenario
+        .subscribe(3, Some(Resume::Since { partition_offset: partition_offset(0, 2), time }));
     scenario.events(trigger, 3..=5);
     scenario.stage.shard.poll_backpressured();
     scenario.stage.take_effects();
@@ -659,7 +667,7 @@ fn permits_of_groups_that_end_are_available_at_once() {
     let (other, reply) = scenario.subscribe_to(scenario.stage.operation("other", 1, 0), None);
     let others = scenario.stage.open();
     let _other = joined(reply);
-    scenario.stage.message(others, SourceMessage::Passed(mark(0, 0)));
+    scenario.stage.message(others, SourceMessage::Progress(partition_offset(0, 0)));
     scenario.events(others, [1]);
     assert_eq!(scenario.stage.resolutions.len(), 1, "it waits for the only permit");
     scenario.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
@@ -673,12 +681,12 @@ fn a_group_that_has_moved_is_merged_with_subscribers_that_resume_at_its_new_sour
     let mut scenario = Scenario::new(10);
     let (_, _, _first) = scenario.live(0);
     let (group, _) = scenario.stage.shard.operations_before(1).remove(0);
-    // As if streams of the source that it leaves had interleaved their lanes.
+    // As if streams of the source that it leaves had interleaved their partitions.
     scenario.stage.shard.groups.get_mut(group).unwrap().in_order_from = 100;
     let moved = scenario.stage.operation("other", 1, 1);
     scenario.stage.advance(1, vec![(group, Ok(moved.clone()))]);
     let trigger = scenario.stage.open();
-    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 0)));
+    scenario.stage.message(trigger, SourceMessage::Progress(partition_offset(0, 0)));
     scenario.events(trigger, [1]);
     scenario.stage.resolve_all();
     let (again, reply) = scenario.subscribe_to(moved, after(&[(0, 0)]));
@@ -694,13 +702,14 @@ fn a_cursor_of_a_deleted_event_is_refused() {
     let (trigger, _, _first) = scenario.live(0);
     scenario.events(trigger, 1..=9);
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
-    let since = |offset| Some(Resume::Since { mark: mark(0, offset), time });
+    let since =
+        |offset| Some(Resume::Since { partition_offset: partition_offset(0, offset), time });
     let (old, reply) = scenario.subscribe(2, since(2));
     let (young, other) = scenario.subscribe(2, since(4));
     let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     let _all = [joined(reply), joined(other)];
     // The first event since that time is the fifth.
-    scenario.stage.read(trigger, stream_id, SourceMessage::Passed(mark(0, 4)));
+    scenario.stage.read(trigger, stream_id, SourceMessage::Progress(partition_offset(0, 4)));
     assert_eq!(scenario.heard(old), ["end: CURSOR_EXPIRED"]);
     for offset in 5..=8 {
         scenario.read(trigger, stream_id, offset);

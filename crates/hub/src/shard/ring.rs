@@ -1,13 +1,13 @@
 //! The latest events of a trigger, kept for groups that catch up.
 //!
-//! The ring holds every event after its base, lane by lane. It can serve a group that has reached the base in every
-//! lane.
+//! The ring holds every event after its base, partition by partition. It can serve a group that has reached the base in
+//! every partition.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use events::{Mark, Position};
+use events::{PartitionOffset, Position};
 
 use crate::cursor::EventCursor;
 use crate::{HubSettings, TriggerEvent};
@@ -55,10 +55,10 @@ impl RingEntry {
 pub(super) struct Ring {
     entry: VecDeque<RingEntry>,
     bytes: usize,
-    /// The position after which every event is kept, in the lanes that it has.
+    /// The position after which every event is kept, in the partitions that it has.
     base: Position,
-    /// True if a lane that appears held nothing before. No longer true after a gap.
-    knows_lanes: bool,
+    /// True if a partition that appears held nothing before. No longer true after a gap.
+    knows_partitions: bool,
     events_max: usize,
     bytes_max: usize,
     room: Arc<RingRoom>,
@@ -76,7 +76,7 @@ impl Ring {
             entry: VecDeque::new(),
             bytes: 0,
             base: Position::default(),
-            knows_lanes: true,
+            knows_partitions: true,
             events_max: settings.ring_events,
             bytes_max: settings.ring_bytes,
             room,
@@ -87,19 +87,22 @@ impl Ring {
     pub(super) fn clear_after_gap(&mut self) {
         while self.drop_oldest() {}
         self.base = Position::default();
-        self.knows_lanes = false;
+        self.knows_partitions = false;
     }
 
     pub(super) fn push(&mut self, entry: RingEntry) {
-        let mark = entry.cursor.mark;
-        if self.base.lane(mark.lane).is_none() {
-            if !self.knows_lanes {
-                // Earlier events of the lane are unknown.
+        let partition_offset = entry.cursor.partition_offset;
+        if self.base.partition(partition_offset.partition).is_none() {
+            if !self.knows_partitions {
+                // Earlier events of the partition are unknown.
                 while self.drop_oldest() {}
-                self.base.advance(mark);
+                self.base.advance(partition_offset);
                 return;
             }
-            self.base.advance(Mark { lane: mark.lane, ..Mark::default() });
+            self.base.advance(PartitionOffset {
+                partition: partition_offset.partition,
+                ..PartitionOffset::default()
+            });
         }
         let bytes = entry.bytes();
         while (self.entry.len() >= self.events_max || self.bytes + bytes > self.bytes_max)
@@ -109,7 +112,7 @@ impl Ring {
         while has_room && !self.room.take(bytes) {
             if !self.drop_oldest() {
                 // The rings of other triggers use all of the memory.
-                self.base.advance(mark);
+                self.base.advance(partition_offset);
                 return;
             }
         }
@@ -117,7 +120,7 @@ impl Ring {
             self.bytes += bytes;
             self.entry.push_back(entry);
         } else {
-            self.base.advance(mark);
+            self.base.advance(partition_offset);
         }
     }
 
@@ -126,25 +129,25 @@ impl Ring {
         let Some(oldest) = self.entry.pop_front() else { return false };
         self.bytes -= oldest.bytes();
         self.room.give_back(oldest.bytes());
-        self.base.advance(oldest.cursor.mark);
+        self.base.advance(oldest.cursor.partition_offset);
         true
     }
 
-    /// True if a lane that appears held nothing before. No longer true after a gap.
-    pub(super) fn knows_lanes(&self) -> bool {
-        self.knows_lanes
+    /// True if a partition that appears held nothing before. No longer true after a gap.
+    pub(super) fn knows_partitions(&self) -> bool {
+        self.knows_partitions
     }
 
-    /// Adds a lane that begins at `mark`, if the ring does not know it.
-    pub(super) fn add_lane(&mut self, mark: Mark) {
-        if self.base.lane(mark.lane).is_none() {
-            self.base.advance(mark);
+    /// Adds a partition that begins at `partition_offset`, if the ring does not know it.
+    pub(super) fn add_partition(&mut self, partition_offset: PartitionOffset) {
+        if self.base.partition(partition_offset.partition).is_none() {
+            self.base.advance(partition_offset);
         }
     }
 
-    /// The number of lanes that the ring knows.
-    pub(super) fn lanes(&self) -> usize {
-        self.base.marks().len()
+    /// The number of partitions that the ring knows.
+    pub(super) fn partitions(&self) -> usize {
+        self.base.partition_offsets().len()
     }
 
     /// The number of the oldest kept event.
@@ -157,19 +160,26 @@ impl Ring {
         self.entry.len()
     }
 
-    /// True if every event after that position is kept. The position and the ring must know the same lanes.
+    /// True if every event after that position is kept. The position and the ring must know the same partitions.
     pub(super) fn covers(&self, position: &Position) -> bool {
-        let (base, marks) = (self.base.marks(), position.marks());
+        let (base, partition_offsets) =
+            (self.base.partition_offsets(), position.partition_offsets());
         !base.is_empty()
-            && base.len() == marks.len()
-            && base.iter().zip(marks).all(|(base, mark)| base.lane == mark.lane && base <= mark)
+            && base.len() == partition_offsets.len()
+            && base.iter().zip(partition_offsets).all(|(base, partition_offset)| {
+                base.partition == partition_offset.partition && base <= partition_offset
+            })
     }
 
-    /// True if the trigger has been at exactly that mark. The position in a cursor may come from another numbering of
-    /// the same lane, which only the provider can tell.
-    pub(super) fn has_seen(&self, mark: Mark) -> bool {
-        self.base.lane(mark.lane) == Some(mark)
-            || self.entry.iter().rev().any(|entry| entry.cursor.mark == mark)
+    /// True if the trigger has been at exactly that offset. The position in a cursor may come from another numbering of
+    /// the same partition, which only the provider can tell.
+    pub(super) fn has_seen(&self, partition_offset: PartitionOffset) -> bool {
+        self.base.partition(partition_offset.partition) == Some(partition_offset)
+            || self
+                .entry
+                .iter()
+                .rev()
+                .any(|entry| entry.cursor.partition_offset == partition_offset)
     }
 
     /// Returns the oldest kept event with that number or a later one.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bindings::Source;
 use bytes::Bytes;
 use events::{Event, Memory, MemorySettings, Provider, SourceError, SourceMessage, Start};
-use execute::{GraphqlError, LocalFuture, MemoRoom, Missed, Payload};
+use execute::{FetchCacheBudget, GraphqlError, LocalFuture, Missed, Payload};
 use futures_util::FutureExt;
 use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::{mpsc, oneshot};
@@ -20,8 +20,8 @@ use super::{
 use crate::cursor::{Cursors, Resume};
 use crate::stats::{HubStats, SubscriptionSlot};
 use crate::{
-    EndReason, GroupId, GroupKey, HubSettings, LiveOperation, Member, Outlet, OutletCommand,
-    Renewal, Resolve, Subscription, TriggerEvent,
+    EndReason, GroupId, GroupKey, HubSettings, LiveOperation, OperationUpdate, Outlet,
+    OutletCommand, Resolve, Subscriber, Subscription, TriggerEvent,
 };
 
 /// The commands that one subscriber has received: `join`, payloads, `end: reason`.
@@ -35,12 +35,12 @@ pub(super) struct ScriptedOutlet {
 
 #[derive(Default)]
 struct OutletState {
-    groups: HashMap<GroupId, Vec<Member>>,
+    groups: HashMap<GroupId, Vec<Subscriber>>,
     heard: BTreeMap<(u64, u32), Heard>,
     deliveries: usize,
     /// While it is full it drops results, and remembers the losses of its subscribers.
     is_full: bool,
-    owed: HashMap<Member, Missed>,
+    owed: HashMap<Subscriber, Missed>,
     /// True if some of its sockets have no room; results are delivered nevertheless and wait for them.
     lacks_room: bool,
     /// True if it accepts no results, because its thread does not run.
@@ -48,7 +48,7 @@ struct OutletState {
 }
 
 impl ScriptedOutlet {
-    pub(super) fn heard(&self, member: Member) -> Heard {
+    pub(super) fn heard(&self, member: Subscriber) -> Heard {
         let state = self.state.lock().unwrap();
         state.heard.get(&(member.connection, member.operation)).cloned().unwrap_or_default()
     }
@@ -92,7 +92,7 @@ impl Outlet for ScriptedOutlet {
     fn send(&self, command: OutletCommand) {
         let OutletState { groups, heard, deliveries, is_full, owed, lacks_room: _, is_starved } =
             &mut *self.state.lock().unwrap();
-        let key = |member: Member| (member.connection, member.operation);
+        let key = |member: Subscriber| (member.connection, member.operation);
         match command {
             OutletCommand::Join { group, member } => {
                 let heard = heard.entry(key(member)).or_default();
@@ -239,7 +239,7 @@ impl Stage {
             Arc::new(ConcurrencyLimit::new(settings.resolutions_in_flight, settings.shards));
         let shared = Shared {
             stats: Arc::clone(&stats),
-            memo_room: Arc::new(MemoRoom::new(0)),
+            memo_room: Arc::new(FetchCacheBudget::new(0)),
             ring_room: Arc::new(RingRoom::new(settings.ring_bytes_total)),
             permits,
             cursors,
@@ -262,7 +262,7 @@ impl Stage {
     pub(super) fn subscribe(
         &mut self,
         outlet: &Arc<ScriptedOutlet>,
-        member: Member,
+        member: Subscriber,
         topic: &str,
         operation: u128,
         generation: u64,
@@ -273,7 +273,7 @@ impl Stage {
     pub(super) fn subscribe_to(
         &mut self,
         outlet: &Arc<ScriptedOutlet>,
-        member: Member,
+        member: Subscriber,
         operation: LiveOperation,
     ) -> SubscribeReply {
         self.resume(outlet, member, operation, None)
@@ -283,7 +283,7 @@ impl Stage {
     pub(super) fn resume(
         &mut self,
         outlet: &Arc<ScriptedOutlet>,
-        member: Member,
+        member: Subscriber,
         operation: LiveOperation,
         resume: Option<Resume>,
     ) -> SubscribeReply {
@@ -380,7 +380,11 @@ impl Stage {
     }
 
     /// Replaces the graph. Returns the groups without a renewal.
-    pub(super) fn advance(&mut self, generation: u64, renewals: Vec<Renewal>) -> Operations {
+    pub(super) fn advance(
+        &mut self,
+        generation: u64,
+        renewals: Vec<OperationUpdate>,
+    ) -> Operations {
         let left = self.shard.advance(generation, renewals);
         self.take_effects();
         left
@@ -471,6 +475,6 @@ impl Stage {
     }
 }
 
-pub(super) fn member(number: u64) -> Member {
-    Member { connection: number, operation: 1 }
+pub(super) fn member(number: u64) -> Subscriber {
+    Subscriber { connection: number, operation: 1 }
 }

@@ -1,7 +1,7 @@
 //! Side readers: streams beside a trigger's own that read older events for groups that catch up. Data only:
 //! [`super::open_reader`] opens them, and [`super::reader_messages`] handles their messages.
 
-use events::{Mark, Position, Start};
+use events::{PartitionOffset, Position, Start};
 use indexmap::IndexSet;
 
 use super::PendingSubscriber;
@@ -87,23 +87,29 @@ impl SideReader {
         })
     }
 
-    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the stream, which
-    /// begins with the oldest event, begins the lane with that mark. Groups that were not live end instead.
-    pub(super) fn announce_deleted(&self, groups: &mut GroupTable, begin: Mark, stats: &HubStats) {
+    /// Announces a gap to the groups that have read less of a partition than the broker has deleted: the stream, which
+    /// begins with the oldest event, begins the partition with that offset. Groups that were not live end instead.
+    pub(super) fn announce_deleted(
+        &self,
+        groups: &mut GroupTable,
+        begin: PartitionOffset,
+        stats: &HubStats,
+    ) {
         for group_id in &self.reading {
             let Some(group) = groups.get_mut(*group_id) else { continue };
             let Some(catch_up) = group.phase.catch_up().filter(|it| it.was_live) else {
                 continue;
             };
-            let nothing = Mark { lane: begin.lane, ..Mark::default() };
-            if catch_up.position.lane(begin.lane).unwrap_or(nothing) < begin {
+            let nothing =
+                PartitionOffset { partition: begin.partition, ..PartitionOffset::default() };
+            if catch_up.position.partition(begin.partition).unwrap_or(nothing) < begin {
                 group.record_gap();
                 stats::add(&stats.outrun, 1);
             }
         }
     }
 
-    /// Treats a stream that began with the oldest event like any other, once it has said where its lanes begin.
+    /// Treats a stream that began with the oldest event like any other, once it has said where its partitions begin.
     pub(super) fn on_oldest_known(&mut self, groups: &mut GroupTable) {
         let Some(stream) = self.stream.as_mut().filter(|it| matches!(it.start, Start::All)) else {
             return;
@@ -164,16 +170,18 @@ impl ReaderStream {
             && match (&self.start, resume) {
                 (Start::After(_), Resume::After(position)) => is_before(&self.position, position),
                 (Start::Since(begin), Resume::Since { time, .. }) => {
-                    begin <= time && self.position.marks().is_empty()
+                    begin <= time && self.position.partition_offsets().is_empty()
                 }
                 _ => false,
             }
     }
 }
 
-/// True if `first` is further than `second` in no lane.
+/// True if `first` is further than `second` in no partition.
 pub(super) fn is_before(first: &Position, second: &Position) -> bool {
-    first.marks().iter().all(|mark| second.lane(mark.lane).is_some_and(|other| *mark <= other))
+    first.partition_offsets().iter().all(|partition_offset| {
+        second.partition(partition_offset.partition).is_some_and(|other| *partition_offset <= other)
+    })
 }
 
 /// Returns the position at which a stream begins that brings everything to all of `positions`.
@@ -181,11 +189,10 @@ pub(super) fn earliest<'a>(positions: impl IntoIterator<Item = &'a Position>) ->
     let mut positions = positions.into_iter();
     let first = positions.next().cloned().unwrap_or_default();
     positions.fold(first, |earliest, position| {
-        // A lane that one of them has not read at all is read from its begin.
-        let both = earliest
-            .marks()
-            .iter()
-            .filter_map(|mark| position.lane(mark.lane).map(|other| other.min(*mark)));
+        // A partition that one of them has not read at all is read from its begin.
+        let both = earliest.partition_offsets().iter().filter_map(|partition_offset| {
+            position.partition(partition_offset.partition).map(|other| other.min(*partition_offset))
+        });
         both.collect()
     })
 }
@@ -195,10 +202,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_begins_at_the_earliest_mark_of_all_groups_in_each_lane() {
+    fn a_reader_begins_at_the_earliest_mark_of_all_groups_in_each_partition() {
         let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
-        let position = |marks: &[(u32, u64)]| -> Position {
-            marks.iter().map(|&(lane, offset)| Mark { lane, offset, part: 0 }).collect()
+        let position = |partition_offsets: &[(u32, u64)]| -> Position {
+            partition_offsets
+                .iter()
+                .map(|&(partition, offset)| PartitionOffset { partition, offset, part: 0 })
+                .collect()
         };
         let all = all.map(position);
         let earliest = earliest(&all);

@@ -24,7 +24,7 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::scripted_stage::{STATE, ScriptedOutlet, Stage, SubscribeReply};
 use super::{ResolutionOutcome, TriggerId};
-use crate::{GroupId, HubSettings, LiveOperation, Member, Subscription};
+use crate::{GroupId, HubSettings, LiveOperation, Subscriber, Subscription};
 
 const SEEDS: u64 = 100;
 const STEPS: u32 = 300;
@@ -60,7 +60,7 @@ impl Random {
 
 struct SimulatedSubscriber {
     outlet: usize,
-    member: Member,
+    member: Subscriber,
     topic: u64,
     /// The number of the last event before it was added.
     from: Option<u64>,
@@ -132,7 +132,7 @@ impl Simulation {
     fn subscribe(&mut self) {
         let outlet = self.random.below(OUTLETS) as usize;
         let (topic, operation) = (self.random.below(TOPICS), self.random.below(4));
-        let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
+        let member = Subscriber { connection: self.subscribers.len() as u64, operation: 1 };
         // Some still arrive with the graph that was just replaced.
         let generation = self.generation.saturating_sub(self.random.below(10) / 9);
         let wanted = self.operation(&topic.to_string(), operation.into(), generation);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bindings::FilteredEvent;
 use bytes::Bytes;
 use events::{Event, SourceMessage, StreamEnd};
-use execute::{EventMemo, Sharing};
+use execute::{EventFetchCache, Sharing};
 
 use super::client_errors::source_end;
 use super::group::OfferedEvent;
@@ -26,10 +26,10 @@ impl Shard {
     ) -> usize {
         match message {
             Some(SourceMessage::Event(event)) => return self.on_event(id, event),
-            Some(SourceMessage::Passed(mark)) => {
+            Some(SourceMessage::Progress(partition_offset)) => {
                 let Some(trigger) = self.triggers.get_mut(id) else { return 0 };
                 let Some(replay) = &mut trigger.replay else { return 0 };
-                replay.record_passed(mark);
+                replay.record_passed(partition_offset);
                 trigger.announce_lane_hole(&mut self.groups);
                 self.feed_groups_ahead(id);
             }
@@ -50,7 +50,7 @@ impl Shard {
         stats::add(&self.stats.events, 1);
         // A single group shares its fetches with no other.
         let sharing = (trigger.groups.len() > 1).then(|| {
-            let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
+            let event = Some(EventFetchCache::new(Arc::clone(&self.memo_room)));
             Arc::new(Sharing { event, ..Sharing::default() })
         });
         // The payload of an event that is too large is not delivered, so its memory is freed.
@@ -60,11 +60,12 @@ impl Shard {
             stats::add(&self.stats.events_too_large, 1);
             event = Arc::new(without_payload(&event));
         }
-        let (mark, published, number) = (event.mark, event.published, trigger.events);
+        let (partition_offset, published, number) =
+            (event.partition_offset, event.published, trigger.events);
         let event = TriggerEvent { event, too_large, sharing };
-        let cursor = match (&mut trigger.replay, mark) {
-            (Some(replay), Some(mark)) => {
-                match replay.record_event(&event, number, mark, published) {
+        let cursor = match (&mut trigger.replay, partition_offset) {
+            (Some(replay), Some(partition_offset)) => {
+                match replay.record_event(&event, number, partition_offset, published) {
                     // A repetition: the provider has reconnected, and began a little earlier.
                     None => return 0,
                     cursor => cursor,
@@ -173,7 +174,8 @@ impl Trigger {
         }
     }
 
-    /// Makes the live groups announce a gap if the first events of a lane that has just appeared may have been lost.
+    /// Makes the live groups announce a gap if the first events of a partition that has just appeared may have been
+    /// lost.
     fn announce_lane_hole(&mut self, groups: &mut GroupTable) {
         if self.replay.as_mut().is_some_and(|it| it.take_lane_hole()) {
             self.announce_gap(groups);

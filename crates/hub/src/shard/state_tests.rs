@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use events::{Event, Mark, Position, SourceMessage, StreamEnd};
+use events::{Event, PartitionOffset, Position, SourceMessage, StreamEnd};
 
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply, member};
 use super::{GRAPH, ResolutionOutcome, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
-use crate::{HubSettings, Member, Subscription};
+use crate::{HubSettings, Subscriber, Subscription};
 
 const STATE: &str = r#"{"data":"state"}"#;
 
@@ -24,11 +24,11 @@ impl Scenario {
     }
 
     /// Adds a subscriber that gets the state of `topic` and the following events.
-    fn subscribe(&mut self) -> (Member, SubscribeReply) {
+    fn subscribe(&mut self) -> (Subscriber, SubscribeReply) {
         self.subscribe_with(None)
     }
 
-    fn subscribe_with(&mut self, resume: Option<Resume>) -> (Member, SubscribeReply) {
+    fn subscribe_with(&mut self, resume: Option<Resume>) -> (Subscriber, SubscribeReply) {
         self.subscriptions += 1;
         let member = member(self.subscriptions);
         let operation = Stage::with_state(self.stage.operation("topic", 1, 0));
@@ -36,14 +36,14 @@ impl Scenario {
     }
 
     /// Adds the first subscriber and delivers its state.
-    fn live(&mut self) -> (TriggerId, Member, Subscription) {
+    fn live(&mut self) -> (TriggerId, Subscriber, Subscription) {
         let (member, reply) = self.subscribe();
         let trigger = self.stage.open();
         self.stage.resolve_all();
         (trigger, member, joined(reply))
     }
 
-    fn heard(&self, member: Member) -> Vec<String> {
+    fn heard(&self, member: Subscriber) -> Vec<String> {
         self.outlet.heard(member).into_iter().skip(1).collect()
     }
 
@@ -205,25 +205,27 @@ fn the_state_of_subscribers_that_have_left_is_not_shared() {
     assert_eq!(scenario.heard(two), [STATE]);
 }
 
-fn mark(lane: u32, offset: u64) -> Mark {
-    Mark { lane, offset, part: 0 }
+fn partition_offset(partition: u32, offset: u64) -> PartitionOffset {
+    PartitionOffset { partition, offset, part: 0 }
 }
 
 #[test]
 fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_no_state() {
-    let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
+    let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().with_memory_providers(true);
     let cursors = Arc::new(cursors);
     let stage = Stage::with_cursors(HubSettings::default(), Some(Arc::clone(&cursors)));
     let mut scenario = Scenario { stage, outlet: Arc::default(), subscriptions: 0 };
-    let event = |lane: u32, offset: u64| {
-        let payload = format!("\"{lane}.{offset}\"");
-        SourceMessage::Event(Event::new("topic", payload).at(mark(lane, offset)).into())
+    let event = |partition: u32, offset: u64| {
+        let payload = format!("\"{partition}.{offset}\"");
+        SourceMessage::Event(
+            Event::new("topic", payload).at(partition_offset(partition, offset)).into(),
+        )
     };
     let (one, reply) = scenario.subscribe();
     let trigger = scenario.stage.open();
     let _one = joined(reply);
-    // The marks of the lanes come after the state was requested; the second lane is empty.
-    scenario.stage.message(trigger, SourceMessage::Passed(mark(0, 7)));
+    // The offsets of the partitions come after the state was requested; the second partition is empty.
+    scenario.stage.message(trigger, SourceMessage::Progress(partition_offset(0, 7)));
     scenario.stage.message(trigger, event(0, 8));
     scenario.stage.message(trigger, event(1, 1));
     scenario.stage.resolve_all();
@@ -235,7 +237,7 @@ fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_n
         cursors.decode(rest.split('"').next().unwrap(), scope).expect("it is ours")
     };
     assert!(heard[0].starts_with(r#"{"data":"state","#), "{heard:?}");
-    let before: Position = [mark(0, 7), mark(1, 0)].into_iter().collect();
+    let before: Position = [partition_offset(0, 7), partition_offset(1, 0)].into_iter().collect();
     assert_eq!(cursor(&heard[0]), Resume::After(before));
 
     let (two, reply) = scenario.subscribe_with(Some(cursor(&heard[0])));
@@ -252,7 +254,7 @@ fn the_state_has_the_position_before_it_and_a_subscriber_with_that_cursor_gets_n
     let _three = joined(reply);
     scenario.stage.message(trigger, event(0, 9));
     scenario.stage.resolve_all();
-    let now: Position = [mark(0, 8), mark(1, 1)].into_iter().collect();
+    let now: Position = [partition_offset(0, 8), partition_offset(1, 1)].into_iter().collect();
     assert_eq!(cursor(&scenario.heard(three)[0]), Resume::After(now));
     assert_eq!(numbers(scenario.heard(three)), [r#"{"data":"state""#, r#"{"data":"0.9""#]);
 }

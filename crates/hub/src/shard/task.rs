@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bindings::Source;
-use events::{EventStream, SourceError, SourceMessage, Wanted};
+use events::{EventStream, SourceError, SourceMessage, StreamRequest};
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
-use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve};
+use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Subscriber, Workers};
 
 /// The maximum time for opening a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ const ROUND_PART: u32 = 4;
 pub(crate) enum Command {
     Subscribe(Box<PendingSubscriber>),
     OperationsBefore { generation: u64, reply: oneshot::Sender<Operations> },
-    Advance { generation: u64, renewals: Vec<Renewal>, reply: oneshot::Sender<Operations> },
+    Advance { generation: u64, renewals: Vec<OperationUpdate>, reply: oneshot::Sender<Operations> },
     ShutDown { done: oneshot::Sender<()> },
     Topology { reply: oneshot::Sender<Vec<TriggerView>> },
 }
@@ -46,7 +46,7 @@ pub(crate) enum Command {
 pub(crate) type Operations = Vec<(GroupId, Arc<LiveOperation>)>;
 
 /// A subscriber that left.
-pub(crate) type Leave = (GroupId, OutletId, Member);
+pub(crate) type Leave = (GroupId, OutletId, Subscriber);
 
 /// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded by the
 /// number of subscribers, each of which leaves once.
@@ -87,7 +87,7 @@ struct Received {
 pub(crate) struct ShardTask {
     shard: Shard,
     stats: Arc<HubStats>,
-    cores: Arc<dyn Cores>,
+    cores: Arc<dyn Workers>,
     commands: mpsc::Receiver<Command>,
     leaves: mpsc::UnboundedReceiver<Leave>,
     opening: FuturesUnordered<Opening>,
@@ -118,7 +118,7 @@ impl ShardTask {
     pub(crate) fn new(
         shard: Shard,
         stats: Arc<HubStats>,
-        cores: Arc<dyn Cores>,
+        cores: Arc<dyn Workers>,
         commands: mpsc::Receiver<Command>,
         leaves: mpsc::UnboundedReceiver<Leave>,
         position_interval: Option<Duration>,
@@ -374,7 +374,7 @@ impl ShardTask {
         }
     }
 
-    fn open_stream(&mut self, of: StreamOwner, source: Source, wanted: Wanted) {
+    fn open_stream(&mut self, of: StreamOwner, source: Source, wanted: StreamRequest) {
         let (handle, registration) = AbortHandle::new_pair();
         self.aborts.insert(of, handle);
         let open: BoxFuture<'static, _> = Box::pin(async move {
@@ -419,7 +419,7 @@ async fn sleep_until(instant: Option<tokio::time::Instant>) {
 
 /// Schedules a resolution on a core. The resolution is dropped there when its result is no longer needed.
 fn spawn_resolution(
-    cores: &dyn Cores,
+    cores: &dyn Workers,
     work: ResolutionWork,
     resolve: Arc<dyn Resolve>,
 ) -> oneshot::Receiver<ResolutionOutcome> {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub::{Cores, Cursors, EndReason, Hub, HubSettings, Job, Outlet, OutletCommand};
+use hub::{Cursors, EndReason, Hub, HubSettings, Job, Outlet, OutletCommand, Workers};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -13,16 +13,16 @@ use tokio::task::LocalSet;
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One core: the owner of the receiver runs the jobs.
-pub(crate) struct OneCore(mpsc::UnboundedSender<Job>);
+pub(crate) struct OneWorker(mpsc::UnboundedSender<Job>);
 
-impl OneCore {
+impl OneWorker {
     pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Job>) {
         let (sender, jobs) = mpsc::unbounded_channel();
         (Arc::new(Self(sender)), jobs)
     }
 }
 
-impl Cores for OneCore {
+impl Workers for OneWorker {
     fn run(&self, job: Job) {
         let _ = self.0.send(job);
     }
@@ -41,7 +41,8 @@ pub(crate) async fn with_hub_and_cursors<F: Future<Output = ()>>(
     settings: HubSettings,
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
-    let cursors = Cursors::new(std::iter::empty()).expect("random bytes").of_memory(true);
+    let cursors =
+        Cursors::new(std::iter::empty()).expect("random bytes").with_memory_providers(true);
     run_with_hub(settings, Some(cursors), test).await;
 }
 
@@ -51,7 +52,7 @@ async fn run_with_hub<F: Future<Output = ()>>(
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
     let local = LocalSet::new();
-    let (cores, mut jobs) = OneCore::new();
+    let (cores, mut jobs) = OneWorker::new();
     local.spawn_local(async move {
         while let Some(job) = jobs.recv().await {
             tokio::task::spawn_local(job());

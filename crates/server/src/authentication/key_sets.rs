@@ -1,4 +1,4 @@
-//! The key sets of issuers: read at start, and again at intervals if they can change. [`authentication::Schedule`]
+//! The key sets of issuers: read at start, and again at intervals if they can change. [`authentication::RefreshSchedule`]
 //! decides the times; callers that wait for a set are notified when it has been refreshed.
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use authentication::{Algorithm, Issuer, IssuerId, KeySet, Schedule, Verifier};
+use authentication::{Algorithm, Issuer, IssuerId, KeySet, RefreshSchedule, Verifier};
 use net::{Roots, TlsClient};
 use tokio::sync::{Notify, watch};
 use upstream::Resource;
@@ -34,7 +34,7 @@ pub(crate) struct FollowedKeySet {
     /// The name of the issuer in logs and metrics.
     pub(crate) name: String,
     location: KeySetLocation,
-    schedule: Mutex<Schedule>,
+    schedule: Mutex<RefreshSchedule>,
     /// Notified when the schedule has changed.
     schedule_changed: Notify,
     /// The number of refreshes that have ended.
@@ -81,7 +81,7 @@ pub(super) fn load_issuers(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec
                     issuer: IssuerId(number),
                     name,
                     location,
-                    schedule: Mutex::new(Schedule::new(interval, age_max, Instant::now())),
+                    schedule: Mutex::new(RefreshSchedule::new(interval, age_max, Instant::now())),
                     schedule_changed: Notify::new(),
                     refreshes: watch::Sender::new(0),
                     fetched: AtomicU64::new(0),
@@ -347,7 +347,7 @@ impl FollowedKeySet {
     }
 
     /// Locks the schedule. No user code runs under this lock, so a poisoned one holds a sound schedule.
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+    fn schedule(&self) -> MutexGuard<'_, RefreshSchedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

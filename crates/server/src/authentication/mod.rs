@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use authentication::{IssuerId, Rejection, Verified, Verifier};
+use authentication::{IssuerId, Rejection, VerifiedToken, Verifier};
 use execute::{ClaimPath, Claims, ClientKey, ErrorCode, GraphqlError};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -17,13 +17,11 @@ use crate::diagnostic::Diagnostic;
 use crate::http::media::ResponseFormat;
 use crate::http::response::{self, Response};
 use crate::metrics::Metrics;
-pub(crate) use key_sets::KeySets;
-// Alias for callers that still use the old name.
-pub(crate) use key_sets::FollowedKeySet as Followed;
+pub(crate) use key_sets::{FollowedKeySet, KeySets};
 
 /// The identity of a client: its verified token, or none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Identity(Option<Arc<Verified>>);
+pub(crate) struct Identity(Option<Arc<VerifiedToken>>);
 
 impl Identity {
     /// A client without a token.
@@ -69,7 +67,7 @@ impl Identity {
             match self.time_left(SystemTime::now()) {
                 None => std::future::pending().await,
                 Some(Duration::ZERO) => return,
-                Some(left) => tokio::time::sleep(left.min(LOOK_INTERVAL_MAX)).await,
+                Some(left) => tokio::time::sleep(left.min(EXPIRY_CHECK_INTERVAL_MAX)).await,
             }
         }
     }
@@ -77,7 +75,7 @@ impl Identity {
 
 /// The maximum interval between two checks whether a token has expired. A change of the system's clock is noticed
 /// within it.
-pub(crate) const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(60);
+pub(crate) const EXPIRY_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// The label of expired tokens in metrics, as for [`Rejection::Expired`].
 pub(crate) const EXPIRED: &str = "expired";
@@ -142,14 +140,9 @@ impl InitOutcome {
 pub(crate) enum InitIdentification {
     /// The client is identified or refused.
     Known(Result<InitOutcome, TokenRefusal>),
-    /// The token must be verified first: see [`Authenticator::verify_presented`].
-    By(PresentedToken),
+    /// The token must be verified first: see [`Authenticator::verify_init_token`].
+    Unverified(PresentedToken),
 }
-
-// Aliases for callers that still use the old names.
-pub(crate) use {
-    Authenticator as Authentication, InitIdentification as Introduced, TokenRefusal as Refusal,
-};
 
 /// The reason that a client is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -251,8 +244,8 @@ impl Authenticator {
     /// Returns the identity of the client that sent a request with these headers.
     ///
     /// # Errors
-    /// The token is not valid. Without a token the client is anonymous: see [`Authenticator::admit`].
-    pub(crate) async fn of_request(
+    /// The token is not valid. Without a token the client is anonymous: see [`Authenticator::authorize`].
+    pub(crate) async fn authenticate(
         &self,
         metrics: &Metrics,
         headers: &HeaderMap,
@@ -286,7 +279,7 @@ impl Authenticator {
             }
             Ok(Some(token)) => match self.find_verified(&token.text) {
                 Some(identity) => InitIdentification::Known(Ok(self.outcome(identity, &token))),
-                None => InitIdentification::By(token),
+                None => InitIdentification::Unverified(token),
             },
             Err(refusal) => {
                 count_refusal(metrics, &refusal);
@@ -299,7 +292,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// The token is not valid, or cannot be verified at present.
-    pub(crate) async fn verify_presented(
+    pub(crate) async fn verify_init_token(
         &self,
         metrics: &Metrics,
         token: &PresentedToken,
@@ -334,7 +327,11 @@ impl Authenticator {
     ///
     /// # Errors
     /// The client is anonymous and `authentication.jwt.required` is set.
-    pub(crate) fn admit(&self, metrics: &Metrics, identity: &Identity) -> Result<(), TokenRefusal> {
+    pub(crate) fn authorize(
+        &self,
+        metrics: &Metrics,
+        identity: &Identity,
+    ) -> Result<(), TokenRefusal> {
         if self.settings.required && identity.is_anonymous() {
             count_refusal(metrics, &TokenRefusal::Missing);
             return Err(TokenRefusal::Missing);

@@ -395,7 +395,7 @@ impl Default for KafkaFetch {
         let fetch = events::KafkaFetch::default();
         Self {
             max_wait: fetch.wait_max,
-            max_bytes: fetch.answer_bytes,
+            max_bytes: fetch.response_bytes,
             queue_bytes: fetch.queue_bytes,
             readers: fetch.readers,
         }

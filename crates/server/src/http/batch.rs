@@ -14,7 +14,8 @@ use super::media::ResponseFormat;
 use super::response::{self, Response};
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders::OfMessage;
-use crate::operation::{self, Ready};
+use crate::operation;
+use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
@@ -49,7 +50,7 @@ pub(crate) async fn respond(
 }
 
 /// An operation that is ready to run, with its trace if the client requested one.
-type PreparedOperation = (Ready, Option<RequestTrace>);
+type PreparedOperation = (PreparedRequest, Option<RequestTrace>);
 
 async fn prepare(
     router: &Router,

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::response::{Response, ResponseBody};
 use crate::config::Compression;
-use crate::offload::{INLINE_BYTES_MAX, NotDone, Offload};
+use crate::offload::{INLINE_BYTES_MAX, Offload, OffloadError};
 
 /// The size from which bodies are compressed on the blocking pool. At about 100 MB/s this size takes 160 µs, during
 /// which a worker serves no other client. The handover to the pool and back costs about 20 µs.
@@ -161,7 +161,7 @@ pub(crate) enum NotExpanded {
     /// The body is not valid in its coding.
     Broken(ExpandError),
     /// There was no room to expand the body.
-    NotDone(NotDone),
+    OffloadError(OffloadError),
 }
 
 impl ExpansionBounds {
@@ -202,7 +202,7 @@ pub(crate) async fn expand(
     }
     let size = body.len();
     let work = move || coding::expand(coding, &body, limit);
-    outcome(offload.run(client, size, deadline, work).await.map_err(NotExpanded::NotDone)?)
+    outcome(offload.run(client, size, deadline, work).await.map_err(NotExpanded::OffloadError)?)
 }
 
 #[cfg(test)]

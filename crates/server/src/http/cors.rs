@@ -128,7 +128,7 @@ pub(crate) fn refusal(
 /// True if a WebSocket may be opened by a request with these headers. Browsers do not apply the same-origin policy to
 /// WebSockets, so the server has to. A request without `Origin` is not from a browser, and a page of this very host may
 /// connect. Browsers send cookies with every handshake, so `"*"` allows only a handshake without credentials.
-pub(crate) fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
+fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
     let is_allowed = is_allowed_origin(cors, headers);
     if !is_allowed {
         log_refusal("websocket", headers.get(ORIGIN));

@@ -32,9 +32,9 @@ use super::response::{self, Response, ResponseBody};
 use super::stream::ClientStream;
 use super::write_timeout::is_stall;
 use crate::connections::ConnectionPermit;
-use crate::cores;
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
+use crate::workers;
 
 /// The number of bytes that a client may send ahead on one stream. A body at the default `limits.body` takes eight
 /// round trips.
@@ -148,7 +148,7 @@ async fn handle(
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         let response = response::refused(status, &[error], ResponseFormat::Json);
-        router.metrics.answer(status);
+        router.metrics.count_response(status);
         return response;
     }
     client.connection().begin_turn();
@@ -212,7 +212,7 @@ thread_local! {
 /// Runs a stream to its end, or until nothing of its response has been taken for too long.
 async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
     // One connection can carry as much load as a hundred.
-    let _occupied = cores::occupy();
+    let _occupied = workers::hold_worker();
     let progress = Rc::new(StreamProgress::default());
     let stall_time_max = state.router.config.http.stall_timeout;
     {

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, UnixListener};
 use super::connection::{self, AcceptedSocket};
 use super::media::ResponseFormat;
 use super::unix::{BoundSocket, SocketFile};
-use crate::connections::NoRoom;
+use crate::connections::ConnectionRefused;
 use crate::descriptors::SpareDescriptor;
 use crate::log_limit::LogLimit;
 use crate::router::Router;
@@ -88,7 +88,7 @@ impl WatchedListener {
 }
 
 /// Accepts connections until shutdown and assigns each to the least loaded worker.
-pub(crate) async fn accept(router: Arc<Router>, bound: BoundListener) {
+pub(crate) async fn accept_connections(router: Arc<Router>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound) {
         Ok(listener) => listener,
         Err(error) => {
@@ -122,7 +122,7 @@ pub(crate) async fn accept(router: Arc<Router>, bound: BoundListener) {
                 if spare.free() {
                     // A connection that already waits, if there is still one.
                     if let Some(Ok(accepted)) = listener.accept().now_or_never() {
-                        reject(accepted, NoRoom::Descriptors);
+                        reject(accepted, ConnectionRefused::Descriptors);
                     }
                     spare.take_again();
                 }
@@ -147,7 +147,7 @@ fn assign_to_worker(router: &Arc<Router>, accepted: AcceptedSocket) {
         }
     };
     let serving = Arc::clone(router);
-    router.cores.run(Box::new(move || {
+    router.workers.run(Box::new(move || {
         Box::pin(async move { connection::serve(serving, accepted, permit).await })
     }));
 }
@@ -156,17 +156,17 @@ fn assign_to_worker(router: &Arc<Router>, accepted: AcceptedSocket) {
 ///
 /// The response is written without waiting, because a client that does not read it must not cost more than an accepted
 /// one. For the same reason a client that would have to do a TLS handshake first gets no response.
-fn reject(accepted: AcceptedSocket, no_room: NoRoom) {
+fn reject(accepted: AcceptedSocket, no_room: ConnectionRefused) {
     let (status, message) = match no_room {
-        NoRoom::All => (
+        ConnectionRefused::All => (
             "503 Service Unavailable",
             "the router has as many connections as it may have (`http.max_connections`); try \
              again later",
         ),
-        NoRoom::Descriptors => {
+        ConnectionRefused::Descriptors => {
             ("503 Service Unavailable", "the router may open no further file; try again later")
         }
-        NoRoom::OfAddress => (
+        ConnectionRefused::OfAddress => (
             "429 Too Many Requests",
             "this address has as many connections as it may have \
              (`http.max_connections_per_ip`); close one first",
@@ -195,6 +195,3 @@ fn reject(accepted: AcceptedSocket, no_room: NoRoom) {
         AcceptedSocket::Tcp(_, Some(_)) => {}
     }
 }
-
-// Alias for callers that still use the old name.
-pub(crate) use BoundListener as Bound;

@@ -19,9 +19,6 @@ pub(crate) enum ResponseFormat {
     Multipart(MultipartForm),
 }
 
-// Alias for callers that still use the old name.
-pub(crate) use ResponseFormat as AnswerType;
-
 impl ResponseFormat {
     /// Returns the value of `content-type`.
     pub(crate) fn content_type(self) -> &'static str {

@@ -30,7 +30,3 @@ pub(crate) mod tcp;
 mod transport;
 pub(crate) mod unix;
 pub(crate) mod write_timeout;
-
-// Aliases for callers that still use the old names.
-pub(crate) use response as answer;
-pub(crate) use write_timeout as patient;

@@ -18,8 +18,9 @@ use super::transport::{self, EndpointRequest, RequestHead, RequestKind};
 use super::{authority, batch, cache_control, cors, framing, page, single_connection};
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders::OfMessage;
-use crate::live::{once, sse, websocket};
-use crate::operation::{self, Ready};
+use crate::live::{first_event, sse, websocket};
+use crate::operation;
+use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
@@ -48,7 +49,7 @@ pub(crate) async fn handle(
     router.compressor.compress(coding, &mut response).await;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&router.config.cors, origin.as_ref(), &mut response);
-    router.metrics.answer(response.status());
+    router.metrics.count_response(response.status());
     response
 }
 
@@ -92,7 +93,7 @@ async fn endpoint(
     if kind == EndpointRequest::Options {
         return response::options(response::ENDPOINT_METHODS);
     }
-    let identity = match router.identify(request.headers()).await {
+    let identity = match router.authenticate(request.headers()).await {
         Ok(identity) => identity,
         Err(refusal) => return refusal.response(),
     };
@@ -106,7 +107,7 @@ async fn endpoint(
         return refused;
     }
     if kind.requires_authorization()
-        && let Err(refusal) = router.admit(&identity)
+        && let Err(refusal) = router.authorize(&identity)
     {
         return refusal.response();
     }
@@ -161,17 +162,17 @@ async fn run_operation(
     }
     let is_subscription = ready.prepared.kind == OperationKind::Subscription;
     // Reads the claims, which only live operations need.
-    let client_of = |ready: &Ready| {
+    let client_of = |ready: &PreparedRequest| {
         let key = ready.identity.client_key().unwrap_or(address);
         (key, client.connection().kept())
     };
-    if is_subscription && once::is_wanted(&head.uri) {
+    if is_subscription && first_event::is_wanted(&head.uri) {
         let client = client_of(&ready);
-        return once::answer(router, ready, media.whole(), client).await;
+        return first_event::respond(router, ready, media.whole(), client).await;
     }
     if let Some(stream) = if is_subscription { accepted.stream } else { media.stream() } {
         let client = client_of(&ready);
-        return sse::answer(router, ready, stream, head.version, client);
+        return sse::respond(router, ready, stream, head.version, client);
     }
     if is_subscription {
         let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);

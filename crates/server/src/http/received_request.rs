@@ -20,7 +20,7 @@ use super::response::{self, Response};
 use super::{batch, request_cache};
 use crate::authentication::Identity;
 use crate::metrics::TimeoutPhase;
-use crate::offload::{INLINE_BYTES_MAX, NotDone};
+use crate::offload::{INLINE_BYTES_MAX, OffloadError};
 use crate::router::Router;
 
 /// A GraphQL request that was received and parsed.
@@ -226,13 +226,13 @@ async fn expand_body(
                 let message = format!("the request body: {error}");
                 bad_request(StatusCode::BAD_REQUEST, message, media)
             }
-            NotExpanded::NotDone(reason) => not_done(router, reason, media),
+            NotExpanded::OffloadError(reason) => not_done(router, reason, media),
         }
     })
 }
 
 /// Returns the response to a request whose work was refused or given up.
-fn not_done(router: &Router, reason: NotDone, media: ResponseFormat) -> Box<Response> {
+fn not_done(router: &Router, reason: OffloadError, media: ResponseFormat) -> Box<Response> {
     let error = reason.error();
     router.metrics.refused(error.code);
     Box::new(response::request_errors(&[error], media, true))

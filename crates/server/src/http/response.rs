@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::cache_control;
 use super::media::ResponseFormat;
 use super::takeover::Takeover;
-use crate::refusal;
+use crate::error_mapping;
 
 /// The body of every response.
 #[derive(Debug)]
@@ -60,17 +60,6 @@ impl Body for ResponseBody {
             Self::Stream(_) => SizeHint::default(),
             Self::Takeover(_) => SizeHint::with_exact(0),
         }
-    }
-}
-
-// Aliases for callers that still use the old names.
-pub(crate) use {Response as Answer, ResponseBody as AnswerBody};
-
-impl ResponseBody {
-    // Alias for callers that still use the old name.
-    #[allow(non_snake_case, reason = "an alias of a variant")]
-    pub(crate) fn Leaving(takeover: Takeover) -> Self {
-        Self::Takeover(takeover)
     }
 }
 
@@ -143,10 +132,10 @@ pub(crate) fn request_errors(
     }
     let status = match (media, errors.first()) {
         (ResponseFormat::Json, Some(error)) if is_about_the_sender(error) => {
-            refusal::status(error.code)
+            error_mapping::status(error.code)
         }
         (ResponseFormat::Json, _) if !malformed => StatusCode::OK,
-        (_, Some(error)) => refusal::status(error.code),
+        (_, Some(error)) => error_mapping::status(error.code),
         (_, None) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     refused(status, errors, media)

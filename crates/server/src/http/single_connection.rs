@@ -1,5 +1,5 @@
 //! Requests of single connection mode (GraphQL over SSE), the least used transport: one event stream carries several
-//! operations, each started by a request of its own. [`crate::live::single`] holds the streams.
+//! operations, each started by a request of its own. [`crate::live::sse_single_connection`] holds the streams.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::response::Response;
 use super::transport::StreamRequest;
 
 use crate::authentication::Identity;
-use crate::live::single;
+use crate::live::sse_single_connection;
 use crate::router::Router;
 
 /// Responds to a request of single connection mode.
@@ -28,10 +28,12 @@ pub(super) async fn respond(
     match stream_request {
         StreamRequest::Reserve => {
             let client = identity.client_key().unwrap_or(client.connection().client());
-            single::reserve(router, client)
+            sse_single_connection::reserve(router, client)
         }
-        StreamRequest::Open(token) => single::open(router, &token, request.version()),
-        StreamRequest::Stop(token) => single::stop(router, &token, request.uri()),
+        StreamRequest::Open(token) => {
+            sse_single_connection::open(router, &token, request.version())
+        }
+        StreamRequest::Stop(token) => sse_single_connection::stop(router, &token, request.uri()),
         StreamRequest::Start(token) => {
             let received = receive_request(router, client, &identity, request).await;
             let ReceivedRequest { head, parsed, accepted } = match received {
@@ -41,7 +43,14 @@ pub(super) async fn respond(
             let address = client.connection().client();
             match parsed {
                 ParsedRequest::One(operation) => {
-                    single::start(router, &token, &operation, &head, (identity, address)).await
+                    sse_single_connection::start(
+                        router,
+                        &token,
+                        &operation,
+                        &head,
+                        (identity, address),
+                    )
+                    .await
                 }
                 ParsedRequest::Batch(operations) => {
                     let from = (&identity, address);

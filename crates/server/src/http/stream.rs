@@ -72,7 +72,7 @@ impl ClientStream {
             Carrier::Tcp(socket) => (socket.into_inner().into_std()?.into(), None),
             Carrier::Unix(socket) => (socket.into_inner().into_std()?.into(), None),
             Carrier::Tls(stream) => {
-                let (socket, session) = TlsSession::part(*stream);
+                let (socket, session) = TlsSession::from_stream(*stream);
                 (socket.into_inner().into_std()?.into(), Some(session))
             }
         };

@@ -19,9 +19,6 @@ pub(crate) struct TakenOver {
     pub(crate) permit: ConnectionPermit,
 }
 
-// Alias for callers that still use the old name.
-pub(crate) use TakenOver as Left;
-
 /// The work that serves a connection after the last HTTP head has been written on it.
 pub(crate) struct Takeover(Box<dyn FnOnce(TakenOver) -> LocalFuture<'static, ()> + Send>);
 

@@ -4,7 +4,7 @@ use http::header::ACCESS_CONTROL_REQUEST_METHOD;
 use http::{HeaderMap, Method, Uri, Version};
 
 use super::page;
-use crate::live::{single, websocket};
+use crate::live::{sse_single_connection, websocket};
 
 /// The kind of a request to the listener of clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,10 +94,10 @@ fn classify_endpoint(head: RequestHead<'_>) -> EndpointRequest {
     if version > Version::HTTP_10 && websocket::is_wanted(headers) {
         return EndpointRequest::WebSocket;
     }
-    let token = || single::token_of(uri, headers);
+    let token = || sse_single_connection::token_of(uri, headers);
     match *method {
         Method::GET => match token() {
-            Some(token) if single::is_opened_by(uri, headers) => {
+            Some(token) if sse_single_connection::is_opened_by(uri, headers) => {
                 EndpointRequest::Stream(StreamRequest::Open(token))
             }
             Some(token) => EndpointRequest::Stream(StreamRequest::Start(token)),

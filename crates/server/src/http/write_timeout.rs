@@ -24,9 +24,6 @@ pub(crate) struct WriteTimeout<S> {
     stall_timer: Option<Pin<Box<Sleep>>>,
 }
 
-// Alias for callers that still use the old name.
-pub(crate) use WriteTimeout as Patient;
-
 impl<S: AsyncWrite + Unpin> WriteTimeout<S> {
     pub(crate) fn new(socket: S, stall_time_max: Duration) -> Self {
         Self { socket, stall_time_max, stall_timer: None }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use execute::{ClientKey, ErrorCode, GraphqlError};
-use hub::{Member, SubscribeRequest, Subscription};
+use hub::{SubscribeRequest, Subscriber, Subscription};
 use plan::OperationKind;
 use tokio::task::AbortHandle;
 
@@ -15,10 +15,11 @@ use super::kept_operations::{ExistingAmounts, KeptOperation, KeptShare, KeptTota
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::byte_budget::ByteAccount;
-use crate::metrics::{Open, Transport};
-use crate::operation::{self, Ready};
-use crate::renewal;
+use crate::metrics::{OpenGauge, Transport};
+use crate::operation;
+use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
+use crate::subscription_migration;
 
 /// The operations of one connection and what they need to run. Clones share one list.
 #[derive(Clone)]
@@ -41,7 +42,7 @@ enum ListedOperation {
     /// A live subscription, which unsubscribes when dropped. The hub is notified through a queue, so nothing calls back
     /// into this list while it is locked.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(LiveSubscription, Open, Option<AbortOnDrop>),
+    Subscription(LiveSubscription, OpenGauge, Option<AbortOnDrop>),
 }
 
 /// A task that is aborted when its owner is dropped.
@@ -80,7 +81,7 @@ impl ConnectionOperations {
     }
 
     /// Starts a prepared operation.
-    pub(crate) fn start_prepared(&self, number: u32, ready: Ready) {
+    pub(crate) fn start_prepared(&self, number: u32, ready: PreparedRequest) {
         let (this, started) = (self.clone(), self.work.start_operation());
         self.spawn(number, async move { this.run_operation(number, ready, started).await });
     }
@@ -95,7 +96,7 @@ impl ConnectionOperations {
         self.operations.insert(number, task.abort_handle());
     }
 
-    async fn run_operation(&self, number: u32, ready: Ready, started: StartedOperation) {
+    async fn run_operation(&self, number: u32, ready: PreparedRequest, started: StartedOperation) {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
@@ -112,11 +113,11 @@ impl ConnectionOperations {
         }
     }
 
-    async fn subscribe(&self, number: u32, ready: Ready) {
+    async fn subscribe(&self, number: u32, ready: PreparedRequest) {
         let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
         // The outlet has one connection only, so its number is arbitrary.
-        let member = Member { connection: 0, operation: number };
+        let member = Subscriber { connection: 0, operation: number };
         let held = ExistingAmounts::Total(Arc::clone(&self.kept));
         match subscribe(&self.router, ready, outlet, member, held).await {
             Ok(subscribed) => {
@@ -227,7 +228,7 @@ pub(super) struct LiveSubscription {
 }
 
 /// Returns the bytes of text and variables that a live subscription keeps.
-fn kept_bytes(ready: &Ready) -> usize {
+fn kept_bytes(ready: &PreparedRequest) -> usize {
     let values = ready.variables.values.iter().flatten();
     ready.prepared.query.len()
         + ready.variables_text.len()
@@ -240,9 +241,9 @@ fn kept_bytes(ready: &Ready) -> usize {
 /// Those of [`hub::Hub::subscribe`], and if the operation's root field has no source in this graph.
 pub(super) async fn subscribe(
     router: &Router,
-    ready: Ready,
+    ready: PreparedRequest,
     outlet: Arc<dyn hub::Outlet>,
-    member: Member,
+    member: Subscriber,
     held: ExistingAmounts,
 ) -> Result<LiveSubscription, GraphqlError> {
     let started = Instant::now();
@@ -258,7 +259,7 @@ pub(super) async fn subscribe(
 fn group_share_key(
     identity: &Identity,
     outlet: &Arc<dyn hub::Outlet>,
-    member: Member,
+    member: Subscriber,
     held: &ExistingAmounts,
 ) -> ClientKey {
     identity.client_key().unwrap_or_else(|| match held {
@@ -276,22 +277,23 @@ fn group_share_key(
 
 async fn join_group(
     router: &Router,
-    mut ready: Ready,
+    mut ready: PreparedRequest,
     outlet: Arc<dyn hub::Outlet>,
-    member: Member,
+    member: Subscriber,
     (kept, held): (&mut KeptOperation, ExistingAmounts),
 ) -> Result<(Subscription, Option<KeptShare>), GraphqlError> {
     let client = group_share_key(&ready.identity, &outlet, member, &held);
     let resume = ready.resume.take();
-    let claims = renewal::claims_of(&ready);
-    let operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
+    let claims = subscription_migration::claims_of(&ready);
+    let operation =
+        subscription_migration::live_operation(ready, claims, router.config.limits.time)?;
     kept.set_topics(operation.source.topics().len());
     let kept_share = kept.check(&router.config.subscriptions, &held);
     let kept_share = kept_share.inspect_err(|error| router.metrics.refused(error.code))?;
     let most = router.config.subscriptions.max_groups_per_client as usize;
     let share = router.group_shares.enter(client, &operation, most);
     let share = share.inspect_err(|error| router.metrics.refused(error.code))?;
-    let mut operation = renewal::holding(operation, Some(Arc::new(share)));
+    let mut operation = subscription_migration::holding(operation, Some(Arc::new(share)));
     loop {
         let generation = operation.generation;
         let request = SubscribeRequest {
@@ -303,9 +305,10 @@ async fn join_group(
         match router.hub.subscribe(request).await {
             Err(error) if error.code == ErrorCode::GraphReloaded => {
                 // The graph is being replaced. The next one serves in a moment.
-                let next = router.graph_after(generation);
+                let next = router.wait_for_graph_after(generation);
                 let next = tokio::time::timeout(router.config.limits.time, next).await;
-                operation = renewal::renew(&next.map_err(|_| error)?, &operation).await?;
+                operation =
+                    subscription_migration::renew(&next.map_err(|_| error)?, &operation).await?;
             }
             subscribed => return subscribed.map(|subscription| (subscription, kept_share)),
         }

@@ -9,11 +9,11 @@ use super::connection_operations::ConnectionOperations;
 use super::end_reasons::{shutting_down_error, too_slow};
 use super::kept_operations::KeptTotal;
 use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
-use crate::http::answer::{self, Answer};
-use crate::http::media::AnswerType;
+use crate::error_mapping;
+use crate::http::media::ResponseFormat;
+use crate::http::response::{self, Response};
 use crate::metrics::Transport;
-use crate::operation::Ready;
-use crate::refusal;
+use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 
 /// The number of the only operation.
@@ -28,12 +28,12 @@ pub(crate) fn is_wanted(uri: &Uri) -> bool {
 
 /// Responds with the first event of a prepared subscription, or with an error after the time limit of an operation
 /// (`limits.time`) or when the router shuts down.
-pub(crate) async fn answer(
+pub(crate) async fn respond(
     router: &Arc<Router>,
-    ready: Ready,
-    media: AnswerType,
+    ready: PreparedRequest,
+    media: ResponseFormat,
     (client, kept): (ClientKey, &Arc<KeptTotal>),
-) -> Answer {
+) -> Response {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::once);
     let client = (client, Arc::clone(kept));
@@ -44,29 +44,29 @@ pub(crate) async fn answer(
     let first = async {
         tokio::select! {
             first = first_delivery(&outlet) => first,
-            () = router.time_to_leave() => FirstDelivery::ShutDown,
+            () = router.wait_for_drain() => FirstDelivery::ShutDown,
         }
     };
     match tokio::time::timeout(time, first).await {
         Ok(FirstDelivery::Event(delivery)) => match delivery {
             Delivery::Next { payload, missed, .. } => {
-                answer::payload(payload.with_missed(missed), media)
+                response::payload(payload.with_missed(missed), media)
             }
-            Delivery::Failed { errors, .. } => answer::request_errors(&errors, media, false),
+            Delivery::Failed { errors, .. } => response::request_errors(&errors, media, false),
             // The source ended without an event.
             Delivery::Complete { .. } | Delivery::Position { .. } => {
-                answer::with_type(StatusCode::OK, media.content_type(), r#"{"data":null}"#.into())
+                response::with_type(StatusCode::OK, media.content_type(), r#"{"data":null}"#.into())
             }
         },
         Ok(FirstDelivery::ShutDown) => {
             let error = shutting_down_error();
-            answer::refused(refusal::status(error.code), &[error], media)
+            response::refused(error_mapping::status(error.code), &[error], media)
         }
-        Ok(FirstDelivery::Overflown) => answer::request_errors(&[too_slow()], media, false),
+        Ok(FirstDelivery::Overflown) => response::request_errors(&[too_slow()], media, false),
         Err(_) => {
             let message = format!("no event came within {time:?} (`limits.time`)");
             let error = GraphqlError::new(ErrorCode::Timeout, message);
-            answer::refused(StatusCode::GATEWAY_TIMEOUT, &[error], media)
+            response::refused(StatusCode::GATEWAY_TIMEOUT, &[error], media)
         }
     }
 }

@@ -7,9 +7,9 @@ use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::authentication::{PresentedToken, Refusal, TokenSource, after_prefix};
+use crate::authentication::{PresentedToken, TokenRefusal, TokenSource, after_prefix};
 
-const NO_TOKEN: Refusal = Refusal::Unreadable(Cow::Borrowed(
+const NO_TOKEN: TokenRefusal = TokenRefusal::Unreadable(Cow::Borrowed(
     "the member of connection_init that should contain a token contains none",
 ));
 
@@ -19,7 +19,7 @@ pub(super) struct InitPayload {
     /// The headers of the connection from now on.
     pub(super) headers: HeaderMap,
     /// The token, not verified yet; an error if the member that should have it holds something else.
-    pub(super) token: Result<Option<PresentedToken>, Refusal>,
+    pub(super) token: Result<Option<PresentedToken>, TokenRefusal>,
 }
 
 /// Reads `payload`, a JSON object. Headers that are `allowed` replace those of the `handshake`; they are members of the
@@ -72,7 +72,7 @@ fn find_token(
     root: NodeId,
     tokens: TokenSource<'_>,
     is_allowed: bool,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<String>, TokenRefusal> {
     let at_path = |path: &String| {
         let member = path.split('.').try_fold(root, |node, name| member(document, node, name));
         member.filter(|node| !document.is_null(*node))

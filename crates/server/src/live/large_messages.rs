@@ -7,7 +7,7 @@ use bytes::Bytes;
 use execute::ClientKey;
 use wire::websocket::{LargeMessage, ReadMessage};
 
-use crate::offload::{NotDone, Offload};
+use crate::offload::{Offload, OffloadError};
 
 /// Reads a message when its turn comes, before `deadline`. The caller reads nothing more of its connection meanwhile.
 pub(super) async fn read_large_message<T: Send + 'static>(
@@ -18,10 +18,10 @@ pub(super) async fn read_large_message<T: Send + 'static>(
     parse: fn(Bytes) -> T,
 ) -> ReadMessage<T> {
     let size = message.len();
-    let read = offload.run_patiently(client, size, deadline, move || message.read(parse));
+    let read = offload.run_or_wait(client, size, deadline, move || message.read(parse));
     match read.await {
         Ok(message) => message,
-        Err(NotDone::Failed) => ReadMessage::broken_off(),
-        Err(NotDone::Overloaded) => ReadMessage::too_late(),
+        Err(OffloadError::Failed) => ReadMessage::broken_off(),
+        Err(OffloadError::Overloaded) => ReadMessage::too_late(),
     }
 }

@@ -24,6 +24,4 @@ mod timer;
 pub(crate) mod websocket;
 
 pub(crate) use end_reasons::SLOW_SUBSCRIBER;
-pub(crate) use first_event as once;
 pub(crate) use queue_total::QueueTotal;
-pub(crate) use sse_single_connection as single;

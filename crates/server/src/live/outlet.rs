@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use execute::Payload;
-use hub::{GroupId, Member, Outlet, OutletCommand};
+use hub::{GroupId, Outlet, OutletCommand, Subscriber};
 use tokio::sync::Notify;
 
 use super::backlog::{Backlog, BacklogBounds};
@@ -79,7 +79,7 @@ const WAKE_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Queue {
-    members: HashMap<GroupId, Vec<Member>>,
+    members: HashMap<GroupId, Vec<Subscriber>>,
     backlog: Backlog,
     /// The time at which the oldest event was queued that the writer has not seen; `None` if it has seen all.
     unseen_since: Option<Instant>,
@@ -211,7 +211,8 @@ impl Outlet for ConnectionOutlet {
                 return;
             }
             OutletCommand::End { group, reason } => {
-                for Member { operation, .. } in queue.members.remove(&group).unwrap_or_default() {
+                for Subscriber { operation, .. } in queue.members.remove(&group).unwrap_or_default()
+                {
                     queue.backlog.push_end(Delivery::end(operation, &reason));
                 }
             }
@@ -245,7 +246,7 @@ mod tests {
             let outlet = outlet(policy, 100, 2);
             let (group, other) = (GroupId(1), GroupId(2));
             for (group, operation) in [(group, 7), (other, 8)] {
-                let member = Member { connection: 0, operation };
+                let member = Subscriber { connection: 0, operation };
                 outlet.send(OutletCommand::Join { group, member });
             }
             assert!(outlet.accepts_result(group));
@@ -271,7 +272,7 @@ mod tests {
             assert!(!outlet.accepts_result(group), "{policy:?}");
             outlet.send(OutletCommand::Leave {
                 group,
-                member: Member { connection: 0, operation: 7 },
+                member: Subscriber { connection: 0, operation: 7 },
             });
             assert!(outlet.accepts_result(group));
         }
@@ -335,7 +336,7 @@ mod tests {
     fn a_group_delivers_to_each_of_its_members_until_they_leave() {
         let outlet = outlet(OverflowPolicy::Disconnect, 100, 10);
         let group = GroupId(1);
-        let member = |operation| Member { connection: 0, operation };
+        let member = |operation| Subscriber { connection: 0, operation };
         for operation in [7, 8] {
             outlet.send(OutletCommand::Join { group, member: member(operation) });
         }
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn members_of_a_merged_group_get_the_results_of_the_other_group_and_leave_it() {
         let outlet = outlet(OverflowPolicy::Disconnect, 100, 10);
-        let member = |operation| Member { connection: 0, operation };
+        let member = |operation| Subscriber { connection: 0, operation };
         let (from, into) = (GroupId(1), GroupId(2));
         outlet.send(OutletCommand::Join { group: from, member: member(7) });
         outlet.send(OutletCommand::Merge { from, into });
@@ -403,7 +404,10 @@ mod tests {
         let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
         let group = GroupId(1);
         for operation in [7, 8] {
-            outlet.send(OutletCommand::Join { group, member: Member { connection: 0, operation } });
+            outlet.send(OutletCommand::Join {
+                group,
+                member: Subscriber { connection: 0, operation },
+            });
         }
         let tell = |cursor: &'static str| {
             outlet.send(OutletCommand::Position { group, cursor: cursor.into() });
@@ -463,7 +467,10 @@ mod tests {
         let outlet = outlet(OverflowPolicy::Disconnect, 100, 2);
         let group = GroupId(1);
         for operation in 0..10 {
-            outlet.send(OutletCommand::Join { group, member: Member { connection: 0, operation } });
+            outlet.send(OutletCommand::Join {
+                group,
+                member: Subscriber { connection: 0, operation },
+            });
         }
         outlet.send(deliver(group, "1"));
         outlet.send(deliver(group, "2"));
@@ -523,7 +530,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_an_operation_that_has_ended() {
         let outlet = outlet(OverflowPolicy::DropOldest, 100, 1);
-        let (group, member) = (GroupId(1), Member { connection: 0, operation: 3 });
+        let (group, member) = (GroupId(1), Subscriber { connection: 0, operation: 3 });
         outlet.send(OutletCommand::Join { group, member });
         for text in ["1", "2"] {
             outlet.send(deliver(group, text));

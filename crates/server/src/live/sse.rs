@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use execute::{ClientKey, GraphqlError};
+use http::Version;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use http::header::{CONNECTION, TRANSFER_ENCODING};
-use http::{Response, Version};
 use tokio::sync::mpsc;
 use wire::http1::Framing;
-use wire::result_stream::{Kind, ResultStream};
+use wire::result_stream::{ResultStream, StreamFormat};
 
 use super::connection_operations::ConnectionOperations;
 use super::dropped_events::count_dropped;
@@ -21,10 +21,10 @@ use super::kept_operations::KeptTotal;
 use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
 use super::takeover::{AcceptedStream, LiveConnection};
 use super::timer::sleep_until;
-use crate::http::answer::{Answer, AnswerBody};
-use crate::http::media::AnswerType;
-use crate::metrics::{Open, Transport};
-use crate::operation::Ready;
+use crate::http::media::ResponseFormat;
+use crate::http::response::{Response, ResponseBody};
+use crate::metrics::{OpenGauge, Transport};
+use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 
 /// The number of events passed to the HTTP library ahead of the socket; more wait in the outlet, to which the
@@ -36,13 +36,13 @@ const OPERATION: u32 = 0;
 
 /// Responds with a stream of the results of `ready`, the operation of a request over that `version` of HTTP. `client`
 /// is the client's key and the sum of the live subscriptions of its connection.
-pub(crate) fn answer(
+pub(crate) fn respond(
     router: &Arc<Router>,
-    ready: Ready,
-    kind: Kind,
+    ready: PreparedRequest,
+    kind: StreamFormat,
     version: Version,
     client: (ClientKey, &Arc<KeptTotal>),
-) -> Answer {
+) -> Response {
     if version < Version::HTTP_2 {
         return hand_over(router, ready, kind, version);
     }
@@ -63,23 +63,28 @@ pub(crate) fn answer(
         pieces,
         open,
     ));
-    head(AnswerType::of(kind), AnswerBody::Stream(body))
+    head(ResponseFormat::of(kind), ResponseBody::Stream(body))
 }
 
 /// Hands the connection to a reactor. It serves no other request.
-fn hand_over(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
+fn hand_over(
+    router: &Arc<Router>,
+    ready: PreparedRequest,
+    kind: StreamFormat,
+    version: Version,
+) -> Response {
     let streamed = |framing| LiveConnection::ResultStream(AcceptedStream { framing, kind, ready });
-    hand_over_as(router, AnswerType::of(kind), version, streamed)
+    hand_over_as(router, ResponseFormat::of(kind), version, streamed)
 }
 
 /// Returns the head of a response over HTTP/1.1 or 1.0, after which a reactor takes the connection over. `connection`
 /// makes what the reactor gets.
 pub(super) fn hand_over_as(
     router: &Arc<Router>,
-    media: AnswerType,
+    media: ResponseFormat,
     version: Version,
     connection: impl FnOnce(Framing) -> LiveConnection,
-) -> Answer {
+) -> Response {
     let framing = match version {
         Version::HTTP_11 => Framing::Chunked,
         _ => Framing::UntilClose,
@@ -94,19 +99,19 @@ pub(super) fn hand_over_as(
 }
 
 /// Responds with errors that occurred before execution, in the form of the protocol: on an established stream.
-pub(crate) fn failed(errors: &[GraphqlError]) -> Answer {
-    let mut results = ResultStream::new(Kind::EventStream, None, Instant::now());
+pub(crate) fn failed(errors: &[GraphqlError]) -> Response {
+    let mut results = ResultStream::new(StreamFormat::EventStream, None, Instant::now());
     results.fail(execute::request_error(errors).bytes);
     let mut body = Vec::new();
     while let Some(chunks) = results.poll_transmit(Instant::now()) {
         chunks.append_to(&mut body);
     }
-    head(AnswerType::EventStream, AnswerBody::Whole(body.into()))
+    head(ResponseFormat::EventStream, ResponseBody::Whole(body.into()))
 }
 
 /// Returns the head of a response with a stream as its body.
-pub(super) fn head(media: AnswerType, body: AnswerBody) -> Answer {
-    let mut answer = Response::new(body);
+pub(super) fn head(media: ResponseFormat, body: ResponseBody) -> Response {
+    let mut answer = http::Response::new(body);
     let headers = answer.headers_mut();
     let content_type = HeaderValue::from_static(media.content_type());
     headers.insert(http::header::CONTENT_TYPE, content_type);
@@ -123,9 +128,9 @@ async fn write_results(
     operations: ConnectionOperations,
     mut results: ResultStream,
     pieces: mpsc::Sender<Bytes>,
-    _open: Open,
+    _open: OpenGauge,
 ) {
-    let mut time_to_leave = pin!(router.time_to_leave());
+    let mut wait_for_drain = pin!(router.wait_for_drain());
     let mut shutting_down = false;
     let mut is_given_up = false;
     let account = Arc::clone(operations.work().account());
@@ -139,7 +144,7 @@ async fn write_results(
             operations.stop_all();
             results.fail(execute::request_error(&[too_slow()]).bytes);
             count_dropped(&router, outlet.take_dropped());
-            // If the client does not read the error either, `http::patient` ends the wait.
+            // If the client does not read the error either, `http::write_timeout` ends the wait.
             is_given_up = true;
             continue;
         }
@@ -170,7 +175,7 @@ async fn write_results(
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
                 results.handle_timeout(Instant::now());
             }
-            () = &mut time_to_leave, if !shutting_down => {
+            () = &mut wait_for_drain, if !shutting_down => {
                 shutting_down = true;
                 // Without the error, `complete` would mean that the source has ended.
                 results.fail(execute::request_error(&[shutting_down_error()]).bytes);

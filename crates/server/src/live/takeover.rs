@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use execute::LocalFuture;
 use wire::http1::Framing;
-use wire::result_stream::Kind;
+use wire::result_stream::StreamFormat;
 
 use super::client_context::ClientContext;
 use super::negotiated_protocol::NegotiatedProtocol;
 use super::sse_single_connection::open_stream::OpenStream;
-use crate::http::answer::AnswerBody;
+use crate::http::response::ResponseBody;
 use crate::http::takeover::Takeover;
-use crate::operation::Ready;
+use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 
 /// The protocol that a connection speaks after HTTP.
@@ -38,19 +38,19 @@ pub(crate) struct AcceptedWebSocket {
 #[derive(Debug)]
 pub(crate) struct AcceptedStream {
     pub(super) framing: Framing,
-    pub(super) kind: Kind,
+    pub(super) kind: StreamFormat,
     /// The only operation of the stream.
-    pub(super) ready: Ready,
+    pub(super) ready: PreparedRequest,
 }
 
 impl LiveConnection {
     /// Returns a response body that hands the connection to a reactor once the response's head is written.
-    pub(super) fn into_body(self, router: &Arc<Router>) -> AnswerBody {
+    pub(super) fn into_body(self, router: &Arc<Router>) -> ResponseBody {
         let router = Arc::clone(router);
         let run = move |left| {
             Box::pin(async move { router.reactors.adopt(&router, self, left) })
                 as LocalFuture<'static, ()>
         };
-        AnswerBody::Leaving(Takeover::new(run))
+        ResponseBody::Takeover(Takeover::new(run))
     }
 }

@@ -17,9 +17,8 @@ use super::client_context::ClientContext;
 use super::end_reasons::AUTHENTICATION_UNAVAILABLE;
 use super::negotiated_protocol::NegotiatedProtocol;
 use super::takeover::{AcceptedWebSocket, LiveConnection};
-use crate::authentication::{Identity, Refusal};
-use crate::http::answer::{self, Answer};
-use crate::http::cors;
+use crate::authentication::{Identity, TokenRefusal};
+use crate::http::response::{self, Response};
 use crate::router::Router;
 
 /// True if a request is a WebSocket handshake, even a malformed one. Upgrades to other protocols (curl asks for `h2c`)
@@ -38,21 +37,14 @@ pub(crate) fn upgrade(
     router: &Arc<Router>,
     request: &Request<Incoming>,
     identity: Identity,
-) -> Answer {
+) -> Response {
     if request.version() == Version::HTTP_2 {
         let text = "WebSocket connections are not available over HTTP/2: open them over HTTP/1.1\n";
-        return answer::text(StatusCode::BAD_REQUEST, text);
-    }
-    if !cors::may_connect(&router.config.cors, request.headers()) {
-        return answer::text(
-            StatusCode::FORBIDDEN,
-            "this origin may not connect: it is neither this host nor listed in `cors.origins` (\"*\" is for requests \
-             without cookies)\n",
-        );
+        return response::text(StatusCode::BAD_REQUEST, text);
     }
     if !request.body().is_end_stream() {
         // The bytes of a body would be taken for frames.
-        return answer::text(StatusCode::BAD_REQUEST, "a WebSocket handshake has no body\n");
+        return response::text(StatusCode::BAD_REQUEST, "a WebSocket handshake has no body\n");
     }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let method = request.method().as_str();
@@ -61,7 +53,7 @@ pub(crate) fn upgrade(
         Err(rejection) => {
             let status =
                 StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
-            let mut answer = answer::text(status, format!("{rejection}\n"));
+            let mut answer = response::text(status, format!("{rejection}\n"));
             for (name, value) in rejection.headers() {
                 let (name, value) =
                     (HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -73,7 +65,7 @@ pub(crate) fn upgrade(
     if !router.config.websocket.compression.enabled {
         accept.deflate = None;
     }
-    let mut answer = answer::empty(StatusCode::SWITCHING_PROTOCOLS);
+    let mut answer = response::empty(StatusCode::SWITCHING_PROTOCOLS);
     for (name, value) in accept.headers() {
         if let Ok(value) = HeaderValue::from_str(value) {
             answer.headers_mut().insert(HeaderName::from_static(name), value);
@@ -101,7 +93,7 @@ pub(super) fn operation_request(request: graphql_transport_ws::Request) -> Opera
 }
 
 /// Accepts a `connection_init`, or closes the connection if its client is refused.
-pub(super) fn finish_init(protocol: &mut Subprotocol, refusal: Option<&Refusal>) {
+pub(super) fn finish_init(protocol: &mut Subprotocol, refusal: Option<&TokenRefusal>) {
     match refusal {
         None => protocol.accept_init(None),
         Some(refusal) if refusal.is_temporary() => {

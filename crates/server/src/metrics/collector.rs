@@ -14,7 +14,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use upstream::FailureKind;
 
-use crate::authentication::Followed;
+use crate::authentication::FollowedKeySet;
 use crate::log_writer;
 use crate::router::Router;
 
@@ -103,7 +103,7 @@ impl MetricsEncoder<'_> {
         let help =
             "Keys of issuers that verify tokens; 0 if none could be read, or they are too old";
         self.gauges("starling_authentication_keys", help, keys.collect())?;
-        let age = |it: &Followed| it.age(now).map(|age| age.as_secs());
+        let age = |it: &FollowedKeySet| it.age(now).map(|age| age.as_secs());
         let ages = sets().filter_map(|it| Some(([("issuer", it.name.clone())], age(it)?)));
         let help = "Seconds since the keys of an issuer were read; absent if there are none";
         self.gauges("starling_authentication_keys_age_seconds", help, ages.collect())?;
@@ -570,7 +570,7 @@ impl MetricsEncoder<'_> {
         &mut self,
         name: &str,
         help: &str,
-        durations: &prepare::Durations,
+        durations: &prepare::DurationHistogram,
     ) -> Result<(), Error> {
         let bounds = prepare::BUCKETS_MICROS.iter();
         let bounds =

@@ -147,10 +147,10 @@ pub(crate) enum Transport {
 
 impl Transport {
     /// Returns the transport of a stream of this kind.
-    pub(crate) fn of(kind: wire::result_stream::Kind) -> Self {
+    pub(crate) fn of(kind: wire::result_stream::StreamFormat) -> Self {
         match kind {
-            wire::result_stream::Kind::EventStream => Self::sse,
-            wire::result_stream::Kind::Multipart(_) => Self::multipart,
+            wire::result_stream::StreamFormat::EventStream => Self::sse,
+            wire::result_stream::StreamFormat::Multipart(_) => Self::multipart,
         }
     }
 }
@@ -175,16 +175,16 @@ pub(crate) enum Policy {
 
 /// An open stream or subscription, counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Open(Gauge);
+pub(crate) struct OpenGauge(Gauge);
 
-impl Open {
+impl OpenGauge {
     fn new(gauge: Gauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenGauge {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -258,7 +258,7 @@ impl Metrics {
     }
 
     /// Counts an HTTP response.
-    pub(crate) fn answer(&self, status: StatusCode) {
+    pub(crate) fn count_response(&self, status: StatusCode) {
         if status == StatusCode::OK {
             self.answers_ok.inc();
             return;
@@ -310,13 +310,13 @@ impl Metrics {
     }
 
     /// Counts an open WebSocket connection or event stream.
-    pub(crate) fn stream(&self, transport: Transport) -> Open {
-        Open::new(self.streams.get_or_create_owned(&TransportLabel { transport }))
+    pub(crate) fn stream(&self, transport: Transport) -> OpenGauge {
+        OpenGauge::new(self.streams.get_or_create_owned(&TransportLabel { transport }))
     }
 
     /// Counts a live subscription.
-    pub(crate) fn subscription(&self, transport: Transport) -> Open {
-        Open::new(self.subscriptions.get_or_create_owned(&TransportLabel { transport }))
+    pub(crate) fn subscription(&self, transport: Transport) -> OpenGauge {
+        OpenGauge::new(self.subscriptions.get_or_create_owned(&TransportLabel { transport }))
     }
 
     /// Counts an attempt to load a graph.
@@ -369,7 +369,7 @@ impl Metrics {
         );
         registry.register(
             "starling_streams_open",
-            "Open WebSocket connections and event streams, by transport",
+            "OpenGauge WebSocket connections and event streams, by transport",
             self.streams.clone(),
         );
         registry.register(

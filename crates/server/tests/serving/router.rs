@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use server::config::{Overrides, parse};
-use server::{Options, Running, StartError, SupergraphSource};
+use server::{Options, RunningRouter, StartError, SupergraphSource};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -21,7 +21,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Router {
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
-    running: Option<Running>,
+    running: Option<RunningRouter>,
     runtime: Runtime,
 }
 

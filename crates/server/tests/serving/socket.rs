@@ -8,7 +8,7 @@ use std::time::Instant;
 use wire::connection::Connection;
 use wire::graphql_transport_ws::{Client, ClientEvent, SUBPROTOCOL};
 use wire::websocket::handshake::ClientHandshake;
-use wire::websocket::{Closed, Config};
+use wire::websocket::{Closed, WebSocketConfig};
 
 use crate::http::connect;
 
@@ -40,7 +40,7 @@ impl Socket {
             }
         };
         let now = Instant::now();
-        let config = Arc::new(Config::default());
+        let config = Arc::new(WebSocketConfig::default());
         let mut connection = Connection::client(config, Client::new(None), now, 7);
         connection.receive(now, &upgraded.rest);
         let mut socket = Self { stream, connection };

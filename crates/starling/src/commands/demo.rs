@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use ide::Tab;
 use server::config::{Config, IncludeSubgraphErrors, Log, LogLevel};
-use server::{Options, Running, Signals};
+use server::{Options, RunningRouter, Signals};
 use starling::demo;
 
 use crate::usage;
@@ -88,7 +88,7 @@ fn tabs() -> Vec<Tab> {
 
 fn greeting(
     subgraphs: &demo::subgraphs::Subgraphs,
-    running: &Running,
+    running: &RunningRouter,
     requested: Option<SocketAddr>,
 ) -> String {
     let Some(address) = running.addresses.first() else { return String::new() };

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use server::diagnostic::{self, Diagnostic, Style};
-use server::{Running, Signals};
+use server::{RunningRouter, Signals};
 
 /// Prints to standard output. A closed pipe (`| head`) ends the output, not the program.
 pub(crate) fn print(text: &str) {
@@ -42,7 +42,7 @@ pub(crate) fn config_schema() -> ExitCode {
 }
 
 /// Shuts down gracefully after a first signal; a second signal ends it at once.
-pub(crate) async fn shut_down(running: Running, mut signals: Signals) -> ExitCode {
+pub(crate) async fn shut_down(running: RunningRouter, mut signals: Signals) -> ExitCode {
     tokio::select! {
         () = running.stop() => ExitCode::SUCCESS,
         _ = signals.next() => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use events::{Message, Providers, SourceMessage, Wanted};
+use events::{Message, Providers, SourceMessage, StreamRequest};
 use tokio::time::MissedTickBehavior;
 
 use super::PROVIDER;
@@ -15,7 +15,7 @@ pub async fn run(board: Board, providers: Arc<Providers>) {
         tracing::error!("the demo's provider {PROVIDER} does not exist");
         return;
     };
-    let delays = provider.subscribe(Wanted::new(vec![DELAYS_TOPIC.into()])).await;
+    let delays = provider.subscribe(StreamRequest::new(vec![DELAYS_TOPIC.into()])).await;
     let mut delays = match delays {
         Ok(delays) => delays,
         Err(error) => {
@@ -40,7 +40,7 @@ pub async fn run(board: Board, providers: Arc<Providers>) {
                 Some(SourceMessage::Event(event)) => {
                     board.lock().apply_delay(&event.payload);
                 }
-                Some(SourceMessage::Gap | SourceMessage::Passed(_)) => {}
+                Some(SourceMessage::Gap | SourceMessage::Progress(_)) => {}
                 Some(SourceMessage::End(_)) | None => return,
             },
         }

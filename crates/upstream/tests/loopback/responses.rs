@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, Subgraph, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, Subgraph, SubgraphRequest, SubgraphResponse};
 use http::StatusCode;
 use upstream::UpstreamSettings;
 
@@ -12,11 +12,11 @@ use crate::scripted::{
 };
 
 /// Sends a request to a server that does one step.
-async fn ask(step: Step) -> Result<SubgraphAnswer, FetchError> {
+async fn ask(step: Step) -> Result<SubgraphResponse, FetchError> {
     ask_with(step, no_retries()).await
 }
 
-async fn ask_with(step: Step, settings: UpstreamSettings) -> Result<SubgraphAnswer, FetchError> {
+async fn ask_with(step: Step, settings: UpstreamSettings) -> Result<SubgraphResponse, FetchError> {
     let server = Server::start(vec![vec![step]]).await;
     let upstream = server.upstream(settings);
     local(fetch(&upstream)).await

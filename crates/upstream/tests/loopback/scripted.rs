@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, Subgraph, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, Subgraph, SubgraphRequest, SubgraphResponse};
 use http::{HeaderName, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -121,7 +121,7 @@ pub(crate) async fn fetch_with(
     upstream: &Upstream,
     is_mutation: bool,
     headers: &[(HeaderName, HeaderValue)],
-) -> Result<SubgraphAnswer, FetchError> {
+) -> Result<SubgraphResponse, FetchError> {
     let request = SubgraphRequest {
         body: Bytes::from_static(b"{\"query\":\"{a}\"}"),
         is_mutation,
@@ -132,7 +132,7 @@ pub(crate) async fn fetch_with(
     upstream.fetch(request).await
 }
 
-pub(crate) async fn fetch(upstream: &Upstream) -> Result<SubgraphAnswer, FetchError> {
+pub(crate) async fn fetch(upstream: &Upstream) -> Result<SubgraphResponse, FetchError> {
     fetch_with(upstream, false, &[]).await
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use execute::{FetchError, SubgraphAnswer};
-use net::{Identity, Roots, TlsClient};
+use execute::{FetchError, SubgraphResponse};
+use net::{Roots, TlsClient, TlsIdentity};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -17,7 +17,7 @@ use crate::http2;
 use crate::scripted::{fetch, local, no_retries};
 
 const AUTHORITY: &[u8] = include_bytes!("../../../net/tests/certificates/ca.pem");
-const CLIENT: Identity<'_> = Identity {
+const CLIENT: TlsIdentity<'_> = TlsIdentity {
     certificates: include_bytes!("../../../net/tests/certificates/client.pem"),
     key: include_bytes!("../../../net/tests/certificates/client.key"),
 };
@@ -71,8 +71,8 @@ async fn ask(
     port: u16,
     protocol: Protocol,
     offered: &[&[u8]],
-    identity: Option<Identity<'_>>,
-) -> Result<SubgraphAnswer, FetchError> {
+    identity: Option<TlsIdentity<'_>>,
+) -> Result<SubgraphResponse, FetchError> {
     let tls = TlsClient::new(Roots::Pem(AUTHORITY), identity, offered).unwrap();
     let url = format!("https://localhost:{port}/graphql");
     let settings = UpstreamSettings { protocol, ..no_retries() };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, Subgraph, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, Subgraph, SubgraphRequest, SubgraphResponse};
 use upstream::{Upstream, UpstreamSettings};
 
 use crate::scripted::{Server, local, no_retries, ordinary_response, read, until};
@@ -94,7 +94,7 @@ async fn fetch(
     upstream: &Upstream,
     number: usize,
     is_mutation: bool,
-) -> Result<SubgraphAnswer, FetchError> {
+) -> Result<SubgraphResponse, FetchError> {
     let body = Bytes::from(format!("{{\"n\":{number}}}"));
     let deadline = Instant::now() + Duration::from_secs(60);
     upstream.fetch(SubgraphRequest { body, is_mutation, headers: &[], deadline }).await

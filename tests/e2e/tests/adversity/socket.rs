@@ -12,7 +12,7 @@ use wire::Chunks;
 use wire::connection::{Connection, Output, Protocol};
 use wire::graphql_transport_ws::SUBPROTOCOL;
 use wire::websocket::handshake::ClientHandshake;
-use wire::websocket::{Closed, Config};
+use wire::websocket::{Closed, WebSocketConfig};
 
 /// Longer than any condition takes that a test waits for.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -60,7 +60,8 @@ impl Socket {
             }
         };
         let now = Instant::now();
-        let config = Arc::new(Config { message_bytes_max: 1 << 26, ..Config::default() });
+        let config =
+            Arc::new(WebSocketConfig { message_bytes_max: 1 << 26, ..WebSocketConfig::default() });
         let mut connection = Connection::client(config, Verbatim::default(), now, 7);
         connection.receive(now, &upgraded.rest);
         Self { stream, connection }

@@ -192,14 +192,14 @@ impl JetStreamReader {
             }
             (None, Start::After(wanted)) => {
                 // Without an offset nothing was read, and the stream begins with its first message.
-                let Some(mark) = wanted.lane(0) else { return Ok(()) };
-                if mark.part != stream.created
-                    || mark.offset > last
-                    || mark.offset.saturating_add(1) < first
+                let Some(partition_offset) = wanted.partition(0) else { return Ok(()) };
+                if partition_offset.part != stream.created
+                    || partition_offset.offset > last
+                    || partition_offset.offset.saturating_add(1) < first
                 {
                     return Err(ConsumerError::PositionGone);
                 }
-                self.position = Some(mark.offset);
+                self.position = Some(partition_offset.offset);
                 Ok(())
             }
             (None, _) => Ok(()),

@@ -18,7 +18,7 @@ mod subject_filter;
 pub(super) use api::{check_acknowledgement, check_is_stored};
 pub(super) use subject_filter::covers;
 
-use crate::{EventStream, SourceError, Wanted};
+use crate::{EventStream, SourceError, StreamRequest};
 pub(super) use durable_names::DurableNames;
 use reader::JetStreamReader;
 pub(super) use reader::ReaderSettings;
@@ -33,7 +33,7 @@ impl JetStream {
     }
 
     /// Opens a stream. It is in force when this returns.
-    pub(super) async fn open(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
+    pub(super) async fn open(&self, wanted: StreamRequest) -> Result<EventStream, SourceError> {
         let (mut reader, stream) = JetStreamReader::new(&self.0, wanted);
         let consumer = reader.open().await?;
         tokio::spawn(reader.run(consumer));

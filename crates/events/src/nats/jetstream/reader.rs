@@ -24,8 +24,8 @@ use crate::backoff::Backoff;
 use crate::connection_state::ConnectionState;
 use crate::event_queue::EventSender;
 use crate::{
-    Durable, ErrorKind, Event, EventStream, Mark, ProviderStats, Retry, SourceError, Start,
-    StreamEnd, Wanted,
+    Durable, ErrorKind, Event, EventStream, PartitionOffset, ProviderStats, Retry, SourceError,
+    Start, StreamEnd, StreamRequest,
 };
 
 /// The number of deliveries of a durable consumer that may go to other readers before this reader stops using it.
@@ -116,7 +116,7 @@ enum ReadEnd {
 }
 
 impl JetStreamReader {
-    pub(super) fn new(settings: &ReaderSettings, wanted: Wanted) -> (Self, EventStream) {
+    pub(super) fn new(settings: &ReaderSettings, wanted: StreamRequest) -> (Self, EventStream) {
         // One more slot is needed because the position comes before the first event.
         let (mut sender, stream) = EventSender::new(settings.queue_events + 1);
         sender.set_counts(settings.stats.stream_counts(wanted.topics.iter().map(|topic| &**topic)));
@@ -164,8 +164,8 @@ impl JetStreamReader {
             ConsumerError::Refused(reason) => SourceError::Refused { provider, reason },
             ConsumerError::Unanswered(reason) => SourceError::Unavailable { provider, reason },
         })?;
-        if let Some(mark) = self.current_mark() {
-            self.sender.try_send_progress(mark);
+        if let Some(partition_offset) = self.current_partition_offset() {
+            self.sender.try_send_progress(partition_offset);
         }
         Ok(consumer)
     }
@@ -224,9 +224,9 @@ impl JetStreamReader {
             } else {
                 consumer.acknowledge().await;
                 if std::mem::take(&mut self.progress_due)
-                    && let Some(mark) = self.current_mark()
+                    && let Some(partition_offset) = self.current_partition_offset()
                 {
-                    self.sender.try_send_progress(mark);
+                    self.sender.try_send_progress(partition_offset);
                 }
                 tokio::select! {
                     biased;
@@ -351,7 +351,7 @@ impl JetStreamReader {
             self.topic = message.subject.as_str().into();
         }
         Event {
-            mark: self.current_mark(),
+            partition_offset: self.current_partition_offset(),
             key: bucket_key(&message.subject).map(|key| key.to_owned().into()),
             headers: headers::from_nats(message.headers.as_ref()),
             published: Some(delivery.published),
@@ -485,9 +485,9 @@ impl JetStreamReader {
     }
 
     /// Returns the position as an offset that a stream can be opened after.
-    fn current_mark(&self) -> Option<Mark> {
+    fn current_partition_offset(&self) -> Option<PartitionOffset> {
         let stream = self.stream.as_ref()?;
-        Some(Mark { lane: 0, offset: self.position?, part: stream.created })
+        Some(PartitionOffset { partition: 0, offset: self.position?, part: stream.created })
     }
 
     /// Advances the position to `last`, because the events up to there are not stored any more, and announces a gap.

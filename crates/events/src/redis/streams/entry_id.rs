@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::Mark;
+use crate::PartitionOffset;
 
 /// The id of an entry in its stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -37,13 +37,13 @@ impl EntryId {
     }
 
     /// Returns the offset of the entry in a partition with that number.
-    pub(super) fn mark(self, lane: u32) -> Mark {
-        Mark { lane, offset: self.ms, part: self.sequence }
+    pub(super) fn partition_offset(self, partition: u32) -> PartitionOffset {
+        PartitionOffset { partition, offset: self.ms, part: self.sequence }
     }
 
     /// Returns the id from an offset.
-    pub(super) fn of_mark(mark: Mark) -> Self {
-        Self { ms: mark.offset, sequence: mark.part }
+    pub(super) fn of_partition_offset(partition_offset: PartitionOffset) -> Self {
+        Self { ms: partition_offset.offset, sequence: partition_offset.part }
     }
 
     /// Returns the time at which the server stored the entry. It is meaningless if the publisher chose the id itself.
@@ -67,7 +67,7 @@ mod tests {
         let id = EntryId::parse(b"1526919030474-55").unwrap();
         assert_eq!(id, EntryId { ms: 1_526_919_030_474, sequence: 55 });
         assert_eq!(id.to_string(), "1526919030474-55");
-        assert_eq!(EntryId::of_mark(id.mark(3)), id);
+        assert_eq!(EntryId::of_partition_offset(id.partition_offset(3)), id);
         assert!(EntryId::parse(b"7-9").unwrap() < EntryId::parse(b"7-10").unwrap());
         assert!(EntryId::parse(b"7-10").unwrap() < EntryId::parse(b"8-0").unwrap());
         for bad in ["", "7", "-", "7-", "a-1", "7-1-1", "18446744073709551616-0"] {

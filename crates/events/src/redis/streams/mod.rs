@@ -24,7 +24,7 @@ use super::dialer::DialerFactory;
 use super::discovery::{Cluster, ServerSource, slot_of};
 use super::merged_stream::merge_streams;
 use crate::connection_state::{COMMANDS_MAX, ConnectionState, PROVIDER_CLOSED, wait_connected};
-use crate::{EventStream, SourceError, Start, Wanted};
+use crate::{EventStream, SourceError, Start, StreamRequest};
 pub(super) use entry::add_command;
 use reader::{OpenStreamCommand, RedisStreamReader, StreamOpenError};
 
@@ -67,7 +67,7 @@ impl Streams {
     pub(super) async fn open(
         &self,
         provider: &str,
-        wanted: Wanted,
+        wanted: StreamRequest,
     ) -> Result<EventStream, SourceError> {
         // Partitions are numbered in the order of keys, so that every request for the same keys gets the same numbers.
         let keys: BTreeSet<Box<str>> = wanted.topics.into_iter().collect();

@@ -65,7 +65,7 @@ impl StreamInfo {
     pub(super) fn start_after(
         &self,
         start: &Start,
-        lane: u32,
+        partition: u32,
         next_from: Option<EntryId>,
     ) -> Option<EntryId> {
         let before = |id: Option<EntryId>| id.map_or(self.latest, EntryId::before);
@@ -75,7 +75,9 @@ impl StreamInfo {
             Start::Last | Start::LastPerTopic => before(self.last.as_ref().map(|entry| entry.id)),
             Start::Since(_) | Start::At(_) => before(next_from),
             Start::After(position) => {
-                let read = position.lane(lane).map_or(EntryId::ZERO, EntryId::of_mark);
+                let read = position
+                    .partition(partition)
+                    .map_or(EntryId::ZERO, EntryId::of_partition_offset);
                 return self.is_whole_after(read).then_some(read);
             }
         })
@@ -158,8 +160,11 @@ mod tests {
         let begin = |start: Start, next_from: Option<&str>| {
             state.start_after(&start, 2, next_from.map(id)).map(|id| id.to_string())
         };
-        let after =
-            |lane, text| Start::After(std::iter::once(id(text).mark(lane)).collect::<Position>());
+        let after = |partition, text| {
+            Start::After(
+                std::iter::once(id(text).partition_offset(partition)).collect::<Position>(),
+            )
+        };
         let is = |text: &str| Some(text.to_owned());
         assert_eq!(begin(Start::New, None), is("9-0"));
         assert_eq!(begin(Start::All, None), is("5-0"));

@@ -132,7 +132,7 @@ impl StreamTable {
         sender.set_counts(self.stats.stream_counts(cursors.iter().map(|(_, key)| &**key)));
         for ((number, _), begin) in cursors.iter().zip(&begins) {
             if begin.read != EntryId::ZERO {
-                sender.try_send_progress(begin.read.mark(*number));
+                sender.try_send_progress(begin.read.partition_offset(*number));
             }
         }
         let mut open = Vec::with_capacity(cursors.len());
@@ -145,7 +145,9 @@ impl StreamTable {
             let mut cursor = KeyCursor { key, number, read: begin.read, mode: ReadMode::Live };
             if let Some(entry) = begin.first {
                 cursor.read = entry.id;
-                sender.try_send(entry.into_event(&cursor.key).at(cursor.read.mark(number)));
+                sender.try_send(
+                    entry.into_event(&cursor.key).at(cursor.read.partition_offset(number)),
+                );
                 ProviderStats::add(&self.stats.received, 1);
             }
             if begin.is_behind {
@@ -398,7 +400,8 @@ fn deliver(
             cursor.mode = ReadMode::CatchingUp;
             return;
         }
-        let event = entry.clone().into_event(&cursor.key).at(entry.id.mark(cursor.number));
+        let event =
+            entry.clone().into_event(&cursor.key).at(entry.id.partition_offset(cursor.number));
         match sender.try_send(event) {
             SendOutcome::Queued => cursor.read = entry.id,
             // The reader's task notices streams that were dropped.
@@ -447,8 +450,10 @@ mod tests {
     fn heard(stream: &mut EventStream) -> Vec<String> {
         std::iter::from_fn(|| stream.messages.try_recv().ok())
             .map(|message| match message {
-                SourceMessage::Event(event) => event.mark.unwrap().offset.to_string(),
-                SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
+                SourceMessage::Event(event) => event.partition_offset.unwrap().offset.to_string(),
+                SourceMessage::Progress(partition_offset) => {
+                    format!("passed {}", partition_offset.offset)
+                }
                 SourceMessage::Gap => "gap".into(),
                 SourceMessage::End(end) => end.to_string(),
             })

@@ -17,7 +17,7 @@ use super::super::sse_single_connection::open_stream::OpenStream;
 use crate::config::{Config, HeaderRule, HeaderRules, Subscriptions};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
-use crate::metrics::{Open, Transport};
+use crate::metrics::{OpenGauge, Transport};
 use crate::trace;
 
 /// The data of one connection.
@@ -34,7 +34,7 @@ pub(crate) struct Client {
     pub(super) transport: Transport,
     pub(super) permit: ConnectionPermit,
     #[expect(dead_code, reason = "held for its drop")]
-    pub(super) open: Open,
+    pub(super) open: OpenGauge,
 }
 
 // A part of the memory limit of an idle connection, see `subscription_server`.
@@ -67,7 +67,7 @@ pub(super) enum ClientOperation {
     /// A live subscription, which unsubscribes when dropped.
     Subscription(
         #[expect(dead_code, reason = "held for its drop")] Subscription,
-        #[expect(dead_code, reason = "held for its drop")] Open,
+        #[expect(dead_code, reason = "held for its drop")] OpenGauge,
         KeptOperation,
     ),
 }
@@ -91,7 +91,7 @@ impl Client {
         &mut self,
         settings: &Subscriptions,
         number: u32,
-        (subscription, open, kept): (Subscription, Open, KeptOperation),
+        (subscription, open, kept): (Subscription, OpenGauge, KeptOperation),
     ) -> Result<(), GraphqlError> {
         let held = self.operations.kept();
         let Some(entry) = self.operations.get_mut(number) else { return Ok(()) };
@@ -230,7 +230,7 @@ pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap 
     let count = headers.keys().filter(|name| is_needed(name)).count();
     let mut needed = HeaderMap::with_capacity(count);
     for (name, value) in headers.iter().filter(|(name, _)| is_needed(name)) {
-        needed.append(name, forwarding::own(value));
+        needed.append(name, forwarding::copy_value(value));
     }
     needed
 }

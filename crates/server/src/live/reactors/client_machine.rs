@@ -7,10 +7,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
 use wire::connection::Connection;
-use wire::graphql_transport_ws::{Event, FORBIDDEN};
-use wire::http1::ResponseBody;
-use wire::multipart::Form;
-use wire::result_stream::{Kind, ResultStream};
+use wire::graphql_transport_ws::{FORBIDDEN, ServerEvent};
+use wire::http1::FramedBody;
+use wire::multipart::MultipartForm;
+use wire::result_stream::{ResultStream, StreamFormat};
 use wire::sse::Sse;
 use wire::subprotocol::Subprotocol;
 use wire::websocket::CloseCode;
@@ -28,7 +28,7 @@ pub(crate) enum ClientMachine {
     WebSocket(Connection<Subprotocol>),
     /// The body of an HTTP/1.1 response with the results of one operation, as events or parts; the operation has the
     /// number [`ONLY_OPERATION`]. Also the body with the events of many operations that other requests start.
-    ResultStream(ResponseBody<ResultStream>),
+    ResultStream(FramedBody<ResultStream>),
 }
 
 /// The number of the operation of a connection that has only one.
@@ -70,7 +70,7 @@ impl<'a> SharedResult<'a> {
         self.deflated.get_or_init(deflate).as_ref()
     }
 
-    fn streamed(&self, kind: Kind) -> &Chunks {
+    fn streamed(&self, kind: StreamFormat) -> &Chunks {
         self.streamed[kind_index(kind)]
             .get_or_init(|| kind.next(self.payload.bytes.clone(), self.payload.cursor()))
     }
@@ -79,11 +79,11 @@ impl<'a> SharedResult<'a> {
 /// The number of kinds of streams.
 const KINDS: usize = 3;
 
-fn kind_index(kind: Kind) -> usize {
+fn kind_index(kind: StreamFormat) -> usize {
     match kind {
-        Kind::EventStream => 0,
-        Kind::Multipart(Form::Subscription) => 1,
-        Kind::Multipart(Form::Incremental) => 2,
+        StreamFormat::EventStream => 0,
+        StreamFormat::Multipart(MultipartForm::Subscription) => 1,
+        StreamFormat::Multipart(MultipartForm::Incremental) => 2,
     }
 }
 
@@ -99,7 +99,7 @@ impl SharedPosition {
         Self { cursor, streamed: Default::default() }
     }
 
-    fn streamed(&self, kind: Kind) -> Option<&Chunks> {
+    fn streamed(&self, kind: StreamFormat) -> Option<&Chunks> {
         let made = || kind.position(self.cursor.clone());
         self.streamed[kind_index(kind)].get_or_init(made).as_ref()
     }
@@ -109,7 +109,7 @@ impl ClientMachine {
     /// Returns the machine of a stream shared by many requests, if it is one.
     pub(super) fn as_single_connection(&mut self) -> Option<&mut Sse> {
         match self {
-            Self::ResultStream(ResponseBody { body: ResultStream::EventStream(sse), .. }) => {
+            Self::ResultStream(FramedBody { body: ResultStream::EventStream(sse), .. }) => {
                 Some(sse)
             }
             _ => None,
@@ -120,7 +120,7 @@ impl ClientMachine {
     pub(super) fn transport(&self) -> Transport {
         match self {
             Self::WebSocket(_) => Transport::websocket,
-            Self::ResultStream(body) => Transport::of(body.body.kind()),
+            Self::ResultStream(body) => Transport::of(body.body.format()),
         }
     }
 
@@ -155,7 +155,7 @@ impl ClientMachine {
                 is_active.then_some((payload, b"}"))
             }
             Self::ResultStream(body) => {
-                let (result, framing) = (shared.streamed(body.body.kind()), body.framing());
+                let (result, framing) = (shared.streamed(body.body.format()), body.framing());
                 framing.append_head(result.len(), head);
                 head.extend_from_slice(&result.head);
                 // Every kind has a tail.
@@ -180,7 +180,7 @@ impl ClientMachine {
                 Some((cursor, tail))
             }
             Self::ResultStream(body) => {
-                let position = shared.streamed(body.body.kind())?;
+                let position = shared.streamed(body.body.format())?;
                 let framing = body.framing();
                 framing.append_head(position.len(), head);
                 head.extend_from_slice(&position.head);
@@ -265,7 +265,7 @@ macro_rules! each {
 }
 
 impl Machine for ClientMachine {
-    type Event = Event;
+    type Event = ServerEvent;
 
     fn receive(&mut self, now: Instant, bytes: &[u8]) {
         each!(self, machine => machine.receive(now, bytes));
@@ -275,7 +275,7 @@ impl Machine for ClientMachine {
         each!(self, machine => machine.receive_eof(now));
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<ServerEvent> {
         match self {
             Self::WebSocket(connection) => connection.poll_event(),
             Self::ResultStream(body) => body.poll_event().map(|never| match never {}),

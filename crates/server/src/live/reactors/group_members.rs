@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use hub::Member;
+use hub::Subscriber;
 
 /// The members per chunk: 1.5 KiB, which the allocator provides without waste.
 const CHUNK_LENGTH: usize = 128;
@@ -14,7 +14,7 @@ const CHUNK_LENGTH: usize = 128;
 /// the memory of all.
 const CHUNK_LENGTH_MIN: usize = CHUNK_LENGTH / 4;
 
-/// A [`Member`] in four bytes less and in the order of memory: connections in neighbouring places are neighbours,
+/// A [`Subscriber`] in four bytes less and in the order of memory: connections in neighbouring places are neighbours,
 /// regardless of earlier users of these places.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct MemberKey {
@@ -40,12 +40,12 @@ impl GroupMembers {
     }
 
     /// Returns all members in the order of memory.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Member> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Subscriber> {
         self.first.iter().chain(self.rest.values().flatten()).map(|key| key.member())
     }
 
     /// Adds a member, unless it is there already.
-    pub(super) fn insert(&mut self, member: Member) {
+    pub(super) fn insert(&mut self, member: Subscriber) {
         self.insert_key(MemberKey::of_member(member));
     }
 
@@ -80,7 +80,7 @@ impl GroupMembers {
     }
 
     /// Removes a member. Returns true if it was there.
-    pub(super) fn remove(&mut self, member: Member) -> bool {
+    pub(super) fn remove(&mut self, member: Subscriber) -> bool {
         let key = MemberKey::of_member(member);
         let (bound, chunk) = match self.rest.range_mut(..=key).next_back() {
             Some((bound, chunk)) => (Some(*bound), chunk),
@@ -136,16 +136,16 @@ impl GroupMembers {
 }
 
 impl MemberKey {
-    fn of_member(member: Member) -> Self {
-        let Member { connection, operation } = member;
+    fn of_member(member: Subscriber) -> Self {
+        let Subscriber { connection, operation } = member;
         // The two halves of a token of the reactor.
         let (generation, place) = ((connection >> 32) as u32, connection as u32);
         Self { place, generation, operation }
     }
 
-    fn member(self) -> Member {
+    fn member(self) -> Subscriber {
         let Self { place, generation, operation } = self;
-        Member { connection: u64::from(generation) << 32 | u64::from(place), operation }
+        Subscriber { connection: u64::from(generation) << 32 | u64::from(place), operation }
     }
 }
 
@@ -158,8 +158,8 @@ mod tests {
 
     use super::*;
 
-    fn member((generation, place, operation): (u64, u64, u32)) -> Member {
-        Member { connection: generation << 32 | place, operation }
+    fn member((generation, place, operation): (u64, u64, u32)) -> Subscriber {
+        Subscriber { connection: generation << 32 | place, operation }
     }
 
     /// Checks that every chunk is between its bounds, and that none is empty or too large.
@@ -171,14 +171,14 @@ mod tests {
         assert!(all.is_sorted_by(|a, b| a < b));
     }
 
-    fn model(members: &GroupMembers) -> BTreeSet<Member> {
+    fn model(members: &GroupMembers) -> BTreeSet<Subscriber> {
         members.iter().collect()
     }
 
     #[test]
     fn members_in_order_fill_chunks_and_removed_members_leave_none() {
         let mut members = GroupMembers::default();
-        let all: Vec<Member> =
+        let all: Vec<Subscriber> =
             (0..100 * CHUNK_LENGTH as u64).map(|place| member((7, place, 1))).collect();
         all.iter().for_each(|&it| members.insert(it));
         assert_eq!(members.rest.len(), 99);

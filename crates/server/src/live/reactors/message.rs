@@ -12,13 +12,13 @@ use wire::subprotocol::ParsedMessage;
 use wire::websocket::ReadMessage;
 
 use super::client_machine::ClientMachine;
-use crate::authentication::{InitOutcome, Refusal};
+use crate::authentication::{InitOutcome, TokenRefusal};
 use crate::connections::ConnectionPermit;
 use crate::live::client_context::ClientContext;
 use crate::live::kept_operations::KeptOperation;
 use crate::live::sse_single_connection::open_stream::OpenStream;
-use crate::metrics::Open;
-use crate::operation::Ready;
+use crate::metrics::OpenGauge;
+use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 
 /// A message of another thread to a reactor.
@@ -40,14 +40,14 @@ pub(crate) enum Message {
     /// Input of a client without a socket.
     SimulatedInput(Token, Bytes),
     /// The identity of the client that sent `connection_init` on the connection.
-    TokenVerified(Token, Result<InitOutcome, Refusal>),
+    TokenVerified(Token, Result<InitOutcome, TokenRefusal>),
     /// A large message of the connection, read by another thread.
     LargeMessageRead(Token, ReadMessage<ParsedMessage>),
     /// A request for the count of messages that were sent to clients without sockets.
     DiscardStats(oneshot::Sender<DiscardStats>),
     /// Ends the connections of one portion, and each connection that is adopted later.
     ShutDown {
-        /// The portion, less than [`crate::farewell::PORTIONS`].
+        /// The portion, less than [`crate::drain::DRAIN_BATCHES`].
         portion: u32,
     },
 }
@@ -60,7 +60,7 @@ pub(crate) struct Adoption {
     pub(super) early: Vec<u8>,
     pub(super) context: ClientContext,
     pub(super) permit: ConnectionPermit,
-    pub(super) open: Open,
+    pub(super) open: OpenGauge,
     pub(super) first: FirstOperation,
     /// The text that a client without a socket sends once it is acknowledged.
     pub(super) later: Option<Bytes>,
@@ -71,7 +71,7 @@ pub(crate) enum FirstOperation {
     /// The client will send it.
     FromClient,
     /// The request contained it.
-    Prepared(Box<Ready>),
+    Prepared(Box<PreparedRequest>),
     /// Requests on other connections start the operations, and may have started some already.
     SharedStream(Box<OpenStream>),
 }
@@ -81,7 +81,7 @@ pub(crate) enum StartRequest {
     /// The request of a client, not prepared yet.
     Unprepared(OperationRequest),
     /// A prepared operation.
-    Prepared(Box<Ready>),
+    Prepared(Box<PreparedRequest>),
 }
 
 /// The outcome of an operation.
@@ -89,7 +89,7 @@ pub(crate) enum OperationOutcome {
     /// The response of a query or mutation.
     Response(Payload),
     /// A live subscription.
-    Subscribed(Subscription, Open, KeptOperation),
+    Subscribed(Subscription, OpenGauge, KeptOperation),
     /// The errors for which it could not run.
     Failed(Vec<GraphqlError>),
 }

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use reactor::{Mailbox, Reactor, ReactorSettings, Stream};
 use socket2::SockRef;
-use wire::http1::{Framing, ResponseBody};
-use wire::result_stream::{Kind, ResultStream};
+use wire::http1::{FramedBody, Framing};
+use wire::result_stream::{ResultStream, StreamFormat};
 
 use super::client_context::ClientContext;
 use super::jitter;
 use super::takeover::{AcceptedStream, AcceptedWebSocket, LiveConnection};
-use crate::http::takeover::Left;
+use crate::http::takeover::TakenOver;
 use crate::router::Router;
 use client_machine::ClientMachine;
 use message::{Adoption, FirstOperation, Message};
@@ -69,13 +69,13 @@ impl Reactors {
     }
 
     /// Passes the router to the reactors. They adopt connections only after this.
-    pub(crate) fn begin(&self, router: &Arc<Router>) {
+    pub(crate) fn serve(&self, router: &Arc<Router>) {
         for reactor in &self.reactors {
             reactor.mailbox().send(Message::Serve(Arc::clone(router)));
         }
     }
 
-    /// Closes the connections of a portion, see [`crate::farewell`], and each connection that is adopted later.
+    /// Closes the connections of a portion, see [`crate::drain`], and each connection that is adopted later.
     pub(crate) fn shut_down(&self, portion: u32) {
         for reactor in &self.reactors {
             reactor.mailbox().send(Message::ShutDown { portion });
@@ -83,18 +83,23 @@ impl Reactors {
     }
 }
 
-fn result_stream(router: &Router, framing: Framing, kind: Kind, now: Instant) -> ClientMachine {
+fn result_stream(
+    router: &Router,
+    framing: Framing,
+    kind: StreamFormat,
+    now: Instant,
+) -> ClientMachine {
     // With jitter, so that streams that got an event at the same time do not have their heartbeats at the same time.
     let heartbeat = router.config.subscriptions.heartbeat;
     let heartbeat = Some(heartbeat - jitter::next_fraction(heartbeat));
     let results = ResultStream::new(kind, heartbeat, now);
-    ClientMachine::ResultStream(ResponseBody::new(framing, results))
+    ClientMachine::ResultStream(FramedBody::new(framing, results))
 }
 
 impl ReactorHandles {
     /// Hands a connection that has left HTTP to the next reactor.
-    pub(crate) fn adopt(&self, router: &Router, leaving: LiveConnection, left: Left) {
-        let Left { stream, early, permit } = left;
+    pub(crate) fn adopt(&self, router: &Router, leaving: LiveConnection, left: TakenOver) {
+        let TakenOver { stream, early, permit } = left;
         let (socket, session, unread) = match stream.into_parts() {
             Ok(parts) => parts,
             Err(error) => {
@@ -124,7 +129,7 @@ impl ReactorHandles {
                 (machine, context, FirstOperation::Prepared(Box::new(ready)))
             }
             LiveConnection::SingleConnection(framing, opened) => {
-                let machine = result_stream(router, framing, Kind::EventStream, now);
+                let machine = result_stream(router, framing, StreamFormat::EventStream, now);
                 (machine, ClientContext::default(), FirstOperation::SharedStream(opened))
             }
         };

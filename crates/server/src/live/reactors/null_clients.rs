@@ -12,7 +12,7 @@ use wire::graphql_transport_ws::SUBPROTOCOL;
 use super::client_machine::ClientMachine;
 use super::message::{Adoption, FirstOperation, Message};
 use super::{ReactorHandles, Reactors};
-use crate::connections::NoRoom;
+use crate::connections::ConnectionRefused;
 use crate::live::client_context::ClientContext;
 use crate::live::negotiated_protocol::NegotiatedProtocol;
 use crate::metrics::Transport;
@@ -24,12 +24,12 @@ impl ReactorHandles {
     ///
     /// # Errors
     /// The limit of connections is reached.
-    pub(crate) fn adopt_nowhere(
+    pub(crate) fn adopt_null_client(
         &self,
         router: &Arc<Router>,
         greeting: &[u8],
         said: &Bytes,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), ConnectionRefused> {
         let negotiated = NegotiatedProtocol { subprotocol: Some(SUBPROTOCOL), deflates: false };
         let adoption = Adoption {
             stream: Stream::null(),
@@ -51,7 +51,7 @@ impl ReactorHandles {
 
 impl Reactors {
     /// Returns the messages and bytes that were sent to clients without sockets.
-    pub(crate) async fn sunk(&self) -> DiscardStats {
+    pub(crate) async fn discard_stats(&self) -> DiscardStats {
         let mut all = DiscardStats::default();
         for reactor in &self.reactors {
             let (reply, response) = oneshot::channel();

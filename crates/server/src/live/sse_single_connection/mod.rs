@@ -19,7 +19,7 @@ use plan::OperationKind;
 use prepare::OperationRequest;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use wire::result_stream::Kind;
+use wire::result_stream::StreamFormat;
 
 use super::client_work::ClientWork;
 use super::connection_operations::response_account;
@@ -27,18 +27,18 @@ use super::outlet::ConnectionOutlet;
 use super::sse::head;
 use super::takeover::LiveConnection;
 use crate::authentication::Identity;
+use crate::error_mapping;
 use crate::forwarding::ClientHeaders::OfMessage;
-use crate::http::answer::{self, Answer, AnswerBody};
-use crate::http::media::{self, AnswerType};
+use crate::http::media::{self, ResponseFormat};
+use crate::http::response::{self, Response, ResponseBody};
 use crate::metrics::Transport;
 use crate::offload::INLINE_BYTES_MAX;
 use crate::operation;
-use crate::refusal;
 use crate::request_extensions::string_member;
 use crate::router::Router;
 use open_stream::OpenStream;
 use stream::{SharedStream, StreamRefusal};
-pub(crate) use stream_table::Streams;
+pub(crate) use stream_table::StreamTable;
 
 /// The interval at which streams that were not opened in time are removed. Their operations run until then.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ pub(crate) fn is_opened_by(uri: &Uri, headers: &HeaderMap) -> bool {
     let parameters = uri.query().unwrap_or_default().as_bytes();
     let has_operation = url::form_urlencoded::parse(parameters).any(|(name, _)| name == "query");
     let takes_events =
-        media::negotiate(headers).is_some_and(|it| it.stream == Some(Kind::EventStream));
+        media::negotiate(headers).is_some_and(|it| it.stream == Some(StreamFormat::EventStream));
     takes_events || !has_operation
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn sweep(router: Arc<Router>) {
 }
 
 /// Handles PUT: reserves a stream and responds with its token.
-pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
+pub(crate) fn reserve(router: &Router, client: ClientKey) -> Response {
     let mut random = [0; TOKEN_RANDOM_BYTES];
     if let Err(error) = getrandom::fill(&mut random) {
         tracing::error!(%error, "the system provides no random bytes, so streams cannot be reserved");
@@ -123,11 +123,11 @@ pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         return answer;
     }
-    answer::text(StatusCode::CREATED, token)
+    response::text(StatusCode::CREATED, token)
 }
 
 /// Handles GET: opens a reserved stream.
-pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answer {
+pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Response {
     let stream = match router.streams.open(token, Instant::now()) {
         Ok(stream) => stream,
         Err(StreamRefusal::InUse) => {
@@ -142,12 +142,12 @@ pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answe
     let stream = OpenStream::new(router, token, stream);
     if version < Version::HTTP_2 {
         let connection = |framing| LiveConnection::SingleConnection(framing, Box::new(stream));
-        return super::sse::hand_over_as(router, AnswerType::EventStream, version, connection);
+        return super::sse::hand_over_as(router, ResponseFormat::EventStream, version, connection);
     }
     let (pieces, body) = mpsc::channel(AHEAD);
     let open = router.metrics.stream(Transport::sse);
     tokio::task::spawn_local(open_stream::write_stream(stream, pieces, open));
-    head(AnswerType::EventStream, AnswerBody::Stream(body))
+    head(ResponseFormat::EventStream, ResponseBody::Stream(body))
 }
 
 /// Handles POST, and GET of a query: starts an operation. Its results come over a stream.
@@ -157,7 +157,7 @@ pub(crate) async fn start(
     request: &OperationRequest,
     head: &Parts,
     (identity, address): (Identity, ClientKey),
-) -> Answer {
+) -> Response {
     let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
     let id = if request.extensions.len() <= INLINE_BYTES_MAX {
         operation_id(&request.extensions)
@@ -173,7 +173,7 @@ pub(crate) async fn start(
             Err(not_done) => {
                 let error = not_done.error();
                 router.metrics.refused(error.code);
-                return answer::request_errors(&[error], AnswerType::Json, true);
+                return response::request_errors(&[error], ResponseFormat::Json, true);
             }
         }
     };
@@ -191,20 +191,20 @@ pub(crate) async fn start(
     let headers = OfMessage(&head.headers);
     let ready = match operation::prepare_for(router, request, headers, identity, address).await {
         Ok(ready) => ready,
-        Err(errors) if answer::is_overloaded(&errors) => {
-            return answer::overloaded(&errors, AnswerType::Json);
+        Err(errors) if response::is_overloaded(&errors) => {
+            return response::overloaded(&errors, ResponseFormat::Json);
         }
         Err(errors) => {
             let status =
-                errors.first().map_or(StatusCode::BAD_REQUEST, |it| refusal::status(it.code));
-            return answer::refused(status, &errors, AnswerType::Json);
+                errors.first().map_or(StatusCode::BAD_REQUEST, |it| error_mapping::status(it.code));
+            return response::refused(status, &errors, ResponseFormat::Json);
         }
     };
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
-        return answer::mutation_by_get();
+        return response::mutation_by_get();
     }
     match stream.start(router, &id, ready) {
-        Ok(()) => answer::empty(StatusCode::ACCEPTED),
+        Ok(()) => response::empty(StatusCode::ACCEPTED),
         Err(StreamRefusal::NotFound) => not_found(),
         Err(StreamRefusal::InUse) => {
             let message = "an operation with this id is in progress on the stream";
@@ -231,14 +231,14 @@ pub(crate) async fn start(
 }
 
 /// Handles DELETE: stops an operation.
-pub(crate) fn stop(router: &Router, token: &str, uri: &Uri) -> Answer {
+pub(crate) fn stop(router: &Router, token: &str, uri: &Uri) -> Response {
     let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
     let query = uri.query().unwrap_or_default().as_bytes();
     let id = url::form_urlencoded::parse(query).find(|(name, _)| name == "operationId");
     match id {
         Some((_, id)) if !id.is_empty() => {
             stream.stop(&id);
-            answer::empty(StatusCode::OK)
+            response::empty(StatusCode::OK)
         }
         _ => {
             let message = "the URL needs the parameter `operationId`";
@@ -247,13 +247,13 @@ pub(crate) fn stop(router: &Router, token: &str, uri: &Uri) -> Answer {
     }
 }
 
-fn not_found() -> Answer {
+fn not_found() -> Response {
     let message = "no stream has this token: reserve one by PUT";
     error_response(StatusCode::NOT_FOUND, ErrorCode::BadRequest, message)
 }
 
-fn error_response(status: StatusCode, code: ErrorCode, message: &str) -> Answer {
-    answer::refused(status, &[GraphqlError::new(code, message.to_owned())], AnswerType::Json)
+fn error_response(status: StatusCode, code: ErrorCode, message: &str) -> Response {
+    response::refused(status, &[GraphqlError::new(code, message.to_owned())], ResponseFormat::Json)
 }
 
 /// Returns `operationId` out of the extensions of a request.

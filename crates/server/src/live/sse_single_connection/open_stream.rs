@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use wire::sse::{Config, Sse};
+use wire::sse::{Sse, SseConfig};
 
 use super::stream::SharedStream;
 use crate::live::dropped_events::count_dropped;
 use crate::live::end_reasons::{shutting_down_error, too_slow};
 use crate::live::outlet::NextDelivery;
 use crate::live::timer::sleep_until;
-use crate::metrics::Open;
+use crate::metrics::OpenGauge;
 use crate::router::Router;
 
 /// An open stream. Dropping it removes the stream and ends its operations.
@@ -91,17 +91,21 @@ impl Drop for OpenStream {
 }
 
 /// Writes the stream as the body of a response over HTTP/2, until either ends.
-pub(super) async fn write_stream(opened: OpenStream, pieces: mpsc::Sender<Bytes>, _open: Open) {
+pub(super) async fn write_stream(
+    opened: OpenStream,
+    pieces: mpsc::Sender<Bytes>,
+    _open: OpenGauge,
+) {
     let OpenStream { router, stream, .. } = &opened;
     let heartbeat = Some(router.config.subscriptions.heartbeat);
-    let mut sse = Sse::new(&Config { heartbeat }, Instant::now());
-    let mut time_to_leave = pin!(router.time_to_leave());
+    let mut sse = Sse::new(&SseConfig { heartbeat }, Instant::now());
+    let mut wait_for_drain = pin!(router.wait_for_drain());
     // A piece for which the HTTP library has no room. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
         piece = piece.or_else(|| sse.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
         if stream.outlet.is_overflown() && !sse.is_finished() {
-            // If the client does not read the error either, `http::patient` ends the wait.
+            // If the client does not read the error either, `http::write_timeout` ends the wait.
             stream.end_with(&mut sse, &too_slow());
             continue;
         }
@@ -127,7 +131,7 @@ pub(super) async fn write_stream(opened: OpenStream, pieces: mpsc::Sender<Bytes>
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
                 sse.handle_timeout(Instant::now());
             }
-            () = &mut time_to_leave, if !sse.is_finished() => {
+            () = &mut wait_for_drain, if !sse.is_finished() => {
                 stream.end_with(&mut sse, &shutting_down_error());
             }
         }

@@ -11,7 +11,7 @@ use crate::live::connection_operations::{AbortOnDrop, ConnectionOperations, Oper
 use crate::live::kept_operations::KeptTotal;
 use crate::live::outlet::{ConnectionOutlet, Delivery};
 use crate::metrics::Transport;
-use crate::operation::Ready;
+use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 
 /// The state of one stream, shared by the requests that start operations and the writer of the stream.
@@ -109,7 +109,7 @@ impl SharedStream {
         self: &Arc<Self>,
         router: &Arc<Router>,
         id: &str,
-        ready: Ready,
+        ready: PreparedRequest,
     ) -> Result<(), StreamRefusal> {
         self.eviction.get_or_init(|| {
             let task = tokio::task::spawn_local(end_if_evicted(Arc::downgrade(self)));
@@ -229,14 +229,14 @@ impl OperationIds {
 mod tests {
     use std::time::Instant;
 
-    use wire::sse::Config;
+    use wire::sse::SseConfig;
 
     use super::*;
 
     #[tokio::test]
     async fn nothing_is_kept_of_an_operation_that_has_ended() {
         let stream = SharedStream::unbounded();
-        let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
+        let mut sse = Sse::new(&SseConfig { heartbeat: None }, Instant::now());
         let errors = Vec::new();
         for end in [Delivery::Complete { operation: 0 }, Delivery::Failed { operation: 1, errors }]
         {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(begin("c"), Err(StreamRefusal::TooMany));
         stream.stop("a");
         assert_eq!(begin("a"), Ok(2));
-        let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
+        let mut sse = Sse::new(&SseConfig { heartbeat: None }, Instant::now());
         stream.write_delivery(&mut sse, Delivery::Complete { operation: 0 });
         stream.write_delivery(&mut sse, Delivery::Complete { operation: 1 });
         assert_eq!(stream.end(), [Box::from("a")]);

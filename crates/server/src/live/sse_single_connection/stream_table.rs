@@ -22,7 +22,7 @@ const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All streams of this mode, by token.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<StreamEntries>);
+pub(crate) struct StreamTable(Mutex<StreamEntries>);
 
 #[derive(Debug, Default)]
 struct StreamEntries {
@@ -44,7 +44,7 @@ struct StreamEntry {
     reserved_until: Option<Instant>,
 }
 
-impl Streams {
+impl StreamTable {
     /// Reserves a stream for a client, which may have `most`. Returns false if the client has so many, or if there are
     /// too many in total.
     pub(super) fn reserve(
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_opened_once_and_in_time() {
-        let (streams, now) = (Streams::default(), Instant::now());
+        let (streams, now) = (StreamTable::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
         assert!(["a", "b"].iter().all(|it| streams.reserve(
             it,
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn reservations_are_limited_and_unused_ones_make_room() {
-        let (streams, now) = (Streams::default(), Instant::now());
+        let (streams, now) = (StreamTable::default(), Instant::now());
         let shared = SharedStream::unbounded();
         for number in 0..RESERVATIONS_MAX {
             assert!(streams.reserve(&number.to_string(), Arc::clone(&shared), ALONE, now));
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_client_over_its_limit_does_not_cause_a_sweep_each_time() {
         let (streams, now, shared) =
-            (Streams::default(), Instant::now(), SharedStream::unbounded());
+            (StreamTable::default(), Instant::now(), SharedStream::unbounded());
         let reserve = |token: &str, now| {
             streams.reserve(token, Arc::clone(&shared), (ClientKey::UNKNOWN, 1), now)
         };
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_client_that_reserves_all_streams_makes_room_for_others() {
         let (streams, now, shared) =
-            (Streams::default(), Instant::now(), SharedStream::unbounded());
+            (StreamTable::default(), Instant::now(), SharedStream::unbounded());
         let [greedy, polite] = [b"greedy", b"polite"].map(|it| ClientKey::of_identity(it));
         let reserve = |token: &str, client, most, now| {
             streams.reserve(token, Arc::clone(&shared), (client, most), now)
@@ -257,7 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn operations_of_a_stream_that_is_not_opened_in_time_end_with_it() {
-        let (streams, now) = (Streams::default(), Instant::now());
+        let (streams, now) = (StreamTable::default(), Instant::now());
         let reserve = |token, now| {
             let (stream, task) =
                 (SharedStream::unbounded(), tokio::spawn(std::future::pending::<()>()));

@@ -11,7 +11,7 @@ use load::report::LatencySummary;
 use load::report::subscriptions::{SubscriptionRun, SubscriptionServerUsage};
 use load::subscriptions::Subscription;
 use server::config::{Config, Listener, Log, LogLevel};
-use server::{Options, Running, SupergraphSource};
+use server::{Options, RunningRouter, SupergraphSource};
 
 /// A supergraph with one event of the memory provider.
 const SUPERGRAPH: &str = include_str!("simulated.graphql");
@@ -60,23 +60,27 @@ pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
     run
 }
 
-async fn simulate(router: &Running, count: u64, events: u64) -> Result<SubscriptionRun, String> {
+async fn simulate(
+    router: &RunningRouter,
+    count: u64,
+    events: u64,
+) -> Result<SubscriptionRun, String> {
     let usage = || Process::Own.usage().map_err(|error| error.to_string());
     let mib = |kib: u64| kib as f64 / 1024.0;
     let before = usage()?;
     let [connection_init, subscribe] =
         Subscription { query: QUERY.to_owned(), ..Subscription::default() }.opening_messages(0);
     let began = Instant::now();
-    let subscribed = router.subscribe_nowhere(count, &connection_init, &subscribe).await;
+    let subscribed = router.simulate_subscribers(count, &connection_init, &subscribe).await;
     let joining_seconds = began.elapsed().as_secs_f64();
     let idle = usage()?;
     // The messages of the protocol itself, which accept the connections.
-    let (greetings, _) = router.sent_nowhere().await;
+    let (greetings, _) = router.simulated_deliveries().await;
     let providers = router.providers();
     let provider =
         providers.resolve("memory/default").map_err(|error| format!("no provider: {error}"))?;
     let mut latency = Histogram::default();
-    let (mut messages, mut bytes) = router.sent_nowhere().await;
+    let (mut messages, mut bytes) = router.simulated_deliveries().await;
     let bytes_before = bytes;
     let fanning_out = Instant::now();
     for number in 0..events {
@@ -86,7 +90,7 @@ async fn simulate(router: &Running, count: u64, events: u64) -> Result<Subscript
         let expected = greetings + (number + 1) * subscribed;
         while messages < expected && published.elapsed() < EVENT_TIMEOUT {
             tokio::time::sleep(POLL_INTERVAL).await;
-            (messages, bytes) = router.sent_nowhere().await;
+            (messages, bytes) = router.simulated_deliveries().await;
         }
         latency.record(u64::try_from(published.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }

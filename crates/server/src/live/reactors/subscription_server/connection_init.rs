@@ -12,7 +12,8 @@ use super::super::client_machine::ClientMachine;
 use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
 use crate::authentication::{
-    Authentication, EXPIRED, Identity, InitOutcome, Introduced, LOOK_INTERVAL_MAX, Refusal,
+    Authenticator, EXPIRED, EXPIRY_CHECK_INTERVAL_MAX, Identity, InitIdentification, InitOutcome,
+    TokenRefusal,
 };
 use crate::live::client_context::ClientContext;
 use crate::live::{init_payload, websocket};
@@ -31,7 +32,7 @@ impl SubscriptionServer {
     ) {
         let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
         let allowed = &router.config.websocket.init_payload_headers;
-        let tokens = router.authentication.as_ref().map(Authentication::token_source);
+        let tokens = router.authentication.as_ref().map(Authenticator::token_source);
         let init = match init_payload::read_init_payload(
             allowed,
             tokens,
@@ -52,14 +53,16 @@ impl SubscriptionServer {
             client.context = self.contexts.share(ClientContext { headers, identity });
         }
         match router.on_connection_init(init.token, &client.context.identity) {
-            Introduced::Known(identified) => self.on_token_verified(sockets, token, identified),
-            Introduced::By(bearer) => {
+            InitIdentification::Known(identified) => {
+                self.on_token_verified(sockets, token, identified)
+            }
+            InitIdentification::Unverified(bearer) => {
                 // Verifying a signature takes as long as some hundred messages, so a worker does it.
                 let (router, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
-                let cores = Arc::clone(&router.cores);
+                let cores = Arc::clone(&router.workers);
                 cores.run(Box::new(move || {
                     Box::pin(async move {
-                        let identified = router.verify_presented(&bearer).await;
+                        let identified = router.verify_init_token(&bearer).await;
                         outlet.mailbox().send(Message::TokenVerified(token, identified));
                     })
                 }));
@@ -72,10 +75,10 @@ impl SubscriptionServer {
         &mut self,
         sockets: &mut ClientSockets,
         token: Token,
-        identified: Result<InitOutcome, Refusal>,
+        identified: Result<InitOutcome, TokenRefusal>,
     ) {
         let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
-        let admitted = identified.and_then(|it| router.admit(&it.identity).map(|()| it));
+        let admitted = identified.and_then(|it| router.authorize(&it.identity).map(|()| it));
         let refusal = admitted.as_ref().err().cloned();
         if let Ok(outcome) = admitted
             && (outcome.sets_header()
@@ -100,7 +103,7 @@ impl SubscriptionServer {
     pub(super) fn schedule_expiry(&mut self, identity: &Identity) {
         if let Some(left) = identity.time_left(SystemTime::now()) {
             // The system's clock, which decides on tokens, may be changed meanwhile.
-            let at = Instant::now() + left.min(LOOK_INTERVAL_MAX);
+            let at = Instant::now() + left.min(EXPIRY_CHECK_INTERVAL_MAX);
             self.next_expiry = Some(self.next_expiry.map_or(at, |next| next.min(at)));
         }
     }
@@ -127,7 +130,7 @@ impl SubscriptionServer {
                 machine.expire();
             }
         }
-        let pause = next.map(|left| left.clamp(EXPIRY_INTERVAL_MIN, LOOK_INTERVAL_MAX));
+        let pause = next.map(|left| left.clamp(EXPIRY_INTERVAL_MIN, EXPIRY_CHECK_INTERVAL_MAX));
         self.next_expiry = pause.map(|pause| Instant::now() + pause);
     }
 }

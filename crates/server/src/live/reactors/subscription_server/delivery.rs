@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{Missed, Payload};
-use hub::{EndReason, GroupId, Member, OutletCommand};
+use hub::{EndReason, GroupId, OutletCommand, Subscriber};
 use reactor::{SendOutcome, Token};
 
 use super::super::client_machine::{SharedPosition, SharedResult};
@@ -136,7 +136,7 @@ impl SubscriptionServer {
     }
 
     /// Queues a result in a client's backlog, since its socket is full.
-    fn enqueue(&mut self, sockets: &mut ClientSockets, member: Member, payload: &Payload) {
+    fn enqueue(&mut self, sockets: &mut ClientSockets, member: Subscriber, payload: &Payload) {
         let token = Token::from_u64(member.connection);
         let Some((backlog, bounds)) = self.backlog_of_member(sockets, member) else { return };
         backlog.push_event(bounds, member.operation, payload.clone());
@@ -173,7 +173,7 @@ impl SubscriptionServer {
     }
 
     /// Records events that a client lost in its former group. Its next result announces them.
-    fn record_loss(&self, sockets: &mut ClientSockets, member: Member, missed: Missed) {
+    fn record_loss(&self, sockets: &mut ClientSockets, member: Subscriber, missed: Missed) {
         if let Some((backlog, _)) = self.backlog_of_member(sockets, member) {
             backlog.record_loss(member.operation, missed);
         }
@@ -183,7 +183,7 @@ impl SubscriptionServer {
     fn backlog_of_member<'s>(
         &self,
         sockets: &'s mut ClientSockets,
-        member: Member,
+        member: Subscriber,
     ) -> Option<(&'s mut Backlog, BacklogBounds)> {
         let token = Token::from_u64(member.connection);
         let is_active = sockets.machine(token).is_some_and(|it| it.is_active(member.operation));
@@ -211,7 +211,7 @@ impl SubscriptionServer {
     fn on_subscription_ended(
         &mut self,
         sockets: &mut ClientSockets,
-        member: Member,
+        member: Subscriber,
         reason: &EndReason,
     ) {
         let (token, operation) = (Token::from_u64(member.connection), member.operation);
@@ -350,7 +350,7 @@ impl SubscriptionServer {
 }
 
 /// Forgets a subscription that has left its group.
-fn forget_subscription(sockets: &mut ClientSockets, member: Member) {
+fn forget_subscription(sockets: &mut ClientSockets, member: Subscriber) {
     let Some(client) = sockets.client(Token::from_u64(member.connection)) else { return };
     client.forget(member.operation);
     if let Some(backlog) = &mut client.backlog {

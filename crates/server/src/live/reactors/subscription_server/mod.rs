@@ -14,7 +14,7 @@ use futures_util::future::AbortHandle;
 use hub::GroupId;
 use reactor::{Application, ConnectionEnd, Sockets, Token};
 use wire::Machine;
-use wire::graphql_transport_ws::Event;
+use wire::graphql_transport_ws::ServerEvent;
 
 use super::client::{Client, ClientOperations, SharedContexts};
 use super::client_machine::{ClientMachine, ONLY_OPERATION};
@@ -22,7 +22,7 @@ use super::deflation::Deflation;
 use super::group_members::GroupMembers;
 use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
-use crate::farewell;
+use crate::drain;
 use crate::live::dropped_events::count_dropped;
 use crate::live::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::live::websocket;
@@ -133,20 +133,20 @@ impl Application for SubscriptionServer {
     type Client = Client;
     type Message = Message;
 
-    fn on_event(&mut self, sockets: &mut ClientSockets, token: Token, event: Event) {
+    fn on_event(&mut self, sockets: &mut ClientSockets, token: Token, event: ServerEvent) {
         match event {
-            Event::Init { payload } => self.on_connection_init(sockets, token, payload),
-            Event::Subscribe { number, request, .. } => {
+            ServerEvent::Init { payload } => self.on_connection_init(sockets, token, payload),
+            ServerEvent::Subscribe { number, request, .. } => {
                 let request = websocket::operation_request(request);
                 self.start_operation(sockets, token, number, StartRequest::Unprepared(request));
             }
-            Event::Complete { number, .. } => {
+            ServerEvent::Complete { number, .. } => {
                 if let Some(client) = sockets.client(token) {
                     client.stop(number);
                 }
             }
-            Event::Large(message) => self.read_large_message(sockets, token, message),
-            Event::Ended(_) => {
+            ServerEvent::Large(message) => self.read_large_message(sockets, token, message),
+            ServerEvent::Ended(_) => {
                 self.stop_reading(token);
                 if let Some(client) = sockets.client(token) {
                     client.backlog = None;
@@ -196,7 +196,7 @@ impl Application for SubscriptionServer {
             Message::ShutDown { portion } => {
                 self.is_shutting_down = true;
                 for token in sockets.tokens() {
-                    if farewell::portion_of(token.to_u64()) == portion {
+                    if drain::batch_of(token.to_u64()) == portion {
                         shut_down_client(sockets, token);
                     }
                 }

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use execute::ClientKey;
 use futures_util::future::{AbortHandle, Abortable};
-use hub::Member;
+use hub::Subscriber;
 use plan::OperationKind;
 use reactor::Token;
-use wire::connection::ReadApart;
+use wire::connection::OffThreadParse;
 use wire::websocket::LargeMessage;
 
 use super::super::client::ClientOperation;
@@ -57,7 +57,7 @@ impl SubscriptionServer {
         let operation_run =
             StartingOperation { outlet, token, number, address, transport, held, started };
         let (serving, context) = (Arc::clone(router), Arc::clone(&client.context));
-        router.cores.run(Box::new(move || {
+        router.workers.run(Box::new(move || {
             Box::pin(async move {
                 let run = operation_run.run(&serving, wanted, &context);
                 // Aborted if the client has gone, or has completed the operation.
@@ -82,7 +82,7 @@ impl SubscriptionServer {
         let client = client.key();
         let (serving, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
         let (abort, registration) = AbortHandle::new_pair();
-        router.cores.run(Box::new(move || {
+        router.workers.run(Box::new(move || {
             let reading = async move {
                 let deadline = Instant::now() + serving.config.limits.time;
                 let offload = &serving.offload;
@@ -183,7 +183,7 @@ impl StartingOperation {
             Err(errors) => OperationOutcome::Failed(errors),
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
-                let member = Member { connection: self.token.to_u64(), operation: self.number };
+                let member = Subscriber { connection: self.token.to_u64(), operation: self.number };
                 let held = ExistingAmounts::Amounts(self.held);
                 match connection_operations::subscribe(router, ready, outlet, member, held).await {
                     Ok(LiveSubscription { subscription, kept, .. }) => {

@@ -146,7 +146,7 @@ impl Workers {
     }
 }
 
-impl hub::Cores for Workers {
+impl hub::Workers for Workers {
     fn run(&self, job: Job) {
         self.run_first(job);
     }
@@ -169,7 +169,7 @@ pub(crate) struct WorkerLoad(Option<Arc<AtomicUsize>>);
 
 /// Counts the worker of this thread once more, for a connection that outlives its job, such as a WebSocket after its
 /// handshake. No effect on other threads.
-pub(crate) fn occupy() -> WorkerLoad {
+pub(crate) fn hold_worker() -> WorkerLoad {
     let load = LOAD.with_borrow(Clone::clone);
     if let Some(load) = &load {
         load.fetch_add(1, Ordering::Relaxed);
@@ -286,7 +286,7 @@ mod tests {
             let sender = sender.clone();
             cores.run(Box::new(move || {
                 Box::pin(async move {
-                    let left = (std::thread::current().id(), occupy());
+                    let left = (std::thread::current().id(), hold_worker());
                     sender.send(left).expect("the test waits");
                 })
             }));

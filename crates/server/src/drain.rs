@@ -14,7 +14,7 @@ const AT_ONCE_MAX: usize = 100;
 const PER_SECOND: f64 = 1_000.0;
 
 /// The number of batches in which the connections of a reactor are closed.
-pub(crate) const PORTIONS: u32 = 64;
+pub(crate) const DRAIN_BATCHES: u32 = 64;
 
 /// The time over which connections are closed. Set before the router begins to drain.
 #[derive(Debug, Default)]
@@ -44,11 +44,11 @@ impl DrainSchedule {
     }
 }
 
-/// Returns the batch ([`PORTIONS`]) in which a connection of a reactor is closed.
-pub(crate) fn portion_of(connection: u64) -> u32 {
+/// Returns the batch ([`DRAIN_BATCHES`]) in which a connection of a reactor is closed.
+pub(crate) fn batch_of(connection: u64) -> u32 {
     // Multiplying by an odd number with bits all over separates neighbours; the upper bits are the best mixed ones.
     let mixed = connection.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    (mixed % u64::from(PORTIONS)) as u32
+    (mixed % u64::from(DRAIN_BATCHES)) as u32
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn neighbours_close_in_different_batches() {
-        let mut portions = [0_u32; PORTIONS as usize];
-        (0..6_400).for_each(|connection| portions[portion_of(connection) as usize] += 1);
+        let mut portions = [0_u32; DRAIN_BATCHES as usize];
+        (0..6_400).for_each(|connection| portions[batch_of(connection) as usize] += 1);
         assert!(portions.iter().all(|count| (50..150).contains(count)), "{portions:?}");
     }
 }

@@ -13,10 +13,10 @@ use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareError};
 
 use crate::authentication::Identity;
+use crate::error_mapping;
 use crate::forwarding;
 use crate::generation::ServingGraph;
 use crate::prepared_request::PreparedRequest;
-use crate::refusal;
 
 /// The pause when requests of clients keep the preparer busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
@@ -155,7 +155,7 @@ pub(crate) fn holding(
 }
 
 fn refused(error: &PrepareError) -> GraphqlError {
-    let errors = refusal::errors(error);
+    let errors = error_mapping::errors(error);
     invalid(errors.first().map_or("it is not valid", |first| &*first.message))
 }
 
