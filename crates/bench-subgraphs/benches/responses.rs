@@ -12,11 +12,11 @@ fn main() {
 
 fn measure_response(bencher: Bencher<'_, '_>, subgraph: Subgraph, request: serde_json::Value) {
     let body = request.to_string();
-    let response = subgraph.answer(body.as_bytes());
+    let response = subgraph.respond(body.as_bytes());
     assert_eq!(response.status, 200, "{}", String::from_utf8_lossy(&response.body));
     assert!(!response.body.windows(8).any(|window| window == b"\"errors\""));
     let bytes = divan::counter::BytesCount::new(response.body.len());
-    bencher.counter(bytes).bench(|| subgraph.answer(divan::black_box(body.as_bytes())));
+    bencher.counter(bytes).bench(|| subgraph.respond(divan::black_box(body.as_bytes())));
 }
 
 /// Measures the largest fetch of the benchmark's operation, about 60 kB.

@@ -19,7 +19,7 @@ static REVIEWS: LazyLock<Subgraph> = LazyLock::new(bench_subgraphs::reviews);
 #[track_caller]
 fn query_subgraph(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
     let body = json!({"query": query, "variables": variables}).to_string();
-    let response = subgraph.answer(body.as_bytes());
+    let response = subgraph.respond(body.as_bytes());
     let response: Value = serde_json::from_slice(&response.body).unwrap();
     assert_eq!(response.get("errors"), None);
     response["data"].clone()

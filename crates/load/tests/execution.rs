@@ -92,7 +92,7 @@ static SUBGRAPH: LazyLock<Subgraph> = LazyLock::new(|| {
 #[track_caller]
 fn check(query: &str, variables: Value, expected: &str) {
     let body = json!({"query": query, "variables": variables}).to_string();
-    let response = subgraph().answer(body.as_bytes());
+    let response = subgraph().respond(body.as_bytes());
     assert_eq!(String::from_utf8(response.body).unwrap(), expected);
     assert_eq!(response.status, 200);
 }
@@ -100,7 +100,7 @@ fn check(query: &str, variables: Value, expected: &str) {
 /// Sends a request that is refused before execution and returns its message.
 #[track_caller]
 fn refused(body: &str) -> String {
-    let response = subgraph().answer(body.as_bytes());
+    let response = subgraph().respond(body.as_bytes());
     assert_eq!(response.status, 400, "{}", String::from_utf8_lossy(&response.body));
     let body: Value = serde_json::from_slice(&response.body).unwrap();
     assert!(body.get("data").is_none());
@@ -247,7 +247,7 @@ fn a_bad_representation_fails_alone() {
 
 #[test]
 fn the_service_returns_its_schema_as_given() {
-    let response = subgraph().answer(br#"{"query":"{ _service { sdl __typename } }"}"#);
+    let response = subgraph().respond(br#"{"query":"{ _service { sdl __typename } }"}"#);
     let response: Value = serde_json::from_slice(&response.body).unwrap();
     assert_eq!(response, json!({"data": {"_service": {"sdl": SDL, "__typename": "_Service"}}}));
 }
@@ -259,7 +259,7 @@ fn a_mutation_is_executed_and_the_named_operation_is_chosen() {
         "operationName": "M",
         "variables": {"n": "Eve"},
     });
-    let response = subgraph().answer(body.to_string().as_bytes());
+    let response = subgraph().respond(body.to_string().as_bytes());
     assert_eq!(
         String::from_utf8(response.body).unwrap(),
         r#"{"data":{"rename":{"name":"Eve","email":"a@example.org"}}}"#
@@ -282,7 +282,7 @@ fn an_entity_resolver_resolves_its_type() {
         "variables": {"r": [{"__typename": "User", "id": "x"}, {"__typename": "User", "id": "gone"}, {"__typename": "User", "id": "boom"}]},
     });
     assert_eq!(
-        String::from_utf8(subgraph.answer(body.to_string().as_bytes()).body).unwrap(),
+        String::from_utf8(subgraph.respond(body.to_string().as_bytes()).body).unwrap(),
         r#"{"data":{"_entities":[{"name":"Ada"},null,null]},"errors":[{"message":"boom","path":["_entities",2]}]}"#
     );
 }
@@ -342,7 +342,7 @@ fn an_operation_as_deep_as_routers_allow_is_executed() {
         "{ best { ... on User ".repeat(levels),
         "} }".repeat(levels)
     );
-    let response = subgraph().answer(json!({ "query": query }).to_string().as_bytes());
+    let response = subgraph().respond(json!({ "query": query }).to_string().as_bytes());
     let response: Value = serde_json::from_slice(&response.body).unwrap();
     let innermost = (0..levels).fold(&response["data"]["user"], |object, _| &object["best"]);
     assert_eq!(innermost, &json!({"name": "Bob"}));

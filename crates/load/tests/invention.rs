@@ -40,7 +40,7 @@ fn subgraph(invention: Invention) -> Subgraph {
 
 fn send_query(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
     let body = json!({ "query": query, "variables": variables }).to_string();
-    let response = subgraph.answer(body.as_bytes());
+    let response = subgraph.respond(body.as_bytes());
     let response: Value = serde_json::from_slice(&response.body).unwrap();
     assert_eq!(response.get("errors"), None, "{response}");
     response["data"].clone()

@@ -38,7 +38,7 @@ fn all() -> Vec<(&'static str, String)> {
 
 fn query_subgraph(subgraph: &Subgraph, query: &str, variables: Value) -> Value {
     let body = json!({ "query": query, "variables": variables }).to_string();
-    let response: Value = serde_json::from_slice(&subgraph.answer(body.as_bytes()).body).unwrap();
+    let response: Value = serde_json::from_slice(&subgraph.respond(body.as_bytes()).body).unwrap();
     assert_eq!(response.get("errors"), None);
     response["data"].clone()
 }

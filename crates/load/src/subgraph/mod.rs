@@ -141,7 +141,7 @@ impl Subgraph {
     }
 
     /// Executes one GraphQL request, given as the JSON body of a POST.
-    pub fn answer(&self, body: &[u8]) -> SubgraphResponse {
+    pub fn respond(&self, body: &[u8]) -> SubgraphResponse {
         self.respond_with_fault(body, None)
     }
 

@@ -266,7 +266,7 @@ async fn respond(
     }
     let content_type = negotiate_media_type(&head.headers);
     match fault {
-        None => Ok(subgraph_response(content_type, endpoint.subgraph.answer(&body))),
+        None => Ok(subgraph_response(content_type, endpoint.subgraph.respond(&body))),
         Some(fault) => respond_faulty(endpoint, content_type, &body, fault).await,
     }
 }
@@ -293,12 +293,12 @@ async fn respond_faulty(
             return Ok(response(StatusCode::OK, "text/html", ResponseBody::whole(HTML)));
         }
         Fault::TruncatedJson => {
-            let mut answer = subgraph.answer(body);
+            let mut answer = subgraph.respond(body);
             answer.body.truncate(answer.body.len() / 2);
             return Ok(subgraph_response(content_type, answer));
         }
         Fault::CutOff => {
-            let answer = subgraph.answer(body).body;
+            let answer = subgraph.respond(body).body;
             return Ok(response(
                 StatusCode::OK,
                 content_type,
@@ -306,7 +306,7 @@ async fn respond_faulty(
             ));
         }
         Fault::Headers(headers) => {
-            let mut answer = subgraph_response(content_type, subgraph.answer(body));
+            let mut answer = subgraph_response(content_type, subgraph.respond(body));
             for (name, value) in headers {
                 let (name, value) =
                     (HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -316,10 +316,10 @@ async fn respond_faulty(
         }
         Fault::Slow(time) => {
             tokio::time::sleep(time).await;
-            return Ok(subgraph_response(content_type, subgraph.answer(body)));
+            return Ok(subgraph_response(content_type, subgraph.respond(body)));
         }
         // `Controls::take_fault` has already waited.
-        Fault::Hold => return Ok(subgraph_response(content_type, subgraph.answer(body))),
+        Fault::Hold => return Ok(subgraph_response(content_type, subgraph.respond(body))),
         Fault::GraphqlError { message, code } => {
             let mut error = serde_json::json!({ "message": message });
             if let Some(code) = code {

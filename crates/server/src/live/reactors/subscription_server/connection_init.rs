@@ -54,7 +54,7 @@ impl SubscriptionServer {
         }
         match router.on_connection_init(init.token, &client.context.identity) {
             InitIdentification::Known(identified) => {
-                self.on_token_verified(sockets, token, identified)
+                self.on_token_verified(sockets, token, identified);
             }
             InitIdentification::Unverified(bearer) => {
                 // Verifying a signature takes as long as some hundred messages, so a worker does it.
