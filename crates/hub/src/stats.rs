@@ -39,7 +39,7 @@ pub struct HubStats {
     pub states: AtomicU64,
     /// Subscribers that got the state that an earlier one had requested.
     pub states_shared: AtomicU64,
-    /// DurationHistogram of resolutions of events, batches and states, from the start to the payload.
+    /// Durations of resolutions of events, batches and states, from the start to the payload.
     pub resolve_durations: DurationHistogram,
     /// Resolutions that ended without a payload (a defect, or the cores have stopped).
     pub resolutions_failed: AtomicU64,

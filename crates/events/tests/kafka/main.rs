@@ -207,7 +207,7 @@ impl Seen {
             assert!(self.numbers.insert(number), "{number} came twice");
             let before = self.latest.insert(number % KEYS, number);
             assert!(before < Some(number), "{number} came after {before:?}");
-            let partition_offset = event.partition_offset.expect("a partition_offset");
+            let partition_offset = event.partition_offset.expect("an offset");
             assert!(self.position.advance(partition_offset), "{number} goes back");
         }
     }
@@ -227,7 +227,7 @@ async fn baseline(stream: &mut EventStream, partitions: usize) -> Vec<PartitionO
     for _ in 0..partitions {
         match message(stream).await {
             SourceMessage::Progress(partition_offset) => partition_offsets.push(partition_offset),
-            other => panic!("no partition_offset: {other:?}"),
+            other => panic!("no offset: {other:?}"),
         }
     }
     partition_offsets
@@ -628,7 +628,7 @@ async fn events_deleted_by_the_broker_while_a_stream_waits_are_announced_as_a_ga
     while offsets.last() != Some(&19_999) {
         match message(&mut slow).await {
             SourceMessage::Event(event) => {
-                offsets.push(event.partition_offset.expect("a partition_offset").offset)
+                offsets.push(event.partition_offset.expect("an offset").offset)
             }
             SourceMessage::Progress(_) => {}
             SourceMessage::Gap => {

@@ -114,7 +114,7 @@ async fn streams_at_several_nodes_are_one_subscription_and_continue_at_its_posit
         let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await;
         let Ok(Some(SourceMessage::Event(event))) = message else { panic!("{message:?}") };
         let number: u64 = std::str::from_utf8(&event.payload).unwrap().parse().expect("a number");
-        let partition_offset = event.partition_offset.expect("a partition_offset");
+        let partition_offset = event.partition_offset.expect("an offset");
         assert!(position.advance(partition_offset));
         numbers[partition_offset.partition as usize].push(number);
     }

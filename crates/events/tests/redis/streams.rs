@@ -46,11 +46,7 @@ async fn next(stream: &mut EventStream) -> String {
     match message.expect("a message comes in time").expect("the stream says why it ends") {
         SourceMessage::Event(event) => {
             let payload = String::from_utf8_lossy(&event.payload).into_owned();
-            format!(
-                "{} {} {payload}",
-                event.topic,
-                at(event.partition_offset.expect("a partition_offset"))
-            )
+            format!("{} {} {payload}", event.topic, at(event.partition_offset.expect("an offset")))
         }
         SourceMessage::Progress(partition_offset) => at(partition_offset),
         SourceMessage::Gap => "gap".into(),
@@ -101,7 +97,7 @@ pub(crate) async fn expect_numbers(stream: &mut EventStream, first: u64, last: u
                 let payload = std::str::from_utf8(&event.payload).expect("a number");
                 assert_eq!(payload, expected.to_string());
                 assert!(
-                    position.advance(event.partition_offset.expect("a partition_offset")),
+                    position.advance(event.partition_offset.expect("an offset")),
                     "partition_offsets grow"
                 );
                 expected += 1;
@@ -526,7 +522,7 @@ async fn a_replaced_router_continues_at_its_position() {
             match message.expect("in time").expect("it goes on") {
                 SourceMessage::Event(event) => {
                     assert_eq!(event.payload, expected.to_string());
-                    assert!(position.advance(event.partition_offset.expect("a partition_offset")));
+                    assert!(position.advance(event.partition_offset.expect("an offset")));
                     expected += 1;
                 }
                 SourceMessage::Progress(partition_offset) => _ = position.advance(partition_offset),

@@ -81,7 +81,7 @@ const RULES: &str = r#"
   one that is unset or empty. They work in every value, alone or as a part of it, and not in keys. A
   variable that is not set and has no default is an error. `$${` is a literal `${`. A variable
   cannot add keys or lines: it is expanded after the file is parsed.
-- **DurationHistogram** are whole numbers with a unit: `500ms`, `30s`, `5m`, `24h`, also `1m30s`. At most a
+- **Durations** are whole numbers with a unit: `500ms`, `30s`, `5m`, `24h`, also `1m30s`. At most a
   week.
 - **Sizes** are whole numbers with a unit: `B`, `KB`, `MB`, `GB` (powers of 1000), `KiB`, `MiB`,
   `GiB` (powers of 1024). A plain number counts bytes. Always below 4 GiB.

@@ -369,7 +369,7 @@ impl Metrics {
         );
         registry.register(
             "starling_streams_open",
-            "OpenGauge WebSocket connections and event streams, by transport",
+            "Open WebSocket connections and event streams, by transport",
             self.streams.clone(),
         );
         registry.register(

@@ -1,4 +1,4 @@
-//! DurationHistogram in a configuration: `500ms`, `30s`, `1m30s`, `24h`.
+//! Durations in a configuration: `500ms`, `30s`, `1m30s`, `24h`.
 
 use std::time::Duration;
 
