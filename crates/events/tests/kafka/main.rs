@@ -628,7 +628,7 @@ async fn events_deleted_by_the_broker_while_a_stream_waits_are_announced_as_a_ga
     while offsets.last() != Some(&19_999) {
         match message(&mut slow).await {
             SourceMessage::Event(event) => {
-                offsets.push(event.partition_offset.expect("an offset").offset)
+                offsets.push(event.partition_offset.expect("an offset").offset);
             }
             SourceMessage::Progress(_) => {}
             SourceMessage::Gap => {

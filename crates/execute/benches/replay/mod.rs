@@ -87,7 +87,7 @@ impl Subgraph for Replay {
             let body = match response {
                 Some((_, response)) => response.clone(),
                 None => {
-                    let response = Bytes::from(self.subgraph.answer(&request.body).body);
+                    let response = Bytes::from(self.subgraph.respond(&request.body).body);
                     known.push((request.body.clone(), response.clone()));
                     response
                 }
