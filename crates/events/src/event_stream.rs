@@ -18,7 +18,7 @@ pub struct StreamRequest {
     /// Reads the events that the broker stores rather than those that it distributes, where the two differ.
     pub durable: Option<Arc<Durable>>,
     /// Ends the stream with the last event that is stored when the stream is opened. Requires
-    /// [`Provider::has_bounded_streams`](crate::Provider::has_ends).
+    /// [`Provider::has_bounded_streams`](crate::Provider::has_bounded_streams).
     pub bounded: bool,
 }
 
