@@ -274,8 +274,8 @@ async fn check_topic(topic: &BoundTopic, is_disconnected: bool) -> OnlineCheck {
         Verdict::Works => (OnlineVerdict::Works, None, None),
         Verdict::Unknown(reason) => (OnlineVerdict::Unknown, Some(reason), None),
         Verdict::Fails(reason) => {
-            let advice = "grant the permission at the broker, or create the missing object; docs/events.md lists the permissions \
-                          that each kind of provider needs";
+            let advice = "grant the permission at the broker, or create the missing object; the pages of docs/events list the \
+                          permissions that each kind of provider needs";
             (OnlineVerdict::Fails, Some(reason), Some(advice.to_owned()))
         }
     };

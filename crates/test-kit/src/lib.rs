@@ -28,5 +28,34 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 /// # Errors
 /// No port is free.
 pub fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+    let [address] = free_addresses()?;
+    Ok(address)
+}
+
+/// Returns different addresses of 127.0.0.1 with ports that were free a moment ago. All ports are held until the last one
+/// is known: the system may give a port that was just closed again.
+///
+/// # Errors
+/// There are not so many free ports.
+pub fn free_addresses<const N: usize>() -> std::io::Result<[SocketAddr; N]> {
+    let mut listeners = Vec::new();
+    let mut addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); N];
+    for address in &mut addresses {
+        let listener = TcpListener::bind(*address)?;
+        *address = listener.local_addr()?;
+        listeners.push(listener);
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn addresses_of_one_call_differ() {
+        for _ in 0..100 {
+            let addresses = super::free_addresses::<8>().expect("free ports");
+            let distinct: std::collections::BTreeSet<_> = addresses.iter().collect();
+            assert_eq!(distinct.len(), addresses.len(), "{addresses:?}");
+        }
+    }
 }

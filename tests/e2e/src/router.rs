@@ -65,7 +65,7 @@ impl Router {
     ) -> Self {
         let words: Vec<OsString> = words.into_iter().map(|word| word.as_ref().into()).collect();
         for _ in 0..STARTS_MAX {
-            let (address, admin) = (free_address(), free_address());
+            let [address, admin] = free_addresses();
             let mut command = command();
             command.args(&words);
             command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
@@ -241,6 +241,6 @@ fn binary() -> PathBuf {
     })
 }
 
-fn free_address() -> SocketAddr {
-    test_kit::free_address().unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"))
+fn free_addresses() -> [SocketAddr; 2] {
+    test_kit::free_addresses().unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"))
 }

@@ -2,7 +2,9 @@
 //! start.
 
 use super::Bench;
-use super::server_process::{OTHER_CORE, ServerProcess, free_address, pinned_command, write_file};
+use super::server_process::{
+    OTHER_CORE, ServerProcess, free_addresses, pinned_command, write_file,
+};
 use crate::{Failure, kafka, process};
 
 /// Additional settings: segments are deleted soon after they were read, because an hour of measurements would otherwise
@@ -23,7 +25,7 @@ pub(super) fn start(bench: &Bench) -> Result<ServerProcess, Failure> {
     // The folder is missing on the first run.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let (address, controller) = (free_address()?, free_address()?);
+    let [address, controller] = free_addresses()?;
     let settings = folder.join("server.properties");
     let text =
         test_kit::kafka::settings(address, controller, &folder.join("data"), RETENTION_SETTINGS);

@@ -213,7 +213,7 @@ impl Bench {
         config: &Path,
         supergraph: &Path,
     ) -> Result<ServerProcess, Failure> {
-        let (address, admin) = (free_address()?, free_address()?);
+        let [address, admin] = free_addresses()?;
         let mut command = pinned_command(MEASURED_CORE, &self.starling);
         command.arg("serve").arg("--config").arg(config).arg("--supergraph").arg(supergraph);
         command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
@@ -436,7 +436,13 @@ pub(super) fn pinned_command(core: &str, program: impl AsRef<OsStr>) -> Command 
 }
 
 pub(super) fn free_address() -> Result<SocketAddr, Failure> {
-    test_kit::free_address().map_err(|error| format!("no free port: {error}"))
+    let [address] = free_addresses()?;
+    Ok(address)
+}
+
+/// Returns different addresses with free ports.
+pub(super) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], Failure> {
+    test_kit::free_addresses().map_err(|error| format!("no free port: {error}"))
 }
 
 /// True if the server responds to an operation with status 200 and without errors.
