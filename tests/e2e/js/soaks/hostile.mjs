@@ -1,6 +1,7 @@
 // A soak: hostile clients beside a normal client. Each attack in `hostile/attacks` gets a fresh router. The normal
-// load runs alone first, then with the attack. Its 99th percentile may at most double, none of its requests may fail,
-// and the router must stay within its memory limit.
+// load runs alone first, then while the same attack hits another router (which takes the same processors), then with the
+// attack on its own router. Its 99th percentile may at most double over the worse of the first two, none of its requests
+// may fail, and the router must stay within its memory limit.
 // STARLING_SOAK_SECONDS is the time of all attacks together, without starting routers. STARLING_HOSTILE_ONLY selects
 // one attack or several, separated by commas. STARLING_HOSTILE_GOOD_MS is a 99th percentile that is always accepted.
 import { fork, spawn } from "node:child_process";
@@ -40,7 +41,7 @@ for (const name of names) {
   if (!known.includes(name)) throw new Error(`no attack is called ${name}; there are: ${known.join(", ")}`);
 }
 const total = Number(process.env.STARLING_SOAK_SECONDS ?? 600);
-const phaseSeconds = Math.max(PHASE_SECONDS_MIN, total / names.length / 2);
+const phaseSeconds = Math.max(PHASE_SECONDS_MIN, total / names.length / 3);
 
 const problems = [];
 for (const name of names) {
@@ -53,9 +54,53 @@ if (problems.length > 0) {
   process.exit(1);
 }
 
-/** Runs one attack beside the normal load. */
+/** Runs one attack beside the normal load: first against a second router, then against the router of the load. */
 async function play(name) {
   const { default: attack } = await import(path.join(folder, "attacks", `${name}.mjs`));
+  const stage = await openStage(attack.config);
+  try {
+    const polite = fork(path.join(folder, "polite.mjs"), [JSON.stringify(stage.target)]);
+    adopt(polite);
+    await message(polite, "ready");
+    // Warms up caches, pools and the process of the normal client.
+    await phase(polite, 2);
+    const alone = await phase(polite, phaseSeconds);
+    const elsewhere = await controlPhase(name, attack.config, polite);
+
+    const memory = watchMemory(stage.router.pid);
+    const attacker = await startAttacker(name, stage.target);
+    const attacked = await phase(polite, phaseSeconds);
+    const attacks = await stop(attacker);
+    const memoryKb = memory.stop();
+    await stop(polite);
+    return judge({ alone, elsewhere, attacked, attacks, memoryKb, isRunning: stage.router.isRunning() });
+  } finally {
+    await stage.close();
+  }
+}
+
+/** The normal load while the attack takes processors, but not from its router: what the machine alone makes of it. */
+async function controlPhase(name, config, polite) {
+  const other = await openStage(config);
+  try {
+    const attacker = await startAttacker(name, other.target);
+    const report = await phase(polite, phaseSeconds);
+    await stop(attacker);
+    return report;
+  } finally {
+    await other.close();
+  }
+}
+
+async function startAttacker(name, target) {
+  const attacker = fork(path.join(folder, "attacker.mjs"), [name, JSON.stringify(target)]);
+  adopt(attacker);
+  await message(attacker, "attacking");
+  return attacker;
+}
+
+/** A router with subgraphs of its own. */
+async function openStage(config) {
   const mockAddress = `127.0.0.1:${await freePort()}`;
   const mock = spawn(binary, [
     "mock", "--supergraph", path.join(folder, "supergraph.graphql"), "--listen", mockAddress,
@@ -64,49 +109,33 @@ async function play(name) {
   const url = (subgraph) => ({ url: `http://${mockAddress}/${subgraph}` });
   const router = await startServe({
     supergraph,
-    config: { subgraphs: { items: url("items"), prices: url("prices") }, ...attack.config },
+    config: { subgraphs: { items: url("items"), prices: url("prices") }, ...config },
   });
-  try {
-    const warm = "{ items(first: 1) { id } }";
-    await eventually(async () => !(await router.query(warm)).body.errors, "the mock to answer");
-    const target = { graphql: router.graphql, socket: router.socket, admin: router.admin };
-
-    const polite = fork(path.join(folder, "polite.mjs"), [JSON.stringify(target)]);
-    adopt(polite);
-    await message(polite, "ready");
-    // Warms up caches, pools and the process of the normal client.
-    await phase(polite, 2);
-    const alone = await phase(polite, phaseSeconds);
-
-    const memory = watchMemory(router.pid);
-    const attacker = fork(path.join(folder, "attacker.mjs"), [name, JSON.stringify(target)]);
-    adopt(attacker);
-    await message(attacker, "attacking");
-    const attacked = await phase(polite, phaseSeconds);
-    const attacks = await stop(attacker);
-    const memoryKb = memory.stop();
-    await stop(polite);
-    return judge({ alone, attacked, attacks, memoryKb, isRunning: router.isRunning() });
-  } finally {
+  const close = async () => {
     await router.stop();
     mock.kill();
-  }
+  };
+  const warm = "{ items(first: 1) { id } }";
+  await eventually(async () => !(await router.query(warm)).body.errors, "the mock to answer");
+  const target = { graphql: router.graphql, socket: router.socket, admin: router.admin };
+  return { router, target, close };
 }
 
-function judge({ alone, attacked, attacks, memoryKb, isRunning }) {
+function judge({ alone, elsewhere, attacked, attacks, memoryKb, isRunning }) {
   const problems = [];
   if (!isRunning) problems.push("the router has ended");
   if (!(attacks.count > 0)) problems.push(`the attack did not happen: ${attacks.problem ?? "no request"}`);
   for (const kind of Object.keys(alone)) {
-    const [before, now] = [alone[kind], attacked[kind]];
+    const [before, control, now] = [alone[kind], elsewhere[kind], attacked[kind]];
     if (now.failed > 0) problems.push(`${now.failed} ${kind} failed: ${now.example}`);
-    const bound = Math.max(GOOD_MS, SLOWDOWN_MAX * before.p99);
+    const bound = Math.max(GOOD_MS, SLOWDOWN_MAX * Math.max(before.p99, control.p99));
     if (!(now.p99 <= bound)) {
-      problems.push(`p99 of ${kind}: ${now.p99} ms, alone ${before.p99} ms, at most ${bound} ms`);
+      const others = `alone ${before.p99} ms, with the attack on another router ${control.p99} ms`;
+      problems.push(`p99 of ${kind}: ${now.p99} ms, ${others}, at most ${bound} ms`);
     }
   }
   if (memoryKb > MEMORY_KB_MAX) problems.push(`${memoryKb} kB of memory`);
-  return { alone, attacked, attacks: attacks.count, memory_kb: memoryKb, problems };
+  return { alone, elsewhere, attacked, attacks: attacks.count, memory_kb: memoryKb, problems };
 }
 
 /** Runs a phase of the normal load and returns its report. */
