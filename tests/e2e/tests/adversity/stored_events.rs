@@ -351,10 +351,10 @@ fn run_with_faults(broker: impl StoredEventsBroker + 'static) {
         r#"starling_events_topic_received_total{{provider="{}",topic="products"}}"#,
         broker.provider().0
     );
+    // The metric counts events of the live stream. On a busy machine one router may read all of them to catch up.
+    let counted: u64 = routers.iter().filter_map(|router| router.metric(&topic)).sum();
+    assert!(counted > 0, "counted by topic");
     for router in &routers {
-        // How many of them came by the live stream and how many by the catch-up reader depends on the speed of the
-        // machine.
-        assert!(router.metric(&topic).unwrap_or(0) > 0, "counted by topic");
         assert_no_defects(&router.output());
     }
 }
