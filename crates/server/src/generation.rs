@@ -264,23 +264,12 @@ fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
 /// Warns about settings without effect: a typing mistake, or a subgraph that the graph no longer has. `starling check`
 /// shows their places.
 fn warn_of_unknown_subgraphs(config: &Config, graph: &Supergraph) {
-    let sections = [
-        ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
-        ("headers.subgraphs", config.headers.subgraphs.keys().collect()),
-        ("traffic.subgraphs", config.traffic.subgraphs.keys().collect()),
-        (
-            "include_subgraph_errors.subgraphs",
-            config.include_subgraph_errors.subgraphs.keys().collect(),
-        ),
-    ];
-    for (section, names) in sections {
-        for name in names {
-            if !graph.subgraphs.iter().any(|subgraph| *subgraph.name == **name) {
-                tracing::warn!(
-                    setting = format!("{section}.{name}"),
-                    "a setting has no effect: the supergraph has no such subgraph"
-                );
-            }
+    for (section, name) in config.named_subgraphs() {
+        if !graph.subgraphs.iter().any(|subgraph| *subgraph.name == *name) {
+            tracing::warn!(
+                setting = format!("{section}.{name}"),
+                "a setting has no effect: the supergraph has no such subgraph"
+            );
         }
     }
 }

@@ -29,30 +29,19 @@ pub(super) fn subgraphs(
     places: &KeyPlaces,
     findings: &mut Findings,
 ) {
-    let sections = [
-        ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
-        ("headers.subgraphs", config.headers.subgraphs.keys().collect()),
-        ("traffic.subgraphs", config.traffic.subgraphs.keys().collect()),
-        (
-            "include_subgraph_errors.subgraphs",
-            config.include_subgraph_errors.subgraphs.keys().collect(),
-        ),
-    ];
-    for (section, configured) in sections {
-        for name in configured.into_iter().filter(|name| !names.contains(&name.as_str())) {
-            let help = match closest(name, names.iter().copied()) {
-                Some(known) => format!("did you mean `{known}`?"),
-                None => format!("the supergraph has: {}", names.join(", ")),
-            };
-            let finding = findings.warning(
-                "unknown-subgraph",
-                format!("`{section}.{name}` has no effect: the supergraph has no such subgraph"),
-            );
-            if let Some(place) = places.get(&format!("{section}.{name}")) {
-                finding.at(place.key.clone(), "not in the supergraph");
-            }
-            finding.help(help);
+    for (section, name) in config.named_subgraphs().filter(|(_, name)| !names.contains(name)) {
+        let help = match closest(name, names.iter().copied()) {
+            Some(known) => format!("did you mean `{known}`?"),
+            None => format!("the supergraph has: {}", names.join(", ")),
+        };
+        let finding = findings.warning(
+            "unknown-subgraph",
+            format!("`{section}.{name}` has no effect: the supergraph has no such subgraph"),
+        );
+        if let Some(place) = places.get(&format!("{section}.{name}")) {
+            finding.at(place.key.clone(), "not in the supergraph");
         }
+        finding.help(help);
     }
 }
 

@@ -247,3 +247,19 @@ impl Default for Config {
         }
     }
 }
+
+impl Config {
+    /// Iterates over the subgraphs that sections name, each with the path of the section.
+    pub(crate) fn named_subgraphs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let in_section = |section, names: Vec<_>| {
+            names.into_iter().map(move |name: &String| (section, name.as_str()))
+        };
+        in_section("subgraphs", self.subgraphs.keys().collect())
+            .chain(in_section("headers.subgraphs", self.headers.subgraphs.keys().collect()))
+            .chain(in_section("traffic.subgraphs", self.traffic.subgraphs.keys().collect()))
+            .chain(in_section(
+                "include_subgraph_errors.subgraphs",
+                self.include_subgraph_errors.subgraphs.keys().collect(),
+            ))
+    }
+}
