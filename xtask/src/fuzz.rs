@@ -5,7 +5,7 @@
 //! there; an input that causes a failure goes to `fuzz/artifacts/TARGET/`.
 //!
 //! The target `federations` needs no coverage: it tries random federations, seed after seed, and writes the first one
-//! with a wrong response to `crates/federations/fixtures/`.
+//! with a wrong response to `tools/federations/fixtures/`.
 
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};

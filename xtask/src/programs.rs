@@ -1,7 +1,7 @@
 //! The third-party programs that tests use: finds them and, where possible, installs them.
 //!
 //! xtask passes the path of such a program to tests in an environment variable. A test that runs without xtask
-//! searches `PATH` (`crates/test-kit/src/programs.rs`, `tests/e2e/js/programs.mjs`).
+//! searches `PATH` (`tools/test-kit/src/programs.rs`, `tests/e2e/js/programs.mjs`).
 
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flights::{Role, WorkFailed};
 use graph::SubgraphId;
+use single_flight::{Role, WorkFailed};
 
 use crate::query_key::QueryKey;
 use crate::sharing::EpochGuard;

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flights::SingleFlight;
+use single_flight::SingleFlight;
 
 use crate::query_key::QueryKey;
 use crate::{EventFetchCache, FetchError, SubgraphResponse};
@@ -35,7 +35,7 @@ pub struct SubgraphFlights(
 
 impl SubgraphFlights {
     /// The counters of the shared queries.
-    pub fn stats(&self) -> &flights::SingleFlightStats {
+    pub fn stats(&self) -> &single_flight::SingleFlightStats {
         self.0.stats()
     }
 }

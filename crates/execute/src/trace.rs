@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use flights::Role;
 use graph::SubgraphId;
+use single_flight::Role;
 
 /// Maximum number of fetches in a trace. Plans have a handful; further ones are left out.
 const FETCHES_MAX: usize = 1_000;

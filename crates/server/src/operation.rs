@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
-use flights::WorkFailed;
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
+use single_flight::WorkFailed;
 
 use crate::authentication::Identity;
 use crate::error_mapping;

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use execute::{GraphqlError, Payload, SubgraphFlights};
-use flights::SingleFlight;
+use single_flight::SingleFlight;
 
 use crate::config;
 use crate::prepared_request::PreparedRequest;

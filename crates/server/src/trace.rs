@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use execute::Payload;
-use flights::Role;
 use graph::Supergraph;
 use http::{HeaderMap, HeaderName};
+use single_flight::Role;
 
 use crate::config::Config;
 

@@ -270,10 +270,11 @@ fn defines(files: &[PathBuf], name: &str) -> bool {
 fn unknown_part(path: &str) -> Option<String> {
     let mut parts = path.split("::");
     let name = parts.next()?;
-    let folder = root().join("crates").join(name.replace('_', "-")).join("src");
-    if !folder.is_dir() {
+    let crates =
+        ["crates", "tools"].map(|it| root().join(it).join(name.replace('_', "-")).join("src"));
+    let Some(folder) = crates.into_iter().find(|it| it.is_dir()) else {
         return Some(format!("no crate is called {name}"));
-    }
+    };
     let mut place = folder.clone();
     for part in parts {
         let module = [place.join(format!("{part}.rs")), place.join(part)];

@@ -1,4 +1,4 @@
-// External programs that suites use. The rule, also for the Rust side (crates/test-kit/src/programs.rs): the path in the
+// External programs that suites use. The rule, also for the Rust side (tools/test-kit/src/programs.rs): the path in the
 // environment variable, then PATH. If the program is missing, its tests are skipped, and under CI=true they fail.
 import { existsSync } from "node:fs";
 import path from "node:path";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flights::{Role, SingleFlight, WorkFailed};
+use single_flight::{Role, SingleFlight, WorkFailed};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 

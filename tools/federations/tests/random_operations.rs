@@ -15,7 +15,7 @@ const SEEDS_OF_STORE: u64 = 25;
 
 fn supergraphs() -> Vec<PathBuf> {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let fixtures = crate_folder.join("../plan/tests/fixtures");
+    let fixtures = crate_folder.join("../../crates/plan/tests/fixtures");
     let mut files: Vec<PathBuf> = std::fs::read_dir(fixtures)
         .expect("fixtures are valid")
         .map(|entry| entry.expect("fixtures are valid").path().join("supergraph.graphql"))

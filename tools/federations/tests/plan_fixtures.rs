@@ -78,7 +78,8 @@ fn operation_of(document: &Document) -> &OperationDefinition {
 
 #[test]
 fn operations_of_the_planners_fixtures_have_the_responses_of_one_server() {
-    let folders = files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../plan/tests/fixtures"));
+    let folders =
+        files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/plan/tests/fixtures"));
     let (mut executed, mut wrong) = (0, Vec::new());
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
         let sdl = text(&folder.join("supergraph.graphql"));
