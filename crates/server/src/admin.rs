@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -156,7 +155,7 @@ fn not_allowed(allowed: &'static str) -> Response {
 /// Responds with 200 from the first loaded graph until shutdown begins, so that a load balancer stops sending requests
 /// then.
 fn ready(router: &Router) -> Response {
-    if router.is_leaving.load(Ordering::SeqCst) || *router.shutdown.borrow() {
+    if router.shutdown.is_leaving() {
         return response::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
     }
     let away: Vec<&str> = router

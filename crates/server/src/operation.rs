@@ -18,11 +18,9 @@ use crate::prepared_request::PreparedRequest;
 use crate::request_extensions::{
     NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
 };
-use crate::router::Router;
+use crate::serving::Serving;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
-
-// The name of the type in `http` and `live`.
 
 /// Prepares `request` for the current graph. The work waits in the queue of its client: of `identity`, or of `address`
 /// if the client is anonymous.
@@ -30,26 +28,26 @@ use crate::trace::RequestTrace;
 /// # Errors
 /// Request errors: the operation does not run and the response has no `data`.
 pub(crate) async fn prepare_for(
-    router: &Router,
+    serving: &Serving,
     request: &OperationRequest,
     client_headers: ClientHeaders<'_>,
     identity: Identity,
     address: ClientKey,
 ) -> Result<PreparedRequest, Vec<GraphqlError>> {
-    let loaded = router.current();
-    let deadline = Instant::now() + router.config.limits.time;
+    let loaded = serving.current();
+    let deadline = Instant::now() + serving.time_max;
     let client = || identity.client_key().unwrap_or(address);
     let refused = |error: &PrepareError| {
         let errors = error_mapping::errors(error);
         if let Some(first) = errors.first() {
-            router.metrics.refused(first.code);
+            serving.metrics.refused(first.code);
         }
         errors
     };
     if request.query.is_empty() && has_persisted_query(&request.extensions) {
         // This request comes from a WebSocket; over HTTP it is refused when the request is parsed.
         let code = ErrorCode::PersistedQueryNotSupported;
-        router.metrics.refused(code);
+        serving.metrics.refused(code);
         return Err(vec![GraphqlError::new(code, PERSISTED_QUERY_NOT_SUPPORTED)]);
     }
     let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
@@ -60,10 +58,10 @@ pub(crate) async fn prepare_for(
     } else {
         let (prepared, size) = (Arc::clone(&prepared), values.bytes());
         let read = move || values.read(&prepared);
-        let read = router.offload.run(client(), size, deadline, read).await;
+        let read = serving.limits.offload.run(client(), size, deadline, read).await;
         read.map_err(|not_done| {
             let error = not_done.error();
-            router.metrics.refused(error.code);
+            serving.metrics.refused(error.code);
             vec![error]
         })?
     };
@@ -143,7 +141,7 @@ pub(crate) const NEEDS_A_STREAM: &str = "a subscription needs a stream: send it 
 /// # Errors
 /// The operation is a subscription: its response is a stream, which `hub` creates.
 pub(crate) async fn run(
-    router: &Router,
+    serving: &Serving,
     ready: PreparedRequest,
     trace: Option<RequestTrace>,
 ) -> Result<Payload, Vec<GraphqlError>> {
@@ -157,15 +155,15 @@ pub(crate) async fn run(
     if let Err(error) =
         bindings.authorize_single_root(&ready.prepared.plan, &ready.variables, claims)
     {
-        router.metrics.refused(error.code);
+        serving.metrics.refused(error.code);
         return Err(vec![error]);
     }
     let started = Instant::now();
-    let deadline = started + router.config.limits.time;
-    let subgraphs = Arc::clone(&router.sharing.subgraphs);
+    let deadline = started + serving.time_max;
+    let subgraphs = Arc::clone(&serving.sharing.subgraphs);
     let generation = Arc::clone(&ready.loaded.generation);
     let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
-    let (payload, role) = match &router.sharing.operations {
+    let (payload, role) = match &serving.sharing.operations {
         // An operation without fetches ends before another one could join it.
         Some(flights)
             if kind == OperationKind::Query
@@ -182,7 +180,7 @@ pub(crate) async fn run(
         }
         _ => (execute_now(&ready, subgraphs, fetches, deadline).await?, None),
     };
-    router.metrics.operation(kind, payload.errors > 0, started.elapsed());
+    serving.metrics.operation(kind, payload.errors > 0, started.elapsed());
     Ok(match trace {
         None => payload,
         Some(trace) => trace.put(&payload, role, &generation.graph),

@@ -53,7 +53,7 @@ impl Changes {
 
     /// Loads changed supergraphs, until shutdown.
     pub(crate) async fn follow(mut self, router: Arc<Router>) {
-        let mut shutdown = router.shutdown.clone();
+        let mut shutdown = router.shutdown.signal();
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -201,7 +201,7 @@ async fn warm(new: &ServingGraph, old: &ServingGraph) {
 
 /// Loads the current text of the source, and puts the graph into service.
 pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
-    let current = router.current();
+    let current = router.serving.current();
     let number = current.generation.number + 1;
     let (loading, from) = (Arc::clone(router), source.clone());
     let previous = Arc::clone(&current);
@@ -265,7 +265,7 @@ async fn put_into_service(router: &Router, loaded: ServingGraph) {
     let renewals = renew_all(&loaded, &old, Some(started + RENEWING_TIME_MAX)).await;
     drop(old);
     let mut left = router.hub.advance(number, renewals).await;
-    router.serve(Arc::clone(&loaded));
+    router.serving.serve(Arc::clone(&loaded));
     tracing::info!(generation = number, "a new supergraph serves now");
     while !left.is_empty() {
         let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
@@ -306,7 +306,7 @@ const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads changed files of subgraph certificates, until shutdown.
 pub(crate) async fn watch_certificates(router: Arc<Router>) {
-    let mut shutdown = router.shutdown.clone();
+    let mut shutdown = router.shutdown.signal();
     let mut ticks = tokio::time::interval(CERTIFICATE_CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -314,7 +314,7 @@ pub(crate) async fn watch_certificates(router: Arc<Router>) {
             _ = ticks.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
-        let loaded = router.current();
+        let loaded = router.serving.current();
         // A panic there has been reported; the next check tries again.
         let _ = tokio::task::spawn_blocking(move || loaded.certificates.reload_if_changed()).await;
     }

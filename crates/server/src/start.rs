@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use events::{
     Kafka, KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
     RedisSettings,
@@ -19,18 +17,17 @@ use tokio::sync::watch;
 use wire::websocket::ClientBounds;
 
 use crate::admin;
-use crate::byte_budget::ByteBudget;
+use crate::authentication::ClientAuthentication;
 use crate::certificates;
+use crate::client_limits::ClientLimits;
 use crate::config::ReactorCount;
 use crate::config::{
     Config, Cursor, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication,
     OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, WorkerCount,
 };
-use crate::connections::{ConnectionLimits, Connections};
 use crate::descriptors;
 use crate::diagnostic::{self, Diagnostic, Style};
 use crate::drain;
-use crate::drain::DrainSchedule;
 use crate::generation::{self, SupergraphSource};
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, BoundListener};
@@ -39,10 +36,10 @@ use crate::live::QueueTotal;
 use crate::live::reactors::Reactors;
 use crate::live::sse_single_connection::{self, StreamTable};
 use crate::metrics::{Metrics, ReloadResult};
-use crate::offload::Offload;
 use crate::reload;
 use crate::router::Router;
-use crate::sharing::SharedWork;
+use crate::serving::Serving;
+use crate::shutdown::Shutdown;
 use crate::start_material::StartMaterial;
 use crate::workers::{self, WorkerThreads, Workers};
 
@@ -197,42 +194,37 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let (reactors, reactor_handles) =
         Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
             .map_err(StartError::Workers)?;
-    let (stop, shutdown) = watch::channel(false);
+    let (shutdown, stop) = Shutdown::new();
     let cursors = cursors(&config)?;
     let on_workers = Arc::clone(&workers) as Arc<dyn hub::Workers>;
     let hub = Hub::with_cursors(hub_settings(&config), on_workers, cursors);
     let page = page(&config, tabs);
+    let metrics = Arc::new(Metrics::new());
+    let connections_max = connections_max(&config, descriptors);
+    let limits = Arc::new(ClientLimits::new(&config.http, connections_max, count));
     let router = Arc::new(Router {
         workers,
-        generation: watch::Sender::new(loaded.generation.number),
-        loaded: ArcSwap::from_pointee(loaded),
+        serving: Arc::new(Serving::new(&config, loaded, &limits, &metrics)),
         providers,
-        authentication,
-        sharing: SharedWork::new(&config.sharing),
+        authentication: Arc::new(ClientAuthentication::new(authentication, &metrics)),
         hub,
         reactors: reactor_handles,
         page,
-        connections: Connections::new(ConnectionLimits {
-            all: connections_max(&config, descriptors),
-            of_address: config.http.max_connections_per_ip as usize,
-        }),
+        limits,
         group_shares: Arc::default(),
         kept_operation_bytes: Arc::default(),
         queue_total: Arc::new(QueueTotal::new(config.subscriptions.queue_bytes_total)),
-        response_bytes: ByteBudget::new(config.http.response_queue_bytes_total),
-        offload: Offload::new(count),
-        metrics: Metrics::new(),
+        metrics,
         compressor: Compressor::new(config.http.compression.clone(), count),
         streams: StreamTable::default(),
         websocket: Arc::new(websocket_settings(&config)),
         protocol: Arc::new(protocol_settings(&config)),
-        is_leaving: AtomicBool::new(false),
-        shutdown,
-        drain_schedule: DrainSchedule::default(),
+        shutdown: Arc::new(shutdown),
         config,
     });
-    if let Some(authentication) = &router.authentication {
-        authentication.key_sets().start(authentication.verifier(), &router.shutdown).await;
+    if let Some(authenticator) = router.authentication.authenticator() {
+        let shutdown = router.shutdown.signal();
+        authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
     }
     reactors.serve(&router);
     router.metrics.reload(ReloadResult::loaded);
@@ -248,7 +240,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     tokio::spawn(reload::watch_certificates(Arc::clone(&router)));
     tokio::spawn(sse_single_connection::sweep(Arc::clone(&router)));
     if !certificates.is_empty() {
-        tokio::spawn(certificates::watch_files(certificates, router.shutdown.clone()));
+        tokio::spawn(certificates::watch_files(certificates, router.shutdown.signal()));
     }
     log_listeners(&router, &places, admin);
     Ok(RunningRouter { addresses, admin, router, reactors, threads, stop, admin_task })
@@ -256,7 +248,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
 
 /// Logs each listener with the size of the router behind it.
 fn log_listeners(router: &Router, places: &[String], admin: SocketAddr) {
-    let graph = router.current();
+    let graph = router.serving.current();
     for address in places {
         tracing::info!(
             %address,
@@ -422,7 +414,7 @@ impl RunningRouter {
     /// elsewhere before this router refuses any.
     pub async fn announce_shutdown(&self) {
         let delay = self.router.config.shutdown.delay;
-        self.router.is_leaving.store(true, SeqCst);
+        self.router.shutdown.announce();
         tracing::info!(
             ?delay,
             "the router is no longer ready, and serves as before until load balancers have noticed"
@@ -435,8 +427,8 @@ impl RunningRouter {
     pub async fn stop(self) {
         let router = &self.router;
         let drain_period = router.config.subscriptions.drain_period;
-        let open = router.connections.open();
-        let spread = router.drain_schedule.plan(open, drain_period);
+        let open = router.limits.connections.open();
+        let spread = router.shutdown.plan_drain(open, drain_period);
         tracing::info!(open, ?drain_period, ?spread, "shutting down; connections may finish");
         let _ = self.stop.send(true);
         let closing = async {
@@ -450,7 +442,7 @@ impl RunningRouter {
         };
         let drained = async {
             // Connections end on their own after this signal; there is no event for the end of the last one.
-            while router.connections.open() > 0 {
+            while router.limits.connections.open() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -459,7 +451,7 @@ impl RunningRouter {
             () = closing => {}
             () = tokio::time::sleep(drain_period) => {}
         }
-        let left = router.connections.open();
+        let left = router.limits.connections.open();
         if left > 0 {
             tracing::warn!(left, "closing connections that did not end in time");
         }

@@ -10,8 +10,6 @@ use graph::Supergraph;
 use http::{HeaderMap, HeaderName};
 use single_flight::Role;
 
-use crate::config::Config;
-
 /// The header that requests a trace.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("starling-trace");
 
@@ -25,9 +23,9 @@ pub(crate) struct RequestTrace {
 }
 
 impl RequestTrace {
-    /// Starts a trace if the client requests it and the configuration allows it.
-    pub(crate) fn wanted(config: &Config, headers: &HeaderMap) -> Option<Self> {
-        if !config.trace.enabled || headers.get(HEADER).is_none_or(|it| it != "1") {
+    /// Starts a trace if a request with these headers asks for one.
+    pub(crate) fn requested(headers: &HeaderMap) -> Option<Self> {
+        if headers.get(HEADER).is_none_or(|it| it != "1") {
             return None;
         }
         let fetches = Arc::new(execute::Trace::new());

@@ -1,81 +1,26 @@
 //! Authentication of clients: the token of a request or of a `connection_init` is verified. [`key_sets`] provides the
 //! keys; the crate `authentication` decides whether a token is valid.
 
+mod client_authentication;
+mod identity;
 pub(crate) mod key_sets;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use authentication::{IssuerId, Rejection, VerifiedToken, Verifier};
-use execute::{ClaimPath, Claims, ClientKey, ErrorCode, GraphqlError};
-use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use authentication::{IssuerId, Rejection, Verifier};
+use execute::{ErrorCode, GraphqlError};
+use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::config::{Config, Jwt, JwtHeader};
 use crate::diagnostic::Diagnostic;
-use crate::http::media::ResponseFormat;
-use crate::http::response::{self, Response};
 use crate::metrics::Metrics;
+use crate::refusal::Refusal;
+pub(crate) use client_authentication::ClientAuthentication;
+pub(crate) use identity::{EXPIRY_CHECK_INTERVAL_MAX, Identity};
 pub(crate) use key_sets::{FollowedKeySet, KeySets};
-
-/// The identity of a client: its verified token, or none.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Identity(Option<Arc<VerifiedToken>>);
-
-impl Identity {
-    /// A client without a token.
-    pub(crate) const ANONYMOUS: Self = Self(None);
-
-    /// Returns the claims of the token.
-    pub(crate) fn claims(&self) -> Option<&Claims> {
-        self.0.as_ref().map(|verified| &verified.claims)
-    }
-
-    /// True if the client has no token.
-    pub(crate) fn is_anonymous(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// Returns the key under which work for this identity is queued and counted; `None` without a token. Parses the
-    /// claims, so it is for work that costs more than that.
-    pub(crate) fn client_key(&self) -> Option<ClientKey> {
-        let claims = self.claims()?;
-        let [issuer, subject] = ["iss", "sub"].map(|name| ClaimPath::new([name]));
-        let values = Claims::select(Some(claims), issuer.iter().chain(&subject));
-        // Renewed tokens of one subject are one client. Without a subject each token is a client of its own.
-        let has_subject = subject.is_some_and(|path| values.json(&path).is_some());
-        let mut identity = Vec::new();
-        values.append_canonical(&mut identity);
-        Some(ClientKey::of_identity(if has_subject { &identity } else { self.fingerprint() }))
-    }
-
-    /// Returns a fingerprint that is equal only for equal tokens; empty without a token.
-    pub(crate) fn fingerprint(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], |verified| &verified.fingerprint[..])
-    }
-
-    /// Returns the time until the token expires; `None` if it does not.
-    pub(crate) fn time_left(&self, now: SystemTime) -> Option<Duration> {
-        self.0.as_ref().map(|verified| verified.time_left(now))
-    }
-
-    /// Returns when the token has expired.
-    pub(crate) async fn expiry(&self) {
-        loop {
-            // The time is checked repeatedly, because the system's clock may be set.
-            match self.time_left(SystemTime::now()) {
-                None => std::future::pending().await,
-                Some(Duration::ZERO) => return,
-                Some(left) => tokio::time::sleep(left.min(EXPIRY_CHECK_INTERVAL_MAX)).await,
-            }
-        }
-    }
-}
-
-/// The maximum interval between two checks whether a token has expired. A change of the system's clock is noticed
-/// within it.
-pub(crate) const EXPIRY_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// The label of expired tokens in metrics, as for [`Rejection::Expired`].
 pub(crate) const EXPIRED: &str = "expired";
@@ -169,32 +114,27 @@ impl TokenRefusal {
         matches!(self, Self::Rejected(Rejection::NoKeys(_)))
     }
 
-    /// Returns the refusal as a response: 401, or 503 if the reason is temporary.
-    pub(crate) fn response(&self) -> Response {
+    /// Returns the refusal of a request over HTTP: 401, or 503 if the reason is temporary.
+    pub(crate) fn refusal(&self) -> Refusal {
         let (status, challenge) = match self {
             // RFC 6750, section 3.1: a client that sent no token gets no error code.
             Self::Missing => (StatusCode::UNAUTHORIZED, "Bearer".to_owned()),
             Self::Rejected(Rejection::NoKeys(_)) => {
-                (StatusCode::SERVICE_UNAVAILABLE, String::new())
+                let code = ErrorCode::AuthenticationUnavailable;
+                let error = GraphqlError::new(code, self.to_string());
+                return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error).retry_later();
             }
             Self::Unreadable(_) | Self::Rejected(_) => (
                 StatusCode::UNAUTHORIZED,
                 format!("Bearer error=\"invalid_token\", error_description=\"{self}\""),
             ),
         };
-        let code = match self.is_temporary() {
-            true => ErrorCode::AuthenticationUnavailable,
-            false => ErrorCode::Unauthenticated,
-        };
-        let error = GraphqlError::new(code, self.to_string());
-        let mut response = response::refused(status, &[error], ResponseFormat::Json);
-        let headers = response.headers_mut();
-        if challenge.is_empty() {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        } else if let Ok(challenge) = HeaderValue::try_from(challenge) {
-            headers.insert(WWW_AUTHENTICATE, challenge);
+        let error = GraphqlError::new(ErrorCode::Unauthenticated, self.to_string());
+        let challenge = HeaderValue::try_from(challenge).ok();
+        Refusal {
+            header: challenge.map(|challenge| (WWW_AUTHENTICATE, challenge)),
+            ..Refusal::new(status, error)
         }
-        response
     }
 }
 
@@ -320,7 +260,7 @@ impl Authenticator {
 
     /// Returns the identity of a token that was verified before, if it is still cached.
     fn find_verified(&self, token: &str) -> Option<Identity> {
-        self.verifier.recall(token, SystemTime::now()).map(|verified| Identity(Some(verified)))
+        self.verifier.recall(token, SystemTime::now()).map(Identity::verified)
     }
 
     /// Checks that the client may send operations.
@@ -357,7 +297,7 @@ impl Authenticator {
             }
             rejection => rejection,
         });
-        verified.map(|verified| Identity(Some(verified))).map_err(TokenRefusal::Rejected)
+        verified.map(Identity::verified).map_err(TokenRefusal::Rejected)
     }
 
     async fn refresh_for_unknown_key(&self, issuer: IssuerId) -> bool {
@@ -430,7 +370,7 @@ mod tests {
             issuer: None,
             audiences: Vec::new(),
             algorithms: Vec::new(),
-            leeway: Duration::ZERO,
+            leeway: std::time::Duration::ZERO,
             jwks: None,
             public_key: None,
             secret: Some(Secret::new("0123456789abcdef0123456789abcdef")),
@@ -461,10 +401,10 @@ mod tests {
     #[test]
     fn a_refusal_challenges_the_client_and_reveals_no_more_than_necessary() {
         let challenge = |refusal: TokenRefusal| {
-            let response = refusal.response();
-            let challenge = response.headers().get(WWW_AUTHENTICATE);
-            let challenge = challenge.map(|it| it.to_str().expect("text").to_owned());
-            (response.status().as_u16(), challenge)
+            let refusal = refusal.refusal();
+            let challenge = refusal.header.filter(|(name, _)| name == WWW_AUTHENTICATE);
+            let challenge = challenge.map(|(_, it)| it.to_str().expect("text").to_owned());
+            (refusal.status.as_u16(), challenge)
         };
         assert_eq!(challenge(TokenRefusal::Missing), (401, Some("Bearer".to_owned())));
         let expired = "Bearer error=\"invalid_token\", error_description=\"the token has expired\"";

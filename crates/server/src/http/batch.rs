@@ -58,9 +58,10 @@ async fn prepare(
     headers: &HeaderMap,
     (identity, address): (&Identity, ClientKey),
 ) -> Result<PreparedOperation, Vec<GraphqlError>> {
-    let trace = RequestTrace::wanted(&router.config, headers);
+    let trace = router.serving.start_trace(headers);
     let (client_headers, identity) = (OfMessage(headers), identity.clone());
-    let ready = operation::prepare_for(router, request, client_headers, identity, address).await?;
+    let ready =
+        operation::prepare_for(&router.serving, request, client_headers, identity, address).await?;
     Ok((ready, trace))
 }
 
@@ -70,7 +71,7 @@ async fn run(router: &Arc<Router>, ready: Result<PreparedOperation, Vec<GraphqlE
             if let Some(trace) = &mut trace {
                 trace.prepared();
             }
-            operation::run(router, ready, trace).await.map(|payload| payload.bytes)
+            operation::run(&router.serving, ready, trace).await.map(|payload| payload.bytes)
         }
         Err(errors) => Err(errors),
     };

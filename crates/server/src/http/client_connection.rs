@@ -71,7 +71,7 @@ impl ClientConnection {
     /// Returns the state of a new connection with this permit.
     pub(crate) fn new(router: &Router, permit: &ConnectionPermit) -> Self {
         let client = permit.client();
-        let account = router.response_bytes.open(client, router.config.http.response_queue_bytes);
+        let account = router.limits.open_account(client);
         Self::of(client, account)
     }
 

@@ -64,7 +64,7 @@ impl AcceptedSocket {
 
 /// Serves a connection to its end, or until it is taken over.
 pub(super) async fn serve(router: Arc<Router>, accepted: AcceptedSocket, permit: ConnectionPermit) {
-    let mut shutdown = router.shutdown.clone();
+    let mut shutdown = router.shutdown.signal();
     let established = tokio::select! {
         established = establish(&router, accepted) => established,
         // No request has been received yet.
@@ -138,7 +138,7 @@ async fn establish(
 }
 
 async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: ConnectionPermit) {
-    let mut shutdown = router.shutdown.clone();
+    let mut shutdown = router.shutdown.signal();
     let http = &router.config.http;
     let handover = Handover::default();
     let client = Rc::new(ClientConnection::new(&router, &permit));

@@ -61,7 +61,7 @@ const PIECE_BYTES: usize = 16 << 10;
 
 /// Serves HTTP/2 on `stream` to its end.
 pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &ConnectionPermit) {
-    let mut shutdown = router.shutdown.clone();
+    let mut shutdown = router.shutdown.signal();
     let http = &router.config.http;
     let streams = Http2Streams(Rc::new(Http2StreamsState {
         router: Arc::clone(&router),

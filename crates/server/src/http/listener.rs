@@ -96,7 +96,7 @@ pub(crate) async fn accept_connections(router: Arc<Router>, bound: BoundListener
             return;
         }
     };
-    let mut shutdown = router.shutdown.clone();
+    let mut shutdown = router.shutdown.signal();
     let warnings = LogLimit::new();
     let mut spare = SpareDescriptor::take();
     loop {
@@ -139,7 +139,7 @@ fn is_connection_error(error: &std::io::Error) -> bool {
 }
 
 fn assign_to_worker(router: &Arc<Router>, accepted: AcceptedSocket) {
-    let permit = match router.connections.enter(accepted.address()) {
+    let permit = match router.limits.connections.enter(accepted.address()) {
         Ok(permit) => permit,
         Err(no_room) => {
             reject(accepted, no_room);

@@ -22,7 +22,6 @@ use crate::live::{first_event, sse, websocket};
 use crate::operation;
 use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
-use crate::trace::RequestTrace;
 
 /// Responds to one request. Never fails: errors become responses.
 pub(crate) async fn handle(
@@ -74,7 +73,7 @@ async fn route(
         }
         RequestKind::File => page::asset(router, &request),
         RequestKind::Endpoint(kind) => {
-            let token_header = router.authentication.as_ref().map(|it| it.token_source().header);
+            let token_header = router.authentication.token_source().map(|it| it.header);
             let is_personal = cache_control::is_personal(request.headers(), token_header);
             let mut response = endpoint(router, client, kind, request).await;
             response::keep_out_of_caches(&mut response, is_personal);
@@ -93,9 +92,9 @@ async fn endpoint(
     if kind == EndpointRequest::Options {
         return response::options(response::ENDPOINT_METHODS);
     }
-    let identity = match router.authenticate(request.headers()).await {
+    let identity = match router.authentication.authenticate(request.headers()).await {
         Ok(identity) => identity,
-        Err(refusal) => return refusal.response(),
+        Err(refusal) => return response::refuse(refusal.refusal(), ResponseFormat::Json),
     };
     let access = match kind {
         EndpointRequest::WebSocket => Some(CrossOriginAccess::WebSocket),
@@ -107,9 +106,9 @@ async fn endpoint(
         return refused;
     }
     if kind.requires_authorization()
-        && let Err(refusal) = router.authorize(&identity)
+        && let Err(refusal) = router.authentication.authorize(&identity)
     {
-        return refusal.response();
+        return response::refuse(refusal.refusal(), ResponseFormat::Json);
     }
     match kind {
         EndpointRequest::Options => response::options(response::ENDPOINT_METHODS),
@@ -147,16 +146,18 @@ async fn run_operation(
             return batch::respond(router, &operations, &head.headers, from, media).await;
         }
     };
-    let mut trace = RequestTrace::wanted(&router.config, &head.headers);
+    let mut trace = router.serving.start_trace(&head.headers);
     let headers = OfMessage(&head.headers);
-    let ready = match operation::prepare_for(router, &operation, headers, identity, address).await {
-        Ok(ready) => ready,
-        Err(errors) if response::is_overloaded(&errors) => {
-            return response::overloaded(&errors, media);
-        }
-        Err(errors) if media == ResponseFormat::EventStream => return sse::failed(&errors),
-        Err(errors) => return response::request_errors(&errors, media, false),
-    };
+    let ready =
+        match operation::prepare_for(&router.serving, &operation, headers, identity, address).await
+        {
+            Ok(ready) => ready,
+            Err(errors) if response::is_overloaded(&errors) => {
+                return response::overloaded(&errors, media);
+            }
+            Err(errors) if media == ResponseFormat::EventStream => return sse::failed(&errors),
+            Err(errors) => return response::request_errors(&errors, media, false),
+        };
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
         return response::mutation_by_get();
     }
@@ -184,7 +185,7 @@ async fn run_operation(
     // Both are slices of the connection's read buffer: once they are dropped, the connection reads into the same
     // memory.
     drop((head, operation));
-    match operation::run(router, ready, trace).await {
+    match operation::run(&router.serving, ready, trace).await {
         Ok(payload) => response::payload(payload, media),
         Err(errors) => response::request_errors(&errors, media, false),
     }

@@ -100,7 +100,7 @@ where
         request_cache::find_or_parse(body, parse)
     } else {
         let (client, size) = (client(), body.len());
-        let parsed = router.offload.run(client, size, deadline, move || parse(body)).await;
+        let parsed = router.limits.offload.run(client, size, deadline, move || parse(body)).await;
         parsed.map_err(|reason| not_done(router, reason, media))?
     };
     parsed.map_err(|error| invalid_request(error, media))
@@ -204,7 +204,8 @@ async fn expand_body(
     let limits = &router.config.limits;
     let bounds = ExpansionBounds { bytes_max: limits.body, ratio_max: limits.body_expansion_ratio };
     let expanded =
-        compression::expand(&router.offload, client_and_deadline, coding, body, bounds).await;
+        compression::expand(&router.limits.offload, client_and_deadline, coding, body, bounds)
+            .await;
     expanded.map_err(|reason| {
         let too_large = |limit, key| {
             let message =

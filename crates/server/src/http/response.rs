@@ -16,6 +16,7 @@ use super::cache_control;
 use super::media::ResponseFormat;
 use super::takeover::Takeover;
 use crate::error_mapping;
+use crate::refusal::{RETRY_AFTER_SECONDS, Refusal};
 
 /// The body of every response.
 #[derive(Debug)]
@@ -154,10 +155,6 @@ pub(crate) fn overloaded(errors: &[GraphqlError], media: ResponseFormat) -> Resp
     response
 }
 
-/// The number of seconds that a client should wait after the refusal of an overloaded router: queues are emptied within
-/// one.
-pub(crate) const RETRY_AFTER_SECONDS: &str = "1";
-
 /// True if the error is about the client and not about its operation. Proxies and clients look for that in the status.
 fn is_about_the_sender(error: &GraphqlError) -> bool {
     matches!(error.code, ErrorCode::Unauthenticated | ErrorCode::Forbidden)
@@ -183,8 +180,16 @@ pub(crate) fn method_not_allowed(allowed: &'static str, error: &GraphqlError) ->
 
 /// Returns the response to a mutation that was not sent by POST.
 pub(crate) fn mutation_by_get() -> Response {
-    let message = "a mutation must be sent by POST: proxies may repeat GET requests";
-    method_not_allowed("POST", &GraphqlError::new(ErrorCode::BadRequest, message))
+    refuse(Refusal::mutation_by_get(), ResponseFormat::Json)
+}
+
+/// Returns a refusal as a response.
+pub(crate) fn refuse(refusal: Refusal, media: ResponseFormat) -> Response {
+    let mut response = refused(refusal.status, &refusal.errors, media);
+    if let Some((name, value)) = refusal.header {
+        response.headers_mut().insert(name, value);
+    }
+    response
 }
 
 /// Returns the response to OPTIONS: the allowed methods.

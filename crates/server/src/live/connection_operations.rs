@@ -102,7 +102,7 @@ impl ConnectionOperations {
         }
         // Without a permit the connection is about to be closed, since its client reads nothing.
         let Some(_permit) = started.permit().await else { return };
-        match operation::run(&self.router, ready, None).await {
+        match operation::run(&self.router.serving, ready, None).await {
             Ok(payload) => {
                 let payload = started.charge(payload);
                 self.remove(number);
@@ -216,7 +216,7 @@ impl OperationList {
 
 /// Opens the account of the responses that a connection of that client has not read.
 pub(super) fn response_account(router: &Router, client: ClientKey) -> Arc<ByteAccount> {
-    router.response_bytes.open(client, router.config.http.response_queue_bytes)
+    router.limits.open_account(client)
 }
 
 /// A live subscription with the memory that is counted for it.
@@ -305,7 +305,7 @@ async fn join_group(
         match router.hub.subscribe(request).await {
             Err(error) if error.code == ErrorCode::GraphReloaded => {
                 // The graph is being replaced. The next one serves in a moment.
-                let next = router.wait_for_graph_after(generation);
+                let next = router.serving.wait_for_graph_after(generation);
                 let next = tokio::time::timeout(router.config.limits.time, next).await;
                 operation =
                     subscription_migration::renew(&next.map_err(|_| error)?, &operation).await?;

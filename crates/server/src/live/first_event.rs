@@ -44,7 +44,7 @@ pub(crate) async fn respond(
     let first = async {
         tokio::select! {
             first = first_delivery(&outlet) => first,
-            () = router.wait_for_drain() => FirstDelivery::ShutDown,
+            () = router.shutdown.wait_for_drain() => FirstDelivery::ShutDown,
         }
     };
     match tokio::time::timeout(time, first).await {

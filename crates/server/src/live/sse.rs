@@ -130,7 +130,7 @@ async fn write_results(
     pieces: mpsc::Sender<Bytes>,
     _open: OpenGauge,
 ) {
-    let mut wait_for_drain = pin!(router.wait_for_drain());
+    let mut wait_for_drain = pin!(router.shutdown.wait_for_drain());
     let mut shutting_down = false;
     let mut is_given_up = false;
     let account = Arc::clone(operations.work().account());

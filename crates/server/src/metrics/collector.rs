@@ -86,7 +86,7 @@ impl MetricsEncoder<'_> {
     }
 
     fn key_sets(&mut self, router: &Router) -> Result<(), Error> {
-        let Some(authentication) = &router.authentication else { return Ok(()) };
+        let Some(authentication) = router.authentication.authenticator() else { return Ok(()) };
         let mut samples = Vec::new();
         for it in authentication.key_sets().iter() {
             for (result, count) in [("read", &it.fetched), ("failed", &it.failed)] {
@@ -114,7 +114,7 @@ impl MetricsEncoder<'_> {
     }
 
     fn connections(&mut self, router: &Router) -> Result<(), Error> {
-        let connections = &router.connections;
+        let connections = &router.limits.connections;
         self.gauge(
             "starling_http_connections",
             "Open client connections",
@@ -149,14 +149,14 @@ impl MetricsEncoder<'_> {
         self.gauge(
             "starling_http_response_queue_bytes",
             "Bytes of responses that clients have not read yet (http.response_queue_bytes_total)",
-            router.response_bytes.held() as u64,
+            router.limits.response_bytes.held() as u64,
         )?;
         self.counter(
             "starling_http_response_queue_evictions",
             "Connections closed because too many bytes of responses were unread",
-            router.response_bytes.evicted(),
+            router.limits.response_bytes.evicted(),
         )?;
-        let [waiting, refused] = router.offload.counters();
+        let [waiting, refused] = router.limits.offload.counters();
         self.gauge(
             "starling_http_large_requests_waiting",
             "Large requests that wait to be expanded or parsed",
@@ -192,7 +192,7 @@ impl MetricsEncoder<'_> {
     }
 
     fn preparing(&mut self, router: &Router) -> Result<(), Error> {
-        let loaded = router.current();
+        let loaded = router.serving.current();
         let (preparer, stats) = (&loaded.preparer, loaded.preparer.stats());
         self.gauge(
             "starling_graph_generation",
@@ -267,7 +267,7 @@ impl MetricsEncoder<'_> {
     fn sharing(&mut self, router: &Router) -> Result<(), Error> {
         let (mut leaders, mut followers, mut alone, mut cancelled) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let sharing = &router.sharing;
+        let sharing = &router.serving.sharing;
         let operations = sharing.operations.as_ref().map(|flights| flights.stats());
         let subgraphs = sharing.subgraphs.subgraph_queries.as_ref().map(SubgraphFlights::stats);
         for (level, stats) in [("operation", operations), ("subgraph", subgraphs)] {
@@ -302,7 +302,7 @@ impl MetricsEncoder<'_> {
     }
 
     fn subgraphs(&mut self, router: &Router) -> Result<(), Error> {
-        let loaded = router.current();
+        let loaded = router.serving.current();
         let of = |pick: fn(&upstream::UpstreamStats) -> &AtomicU64| {
             let upstreams = loaded.upstreams.iter();
             upstreams

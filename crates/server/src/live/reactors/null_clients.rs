@@ -36,7 +36,7 @@ impl ReactorHandles {
             machine: ClientMachine::WebSocket(negotiated.make_machine(router, Instant::now())),
             early: greeting.to_vec(),
             context: ClientContext::default(),
-            permit: router.connections.enter(None)?,
+            permit: router.limits.connections.enter(None)?,
             open: router.metrics.stream(Transport::websocket),
             first: FirstOperation::FromClient,
             later: Some(said.clone()),

@@ -85,7 +85,7 @@ pub(crate) fn is_opened_by(uri: &Uri, headers: &HeaderMap) -> bool {
 
 /// Ends streams that were reserved and never opened, until the router shuts down.
 pub(crate) async fn sweep(router: Arc<Router>) {
-    let mut shutdown = router.shutdown.clone();
+    let mut shutdown = router.shutdown.signal();
     let mut looks = tokio::time::interval(SWEEP_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -166,6 +166,7 @@ pub(crate) async fn start(
         let deadline = Instant::now() + router.config.limits.time;
         let extensions = request.extensions.clone();
         let read = router
+            .limits
             .offload
             .run(client, extensions.len(), deadline, move || operation_id(&extensions));
         match read.await {
@@ -189,7 +190,9 @@ pub(crate) async fn start(
         }
     };
     let headers = OfMessage(&head.headers);
-    let ready = match operation::prepare_for(router, request, headers, identity, address).await {
+    let ready = match operation::prepare_for(&router.serving, request, headers, identity, address)
+        .await
+    {
         Ok(ready) => ready,
         Err(errors) if response::is_overloaded(&errors) => {
             return response::overloaded(&errors, ResponseFormat::Json);

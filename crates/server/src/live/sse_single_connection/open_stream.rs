@@ -99,7 +99,7 @@ pub(super) async fn write_stream(
     let OpenStream { router, stream, .. } = &opened;
     let heartbeat = Some(router.config.subscriptions.heartbeat);
     let mut sse = Sse::new(&SseConfig { heartbeat }, Instant::now());
-    let mut wait_for_drain = pin!(router.wait_for_drain());
+    let mut wait_for_drain = pin!(router.shutdown.wait_for_drain());
     // A piece for which the HTTP library has no room. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {

@@ -12,8 +12,7 @@ use super::super::client_machine::ClientMachine;
 use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
 use crate::authentication::{
-    Authenticator, EXPIRED, EXPIRY_CHECK_INTERVAL_MAX, Identity, InitIdentification, InitOutcome,
-    TokenRefusal,
+    EXPIRED, EXPIRY_CHECK_INTERVAL_MAX, Identity, InitIdentification, InitOutcome, TokenRefusal,
 };
 use crate::live::client_context::ClientContext;
 use crate::live::{init_payload, websocket};
@@ -32,7 +31,7 @@ impl SubscriptionServer {
     ) {
         let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
         let allowed = &router.config.websocket.init_payload_headers;
-        let tokens = router.authentication.as_ref().map(Authenticator::token_source);
+        let tokens = router.authentication.token_source();
         let init = match init_payload::read_init_payload(
             allowed,
             tokens,
@@ -52,7 +51,7 @@ impl SubscriptionServer {
             let identity = client.context.identity.clone();
             client.context = self.contexts.share(ClientContext { headers, identity });
         }
-        match router.on_connection_init(init.token, &client.context.identity) {
+        match router.authentication.on_connection_init(init.token, &client.context.identity) {
             InitIdentification::Known(identified) => {
                 self.on_token_verified(sockets, token, identified);
             }
@@ -62,7 +61,7 @@ impl SubscriptionServer {
                 let cores = Arc::clone(&router.workers);
                 cores.run(Box::new(move || {
                     Box::pin(async move {
-                        let identified = router.verify_init_token(&bearer).await;
+                        let identified = router.authentication.verify_init_token(&bearer).await;
                         outlet.mailbox().send(Message::TokenVerified(token, identified));
                     })
                 }));
@@ -78,7 +77,8 @@ impl SubscriptionServer {
         identified: Result<InitOutcome, TokenRefusal>,
     ) {
         let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
-        let admitted = identified.and_then(|it| router.authorize(&it.identity).map(|()| it));
+        let admitted =
+            identified.and_then(|it| router.authentication.authorize(&it.identity).map(|()| it));
         let refusal = admitted.as_ref().err().cloned();
         if let Ok(outcome) = admitted
             && (outcome.sets_header()

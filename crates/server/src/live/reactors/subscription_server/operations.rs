@@ -27,7 +27,6 @@ use crate::live::large_messages;
 use crate::metrics::Transport;
 use crate::operation;
 use crate::router::Router;
-use crate::trace::RequestTrace;
 
 impl SubscriptionServer {
     /// Starts an operation on a worker. Its outcome comes back through the mailbox.
@@ -85,7 +84,7 @@ impl SubscriptionServer {
         router.workers.run(Box::new(move || {
             let reading = async move {
                 let deadline = Instant::now() + serving.config.limits.time;
-                let offload = &serving.offload;
+                let offload = &serving.limits.offload;
                 let read =
                     large_messages::read_large_message(offload, client, deadline, message, parse)
                         .await;
@@ -168,9 +167,9 @@ impl StartingOperation {
             StartRequest::Prepared(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
                 let ClientContext { headers, identity } = context;
-                let trace = RequestTrace::wanted(&router.config, headers);
+                let trace = router.serving.start_trace(headers);
                 let prepared = operation::prepare_for(
-                    router,
+                    &router.serving,
                     &request,
                     Kept(headers),
                     identity.clone(),
@@ -200,7 +199,7 @@ impl StartingOperation {
                 let Some(started) = &self.started else { return };
                 // Without a permit the connection is about to be closed, because it reads nothing.
                 let Some(permit) = started.permit().await else { return };
-                let outcome = match operation::run(router, ready, trace).await {
+                let outcome = match operation::run(&router.serving, ready, trace).await {
                     Ok(payload) => OperationOutcome::Response(started.charge(payload)),
                     Err(errors) => OperationOutcome::Failed(errors),
                 };
