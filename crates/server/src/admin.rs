@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use events::{Message, Provider};
+use events::{Message, Provider, Providers};
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use hub::Hub;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,14 +20,16 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::admin_host;
+use crate::config;
 use crate::http::body;
 use crate::http::response::{self, Response};
 use crate::http::write_timeout::{STALL_TIME_MAX, WriteTimeout};
 use crate::log_limit::LogLimit;
-use crate::metrics::{MetricsCollector, prometheus_text};
+use crate::metrics::{MetricsCollector, MetricsSources, prometheus_text};
 use crate::profiling;
-use crate::router::Router;
+use crate::shutdown::Shutdown;
 use crate::subscriptions_page;
+use crate::workers::Workers;
 
 /// The maximum number of connections at the same time; more wait. Operators and Prometheus need a handful.
 const CONNECTIONS_MAX: usize = 64;
@@ -46,9 +49,27 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// The time limit for the head of a request.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// The parts of the router that operators see.
+pub(crate) struct Admin {
+    /// The settings of the listener.
+    pub(crate) settings: config::Admin,
+    /// The time limit for publishing a test event.
+    pub(crate) publish_timeout: Duration,
+    /// The metrics.
+    pub(crate) sources: MetricsSources,
+    /// Live subscriptions.
+    pub(crate) hub: Arc<Hub>,
+    /// The brokers.
+    pub(crate) providers: Arc<Providers>,
+    /// The worker threads.
+    pub(crate) workers: Arc<Workers>,
+    /// The state of the shutdown.
+    pub(crate) shutdown: Arc<Shutdown>,
+}
+
 /// Serves until it is dropped, connections included. It continues while the router shuts down, because `/health/ready`
 /// reports that, and the last counters are useful.
-pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) {
+pub(crate) async fn serve(admin: Arc<Admin>, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -57,8 +78,8 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
         }
     };
     let mut registry = Registry::default();
-    router.metrics.register(&mut registry);
-    registry.register_collector(Box::new(MetricsCollector(Arc::downgrade(&router))));
+    admin.sources.metrics.register(&mut registry);
+    registry.register_collector(Box::new(MetricsCollector(admin.sources.clone())));
     let registry = Arc::new(registry);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
@@ -69,12 +90,12 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (router, registry) = (Arc::clone(&router), Arc::clone(&registry));
+        let (admin, registry) = (Arc::clone(&admin), Arc::clone(&registry));
         connections.spawn(async move {
             let _permit = permit;
             let service = service_fn(|request| {
-                let (router, registry) = (Arc::clone(&router), Arc::clone(&registry));
-                async move { Ok::<_, Infallible>(handle(&router, &registry, request).await) }
+                let (admin, registry) = (Arc::clone(&admin), Arc::clone(&registry));
+                async move { Ok::<_, Infallible>(handle(&admin, &registry, request).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -87,33 +108,35 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
     }
 }
 
-async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>) -> Response {
+async fn handle(admin: &Admin, registry: &Registry, request: Request<Incoming>) -> Response {
     let get = request.method() == Method::GET || request.method() == Method::HEAD;
     let path = request.uri().path();
     // Load balancers ask for health under any name, and learn nothing else.
     let is_health_check = matches!(path, "/health/live" | "/health/ready");
-    let allowed = &router.config.admin.allowed_hosts;
+    let allowed = &admin.settings.allowed_hosts;
     if !is_health_check && !admin_host::is_allowed(request.uri(), request.headers(), allowed) {
         return refuse_host();
     }
     match path {
         "/health/live" if get => response::text(StatusCode::OK, "live\n"),
-        "/health/ready" if get => ready(router),
+        "/health/ready" if get => ready(admin),
         "/metrics" if get => metrics(registry, request.headers()),
-        "/admin/subscriptions" if get => subscriptions(router, request.headers()).await,
+        "/admin/subscriptions" if get => subscriptions(admin, request.headers()).await,
         "/admin/publish" if request.method() == Method::POST => match is_from_web_page(&request) {
             true => response::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
-            false => publish(router, request).await,
+            false => publish(admin, request).await,
         },
         "/admin/complete" if request.method() == Method::POST => match is_from_web_page(&request) {
             true => response::text(StatusCode::FORBIDDEN, "web pages may not end subscriptions\n"),
-            false => complete(router, &request),
+            false => complete(admin, &request),
         },
         "/admin/publish" | "/admin/complete" => not_allowed("POST"),
         "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
             not_allowed("GET")
         }
-        path if path.starts_with(profiling::PREFIX) => profiling::handle(router, &request).await,
+        path if path.starts_with(profiling::PREFIX) => {
+            profiling::handle(&admin.settings, &admin.workers, &request).await
+        }
         _ => response::text(
             StatusCode::NOT_FOUND,
             "This is the admin listener. It has:\n\
@@ -154,11 +177,11 @@ fn not_allowed(allowed: &'static str) -> Response {
 
 /// Responds with 200 from the first loaded graph until shutdown begins, so that a load balancer stops sending requests
 /// then.
-fn ready(router: &Router) -> Response {
-    if router.shutdown.is_leaving() {
+fn ready(admin: &Admin) -> Response {
+    if admin.shutdown.is_leaving() {
         return response::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
     }
-    let away: Vec<&str> = router
+    let away: Vec<&str> = admin
         .providers
         .iter()
         .filter(|provider| !provider.is_connected())
@@ -200,15 +223,15 @@ fn metrics(registry: &Registry, headers: &HeaderMap) -> Response {
 }
 
 /// Returns a page to browsers, and JSON to all other clients.
-async fn subscriptions(router: &Router, headers: &HeaderMap) -> Response {
-    let (triggers, stats) = (router.hub.topology().await, router.hub.stats());
+async fn subscriptions(admin: &Admin, headers: &HeaderMap) -> Response {
+    let (triggers, stats) = (admin.hub.topology().await, admin.hub.stats());
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|it| it.contains("text/html")) {
-        let page = subscriptions_page::page(&router.providers, &triggers, stats);
+        let page = subscriptions_page::page(&admin.providers, &triggers, stats);
         return response::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
     }
     let text =
-        serde_json::to_vec(&subscriptions_page::describe(&router.providers, &triggers, stats));
+        serde_json::to_vec(&subscriptions_page::describe(&admin.providers, &triggers, stats));
     response::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 
@@ -229,7 +252,7 @@ fn refuse(status: StatusCode, text: String) -> Response {
 /// # Errors
 /// Returns a response that names the missing or unknown parameter.
 fn provider_and_topic<'a, B>(
-    router: &'a Router,
+    admin: &'a Admin,
     request: &Request<B>,
 ) -> Result<(&'a Arc<dyn Provider>, String), Box<Response>> {
     let provider = parameter(request, "provider").unwrap_or_else(|| "memory/default".to_owned());
@@ -237,15 +260,15 @@ fn provider_and_topic<'a, B>(
         let text = "the topic is missing: add ?topic=T".to_owned();
         return Err(Box::new(refuse(StatusCode::BAD_REQUEST, text)));
     };
-    let provider = router.providers.resolve(&provider);
+    let provider = admin.providers.resolve(&provider);
     let provider = provider.map_err(|error| refuse(StatusCode::NOT_FOUND, error.to_string()))?;
     Ok((provider, topic))
 }
 
 /// Handles `POST /admin/complete?provider=memory/id&topic=T`: ends the streams that listen to the topic, and so
 /// completes their subscriptions, for tests of clients.
-fn complete<B>(router: &Router, request: &Request<B>) -> Response {
-    let (provider, topic) = match provider_and_topic(router, request) {
+fn complete<B>(admin: &Admin, request: &Request<B>) -> Response {
+    let (provider, topic) = match provider_and_topic(admin, request) {
         Ok(found) => found,
         Err(answer) => return *answer,
     };
@@ -258,8 +281,8 @@ fn complete<B>(router: &Router, request: &Request<B>) -> Response {
 /// Handles `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type
 /// `application/x-ndjson`, each of its lines is an event, so that a client that publishes many of them does not measure
 /// HTTP.
-async fn publish(router: &Router, request: Request<Incoming>) -> Response {
-    let (provider, topic) = match provider_and_topic(router, &request) {
+async fn publish(admin: &Admin, request: Request<Incoming>) -> Response {
+    let (provider, topic) = match provider_and_topic(admin, &request) {
         Ok(found) => found,
         Err(answer) => return *answer,
     };
@@ -280,7 +303,7 @@ async fn publish(router: &Router, request: Request<Incoming>) -> Response {
             .collect(),
         false => vec![body],
     };
-    let limit = router.config.events.publish_timeout;
+    let limit = admin.publish_timeout;
     let count = events.len();
     for (place, event) in events.into_iter().enumerate() {
         let (status, problem) =

@@ -7,7 +7,7 @@ use crate::authentication::key_sets;
 use crate::config::{self, LoadedConfig, Overrides};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::generation::{self, SupergraphSource};
-use crate::start;
+use crate::providers;
 use crate::start_material::StartMaterial;
 use crate::upstreams::SubgraphCertificates;
 
@@ -45,7 +45,7 @@ fn graph_findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
             let upstreams =
                 generation::upstreams(config, &graph, &SubgraphCertificates::default(), None);
             findings.extend(upstreams.err().into_iter().flatten());
-            match start::idle_providers(config) {
+            match providers::idle_providers(config) {
                 Ok(providers) => match generation::bind(&graph, &text, &Arc::new(providers)) {
                     Ok(_) => findings.extend(generation::unserved_subscriptions(&graph, &text)),
                     Err(diagnostics) => findings.extend(diagnostics),

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use execute::{ClientKey, network_of};
+use net::TlsSession;
 
 /// Counts the connections of the public listeners, over every protocol.
 #[derive(Debug)]
@@ -45,6 +47,19 @@ pub(crate) enum ConnectionRefused {
 pub(crate) struct ConnectionPermit {
     peer: Arc<PeerConnections>,
     client: ClientKey,
+}
+
+/// A connection that has left HTTP, for code that reads and writes without a runtime.
+#[derive(Debug)]
+pub(crate) struct TakenOver {
+    /// The socket, on which the last HTTP head has been written.
+    pub(crate) socket: OwnedFd,
+    /// The TLS session on it.
+    pub(crate) session: Option<TlsSession>,
+    /// The bytes that the client sent behind its request.
+    pub(crate) early: Vec<u8>,
+    /// The permit, which still counts the connection.
+    pub(crate) permit: ConnectionPermit,
 }
 
 #[derive(Debug, Default)]

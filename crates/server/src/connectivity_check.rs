@@ -21,7 +21,7 @@ use crate::config::{self, Overrides};
 use crate::diagnostic::Diagnostic;
 use crate::generation::{self, SupergraphSource};
 use crate::has_errors;
-use crate::start;
+use crate::providers;
 use crate::upstreams::SubgraphCertificates;
 
 /// The time limit for a broker or a subgraph. A slower one is unusable for clients.
@@ -119,7 +119,7 @@ async fn run_checks(
             checks.push(check_subgraph(upstream, &subgraph.url).await);
         }
     }
-    let providers = Arc::new(start::providers(&config)?);
+    let providers = Arc::new(providers::providers(&config)?);
     let bindings = generation::bind(&graph, &text, &providers)?;
     let mut disconnected = HashSet::new();
     for provider in providers.iter() {

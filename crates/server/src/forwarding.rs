@@ -10,9 +10,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 use upstream::belongs_to_connection;
 
+use crate::cache_control;
 use crate::config::{HeaderRule, Headers, Merge, Propagation};
 use crate::connection_options::ConnectionOptions;
-use crate::http::cache_control;
 
 /// Rules for requests, by subgraph: for all subgraphs in the configuration, in its order, also those that the graph
 /// does not have. So two clients that are equal on this graph are equal on every other one, and a group stays a group

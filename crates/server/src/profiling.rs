@@ -10,8 +10,9 @@ use bytes::Bytes;
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderValue, Method, Request, StatusCode};
 
+use crate::config;
 use crate::http::response::{self, Response};
-use crate::router::Router;
+use crate::workers::Workers;
 
 /// The common prefix of all paths.
 pub(crate) const PREFIX: &str = "/debug/pprof/";
@@ -28,8 +29,12 @@ const HELP: &str = "There are:\n\
      GET  /debug/pprof/tasks               threads by name, and the load of each worker\n";
 
 /// Responds to a request below [`PREFIX`].
-pub(crate) async fn handle<B>(router: &Router, request: &Request<B>) -> Response {
-    if !router.config.admin.profiling {
+pub(crate) async fn handle<B>(
+    settings: &config::Admin,
+    workers: &Workers,
+    request: &Request<B>,
+) -> Response {
+    if !settings.profiling {
         return response::text(
             StatusCode::NOT_FOUND,
             "profiling is off; `admin: {profiling: true}` in the configuration allows it\n",
@@ -39,7 +44,7 @@ pub(crate) async fn handle<B>(router: &Router, request: &Request<B>) -> Response
         return response::text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed here\n");
     }
     match request.uri().path().strip_prefix(PREFIX) {
-        Some("tasks") => response::text(StatusCode::OK, tasks(router)),
+        Some("tasks") => response::text(StatusCode::OK, tasks(workers)),
         Some("heap") => take("heap", heap).await,
         Some("profile") => match seconds(request.uri().query()) {
             Some(seconds) => take("profile", move || cpu(Duration::from_secs(seconds))).await,
@@ -112,9 +117,9 @@ fn heap() -> Result<Vec<u8>, (StatusCode, String)> {
 }
 
 /// Returns the load of each worker, and the threads with the CPU time that they have used.
-fn tasks(router: &Router) -> String {
+fn tasks(workers: &Workers) -> String {
     let mut text = String::new();
-    for (worker, load) in router.workers.loads().into_iter().enumerate() {
+    for (worker, load) in workers.loads().into_iter().enumerate() {
         let _ = writeln!(text, "worker-{worker}: {load} connections and events");
     }
     let control = tokio::runtime::Handle::current().metrics();

@@ -5,15 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use hub::{GroupId, LiveOperation, OperationUpdate};
+use events::Providers;
+use hub::{GroupId, Hub, LiveOperation, OperationUpdate};
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
+use crate::config::Config;
 use crate::diagnostic::{self, Style};
 use crate::generation::{self, ServingGraph, SupergraphSource};
-use crate::metrics::ReloadResult;
-use crate::router::Router;
+use crate::metrics::{Metrics, ReloadResult};
+use crate::serving::Serving;
+use crate::shutdown::Shutdown;
 use crate::subscription_migration;
 
 /// The quiet time after the last change before the file is read, because editors and deployments write a file in
@@ -26,6 +29,22 @@ const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
 /// The interval at which the file is checked without a notification. There are no notifications on network file
 /// systems, for bind mounts of single files, and when a link further up the path is changed to another release.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The parts of the router that a reload reads and changes.
+pub(crate) struct Reloader {
+    /// The configuration, as loaded at the start.
+    pub(crate) config: Arc<Config>,
+    /// The graph that serves.
+    pub(crate) serving: Arc<Serving>,
+    /// Live subscriptions, which move to the new graph.
+    pub(crate) hub: Arc<Hub>,
+    /// The brokers.
+    pub(crate) providers: Arc<Providers>,
+    /// The counters of reloads.
+    pub(crate) metrics: Arc<Metrics>,
+    /// The state of the shutdown.
+    pub(crate) shutdown: Arc<Shutdown>,
+}
 
 /// The sources of reloads: the file of the supergraph and SIGHUP.
 pub(crate) struct Changes {
@@ -52,8 +71,8 @@ impl Changes {
     }
 
     /// Loads changed supergraphs, until shutdown.
-    pub(crate) async fn follow(mut self, router: Arc<Router>) {
-        let mut shutdown = router.shutdown.signal();
+    pub(crate) async fn follow(mut self, reloader: Arc<Reloader>) {
+        let mut shutdown = reloader.shutdown.signal();
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -75,7 +94,7 @@ impl Changes {
                 continue;
             }
             self.seen = now;
-            reload(&router, &self.source).await;
+            reload(&reloader, &self.source).await;
         }
     }
 }
@@ -200,10 +219,10 @@ async fn warm(new: &ServingGraph, old: &ServingGraph) {
 }
 
 /// Loads the current text of the source, and puts the graph into service.
-pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
-    let current = router.serving.current();
+pub(crate) async fn reload(reloader: &Arc<Reloader>, source: &SupergraphSource) {
+    let current = reloader.serving.current();
     let number = current.generation.number + 1;
-    let (loading, from) = (Arc::clone(router), source.clone());
+    let (loading, from) = (Arc::clone(reloader), source.clone());
     let previous = Arc::clone(&current);
     // Reading a large schema takes a while, so it runs on the blocking pool.
     let result = tokio::task::spawn_blocking(move || {
@@ -217,7 +236,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
     .await;
     match result {
         Ok(Ok(None)) => {
-            router.metrics.reload(ReloadResult::unchanged);
+            reloader.metrics.reload(ReloadResult::unchanged);
             tracing::info!(
                 generation = current.generation.number,
                 "the supergraph has not changed (the configuration is read at the start only)"
@@ -225,11 +244,11 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
         }
         Ok(Ok(Some(loaded))) => {
             warm(&loaded, &current).await;
-            put_into_service(router, loaded).await;
-            router.metrics.reload(ReloadResult::loaded);
+            put_into_service(reloader, loaded).await;
+            reloader.metrics.reload(ReloadResult::loaded);
         }
         Ok(Err(diagnostics)) => {
-            router.metrics.reload(ReloadResult::refused);
+            reloader.metrics.reload(ReloadResult::refused);
             let problems = diagnostic::render(&diagnostics, Style::Plain);
             tracing::error!(
                 generation = current.generation.number,
@@ -237,7 +256,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
             );
         }
         Err(panic) => {
-            router.metrics.reload(ReloadResult::refused);
+            reloader.metrics.reload(ReloadResult::refused);
             tracing::error!(%panic, "loading the supergraph failed because of a defect; the old one continues to serve");
         }
     }
@@ -256,23 +275,23 @@ const RENEWED_PER_TURN: usize = 64;
 const PORTION_MIN: usize = 1024;
 
 /// Puts `loaded` into service, and migrates every live operation to it.
-async fn put_into_service(router: &Router, loaded: ServingGraph) {
+async fn put_into_service(reloader: &Reloader, loaded: ServingGraph) {
     let loaded = Arc::new(loaded);
     let number = loaded.generation.number;
     let started = Instant::now();
-    let old = router.hub.operations_before(number).await;
+    let old = reloader.hub.operations_before(number).await;
     let count = old.len();
     let renewals = renew_all(&loaded, &old, Some(started + RENEWING_TIME_MAX)).await;
     drop(old);
-    let mut left = router.hub.advance(number, renewals).await;
-    router.serving.serve(Arc::clone(&loaded));
+    let mut left = reloader.hub.advance(number, renewals).await;
+    reloader.serving.serve(Arc::clone(&loaded));
     tracing::info!(generation = number, "a new supergraph serves now");
     while !left.is_empty() {
         let portion = PORTION_MIN.max(left.len() / 16).min(left.len());
         let rest = left.split_off(portion);
         let renewals = renew_all(&loaded, &left, None).await;
         // The result contains the remaining groups, and those that have ended since.
-        router.hub.advance(number, renewals).await;
+        reloader.hub.advance(number, renewals).await;
         left = rest;
     }
     tracing::debug!(groups = count, elapsed = ?started.elapsed(), "live operations have moved to the new supergraph");
@@ -305,8 +324,8 @@ async fn renew_all(
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads changed files of subgraph certificates, until shutdown.
-pub(crate) async fn watch_certificates(router: Arc<Router>) {
-    let mut shutdown = router.shutdown.signal();
+pub(crate) async fn watch_certificates(reloader: Arc<Reloader>) {
+    let mut shutdown = reloader.shutdown.signal();
     let mut ticks = tokio::time::interval(CERTIFICATE_CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -314,7 +333,7 @@ pub(crate) async fn watch_certificates(router: Arc<Router>) {
             _ = ticks.tick() => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
-        let loaded = router.serving.current();
+        let loaded = reloader.serving.current();
         // A panic there has been reported; the next check tries again.
         let _ = tokio::task::spawn_blocking(move || loaded.certificates.reload_if_changed()).await;
     }

@@ -4,41 +4,28 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use events::{
-    Kafka, KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
-    RedisSettings,
-};
-use hub::{Cursors, Hub, HubSettings};
+use events::Providers;
+use hub::Cursors;
 use ide::{Page, PageConfig, Tab};
 use tokio::sync::watch;
-use wire::websocket::ClientBounds;
 
 use crate::admin;
-use crate::authentication::ClientAuthentication;
+use crate::assembly::{self, RouterMaterial, RouterParts};
 use crate::certificates;
-use crate::client_limits::ClientLimits;
-use crate::config::ReactorCount;
-use crate::config::{
-    Config, Cursor, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication,
-    OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, WorkerCount,
-};
+use crate::config::{Config, Cursor, Listener, ReactorCount, WorkerCount};
 use crate::descriptors;
 use crate::diagnostic::{self, Diagnostic, Style};
 use crate::drain;
 use crate::generation::{self, SupergraphSource};
-use crate::http::compression::Compressor;
 use crate::http::listener::{self, BoundListener};
 use crate::http::{tcp, unix};
-use crate::live::QueueTotal;
 use crate::live::reactors::Reactors;
-use crate::live::sse_single_connection::{self, StreamTable};
-use crate::metrics::{Metrics, ReloadResult};
+use crate::live::sse_single_connection::requests;
+use crate::metrics::ReloadResult;
+use crate::providers::providers;
 use crate::reload;
-use crate::router::Router;
-use crate::serving::Serving;
 use crate::shutdown::Shutdown;
 use crate::start_material::StartMaterial;
 use crate::workers::{self, WorkerThreads, Workers};
@@ -119,8 +106,9 @@ pub struct RunningRouter {
     pub addresses: Vec<SocketAddr>,
     /// The bound address of the admin listener.
     pub admin: SocketAddr,
-    router: Arc<Router>,
-    /// The reactors hold the router, so they are dropped with this struct and not with the router.
+    parts: RouterParts,
+    shutdown: Arc<Shutdown>,
+    /// The reactors hold parts of the router, so they are dropped with this struct and not with those.
     reactors: Reactors,
     threads: WorkerThreads,
     stop: watch::Sender<bool>,
@@ -160,9 +148,6 @@ const ADMIN_LISTEN: &str = "`admin.listen`, --admin-listen";
 /// The number of ports that are tried after one in use.
 const PORTS_TRIED: u16 = 100;
 
-/// The number of messages of the largest size that a client may send before its `connection_init` is acknowledged.
-const INIT_MESSAGES: usize = 4;
-
 /// Starts a router. Must be called on a multi-threaded runtime, which becomes the control runtime.
 ///
 /// # Errors
@@ -183,78 +168,63 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
             return Err(StartError::Refused(problems.collect()));
         }
     };
-    let StartMaterial { authentication, certificates, tls } = material;
+    let StartMaterial { authentication: authenticator, certificates, tls } = material;
     if config.events.require_all {
         wait_for_providers(&providers).await?;
     }
     let listeners = bind_listeners(&config, tls, next_free_port)?;
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
-    let count = worker_count(config.workers);
-    let (workers, threads) = Workers::start(count).map_err(StartError::Workers)?;
+    let (workers, threads) =
+        Workers::start(worker_count(config.workers)).map_err(StartError::Workers)?;
     let (reactors, reactor_handles) =
-        Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
+        Reactors::start(reactor_count(config.reactors, workers.len()), config.http.stall_timeout)
             .map_err(StartError::Workers)?;
     let (shutdown, stop) = Shutdown::new();
-    let cursors = cursors(&config)?;
-    let on_workers = Arc::clone(&workers) as Arc<dyn hub::Workers>;
-    let hub = Hub::with_cursors(hub_settings(&config), on_workers, cursors);
-    let page = page(&config, tabs);
-    let metrics = Arc::new(Metrics::new());
-    let connections_max = connections_max(&config, descriptors);
-    let limits = Arc::new(ClientLimits::new(&config.http, connections_max, count));
-    let router = Arc::new(Router {
-        workers,
-        serving: Arc::new(Serving::new(&config, loaded, &limits, &metrics)),
+    let shutdown = Arc::new(shutdown);
+    let material = RouterMaterial {
+        loaded,
+        authenticator,
+        cursors: cursors(&config)?,
+        page: page(&config, tabs),
+        connections_max: connections_max(&config, descriptors),
         providers,
-        authentication: Arc::new(ClientAuthentication::new(authentication, &metrics)),
-        hub,
-        reactors: reactor_handles,
-        page,
-        limits,
-        group_shares: Arc::default(),
-        kept_operation_bytes: Arc::default(),
-        queue_total: Arc::new(QueueTotal::new(config.subscriptions.queue_bytes_total)),
-        metrics,
-        compressor: Compressor::new(config.http.compression.clone(), count),
-        streams: StreamTable::default(),
-        websocket: Arc::new(websocket_settings(&config)),
-        protocol: Arc::new(protocol_settings(&config)),
-        shutdown: Arc::new(shutdown),
+        workers,
+        shutdown: Arc::clone(&shutdown),
         config,
-    });
-    if let Some(authenticator) = router.authentication.authenticator() {
-        let shutdown = router.shutdown.signal();
+    };
+    let parts = assembly::assemble(material, &reactors, reactor_handles);
+    if let Some(authenticator) = parts.authentication.authenticator() {
+        let shutdown = shutdown.signal();
         authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
     }
-    reactors.serve(&router);
-    router.metrics.reload(ReloadResult::loaded);
+    parts.reloader.metrics.reload(ReloadResult::loaded);
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(BoundListener::address).collect();
-    let admin = admin_listener.local_addr().unwrap_or(router.config.admin.listen);
+    let admin = admin_listener.local_addr().unwrap_or(parts.admin.settings.listen);
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     for listener in listeners {
-        tokio::spawn(listener::accept_connections(Arc::clone(&router), listener));
+        tokio::spawn(listener::accept_connections(Arc::clone(&parts.http), listener));
     }
-    let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
+    let admin_task = tokio::spawn(admin::serve(Arc::clone(&parts.admin), admin_listener));
     let admin_task = AdminTask(admin_task.abort_handle());
-    tokio::spawn(changes.follow(Arc::clone(&router)));
-    tokio::spawn(reload::watch_certificates(Arc::clone(&router)));
-    tokio::spawn(sse_single_connection::sweep(Arc::clone(&router)));
+    tokio::spawn(changes.follow(Arc::clone(&parts.reloader)));
+    tokio::spawn(reload::watch_certificates(Arc::clone(&parts.reloader)));
+    tokio::spawn(requests::sweep(Arc::clone(&parts.live)));
     if !certificates.is_empty() {
-        tokio::spawn(certificates::watch_files(certificates, router.shutdown.signal()));
+        tokio::spawn(certificates::watch_files(certificates, shutdown.signal()));
     }
-    log_listeners(&router, &places, admin);
-    Ok(RunningRouter { addresses, admin, router, reactors, threads, stop, admin_task })
+    log_listeners(&parts, &places, admin);
+    Ok(RunningRouter { addresses, admin, parts, shutdown, reactors, threads, stop, admin_task })
 }
 
 /// Logs each listener with the size of the router behind it.
-fn log_listeners(router: &Router, places: &[String], admin: SocketAddr) {
-    let graph = router.serving.current();
+fn log_listeners(parts: &RouterParts, places: &[String], admin: SocketAddr) {
+    let graph = parts.reloader.serving.current();
     for address in places {
         tracing::info!(
             %address,
-            path = router.config.path,
+            path = parts.http.pipeline.page.path,
             admin = %admin,
-            cores = router.workers.len(),
+            cores = parts.http.workers.len(),
             subgraphs = graph.generation.graph.subgraphs.len(),
             "serving"
         );
@@ -291,23 +261,6 @@ fn bind_listeners(
     Ok(listeners)
 }
 
-/// Returns the settings of the hub.
-fn hub_settings(config: &Config) -> HubSettings {
-    let mut settings =
-        HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
-    settings.group_waiting = config.subscriptions.group_queue_events as usize;
-    if config.subscriptions.policy == OverflowPolicy::Latest {
-        // For a group that resolves too slowly, too, only the newest event waits.
-        settings.group_waiting = 1;
-        settings.catch_up = false;
-    }
-    settings.ring_events = config.cursor.ring_events as usize;
-    settings.ring_bytes = config.cursor.ring_bytes;
-    settings.ring_bytes_total = config.cursor.ring_bytes_total;
-    settings.position_interval = Some(config.cursor.heartbeat).filter(|it| !it.is_zero());
-    settings
-}
-
 /// Returns the page for browsers, unless it is turned off.
 fn page(config: &Config, tabs: Vec<Tab>) -> Option<Page> {
     config.ide.enabled.then(|| {
@@ -321,32 +274,6 @@ fn page(config: &Config, tabs: Vec<Tab>) -> Option<Page> {
             },
         })
     })
-}
-
-/// Returns the settings of WebSocket connections.
-fn websocket_settings(config: &Config) -> wire::websocket::WebSocketConfig {
-    wire::websocket::WebSocketConfig {
-        message_bytes_max: config.websocket.max_message_size,
-        ping_interval: Some(config.websocket.ping_interval),
-        pong_timeout: config.websocket.ping_interval,
-        deflate_bytes_min: config.websocket.compression.min_size,
-        client_bounds: Some(ClientBounds {
-            init_message_bytes_max: config.websocket.max_init_message_size,
-            init_bytes_max: config.websocket.max_init_message_size.saturating_mul(INIT_MESSAGES),
-            ..ClientBounds::default()
-        }),
-        ..wire::websocket::WebSocketConfig::default()
-    }
-}
-
-/// Returns the settings of the GraphQL protocol on WebSockets.
-fn protocol_settings(config: &Config) -> wire::graphql_transport_ws::ProtocolConfig {
-    wire::graphql_transport_ws::ProtocolConfig {
-        init_timeout: config.websocket.init_timeout,
-        subscriptions_max: config.websocket.max_subscriptions_per_connection as usize,
-        keep_alive: Some(config.subscriptions.heartbeat),
-        ..wire::graphql_transport_ws::ProtocolConfig::default()
-    }
 }
 
 /// Returns the signer of cursors, if they are enabled.
@@ -375,7 +302,7 @@ fn lacks_cursor_keys(config: &Config) -> bool {
 impl RunningRouter {
     /// Returns the providers, for publishers in this process (the demo's generator).
     pub fn providers(&self) -> Arc<Providers> {
-        Arc::clone(&self.router.providers)
+        Arc::clone(&self.parts.reloader.providers)
     }
 
     /// Subscribes simulated clients without sockets. `greeting` is what each of them sends after its handshake, `said`
@@ -383,7 +310,8 @@ impl RunningRouter {
     /// if there is no room, or if their operation is refused.
     pub async fn simulate_subscribers(&self, count: u64, greeting: &[u8], said: &[u8]) -> u64 {
         let said = bytes::Bytes::copy_from_slice(said);
-        let subscribers = || self.router.hub.stats().subscribers.load(Relaxed);
+        let subscribers = || self.parts.reloader.hub.stats().subscribers.load(Relaxed);
+        let connections = &self.parts.http.limits.connections;
         let before = subscribers();
         let (mut begun, mut seen, mut seen_at) = (0, 0, Instant::now());
         loop {
@@ -395,7 +323,7 @@ impl RunningRouter {
                 return subscribed;
             }
             while begun < count && begun < subscribed + SIMULATED_AT_ONCE {
-                if self.router.reactors.adopt_null_client(&self.router, greeting, &said).is_err() {
+                if self.parts.live.adopt_null_client(connections, greeting, &said).is_err() {
                     return subscribers().saturating_sub(before);
                 }
                 begun += 1;
@@ -413,8 +341,8 @@ impl RunningRouter {
     /// Fails the readiness check and serves as before for `shutdown.delay`, so that load balancers send their clients
     /// elsewhere before this router refuses any.
     pub async fn announce_shutdown(&self) {
-        let delay = self.router.config.shutdown.delay;
-        self.router.shutdown.announce();
+        let delay = self.parts.reloader.config.shutdown.delay;
+        self.shutdown.announce();
         tracing::info!(
             ?delay,
             "the router is no longer ready, and serves as before until load balancers have noticed"
@@ -425,10 +353,10 @@ impl RunningRouter {
     /// Drains the router: stops accepting, lets requests finish and asks subscribers to reconnect elsewhere, spread
     /// over time if there are many. Connections that remain after `subscriptions.drain_period` are closed.
     pub async fn stop(self) {
-        let router = &self.router;
-        let drain_period = router.config.subscriptions.drain_period;
-        let open = router.limits.connections.open();
-        let spread = router.shutdown.plan_drain(open, drain_period);
+        let RouterParts { http, reloader, .. } = &self.parts;
+        let drain_period = reloader.config.subscriptions.drain_period;
+        let open = http.limits.connections.open();
+        let spread = self.shutdown.plan_drain(open, drain_period);
         tracing::info!(open, ?drain_period, ?spread, "shutting down; connections may finish");
         let _ = self.stop.send(true);
         let closing = async {
@@ -442,7 +370,7 @@ impl RunningRouter {
         };
         let drained = async {
             // Connections end on their own after this signal; there is no event for the end of the last one.
-            while router.limits.connections.open() > 0 {
+            while http.limits.connections.open() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -451,11 +379,11 @@ impl RunningRouter {
             () = closing => {}
             () = tokio::time::sleep(drain_period) => {}
         }
-        let left = router.limits.connections.open();
+        let left = http.limits.connections.open();
         if left > 0 {
             tracing::warn!(left, "closing connections that did not end in time");
         }
-        router.hub.shutdown().await;
+        reloader.hub.shutdown().await;
         let threads = self.threads;
         let reactors = self.reactors;
         let ended = tokio::task::spawn_blocking(move || {
@@ -465,172 +393,6 @@ impl RunningRouter {
         let _ = ended.await;
         drop(self.admin_task);
         tracing::info!("stopped");
-    }
-}
-
-/// Creates the configured providers for checks: none of them ever connects.
-///
-/// # Errors
-/// The same as for [`providers`], or there is no runtime.
-pub(crate) fn idle_providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        vec![Diagnostic::error("internal", format!("no runtime for checking providers: {error}"))]
-    })?;
-    // Tasks are spawned here and never run, because this runtime is never driven.
-    let _entered = runtime.enter();
-    providers(config)
-}
-
-/// Creates the configured providers; `memory/default` is always among them.
-///
-/// # Errors
-/// Settings that no provider can use.
-pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
-    let mut list: Vec<Arc<dyn Provider>> = Vec::new();
-    let mut problems = Vec::new();
-    let providers = &config.events.providers;
-    for memory in &providers.memory {
-        let ring_events = memory.ring_events as usize;
-        let settings = MemorySettings { ring_events, ..MemorySettings::default() };
-        list.push(Arc::new(Memory::new(&memory.id, settings)));
-    }
-    for nats in &providers.nats {
-        let settings = NatsSettings {
-            authentication: nats.authentication.as_ref().map(
-                |authentication| match authentication {
-                    NatsAuthentication::Token(token) => {
-                        events::NatsAuthentication::Token(token.expose().to_owned())
-                    }
-                    NatsAuthentication::UserInfo(user) => {
-                        events::NatsAuthentication::UserPassword {
-                            user: user.username.clone(),
-                            password: user.password.expose().to_owned(),
-                        }
-                    }
-                    NatsAuthentication::Nkey(seed) => {
-                        events::NatsAuthentication::Nkey(seed.expose().to_owned())
-                    }
-                    NatsAuthentication::CredentialsFile(path) => {
-                        events::NatsAuthentication::CredentialsFile(path.clone())
-                    }
-                },
-            ),
-            tls: nats.tls.broker_settings(),
-            publish_ack: nats.jetstream.publish_ack,
-            instance: config.events.instance.as_deref().map(Into::into),
-            retry: events::Retry { initial: nats.retry.initial, max: nats.retry.max },
-            idle: NatsSettings::IDLE_DEFAULT,
-            id: nats.id.as_str().into(),
-            url: nats.url.clone(),
-            queue_events: MemorySettings::default().queue_events,
-        };
-        match Nats::start(settings) {
-            Ok(provider) => list.push(Arc::new(provider)),
-            Err(error) => problems.push(Diagnostic::error(
-                "events",
-                format!("events.providers.nats `{}`: {error}", nats.id),
-            )),
-        }
-    }
-    for kafka in &providers.kafka {
-        match Kafka::start(kafka_settings(kafka, config.events.publish_timeout)) {
-            Ok(provider) => list.push(Arc::new(provider)),
-            Err(error) => problems.push(Diagnostic::error(
-                "events",
-                format!("events.providers.kafka `{}`: {error}", kafka.id),
-            )),
-        }
-    }
-    for redis in &providers.redis {
-        let tls = match redis.tls.broker_settings().map(|tls| tls.client()).transpose() {
-            Ok(tls) => tls,
-            Err(error) => {
-                problems.push(Diagnostic::error(
-                    "events",
-                    format!("events.providers.redis `{}`: tls: {error}", redis.id),
-                ));
-                continue;
-            }
-        };
-        let settings = RedisSettings {
-            tls,
-            authentication: redis.authentication.as_ref().map(redis_authentication),
-            cluster: redis.cluster_enabled,
-            sharded: redis.sharded_channels,
-            sentinel: redis.sentinel.as_ref().map(|it| events::RedisSentinel {
-                master: it.master.as_str().into(),
-                authentication: it.authentication.as_ref().map(redis_authentication),
-            }),
-            retry: events::Retry { initial: redis.retry.initial, max: redis.retry.max },
-            stream_entries_max: redis.streams.max_len,
-            ..RedisSettings::new(&redis.id, redis.urls.clone())
-        };
-        match Redis::start(settings) {
-            Ok(provider) => list.push(Arc::new(provider)),
-            Err(error) => problems.push(Diagnostic::error(
-                "events",
-                format!("events.providers.redis `{}`: {error}", redis.id),
-            )),
-        }
-    }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    Providers::new(list).map_err(|error| vec![Diagnostic::error("events", error.to_string())])
-}
-
-fn redis_authentication(given: &RedisAuthentication) -> events::RedisAuthentication {
-    events::RedisAuthentication {
-        user: given.username.clone(),
-        password: given.password.expose().to_owned(),
-    }
-}
-
-fn kafka_settings(kafka: &KafkaProvider, publish_timeout: Duration) -> KafkaSettings {
-    let user = |username: &str, password: &Secret| events::KafkaUser {
-        username: username.into(),
-        password: password.expose().into(),
-    };
-    let authentication = kafka.authentication.as_ref().map(|authentication| match authentication {
-        KafkaAuthentication::SaslPlain(it) => {
-            events::KafkaAuthentication::Plain(user(&it.username, &it.password))
-        }
-        KafkaAuthentication::SaslScram(it) => match it.mechanism {
-            ScramMechanism::Sha256 => {
-                events::KafkaAuthentication::ScramSha256(user(&it.username, &it.password))
-            }
-            ScramMechanism::Sha512 => {
-                events::KafkaAuthentication::ScramSha512(user(&it.username, &it.password))
-            }
-        },
-        KafkaAuthentication::OauthToken(token) => {
-            events::KafkaAuthentication::Token(token.expose().into())
-        }
-        KafkaAuthentication::OauthTokenFile(path) => {
-            events::KafkaAuthentication::TokenFile(path.clone())
-        }
-    });
-    let tls = kafka.tls.as_ref().filter(|tls| tls.enabled);
-    KafkaSettings {
-        id: kafka.id.as_str().into(),
-        brokers: kafka.brokers.clone(),
-        authentication,
-        tls: tls.map(|tls| events::BrokerTls {
-            ca: tls.files.ca.clone(),
-            certificate: tls.files.certificate.clone(),
-            key: tls.files.key.clone(),
-        }),
-        retry: events::Retry { initial: kafka.retry.initial, max: kafka.retry.max },
-        metadata_refresh: kafka.metadata_refresh,
-        fetch: events::KafkaFetch {
-            wait_max: kafka.fetch.max_wait,
-            response_bytes: kafka.fetch.max_bytes,
-            queue_bytes: kafka.fetch.queue_bytes,
-            readers: kafka.fetch.readers,
-        },
-        publish_timeout,
-        queue_events: MemorySettings::default().queue_events,
     }
 }
 

@@ -1,30 +1,20 @@
 //! Batches: several operations in one request. A JSON array of requests gets a JSON array of responses in the same
 //! order. No specification defines them; clients such as Apollo's `BatchHttpLink` send them.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use execute::{ClientKey, ErrorCode, GraphqlError};
-use futures_util::future::join_all;
-use http::{HeaderMap, StatusCode};
-use plan::OperationKind;
-use prepare::OperationRequest;
+use execute::{ErrorCode, GraphqlError};
+use http::StatusCode;
 
 use super::media::ResponseFormat;
 use super::response::{self, Response};
-use crate::authentication::Identity;
-use crate::forwarding::ClientHeaders::OfMessage;
-use crate::operation;
-use crate::prepared_request::PreparedRequest;
-use crate::router::Router;
-use crate::trace::RequestTrace;
+use super::service::{GraphqlBatch, GraphqlService};
+use crate::metrics::Metrics;
 
 /// Runs a batch. The status is always 200: an operation that fails has its errors at its place, and the others run.
-pub(crate) async fn respond(
-    router: &Arc<Router>,
-    requests: &[OperationRequest],
-    headers: &HeaderMap,
-    from: (&Identity, ClientKey),
+pub(super) async fn respond(
+    service: &dyn GraphqlService,
+    metrics: &Metrics,
+    batch: GraphqlBatch<'_>,
     media: ResponseFormat,
 ) -> Response {
     if media.stream().is_some() {
@@ -32,50 +22,10 @@ pub(crate) async fn respond(
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return response::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
-    router.metrics.batch(requests.len());
-    let ready = join_all(requests.iter().map(|it| prepare(router, it, headers, from))).await;
-    let changes = |(ready, _): &PreparedOperation| ready.prepared.kind == OperationKind::Mutation;
-    // A client that puts a query behind a mutation expects the query to see the effect of the mutation.
-    let responses = if ready.iter().flatten().any(changes) {
-        let mut responses = Vec::with_capacity(ready.len());
-        for ready in ready {
-            responses.push(run(router, ready).await);
-        }
-        responses
-    } else {
-        join_all(ready.into_iter().map(|ready| run(router, ready))).await
-    };
+    metrics.batch(batch.operations.len());
+    let responses = service.execute_batch(batch).await;
     // Under `application/graphql-response+json` the body is one response, so a batch cannot have that type.
     response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), array(&responses))
-}
-
-/// An operation that is ready to run, with its trace if the client requested one.
-type PreparedOperation = (PreparedRequest, Option<RequestTrace>);
-
-async fn prepare(
-    router: &Router,
-    request: &OperationRequest,
-    headers: &HeaderMap,
-    (identity, address): (&Identity, ClientKey),
-) -> Result<PreparedOperation, Vec<GraphqlError>> {
-    let trace = router.serving.start_trace(headers);
-    let (client_headers, identity) = (OfMessage(headers), identity.clone());
-    let ready =
-        operation::prepare_for(&router.serving, request, client_headers, identity, address).await?;
-    Ok((ready, trace))
-}
-
-async fn run(router: &Arc<Router>, ready: Result<PreparedOperation, Vec<GraphqlError>>) -> Bytes {
-    let outcome = match ready {
-        Ok((ready, mut trace)) => {
-            if let Some(trace) = &mut trace {
-                trace.prepared();
-            }
-            operation::run(&router.serving, ready, trace).await.map(|payload| payload.bytes)
-        }
-        Err(errors) => Err(errors),
-    };
-    outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)
 }
 
 /// Returns a batch response with the same error for each of `count` operations.

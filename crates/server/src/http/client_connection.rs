@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 
 use super::response::ResponseBody;
 use crate::byte_budget::{ByteAccount, CHARGED_BYTES_MIN};
+use crate::client_limits::ClientLimits;
 use crate::connections::ConnectionPermit;
-use crate::live::kept_operations::KeptTotal;
-use crate::router::Router;
+use crate::kept_operations::KeptTotal;
 
 /// The number of requests of one connection that are served in one turn. A client that pipelines sends the next request
 /// with the first.
@@ -69,9 +69,9 @@ impl Drop for InFlight {
 
 impl ClientConnection {
     /// Returns the state of a new connection with this permit.
-    pub(crate) fn new(router: &Router, permit: &ConnectionPermit) -> Self {
+    pub(crate) fn new(limits: &ClientLimits, permit: &ConnectionPermit) -> Self {
         let client = permit.client();
-        let account = router.limits.open_account(client);
+        let account = limits.open_account(client);
         Self::of(client, account)
     }
 

@@ -20,14 +20,14 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::client_connection::{ClientConnection, ClientRequest};
 use super::handover::{self, FlushTrackedStream, Handover};
+use super::http_server::HttpServer;
 use super::paced_body::PacedBody;
 use super::stream::{Carrier, ClientProtocol, ClientStream};
-use super::takeover::{TakenOver, Takeover};
+use super::takeover::Takeover;
 use super::write_timeout::{WriteTimeout, is_stall};
 use super::{http2, pipeline};
-use crate::connections::ConnectionPermit;
+use crate::connections::{ConnectionPermit, TakenOver};
 use crate::metrics::TimeoutPhase;
-use crate::router::Router;
 
 /// The time that a client may take for its TLS handshake: a few round trips, some of them lost.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -63,16 +63,20 @@ impl AcceptedSocket {
 }
 
 /// Serves a connection to its end, or until it is taken over.
-pub(super) async fn serve(router: Arc<Router>, accepted: AcceptedSocket, permit: ConnectionPermit) {
-    let mut shutdown = router.shutdown.signal();
+pub(super) async fn serve(
+    server: Arc<HttpServer>,
+    accepted: AcceptedSocket,
+    permit: ConnectionPermit,
+) {
+    let mut shutdown = server.shutdown.signal();
     let established = tokio::select! {
-        established = establish(&router, accepted) => established,
+        established = establish(&server, accepted) => established,
         // No request has been received yet.
         _ = shutdown.wait_for(|stop| *stop) => return,
     };
     match established {
-        Ok(Some((stream, ClientProtocol::Http1))) => serve_http1(router, stream, permit).await,
-        Ok(Some((stream, ClientProtocol::Http2))) => http2::serve(router, stream, &permit).await,
+        Ok(Some((stream, ClientProtocol::Http1))) => serve_http1(server, stream, permit).await,
+        Ok(Some((stream, ClientProtocol::Http2))) => http2::serve(server, stream, &permit).await,
         Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
         Ok(None) => {}
         Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
@@ -93,10 +97,10 @@ async fn close_gracefully(mut stream: ClientStream) {
 
 /// Does everything before the first request. `None`: the client has disconnected, or takes too long.
 async fn establish(
-    router: &Router,
+    server: &HttpServer,
     accepted: AcceptedSocket,
 ) -> io::Result<Option<(ClientStream, ClientProtocol)>> {
-    let http = &router.config.http;
+    let http = &server.settings;
     let mut stream = match accepted {
         AcceptedSocket::Unix(socket) => {
             let socket = UnixStream::from_std(socket)?;
@@ -116,11 +120,11 @@ async fn establish(
                     match handshake.await {
                         Ok(Ok(stream)) => ClientStream::new(Carrier::Tls(Box::new(stream))),
                         Ok(Err(error)) => {
-                            router.metrics.tls_failed();
+                            server.metrics.tls_failed();
                             return Err(error);
                         }
                         Err(_) => {
-                            router.metrics.timeout(TimeoutPhase::handshake);
+                            server.metrics.timeout(TimeoutPhase::handshake);
                             return Ok(None);
                         }
                     }
@@ -137,17 +141,17 @@ async fn establish(
     }
 }
 
-async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: ConnectionPermit) {
-    let mut shutdown = router.shutdown.signal();
-    let http = &router.config.http;
+async fn serve_http1(server: Arc<HttpServer>, stream: ClientStream, permit: ConnectionPermit) {
+    let mut shutdown = server.shutdown.signal();
+    let http = &server.settings;
     let handover = Handover::default();
-    let client = Rc::new(ClientConnection::new(&router, &permit));
+    let client = Rc::new(ClientConnection::new(&server.limits, &permit));
     let service = service_fn(|request| {
-        let (router, handover) = (Arc::clone(&router), handover.clone());
+        let (server, handover) = (Arc::clone(&server), handover.clone());
         let client = Rc::clone(&client);
         async move {
             let client_request = ClientRequest::alone(&client);
-            let response = pipeline::handle(&router, &client_request, request).await;
+            let response = pipeline::handle(&server.pipeline, &client_request, request).await;
             let response = handover.intercept(response).await;
             let paced = |body| PacedBody::new(client.charge(body), client.account(), PIECE_BYTES);
             Ok::<_, Infallible>(response.map(paced))
@@ -186,7 +190,7 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
         Some(Ok(())) => {}
         Some(Err(error)) => {
             if is_stall(&error) {
-                router.metrics.timeout(TimeoutPhase::stall);
+                server.metrics.timeout(TimeoutPhase::stall);
             }
             tracing::debug!(%error, "a connection ended early");
         }
@@ -194,27 +198,50 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
             let parts = connection.into_parts();
             let stream = parts.io.into_inner().stream;
             if let Some((head, takeover)) = handover.take() {
-                let taken_over = TakenOver { stream, early: parts.read_buf, permit };
-                hand_over(&router, taken_over, &head, takeover).await;
+                let Some(stream) = write_last_head(&server, stream, &head).await else { return };
+                complete_takeover(takeover, stream, &parts.read_buf, permit);
             }
         }
     }
 }
 
-/// Writes the last HTTP head of a connection, and passes the connection to its takeover.
-async fn hand_over(router: &Router, mut taken_over: TakenOver, head: &Parts, takeover: Takeover) {
+/// Writes the last HTTP head of a connection. Returns the connection, unless it broke.
+async fn write_last_head(
+    server: &HttpServer,
+    mut stream: ClientStream,
+    head: &Parts,
+) -> Option<ClientStream> {
     let head = handover::head_text(head, SystemTime::now());
     let written = async {
-        taken_over.stream.write_all(&head).await?;
-        taken_over.stream.flush().await
+        stream.write_all(&head).await?;
+        stream.flush().await
     };
     match written.await {
-        Ok(()) => takeover.run(taken_over).await,
+        Ok(()) => Some(stream),
         Err(error) => {
             if error.kind() == io::ErrorKind::TimedOut {
-                router.metrics.timeout(TimeoutPhase::stall);
+                server.metrics.timeout(TimeoutPhase::stall);
             }
             tracing::debug!(%error, "a client disconnected before its stream began");
+            None
         }
     }
+}
+
+/// Passes a connection that has left HTTP to its takeover. The HTTP library has read `early` ahead.
+fn complete_takeover(
+    takeover: Takeover,
+    stream: ClientStream,
+    early: &[u8],
+    permit: ConnectionPermit,
+) {
+    let (socket, session, unread) = match stream.into_parts() {
+        Ok(parts) => parts,
+        Err(error) => {
+            tracing::error!(%error, "a socket cannot be taken from its runtime, and its connection is closed; please report this");
+            return;
+        }
+    };
+    let early = [early, &*unread].concat();
+    takeover.complete(TakenOver { socket, session, early, permit });
 }

@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::client_connection::{ClientConnection, ClientRequest, InFlight};
+use super::http_server::HttpServer;
 use super::media::ResponseFormat;
 use super::paced_body::PacedBody;
 use super::pipeline;
@@ -33,7 +34,6 @@ use super::stream::ClientStream;
 use super::write_timeout::is_stall;
 use crate::connections::ConnectionPermit;
 use crate::metrics::TimeoutPhase;
-use crate::router::Router;
 use crate::workers;
 
 /// The number of bytes that a client may send ahead on one stream. A body at the default `limits.body` takes eight
@@ -60,23 +60,27 @@ const CANCELLED_MAX: u64 = 200;
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Serves HTTP/2 on `stream` to its end.
-pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &ConnectionPermit) {
-    let mut shutdown = router.shutdown.signal();
-    let http = &router.config.http;
+pub(super) async fn serve(
+    server: Arc<HttpServer>,
+    stream: ClientStream,
+    permit: &ConnectionPermit,
+) {
+    let mut shutdown = server.shutdown.signal();
+    let http = &server.settings;
     let streams = Http2Streams(Rc::new(Http2StreamsState {
-        router: Arc::clone(&router),
+        server: Arc::clone(&server),
         open: Cell::new(0),
         idle_since: Cell::new(Instant::now()),
         responded: Cell::new(0),
         cancelled: Cell::new(0),
         abused: Notify::new(),
     }));
-    let client = Rc::new(ClientConnection::new(&router, permit));
+    let client = Rc::new(ClientConnection::new(&server.limits, permit));
     let service = service_fn(|request| {
-        let (router, client) = (Arc::clone(&router), Rc::clone(&client));
+        let (server, client) = (Arc::clone(&server), Rc::clone(&client));
         async move {
             let client_request = ClientRequest::multiplexed(&client);
-            let response = handle(&router, &client_request, request).await;
+            let response = handle(&server, &client_request, request).await;
             let in_flight = client_request.take_in_flight();
             Ok::<_, Infallible>(response.map(|body| StreamBody::new(body, &client, in_flight)))
         }
@@ -112,7 +116,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
                 if is_draining {
                     // The remaining responses are shorter than a piece and not read: the HTTP library would wait for
                     // ever.
-                    router.metrics.timeout(TimeoutPhase::stall);
+                    server.metrics.timeout(TimeoutPhase::stall);
                     return;
                 }
                 connection.as_mut().graceful_shutdown();
@@ -131,28 +135,28 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
     };
     if let Err(error) = result {
         if is_stall(&error) {
-            router.metrics.timeout(TimeoutPhase::stall);
+            server.metrics.timeout(TimeoutPhase::stall);
         }
         tracing::debug!(%error, "a connection ended early");
     }
 }
 
 async fn handle(
-    router: &Arc<Router>,
+    server: &Arc<HttpServer>,
     client: &ClientRequest,
     request: Request<Incoming>,
 ) -> Response {
-    let max = usize::from(router.config.http.max_headers);
+    let max = usize::from(server.settings.max_headers);
     if request.headers().len() > max {
         let message = format!("the request has more than {max} headers (`http.max_headers`)");
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         let response = response::refused(status, &[error], ResponseFormat::Json);
-        router.metrics.count_response(status);
+        server.metrics.count_response(status);
         return response;
     }
     client.connection().begin_turn();
-    pipeline::handle(router, client, request).await
+    pipeline::handle(&server.pipeline, client, request).await
 }
 
 /// The streams of one connection; spawns their tasks.
@@ -160,7 +164,7 @@ async fn handle(
 struct Http2Streams(Rc<Http2StreamsState>);
 
 struct Http2StreamsState {
-    router: Arc<Router>,
+    server: Arc<HttpServer>,
     /// The number of open streams.
     open: Cell<usize>,
     idle_since: Cell<Instant>,
@@ -214,7 +218,7 @@ async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
     // One connection can carry as much load as a hundred.
     let _occupied = workers::hold_worker();
     let progress = Rc::new(StreamProgress::default());
-    let stall_time_max = state.router.config.http.stall_timeout;
+    let stall_time_max = state.server.settings.stall_timeout;
     {
         let mut stream = std::pin::pin!(stream);
         let mut stall_timer: Option<Pin<Box<Sleep>>> = None;
@@ -236,7 +240,7 @@ async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
                 sleep.as_mut().reset(until);
             }
             ready!(sleep.as_mut().poll(context));
-            state.router.metrics.timeout(TimeoutPhase::stall);
+            state.server.metrics.timeout(TimeoutPhase::stall);
             Poll::Ready(())
         })
         .await;

@@ -13,12 +13,12 @@ use net::TlsServer;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::{self, AcceptedSocket};
+use super::http_server::HttpServer;
 use super::media::ResponseFormat;
 use super::unix::{BoundSocket, SocketFile};
 use crate::connections::ConnectionRefused;
 use crate::descriptors::SpareDescriptor;
 use crate::log_limit::LogLimit;
-use crate::router::Router;
 
 /// The pause after the process or the system ran out of descriptors: accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -88,7 +88,7 @@ impl WatchedListener {
 }
 
 /// Accepts connections until shutdown and assigns each to the least loaded worker.
-pub(crate) async fn accept_connections(router: Arc<Router>, bound: BoundListener) {
+pub(crate) async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
     let listener = match WatchedListener::new(bound) {
         Ok(listener) => listener,
         Err(error) => {
@@ -96,7 +96,7 @@ pub(crate) async fn accept_connections(router: Arc<Router>, bound: BoundListener
             return;
         }
     };
-    let mut shutdown = router.shutdown.signal();
+    let mut shutdown = server.shutdown.signal();
     let warnings = LogLimit::new();
     let mut spare = SpareDescriptor::take();
     loop {
@@ -107,11 +107,11 @@ pub(crate) async fn accept_connections(router: Arc<Router>, bound: BoundListener
         match accepted {
             Ok(accepted) => {
                 spare.take_again();
-                assign_to_worker(&router, accepted);
+                assign_to_worker(&server, accepted);
             }
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
-                router.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
+                server.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
                 if let Some(suppressed) = warnings.admit(Instant::now()) {
                     tracing::warn!(
                         %error,
@@ -138,16 +138,16 @@ fn is_connection_error(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-fn assign_to_worker(router: &Arc<Router>, accepted: AcceptedSocket) {
-    let permit = match router.limits.connections.enter(accepted.address()) {
+fn assign_to_worker(server: &Arc<HttpServer>, accepted: AcceptedSocket) {
+    let permit = match server.limits.connections.enter(accepted.address()) {
         Ok(permit) => permit,
         Err(no_room) => {
             reject(accepted, no_room);
             return;
         }
     };
-    let serving = Arc::clone(router);
-    router.workers.run(Box::new(move || {
+    let serving = Arc::clone(server);
+    server.workers.run(Box::new(move || {
         Box::pin(async move { connection::serve(serving, accepted, permit).await })
     }));
 }

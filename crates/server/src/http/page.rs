@@ -5,9 +5,18 @@ use http::header::{
     UPGRADE,
 };
 use http::{HeaderMap, Method, Request, StatusCode};
+use ide::Page;
 
 use super::response::{self, Response};
-use crate::router::Router;
+
+/// The path of the GraphQL endpoint, and the page there.
+#[derive(Debug)]
+pub(crate) struct EndpointPage {
+    /// The path.
+    pub(crate) path: String,
+    /// The page, unless it is turned off.
+    pub(crate) page: Option<Page>,
+}
 
 /// True if a browser asks for the page, and not a GraphQL client for the endpoint.
 pub(crate) fn is_requested(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> bool {
@@ -22,20 +31,20 @@ pub(crate) fn is_requested(method: &Method, uri: &http::Uri, headers: &HeaderMap
 }
 
 /// Returns the page itself.
-pub(crate) fn index(router: &Router, headers: &HeaderMap) -> Response {
-    serve(router, "/", headers).unwrap_or_else(|| not_found(router))
+pub(crate) fn index(page: &EndpointPage, headers: &HeaderMap) -> Response {
+    serve(page, "/", headers).unwrap_or_else(|| not_found(page))
 }
 
 /// Returns a file of the page, or 404.
-pub(crate) fn asset<B>(router: &Router, request: &Request<B>) -> Response {
+pub(crate) fn asset<B>(page: &EndpointPage, request: &Request<B>) -> Response {
     let served = (request.method() == Method::GET || request.method() == Method::HEAD)
-        .then(|| serve(router, request.uri().path(), request.headers()))
+        .then(|| serve(page, request.uri().path(), request.headers()))
         .flatten();
-    served.unwrap_or_else(|| not_found(router))
+    served.unwrap_or_else(|| not_found(page))
 }
 
-fn serve(router: &Router, path: &str, headers: &HeaderMap) -> Option<Response> {
-    let asset = router.page.as_ref()?.asset(path)?;
+fn serve(page: &EndpointPage, path: &str, headers: &HeaderMap) -> Option<Response> {
+    let asset = page.page.as_ref()?.asset(path)?;
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let mut response = if text(IF_NONE_MATCH).is_some_and(|known| asset.is_known_to(known)) {
         response::empty(StatusCode::NOT_MODIFIED)
@@ -57,7 +66,7 @@ fn serve(router: &Router, path: &str, headers: &HeaderMap) -> Option<Response> {
     Some(response)
 }
 
-fn not_found(router: &Router) -> Response {
-    let text = format!("There is nothing here. The GraphQL endpoint is {}\n", router.config.path);
+fn not_found(page: &EndpointPage) -> Response {
+    let text = format!("There is nothing here. The GraphQL endpoint is {}\n", page.path);
     response::text(StatusCode::NOT_FOUND, text)
 }

@@ -6,35 +6,57 @@ use execute::{ErrorCode, GraphqlError};
 use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode, Version};
 use hyper::body::Incoming;
-use plan::OperationKind;
 
 use super::client_connection::ClientRequest;
+use super::compression::Compressor;
 use super::cors::CrossOriginAccess;
-use super::media::ResponseFormat;
-use super::received_request::{ReceivedRequest, receive_request};
+use super::media::{AcceptedFormats, ResponseFormat};
+use super::page::EndpointPage;
+use super::received_request::{ReceivedRequest, RequestReceiver};
 use super::request::ParsedRequest;
 use super::response::{self, Response};
+use super::service::{
+    GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService, RequestClient,
+};
 use super::transport::{self, EndpointRequest, RequestHead, RequestKind};
-use super::{authority, batch, cache_control, cors, framing, page, single_connection};
-use crate::authentication::Identity;
-use crate::forwarding::ClientHeaders::OfMessage;
-use crate::live::{first_event, sse, websocket};
-use crate::operation;
-use crate::prepared_request::PreparedRequest;
-use crate::router::Router;
+use super::{authority, batch, cors, framing, page, single_connection, stream_response, websocket};
+use crate::authentication::{ClientAuthentication, Identity};
+use crate::cache_control;
+use crate::config::Cors;
+use crate::metrics::Metrics;
+
+/// The parts of the router through which each request passes.
+pub(crate) struct Pipeline {
+    /// Verifies the tokens of clients.
+    pub(crate) authentication: Arc<ClientAuthentication>,
+    /// The origins whose pages may use the endpoint.
+    pub(crate) cors: Cors,
+    /// Compresses responses.
+    pub(crate) compressor: Compressor,
+    /// The page for browsers, at the path of the endpoint.
+    pub(crate) page: EndpointPage,
+    /// Receives the bodies of requests.
+    pub(crate) receiver: RequestReceiver,
+    /// Executes operations.
+    pub(crate) service: Arc<dyn GraphqlService>,
+    /// True if messages on WebSockets may be compressed.
+    pub(crate) has_websocket_compression: bool,
+    /// The counters of responses.
+    pub(crate) metrics: Arc<Metrics>,
+}
 
 /// Responds to one request. Never fails: errors become responses.
-pub(crate) async fn handle(
-    router: &Arc<Router>,
+pub(super) async fn handle(
+    pipeline: &Pipeline,
     client: &ClientRequest,
     mut request: Request<Incoming>,
 ) -> Response {
     client.connection().wait_for_turn().await;
     let origin = request.headers().get(ORIGIN).cloned();
-    let coding = router.compressor.negotiate(request.headers());
+    let coding = pipeline.compressor.negotiate(request.headers());
     let (checked, version) = (framing::check_framing(&request), request.version());
     let mut response = match checked.and_then(|()| authority::normalize_host(&mut request)) {
-        Ok(()) => route(router, client, request).await,
+        Ok(()) => route(pipeline, client, request).await,
         Err(reason) => {
             let error = GraphqlError::new(ErrorCode::BadRequest, reason);
             let status = StatusCode::BAD_REQUEST;
@@ -45,16 +67,16 @@ pub(crate) async fn handle(
             response
         }
     };
-    router.compressor.compress(coding, &mut response).await;
+    pipeline.compressor.compress(coding, &mut response).await;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    cors::apply(&router.config.cors, origin.as_ref(), &mut response);
-    router.metrics.count_response(response.status());
+    cors::apply(&pipeline.cors, origin.as_ref(), &mut response);
+    pipeline.metrics.count_response(response.status());
     response
 }
 
 /// Classifies a request and passes it to its handler.
 async fn route(
-    router: &Arc<Router>,
+    pipeline: &Pipeline,
     client: &ClientRequest,
     request: Request<Incoming>,
 ) -> Response {
@@ -64,18 +86,18 @@ async fn route(
         uri: request.uri(),
         headers: request.headers(),
     };
-    match transport::classify(head, &router.config.path, router.page.is_some()) {
+    match transport::classify(head, &pipeline.page.path, pipeline.page.page.is_some()) {
         RequestKind::Preflight => cors::preflight_response(request.headers()),
         RequestKind::Page => {
-            let mut response = page::index(router, request.headers());
+            let mut response = page::index(&pipeline.page, request.headers());
             response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
             response
         }
-        RequestKind::File => page::asset(router, &request),
+        RequestKind::File => page::asset(&pipeline.page, &request),
         RequestKind::Endpoint(kind) => {
-            let token_header = router.authentication.token_source().map(|it| it.header);
+            let token_header = pipeline.authentication.token_source().map(|it| it.header);
             let is_personal = cache_control::is_personal(request.headers(), token_header);
-            let mut response = endpoint(router, client, kind, request).await;
+            let mut response = endpoint(pipeline, client, kind, request).await;
             response::keep_out_of_caches(&mut response, is_personal);
             response
         }
@@ -84,7 +106,7 @@ async fn route(
 
 /// Authenticates and authorizes the client of a request to the GraphQL endpoint, and passes the request to its handler.
 async fn endpoint(
-    router: &Arc<Router>,
+    pipeline: &Pipeline,
     client: &ClientRequest,
     kind: EndpointRequest,
     request: Request<Incoming>,
@@ -92,7 +114,7 @@ async fn endpoint(
     if kind == EndpointRequest::Options {
         return response::options(response::ENDPOINT_METHODS);
     }
-    let identity = match router.authentication.authenticate(request.headers()).await {
+    let identity = match pipeline.authentication.authenticate(request.headers()).await {
         Ok(identity) => identity,
         Err(refusal) => return response::refuse(refusal.refusal(), ResponseFormat::Json),
     };
@@ -101,21 +123,25 @@ async fn endpoint(
         _ if request.method() == Method::GET => Some(CrossOriginAccess::Get),
         _ => None,
     };
-    let refused = access.and_then(|it| cors::refusal(&router.config.cors, it, request.headers()));
+    let refused = access.and_then(|it| cors::refusal(&pipeline.cors, it, request.headers()));
     if let Some(refused) = refused {
         return refused;
     }
     if kind.requires_authorization()
-        && let Err(refusal) = router.authentication.authorize(&identity)
+        && let Err(refusal) = pipeline.authentication.authorize(&identity)
     {
         return response::refuse(refusal.refusal(), ResponseFormat::Json);
     }
     match kind {
         EndpointRequest::Options => response::options(response::ENDPOINT_METHODS),
-        EndpointRequest::WebSocket => websocket::upgrade(router, &request, identity),
-        EndpointRequest::Operation => run_operation(router, client, request, identity).await,
+        EndpointRequest::WebSocket => {
+            let has_compression = pipeline.has_websocket_compression;
+            websocket::upgrade(&*pipeline.service, has_compression, &request, identity)
+        }
+        EndpointRequest::Operation => run_operation(pipeline, client, request, identity).await,
         EndpointRequest::Stream(kind) => {
-            single_connection::respond(router, client, kind, request, identity).await
+            let parts = (&*pipeline.service, &pipeline.receiver);
+            single_connection::respond(parts, client, kind, request, identity).await
         }
         EndpointRequest::UnsupportedMethod => {
             let message = "the GraphQL endpoint supports GET and POST, PUT for a stream that carries several \
@@ -128,65 +154,45 @@ async fn endpoint(
 
 /// Runs the operations of a request by GET or POST.
 async fn run_operation(
-    router: &Arc<Router>,
+    pipeline: &Pipeline,
     client: &ClientRequest,
     request: Request<Incoming>,
     identity: Identity,
 ) -> Response {
-    let received = receive_request(router, client, &identity, request).await;
-    let ReceivedRequest { head, parsed, accepted } = match received {
+    let received = match pipeline.receiver.receive(client, &identity, request).await {
         Ok(received) => received,
         Err(response) => return *response,
     };
-    let (address, media) = (client.connection().client(), accepted.result);
-    let operation = match parsed {
-        ParsedRequest::One(operation) => operation,
-        ParsedRequest::Batch(operations) => {
-            let from = (&identity, address);
-            return batch::respond(router, &operations, &head.headers, from, media).await;
+    let ReceivedRequest { head, parsed, accepted } = received;
+    let client = RequestClient::of(client, identity);
+    match parsed {
+        ParsedRequest::One(operation) => {
+            let request = GraphqlRequest { head, operation, client, accepted };
+            let response = pipeline.service.execute(request).await;
+            render(response, accepted)
         }
-    };
-    let mut trace = router.serving.start_trace(&head.headers);
-    let headers = OfMessage(&head.headers);
-    let ready =
-        match operation::prepare_for(&router.serving, &operation, headers, identity, address).await
+        ParsedRequest::Batch(operations) => {
+            let batch = GraphqlBatch { headers: &head.headers, operations, client };
+            let (service, metrics) = (&*pipeline.service, &pipeline.metrics);
+            batch::respond(service, metrics, batch, accepted.result).await
+        }
+    }
+}
+
+/// Returns the response to an operation in a format that the client accepts.
+fn render(response: GraphqlResponse, accepted: AcceptedFormats) -> Response {
+    let media = accepted.result;
+    match response {
+        GraphqlResponse::Payload(payload) => response::payload(payload, media.whole()),
+        GraphqlResponse::NotPrepared(errors)
+            if media == ResponseFormat::EventStream && !response::is_overloaded(&errors) =>
         {
-            Ok(ready) => ready,
-            Err(errors) if response::is_overloaded(&errors) => {
-                return response::overloaded(&errors, media);
-            }
-            Err(errors) if media == ResponseFormat::EventStream => return sse::failed(&errors),
-            Err(errors) => return response::request_errors(&errors, media, false),
-        };
-    if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
-        return response::mutation_by_get();
-    }
-    let is_subscription = ready.prepared.kind == OperationKind::Subscription;
-    // Reads the claims, which only live operations need.
-    let client_of = |ready: &PreparedRequest| {
-        let key = ready.identity.client_key().unwrap_or(address);
-        (key, client.connection().kept())
-    };
-    if is_subscription && first_event::is_wanted(&head.uri) {
-        let client = client_of(&ready);
-        return first_event::respond(router, ready, media.whole(), client).await;
-    }
-    if let Some(stream) = if is_subscription { accepted.stream } else { media.stream() } {
-        let client = client_of(&ready);
-        return sse::respond(router, ready, stream, head.version, client);
-    }
-    if is_subscription {
-        let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);
-        return response::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
-    }
-    if let Some(trace) = &mut trace {
-        trace.prepared();
-    }
-    // Both are slices of the connection's read buffer: once they are dropped, the connection reads into the same
-    // memory.
-    drop((head, operation));
-    match operation::run(&router.serving, ready, trace).await {
-        Ok(payload) => response::payload(payload, media),
-        Err(errors) => response::request_errors(&errors, media, false),
+            stream_response::failed(&errors)
+        }
+        GraphqlResponse::NotPrepared(errors) => response::request_errors(&errors, media, false),
+        GraphqlResponse::NotRun(errors) => response::request_errors(&errors, media.whole(), false),
+        GraphqlResponse::MutationByGet => response::mutation_by_get(),
+        GraphqlResponse::Refused(refusal) => response::refuse(refusal, media),
+        GraphqlResponse::Stream(kind, body) => stream_response::with_stream(kind, body),
     }
 }

@@ -1,6 +1,7 @@
 //! The GraphQL request in an HTTP request: its body is received, expanded and parsed, within the limits.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use coding::Coding;
@@ -19,9 +20,10 @@ use super::request::{self, ParsedRequest, RequestError};
 use super::response::{self, Response};
 use super::{batch, request_cache};
 use crate::authentication::Identity;
-use crate::metrics::TimeoutPhase;
+use crate::client_limits::ClientLimits;
+use crate::config::{Batching, Config, Limits};
+use crate::metrics::{Metrics, TimeoutPhase};
 use crate::offload::{INLINE_BYTES_MAX, OffloadError};
-use crate::router::Router;
 
 /// A GraphQL request that was received and parsed.
 pub(super) struct ReceivedRequest {
@@ -31,26 +33,58 @@ pub(super) struct ReceivedRequest {
     pub(super) accepted: AcceptedFormats,
 }
 
-/// Receives a GraphQL request, then waits until its client may have one more request in progress.
-///
-/// # Errors
-/// The response to a request that cannot be read.
-pub(super) async fn receive_request(
-    router: &Router,
-    client: &ClientRequest,
-    identity: &Identity,
-    request: Request<Incoming>,
-) -> Result<ReceivedRequest, Box<Response>> {
-    let Some(accepted) = media::negotiate(request.headers()) else {
-        let message = "nothing in `accept` can be served: ask for application/graphql-response+json, \
-                       application/json, text/event-stream or multipart/mixed";
-        return Err(bad_request(StatusCode::NOT_ACCEPTABLE, message, ResponseFormat::Json));
-    };
-    let (head, body) = request.into_parts();
-    let client_key = || identity.client_key().unwrap_or(client.connection().client());
-    let parsed = parse(router, client_key, &head, body, accepted.result).await;
-    client.begin_work().await;
-    Ok(ReceivedRequest { head, parsed: parsed?, accepted })
+/// Receives GraphQL requests within the configured limits.
+#[derive(Debug)]
+pub(crate) struct RequestReceiver {
+    limits: Limits,
+    body_timeout: Duration,
+    batching: Batching,
+    clients: Arc<ClientLimits>,
+    metrics: Arc<Metrics>,
+}
+
+impl RequestReceiver {
+    /// Creates a receiver with the limits of the configuration.
+    pub(crate) fn new(
+        config: &Config,
+        clients: &Arc<ClientLimits>,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        Self {
+            limits: config.limits.clone(),
+            body_timeout: config.http.body_timeout,
+            batching: config.http.batching.clone(),
+            clients: Arc::clone(clients),
+            metrics: Arc::clone(metrics),
+        }
+    }
+
+    /// Returns the counters of requests.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Receives a GraphQL request, then waits until its client may have one more request in progress.
+    ///
+    /// # Errors
+    /// The response to a request that cannot be read.
+    pub(super) async fn receive(
+        &self,
+        client: &ClientRequest,
+        identity: &Identity,
+        request: Request<Incoming>,
+    ) -> Result<ReceivedRequest, Box<Response>> {
+        let Some(accepted) = media::negotiate(request.headers()) else {
+            let message = "nothing in `accept` can be served: ask for application/graphql-response+json, \
+                           application/json, text/event-stream or multipart/mixed";
+            return Err(bad_request(StatusCode::NOT_ACCEPTABLE, message, ResponseFormat::Json));
+        };
+        let (head, body) = request.into_parts();
+        let client_key = || identity.client_key().unwrap_or(client.connection().client());
+        let parsed = parse(self, client_key, &head, body, accepted.result).await;
+        client.begin_work().await;
+        Ok(ReceivedRequest { head, parsed: parsed?, accepted })
+    }
 }
 
 /// Parses the GraphQL request in an HTTP request.
@@ -58,7 +92,7 @@ pub(super) async fn receive_request(
 /// # Errors
 /// The response to a request that cannot be read.
 async fn parse<B>(
-    router: &Router,
+    receiver: &RequestReceiver,
     client: impl Fn() -> ClientKey,
     head: &Parts,
     body: B,
@@ -72,7 +106,7 @@ where
         // The body of a GET has no meaning but is a part of the request: it is read so that its defects are noticed,
         // and because over HTTP/1.1 the next request follows it.
         if !body.is_end_stream() {
-            receive_body(router, head, body, media).await?;
+            receive_body(receiver, head, body, media).await?;
         }
         let request = request::parse_query_string(head.uri.query().unwrap_or_default());
         return request.map(ParsedRequest::One).map_err(|error| invalid_request(error, media));
@@ -83,25 +117,26 @@ where
             // RFC 9113, section 8.1.1: a defect of the rest of the stream is an error of the stream, and the library
             // notices it only while the body is read. Over HTTP/1.1 a client need not send an unwanted body.
             if head.version == Version::HTTP_2 {
-                receive_body(router, head, body, media).await?;
+                receive_body(receiver, head, body, media).await?;
             }
             return Err(response);
         }
     };
-    let mut body = receive_body(router, head, body, media).await?;
-    let deadline = Instant::now() + router.config.limits.time;
+    let mut body = receive_body(receiver, head, body, media).await?;
+    let deadline = Instant::now() + receiver.limits.time;
     if let Some(coding) = coding {
-        body = expand_body(router, (client(), deadline), head, coding, body, media).await?;
+        body = expand_body(receiver, (client(), deadline), head, coding, body, media).await?;
     }
-    let batching = &router.config.http.batching;
+    let batching = &receiver.batching;
     let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
     let parse = move |body| request::parse_body(&body, batch_max);
     let parsed = if body.len() <= INLINE_BYTES_MAX {
         request_cache::find_or_parse(body, parse)
     } else {
         let (client, size) = (client(), body.len());
-        let parsed = router.limits.offload.run(client, size, deadline, move || parse(body)).await;
-        parsed.map_err(|reason| not_done(router, reason, media))?
+        let parsed =
+            receiver.clients.offload.run(client, size, deadline, move || parse(body)).await;
+        parsed.map_err(|reason| not_done(receiver, reason, media))?
     };
     parsed.map_err(|error| invalid_request(error, media))
 }
@@ -152,7 +187,7 @@ fn body_coding(head: &Parts, media: ResponseFormat) -> Result<Option<Coding>, Bo
 /// # Errors
 /// The response to a body that is too large, too slow, or broken off.
 async fn receive_body<B>(
-    router: &Router,
+    receiver: &RequestReceiver,
     head: &Parts,
     body: B,
     media: ResponseFormat,
@@ -161,7 +196,7 @@ where
     B: Body<Data = Bytes>,
     B::Error: std::error::Error,
 {
-    let (limit, time) = (router.config.limits.body, router.config.http.body_timeout);
+    let (limit, time) = (receiver.limits.body, receiver.body_timeout);
     let error = match body::read(body, limit, time).await {
         Ok(body) => return Ok(body),
         Err(error) => error,
@@ -172,7 +207,7 @@ where
             bad_request(StatusCode::PAYLOAD_TOO_LARGE, message, media)
         }
         BodyError::TooSlow => {
-            router.metrics.timeout(TimeoutPhase::body);
+            receiver.metrics.timeout(TimeoutPhase::body);
             let message =
                 format!("the request body did not arrive within {time:?} (`http.body_timeout`)");
             let mut response = bad_request(StatusCode::REQUEST_TIMEOUT, message, media);
@@ -194,17 +229,17 @@ where
 /// # Errors
 /// The response to a body that cannot be expanded within the limits.
 async fn expand_body(
-    router: &Router,
+    receiver: &RequestReceiver,
     client_and_deadline: (ClientKey, Instant),
     head: &Parts,
     coding: Coding,
     body: Bytes,
     media: ResponseFormat,
 ) -> Result<Bytes, Box<Response>> {
-    let limits = &router.config.limits;
+    let limits = &receiver.limits;
     let bounds = ExpansionBounds { bytes_max: limits.body, ratio_max: limits.body_expansion_ratio };
     let expanded =
-        compression::expand(&router.limits.offload, client_and_deadline, coding, body, bounds)
+        compression::expand(&receiver.clients.offload, client_and_deadline, coding, body, bounds)
             .await;
     expanded.map_err(|reason| {
         let too_large = |limit, key| {
@@ -227,15 +262,19 @@ async fn expand_body(
                 let message = format!("the request body: {error}");
                 bad_request(StatusCode::BAD_REQUEST, message, media)
             }
-            NotExpanded::OffloadError(reason) => not_done(router, reason, media),
+            NotExpanded::OffloadError(reason) => not_done(receiver, reason, media),
         }
     })
 }
 
 /// Returns the response to a request whose work was refused or given up.
-fn not_done(router: &Router, reason: OffloadError, media: ResponseFormat) -> Box<Response> {
+fn not_done(
+    receiver: &RequestReceiver,
+    reason: OffloadError,
+    media: ResponseFormat,
+) -> Box<Response> {
     let error = reason.error();
-    router.metrics.refused(error.code);
+    receiver.metrics.refused(error.code);
     Box::new(response::request_errors(&[error], media, true))
 }
 

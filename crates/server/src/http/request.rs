@@ -195,6 +195,13 @@ pub(crate) fn parse_query_string(parameters: &str) -> Result<OperationRequest, R
     Ok(request)
 }
 
+/// True if the URL asks for the first event alone: `once` and `once=true` do, `once=false` does not.
+pub(crate) fn wants_first_event(uri: &http::Uri) -> bool {
+    let query = uri.query().unwrap_or_default().as_bytes();
+    let mut parameters = url::form_urlencoded::parse(query);
+    parameters.any(|(name, value)| name == "once" && value != "false")
+}
+
 /// Returns the string in a member; `None` if the member is null or absent.
 fn string_member(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, RequestError> {
     let Some(value) = value.filter(|value| **value != *b"null") else { return Ok(None) };
@@ -332,5 +339,18 @@ mod tests {
         assert!(parse_query_string("query=%7Ba%7D&variables=7").is_err());
         assert!(parse_query_string("query=%7Ba%7D&cache=1&cache=2").is_ok());
         assert!(parse_query_string("query=%7Ba%7D&query=%7Bb%7D").is_err());
+    }
+
+    #[test]
+    fn the_parameter_is_on_unless_it_says_false() {
+        for (uri, expected) in [
+            ("/graphql?once", true),
+            ("/graphql?query=x&once=true", true),
+            ("/graphql?once=false", false),
+            ("/graphql?query=once", false),
+            ("/graphql", false),
+        ] {
+            assert_eq!(wants_first_event(&http::Uri::from_static(uri)), expected, "{uri}");
+        }
     }
 }

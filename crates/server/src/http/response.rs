@@ -12,9 +12,9 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-use super::cache_control;
 use super::media::ResponseFormat;
 use super::takeover::Takeover;
+use crate::cache_control;
 use crate::error_mapping;
 use crate::refusal::{RETRY_AFTER_SECONDS, Refusal};
 

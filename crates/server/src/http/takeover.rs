@@ -2,37 +2,20 @@
 
 use std::fmt;
 
-use bytes::Bytes;
-use execute::LocalFuture;
+use crate::connections::TakenOver;
 
-use super::stream::ClientStream;
-use crate::connections::ConnectionPermit;
-
-/// A connection that has left HTTP.
-#[derive(Debug)]
-pub(crate) struct TakenOver {
-    /// The stream, on which the last HTTP head has been written.
-    pub(crate) stream: ClientStream,
-    /// The bytes that the client sent behind its request.
-    pub(crate) early: Bytes,
-    /// The permit, which still counts the connection.
-    pub(crate) permit: ConnectionPermit,
-}
-
-/// The work that serves a connection after the last HTTP head has been written on it.
-pub(crate) struct Takeover(Box<dyn FnOnce(TakenOver) -> LocalFuture<'static, ()> + Send>);
+/// The receiver of one connection, which gets it after the last HTTP head has been written.
+pub(crate) struct Takeover(Box<dyn FnOnce(TakenOver) + Send>);
 
 impl Takeover {
-    /// Returns a takeover. `run` gets the connection and returns when it has ended or is served elsewhere.
-    pub(crate) fn new(
-        run: impl FnOnce(TakenOver) -> LocalFuture<'static, ()> + Send + 'static,
-    ) -> Self {
-        Self(Box::new(run))
+    /// Returns a takeover by `receive`, which must not wait.
+    pub(crate) fn new(receive: impl FnOnce(TakenOver) + Send + 'static) -> Self {
+        Self(Box::new(receive))
     }
 
-    /// Passes the connection to the takeover.
-    pub(super) async fn run(self, left: TakenOver) {
-        (self.0)(left).await;
+    /// Passes the connection on.
+    pub(super) fn complete(self, taken_over: TakenOver) {
+        (self.0)(taken_over);
     }
 }
 

@@ -3,8 +3,8 @@
 use http::header::ACCESS_CONTROL_REQUEST_METHOD;
 use http::{HeaderMap, Method, Uri, Version};
 
-use super::page;
-use crate::live::{sse_single_connection, websocket};
+use super::single_connection::{self, StreamRequest};
+use super::{page, websocket};
 
 /// The kind of a request to the listener of clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,28 +34,13 @@ pub(super) enum EndpointRequest {
     UnsupportedMethod,
 }
 
-/// A request of single connection mode: several operations share one event stream, which a token identifies.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum StreamRequest {
-    /// Reserves a stream.
-    Reserve,
-    /// Opens the stream with this token.
-    Open(Box<str>),
-    /// Starts an operation on the stream with this token.
-    Start(Box<str>),
-    /// Stops an operation on the stream with this token.
-    Stop(Box<str>),
-}
-
 impl EndpointRequest {
     /// True if the client must be authorized before its request is handled. The client of a WebSocket may send its
-    /// token later, with `connection_init`. A client with the token of a stream was authorized when it reserved the
-    /// stream; `EventSource` sends no headers.
+    /// token later, with `connection_init`.
     pub(super) fn requires_authorization(&self) -> bool {
         match self {
             Self::Options | Self::WebSocket => false,
-            Self::Stream(StreamRequest::Open(_) | StreamRequest::Stop(_)) => false,
-            Self::Stream(StreamRequest::Reserve | StreamRequest::Start(_)) => true,
+            Self::Stream(request) => request.requires_authorization(),
             Self::Operation | Self::UnsupportedMethod => true,
         }
     }
@@ -91,27 +76,14 @@ fn classify_endpoint(head: RequestHead<'_>) -> EndpointRequest {
         return EndpointRequest::Options;
     }
     // RFC 9110, section 7.8: `upgrade` is ignored in a request by HTTP/1.0.
-    if version > Version::HTTP_10 && websocket::is_wanted(headers) {
+    if version > Version::HTTP_10 && websocket::is_requested(headers) {
         return EndpointRequest::WebSocket;
     }
-    let token = || sse_single_connection::token_of(uri, headers);
+    if let Some(request) = single_connection::classify(method, uri, headers) {
+        return EndpointRequest::Stream(request);
+    }
     match *method {
-        Method::GET => match token() {
-            Some(token) if sse_single_connection::is_opened_by(uri, headers) => {
-                EndpointRequest::Stream(StreamRequest::Open(token))
-            }
-            Some(token) => EndpointRequest::Stream(StreamRequest::Start(token)),
-            None => EndpointRequest::Operation,
-        },
-        Method::POST => match token() {
-            Some(token) => EndpointRequest::Stream(StreamRequest::Start(token)),
-            None => EndpointRequest::Operation,
-        },
-        Method::PUT => EndpointRequest::Stream(StreamRequest::Reserve),
-        Method::DELETE => match token() {
-            Some(token) => EndpointRequest::Stream(StreamRequest::Stop(token)),
-            None => EndpointRequest::UnsupportedMethod,
-        },
+        Method::GET | Method::POST => EndpointRequest::Operation,
         _ => EndpointRequest::UnsupportedMethod,
     }
 }

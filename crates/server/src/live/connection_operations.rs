@@ -2,29 +2,25 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use execute::{ClientKey, ErrorCode, GraphqlError};
-use hub::{SubscribeRequest, Subscriber, Subscription};
+use execute::{ClientKey, GraphqlError};
+use hub::Subscriber;
 use plan::OperationKind;
 use tokio::task::AbortHandle;
 
 use super::client_work::{ClientWork, StartedOperation};
 use super::end_reasons::broken_off;
-use super::kept_operations::{ExistingAmounts, KeptOperation, KeptShare, KeptTotal};
+use super::operation_runner::{LiveSubscription, OperationRunner};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
-use crate::byte_budget::ByteAccount;
+use crate::kept_operations::{ExistingAmounts, KeptTotal};
 use crate::metrics::{OpenGauge, Transport};
-use crate::operation;
 use crate::prepared_request::PreparedRequest;
-use crate::router::Router;
-use crate::subscription_migration;
 
 /// The operations of one connection and what they need to run. Clones share one list.
 #[derive(Clone)]
 pub(crate) struct ConnectionOperations {
-    router: Arc<Router>,
+    runner: Arc<OperationRunner>,
     outlet: Arc<ConnectionOutlet>,
     transport: Transport,
     operations: OperationList,
@@ -58,26 +54,26 @@ impl Drop for AbortOnDrop {
 impl ConnectionOperations {
     /// Makes an empty list for a connection. Its subscriptions count in `kept`.
     pub(crate) fn new(
-        router: &Arc<Router>,
+        runner: &Arc<OperationRunner>,
         outlet: &Arc<ConnectionOutlet>,
         transport: Transport,
         (client, kept): (ClientKey, Arc<KeptTotal>),
     ) -> Self {
-        let account = response_account(router, client);
+        let account = runner.open_account(client);
         // There is only one operation, so the connection is never held.
         let work = ClientWork::new(account, Box::new(|| {}));
-        Self::with_list(router, outlet, transport, (OperationList::default(), work, kept))
+        Self::with_list(runner, outlet, transport, (OperationList::default(), work, kept))
     }
 
     /// Makes a handle that starts operations in an existing list.
     pub(crate) fn with_list(
-        router: &Arc<Router>,
+        runner: &Arc<OperationRunner>,
         outlet: &Arc<ConnectionOutlet>,
         transport: Transport,
         (operations, work, kept): (OperationList, Arc<ClientWork>, Arc<KeptTotal>),
     ) -> Self {
-        let (router, outlet) = (Arc::clone(router), Arc::clone(outlet));
-        Self { router, outlet, transport, operations, work, kept }
+        let (runner, outlet) = (Arc::clone(runner), Arc::clone(outlet));
+        Self { runner, outlet, transport, operations, work, kept }
     }
 
     /// Starts a prepared operation.
@@ -102,7 +98,7 @@ impl ConnectionOperations {
         }
         // Without a permit the connection is about to be closed, since its client reads nothing.
         let Some(_permit) = started.permit().await else { return };
-        match operation::run(&self.router.serving, ready, None).await {
+        match self.runner.run(ready, None).await {
             Ok(payload) => {
                 let payload = started.charge(payload);
                 self.remove(number);
@@ -119,9 +115,9 @@ impl ConnectionOperations {
         // The outlet has one connection only, so its number is arbitrary.
         let member = Subscriber { connection: 0, operation: number };
         let held = ExistingAmounts::Total(Arc::clone(&self.kept));
-        match subscribe(&self.router, ready, outlet, member, held).await {
+        match self.runner.subscribe(ready, outlet, member, held).await {
             Ok(subscribed) => {
-                let open = self.router.metrics.subscription(self.transport);
+                let open = self.runner.metrics.subscription(self.transport);
                 let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the operation has ended: the subscription is dropped.
@@ -142,7 +138,7 @@ impl ConnectionOperations {
         let this = self.clone();
         let task = tokio::task::spawn_local(async move {
             identity.expiry().await;
-            this.router.metrics.unauthenticated(EXPIRED);
+            this.runner.metrics.unauthenticated(EXPIRED);
             // Removal aborts this task, so it comes last.
             this.outlet
                 .push_end(Delivery::Failed { operation: number, errors: vec![expired_error()] });
@@ -211,107 +207,6 @@ impl OperationList {
     /// Locks the list. No code of the application runs under this lock, so a poisoned lock holds a valid list.
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, ListedOperation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Opens the account of the responses that a connection of that client has not read.
-pub(super) fn response_account(router: &Router, client: ClientKey) -> Arc<ByteAccount> {
-    router.limits.open_account(client)
-}
-
-/// A live subscription with the memory that is counted for it.
-pub(super) struct LiveSubscription {
-    pub(super) subscription: Subscription,
-    pub(super) kept: KeptOperation,
-    #[expect(dead_code, reason = "held for its drop")]
-    pub(super) share: Option<KeptShare>,
-}
-
-/// Returns the bytes of text and variables that a live subscription keeps.
-fn kept_bytes(ready: &PreparedRequest) -> usize {
-    let values = ready.variables.values.iter().flatten();
-    ready.prepared.query.len()
-        + ready.variables_text.len()
-        + values.map(|value| value.len()).sum::<usize>()
-}
-
-/// Joins the group of a prepared subscription. `held` is what the live subscriptions of the connection keep already.
-///
-/// # Errors
-/// Those of [`hub::Hub::subscribe`], and if the operation's root field has no source in this graph.
-pub(super) async fn subscribe(
-    router: &Router,
-    ready: PreparedRequest,
-    outlet: Arc<dyn hub::Outlet>,
-    member: Subscriber,
-    held: ExistingAmounts,
-) -> Result<LiveSubscription, GraphqlError> {
-    let started = Instant::now();
-    let mut kept = KeptOperation::new(&router.kept_operation_bytes, kept_bytes(&ready));
-    let subscribed = join_group(router, ready, outlet, member, (&mut kept, held)).await;
-    router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
-    subscribed.map(|(subscription, share)| LiveSubscription { subscription, kept, share })
-}
-
-/// Returns the key under which the groups of a client count together: its identity or, if it is anonymous, the
-/// connection, since many clients may share the address of one proxy. All streams of an HTTP/2 connection are one
-/// client.
-fn group_share_key(
-    identity: &Identity,
-    outlet: &Arc<dyn hub::Outlet>,
-    member: Subscriber,
-    held: &ExistingAmounts,
-) -> ClientKey {
-    identity.client_key().unwrap_or_else(|| match held {
-        ExistingAmounts::Total(connection) => {
-            ClientKey::of_identity(&connection.id().to_ne_bytes())
-        }
-        // The outlet of a reactor lives as long as the process, so its address is unique.
-        ExistingAmounts::Amounts(_) => {
-            let outlet = Arc::as_ptr(outlet).addr() as u64;
-            let connection = [outlet, member.connection].map(u64::to_ne_bytes);
-            ClientKey::of_identity(connection.as_flattened())
-        }
-    })
-}
-
-async fn join_group(
-    router: &Router,
-    mut ready: PreparedRequest,
-    outlet: Arc<dyn hub::Outlet>,
-    member: Subscriber,
-    (kept, held): (&mut KeptOperation, ExistingAmounts),
-) -> Result<(Subscription, Option<KeptShare>), GraphqlError> {
-    let client = group_share_key(&ready.identity, &outlet, member, &held);
-    let resume = ready.resume.take();
-    let claims = subscription_migration::claims_of(&ready);
-    let operation =
-        subscription_migration::live_operation(ready, claims, router.config.limits.time)?;
-    kept.set_topics(operation.source.topics().len());
-    let kept_share = kept.check(&router.config.subscriptions, &held);
-    let kept_share = kept_share.inspect_err(|error| router.metrics.refused(error.code))?;
-    let most = router.config.subscriptions.max_groups_per_client as usize;
-    let share = router.group_shares.enter(client, &operation, most);
-    let share = share.inspect_err(|error| router.metrics.refused(error.code))?;
-    let mut operation = subscription_migration::holding(operation, Some(Arc::new(share)));
-    loop {
-        let generation = operation.generation;
-        let request = SubscribeRequest {
-            operation: operation.clone(),
-            outlet: Arc::clone(&outlet),
-            member,
-            resume: resume.clone(),
-        };
-        match router.hub.subscribe(request).await {
-            Err(error) if error.code == ErrorCode::GraphReloaded => {
-                // The graph is being replaced. The next one serves in a moment.
-                let next = router.serving.wait_for_graph_after(generation);
-                let next = tokio::time::timeout(router.config.limits.time, next).await;
-                operation =
-                    subscription_migration::renew(&next.map_err(|_| error)?, &operation).await?;
-            }
-            subscribed => return subscribed.map(|subscription| (subscription, kept_share)),
-        }
     }
 }
 

@@ -1,72 +1,78 @@
-//! The URL parameter `once`: the first event of a subscription as a plain response, for scripts and health checks.
+//! The first event of a subscription as a plain response, for scripts and health checks (the URL parameter `once`).
 
 use std::sync::Arc;
 
-use execute::{ClientKey, ErrorCode, GraphqlError};
-use http::{StatusCode, Uri};
+use bytes::Bytes;
+use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
+use http::StatusCode;
 
 use super::connection_operations::ConnectionOperations;
 use super::end_reasons::{shutting_down_error, too_slow};
-use super::kept_operations::KeptTotal;
+use super::live_server::LiveServer;
 use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
-use crate::error_mapping;
-use crate::http::media::ResponseFormat;
-use crate::http::response::{self, Response};
+use crate::kept_operations::KeptTotal;
 use crate::metrics::Transport;
 use crate::prepared_request::PreparedRequest;
-use crate::router::Router;
+use crate::refusal::Refusal;
 
 /// The number of the only operation.
 const OPERATION: u32 = 0;
 
-/// True if the URL asks for the first event alone: `once` and `once=true` do, `once=false` does not.
-pub(crate) fn is_wanted(uri: &Uri) -> bool {
-    let query = uri.query().unwrap_or_default().as_bytes();
-    let mut parameters = url::form_urlencoded::parse(query);
-    parameters.any(|(name, value)| name == "once" && value != "false")
+/// The reason that there is no first event.
+#[derive(Debug)]
+pub(crate) enum NoFirstEvent {
+    /// The operation ended with errors.
+    Failed(Vec<GraphqlError>),
+    /// The event did not come in time, or the router shuts down.
+    Refused(Refusal),
 }
 
-/// Responds with the first event of a prepared subscription, or with an error after the time limit of an operation
-/// (`limits.time`) or when the router shuts down.
-pub(crate) async fn respond(
-    router: &Arc<Router>,
+/// Waits for the first event of a prepared subscription, for the time limit of an operation (`limits.time`) or until
+/// the router shuts down.
+///
+/// # Errors
+/// See [`NoFirstEvent`].
+pub(crate) async fn wait_for_first_event(
+    live: &LiveServer,
     ready: PreparedRequest,
-    media: ResponseFormat,
     (client, kept): (ClientKey, &Arc<KeptTotal>),
-) -> Response {
-    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
-    let _open = router.metrics.stream(Transport::once);
+) -> Result<Payload, NoFirstEvent> {
+    let runner = live.runner();
+    let outlet = runner.limits.make_outlet();
+    let _open = runner.metrics.stream(Transport::once);
     let client = (client, Arc::clone(kept));
     let operations =
-        StopOnDrop(ConnectionOperations::new(router, &outlet, Transport::once, client));
+        StopOnDrop(ConnectionOperations::new(runner, &outlet, Transport::once, client));
     operations.0.start_prepared(OPERATION, ready);
-    let time = router.config.limits.time;
+    let time = runner.serving.time_max;
     let first = async {
         tokio::select! {
             first = first_delivery(&outlet) => first,
-            () = router.shutdown.wait_for_drain() => FirstDelivery::ShutDown,
+            () = live.shutdown.wait_for_drain() => FirstDelivery::ShutDown,
         }
     };
     match tokio::time::timeout(time, first).await {
         Ok(FirstDelivery::Event(delivery)) => match delivery {
-            Delivery::Next { payload, missed, .. } => {
-                response::payload(payload.with_missed(missed), media)
-            }
-            Delivery::Failed { errors, .. } => response::request_errors(&errors, media, false),
+            Delivery::Next { payload, missed, .. } => Ok(payload.with_missed(missed)),
+            Delivery::Failed { errors, .. } => Err(NoFirstEvent::Failed(errors)),
             // The source ended without an event.
-            Delivery::Complete { .. } | Delivery::Position { .. } => {
-                response::with_type(StatusCode::OK, media.content_type(), r#"{"data":null}"#.into())
-            }
+            Delivery::Complete { .. } | Delivery::Position { .. } => Ok(Payload {
+                bytes: Bytes::from_static(br#"{"data":null}"#),
+                splice: 0,
+                has_data: true,
+                errors: 0,
+                headers: None,
+            }),
         },
         Ok(FirstDelivery::ShutDown) => {
-            let error = shutting_down_error();
-            response::refused(error_mapping::status(error.code), &[error], media)
+            let errors = vec![shutting_down_error()];
+            Err(NoFirstEvent::Refused(Refusal::of_errors(errors)))
         }
-        Ok(FirstDelivery::Overflown) => response::request_errors(&[too_slow()], media, false),
+        Ok(FirstDelivery::Overflown) => Err(NoFirstEvent::Failed(vec![too_slow()])),
         Err(_) => {
             let message = format!("no event came within {time:?} (`limits.time`)");
             let error = GraphqlError::new(ErrorCode::Timeout, message);
-            response::refused(StatusCode::GATEWAY_TIMEOUT, &[error], media)
+            Err(NoFirstEvent::Refused(Refusal::new(StatusCode::GATEWAY_TIMEOUT, error)))
         }
     }
 }
@@ -97,23 +103,5 @@ struct StopOnDrop(ConnectionOperations);
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parameter_is_on_unless_it_says_false() {
-        for (uri, expected) in [
-            ("/graphql?once", true),
-            ("/graphql?query=x&once=true", true),
-            ("/graphql?once=false", false),
-            ("/graphql?query=once", false),
-            ("/graphql", false),
-        ] {
-            assert_eq!(is_wanted(&Uri::from_static(uri)), expected, "{uri}");
-        }
     }
 }

@@ -2,26 +2,26 @@
 //! over HTTP/2. [`backlog`] limits the deliveries that wait for a slow socket.
 
 mod backlog;
-mod client_context;
+pub(crate) mod client_context;
 pub(crate) mod client_work;
 mod connection_operations;
-mod dropped_events;
 mod end_reasons;
 pub(crate) mod first_event;
 pub(crate) mod group_shares;
 mod init_payload;
 mod jitter;
-pub(crate) mod kept_operations;
 mod large_messages;
-mod negotiated_protocol;
+pub(crate) mod live_server;
+pub(crate) mod operation_runner;
 mod outlet;
 mod queue_total;
 pub(crate) mod reactors;
 pub(crate) mod sse;
 pub(crate) mod sse_single_connection;
-mod takeover;
+pub(crate) mod subscription_limits;
+pub(crate) mod takeover;
 mod timer;
-pub(crate) mod websocket;
+mod websocket;
+pub(crate) mod websocket_settings;
 
 pub(crate) use end_reasons::SLOW_SUBSCRIBER;
-pub(crate) use queue_total::QueueTotal;

@@ -1,18 +1,15 @@
-//! The takeover of connections that leave HTTP/1.1, by a reactor.
+//! The parts of a connection that leaves HTTP/1.1: what a reactor needs to serve it.
 
-use std::sync::Arc;
-
-use execute::LocalFuture;
+use bytes::Bytes;
+use http::Version;
+use tokio::sync::mpsc;
 use wire::http1::Framing;
 use wire::result_stream::StreamFormat;
 
 use super::client_context::ClientContext;
-use super::negotiated_protocol::NegotiatedProtocol;
 use super::sse_single_connection::open_stream::OpenStream;
-use crate::http::response::ResponseBody;
-use crate::http::takeover::Takeover;
+use super::websocket_settings::NegotiatedProtocol;
 use crate::prepared_request::PreparedRequest;
-use crate::router::Router;
 
 /// The protocol that a connection speaks after HTTP.
 #[derive(Debug)]
@@ -29,9 +26,9 @@ pub(crate) enum LiveConnection {
 #[derive(Debug)]
 pub(crate) struct AcceptedWebSocket {
     /// The protocol that client and router have agreed on.
-    pub(super) negotiated: NegotiatedProtocol,
+    pub(crate) negotiated: NegotiatedProtocol,
     /// The headers and the identity of the handshake.
-    pub(super) context: ClientContext,
+    pub(crate) context: ClientContext,
 }
 
 /// A response after its head; its body will be results.
@@ -43,14 +40,20 @@ pub(crate) struct AcceptedStream {
     pub(super) ready: PreparedRequest,
 }
 
-impl LiveConnection {
-    /// Returns a response body that hands the connection to a reactor once the response's head is written.
-    pub(super) fn into_body(self, router: &Arc<Router>) -> ResponseBody {
-        let router = Arc::clone(router);
-        let run = move |left| {
-            Box::pin(async move { router.reactors.adopt(&router, self, left) })
-                as LocalFuture<'static, ()>
-        };
-        ResponseBody::Takeover(Takeover::new(run))
+/// The body of a stream of results.
+#[derive(Debug)]
+pub(crate) enum StreamBody {
+    /// Pieces for the HTTP library, as they are made.
+    Pieces(mpsc::Receiver<Bytes>),
+    /// The connection itself, which a reactor takes over with this framing once the head is written.
+    Connection(Framing, LiveConnection),
+}
+
+/// Returns the framing of a body without end over this version of HTTP; `None` over HTTP/2, which frames bodies itself.
+pub(super) fn framing_of(version: Version) -> Option<Framing> {
+    match version {
+        Version::HTTP_11 => Some(Framing::Chunked),
+        version if version < Version::HTTP_11 => Some(Framing::UntilClose),
+        _ => None,
     }
 }

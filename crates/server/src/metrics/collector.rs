@@ -2,10 +2,11 @@
 //! the hub.
 
 use std::fmt::Error;
-use std::sync::Weak;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use events::Providers;
 use execute::SubgraphFlights;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -14,23 +15,42 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use upstream::FailureKind;
 
-use crate::authentication::FollowedKeySet;
+use crate::authentication::{ClientAuthentication, FollowedKeySet};
+use crate::http::http_server::HttpServer;
+use crate::live::operation_runner::OperationRunner;
 use crate::log_writer;
-use crate::router::Router;
 
+use super::Metrics;
 use super::hub_metrics::{HUB_COUNTERS, HUB_GAUGES};
 use super::subgraph_metrics::{SUBGRAPH_COUNTERS, SUBGRAPH_GAUGES};
 
-/// Reads the counters of a router's parts; empty if the router has been dropped.
-#[derive(Debug)]
-pub(crate) struct MetricsCollector(pub(crate) Weak<Router>);
+/// The parts of a router that have counters.
+#[derive(Clone)]
+pub(crate) struct MetricsSources {
+    /// Connections, responses and large requests.
+    pub(crate) http: Arc<HttpServer>,
+    /// Operations and subscriptions.
+    pub(crate) runner: Arc<OperationRunner>,
+    /// The key sets of issuers.
+    pub(crate) authentication: Arc<ClientAuthentication>,
+    /// The brokers.
+    pub(crate) providers: Arc<Providers>,
+    /// The counters of the server itself.
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Reads the counters of a router's parts.
+pub(crate) struct MetricsCollector(pub(crate) MetricsSources);
+
+impl std::fmt::Debug for MetricsCollector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetricsCollector").finish_non_exhaustive()
+    }
+}
 
 impl Collector for MetricsCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        match self.0.upgrade() {
-            Some(router) => MetricsEncoder(encoder).all(&router),
-            None => Ok(()),
-        }
+        MetricsEncoder(encoder).all(&self.0)
     }
 }
 
@@ -40,18 +60,18 @@ struct MetricsEncoder<'a>(DescriptorEncoder<'a>);
 type Sample<const N: usize> = ([(&'static str, String); N], u64);
 
 impl MetricsEncoder<'_> {
-    fn all(&mut self, router: &Router) -> Result<(), Error> {
+    fn all(&mut self, sources: &MetricsSources) -> Result<(), Error> {
         let version = vec![([("version", env!("CARGO_PKG_VERSION").to_owned())], 1)];
         self.gauges("starling_build_info", "The version, as a label; always 1", version)?;
         self.process()?;
         self.log()?;
-        self.connections(router)?;
-        self.preparing(router)?;
-        self.sharing(router)?;
-        self.key_sets(router)?;
-        self.subgraphs(router)?;
-        self.providers(router)?;
-        self.hub(router)
+        self.connections(sources)?;
+        self.preparing(sources)?;
+        self.sharing(sources)?;
+        self.key_sets(sources)?;
+        self.subgraphs(sources)?;
+        self.providers(sources)?;
+        self.hub(sources)
     }
 
     /// Encodes the metrics of the process, under the names that Prometheus' own clients use. CPU seconds divided by
@@ -85,8 +105,8 @@ impl MetricsEncoder<'_> {
         )
     }
 
-    fn key_sets(&mut self, router: &Router) -> Result<(), Error> {
-        let Some(authentication) = router.authentication.authenticator() else { return Ok(()) };
+    fn key_sets(&mut self, sources: &MetricsSources) -> Result<(), Error> {
+        let Some(authentication) = sources.authentication.authenticator() else { return Ok(()) };
         let mut samples = Vec::new();
         for it in authentication.key_sets().iter() {
             for (result, count) in [("read", &it.fetched), ("failed", &it.failed)] {
@@ -113,8 +133,8 @@ impl MetricsEncoder<'_> {
         self.counters("starling_authentication_keys_expired", help, expired.collect())
     }
 
-    fn connections(&mut self, router: &Router) -> Result<(), Error> {
-        let connections = &router.limits.connections;
+    fn connections(&mut self, sources: &MetricsSources) -> Result<(), Error> {
+        let connections = &sources.http.limits.connections;
         self.gauge(
             "starling_http_connections",
             "Open client connections",
@@ -134,29 +154,29 @@ impl MetricsEncoder<'_> {
         self.gauge(
             "starling_subscriptions_queue_bytes",
             "Bytes of events that wait for slow clients; an event that waits for several counts for each",
-            router.queue_total.bytes() as u64,
+            sources.runner.limits.queue_total.bytes() as u64,
         )?;
         self.counter(
             "starling_subscriptions_queue_full",
             "Events that exceeded subscriptions.queue_bytes_total, so that the policy applied",
-            router.queue_total.refused(),
+            sources.runner.limits.queue_total.refused(),
         )?;
         self.gauge(
             "starling_subscriptions_operation_bytes",
             "Bytes of texts and variables of live subscriptions (subscriptions.max_operation_bytes for each connection)",
-            router.kept_operation_bytes.load(Ordering::Relaxed) as u64,
+            sources.runner.limits.kept_operation_bytes.load(Ordering::Relaxed) as u64,
         )?;
         self.gauge(
             "starling_http_response_queue_bytes",
             "Bytes of responses that clients have not read yet (http.response_queue_bytes_total)",
-            router.limits.response_bytes.held() as u64,
+            sources.http.limits.response_bytes.held() as u64,
         )?;
         self.counter(
             "starling_http_response_queue_evictions",
             "Connections closed because too many bytes of responses were unread",
-            router.limits.response_bytes.evicted(),
+            sources.http.limits.response_bytes.evicted(),
         )?;
-        let [waiting, refused] = router.limits.offload.counters();
+        let [waiting, refused] = sources.http.limits.offload.counters();
         self.gauge(
             "starling_http_large_requests_waiting",
             "Large requests that wait to be expanded or parsed",
@@ -170,10 +190,10 @@ impl MetricsEncoder<'_> {
         self.counter(
             "starling_http_accept_failures",
             "Connections that could not be accepted, most likely because no descriptor was free",
-            router.metrics.accept_failures(),
+            sources.metrics.accept_failures(),
         )?;
-        let [tls_failures, batches, batched_operations] = router.metrics.http_counters();
-        let [before, after, skipped] = router.compressor.counters();
+        let [tls_failures, batches, batched_operations] = sources.metrics.http_counters();
+        let [before, after, skipped] = sources.http.pipeline.compressor.counters();
         for (name, help, value) in [
             ("starling_http_tls_failures", "TLS handshakes that failed", tls_failures),
             ("starling_http_batches", "Requests with several operations", batches),
@@ -191,8 +211,8 @@ impl MetricsEncoder<'_> {
         Ok(())
     }
 
-    fn preparing(&mut self, router: &Router) -> Result<(), Error> {
-        let loaded = router.serving.current();
+    fn preparing(&mut self, sources: &MetricsSources) -> Result<(), Error> {
+        let loaded = sources.runner.serving.current();
         let (preparer, stats) = (&loaded.preparer, loaded.preparer.stats());
         self.gauge(
             "starling_graph_generation",
@@ -264,10 +284,10 @@ impl MetricsEncoder<'_> {
         ConstCounter::new(seconds).encode(metric)
     }
 
-    fn sharing(&mut self, router: &Router) -> Result<(), Error> {
+    fn sharing(&mut self, sources: &MetricsSources) -> Result<(), Error> {
         let (mut leaders, mut followers, mut alone, mut cancelled) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let sharing = &router.serving.sharing;
+        let sharing = &sources.runner.serving.sharing;
         let operations = sharing.operations.as_ref().map(|flights| flights.stats());
         let subgraphs = sharing.subgraphs.subgraph_queries.as_ref().map(SubgraphFlights::stats);
         for (level, stats) in [("operation", operations), ("subgraph", subgraphs)] {
@@ -301,8 +321,8 @@ impl MetricsEncoder<'_> {
         )
     }
 
-    fn subgraphs(&mut self, router: &Router) -> Result<(), Error> {
-        let loaded = router.serving.current();
+    fn subgraphs(&mut self, sources: &MetricsSources) -> Result<(), Error> {
+        let loaded = sources.runner.serving.current();
         let of = |pick: fn(&upstream::UpstreamStats) -> &AtomicU64| {
             let upstreams = loaded.upstreams.iter();
             upstreams
@@ -363,14 +383,14 @@ impl MetricsEncoder<'_> {
         )
     }
 
-    fn providers(&mut self, router: &Router) -> Result<(), Error> {
+    fn providers(&mut self, sources: &MetricsSources) -> Result<(), Error> {
         let of = |pick: fn(&events::ProviderStats) -> &AtomicU64| {
-            let providers = router.providers.iter();
+            let providers = sources.providers.iter();
             providers
                 .map(|it| ([("provider", it.name().to_owned())], read(pick(it.stats()))))
                 .collect::<Vec<Sample<1>>>()
         };
-        let connected = router.providers.iter();
+        let connected = sources.providers.iter();
         let connected = connected
             .map(|it| ([("provider", it.name().to_owned())], u64::from(it.is_connected())))
             .collect();
@@ -385,7 +405,7 @@ impl MetricsEncoder<'_> {
             of(|it| &it.received),
         )?;
         self.counters("starling_events_published", "Events published", of(|it| &it.published))?;
-        let states = router.providers.iter().flat_map(|it| {
+        let states = sources.providers.iter().flat_map(|it| {
             let now = it.stats().state();
             events::ProviderState::ALL.map(|state| {
                 let labels =
@@ -398,7 +418,7 @@ impl MetricsEncoder<'_> {
             "1 for the current state of the provider",
             states.collect(),
         )?;
-        let errors = router.providers.iter().flat_map(|it| {
+        let errors = sources.providers.iter().flat_map(|it| {
             events::ErrorKind::ALL.map(|kind| {
                 let labels =
                     [("provider", it.name().to_owned()), ("kind", kind.as_str().to_owned())];
@@ -406,7 +426,7 @@ impl MetricsEncoder<'_> {
             })
         });
         self.counters("starling_events_errors", "Errors of providers, by kind", errors.collect())?;
-        self.topics(router)?;
+        self.topics(sources)?;
         self.counters(
             "starling_events_reconnects",
             "Connections opened after the first one",
@@ -427,8 +447,8 @@ impl MetricsEncoder<'_> {
 
     /// Encodes the metrics by provider and topic. The number of named topics is bounded, see
     /// [`events::TOPICS_NAMED_MAX`].
-    fn topics(&mut self, router: &Router) -> Result<(), Error> {
-        let topics: Vec<_> = router
+    fn topics(&mut self, sources: &MetricsSources) -> Result<(), Error> {
+        let topics: Vec<_> = sources
             .providers
             .iter()
             .flat_map(|provider| {
@@ -484,20 +504,20 @@ impl MetricsEncoder<'_> {
         Ok(())
     }
 
-    fn hub(&mut self, router: &Router) -> Result<(), Error> {
-        let stats = router.hub.stats();
+    fn hub(&mut self, sources: &MetricsSources) -> Result<(), Error> {
+        let stats = sources.runner.hub.stats();
         for (name, help, pick) in HUB_GAUGES {
             self.gauge(name, help, read(pick(stats)))?;
         }
         self.gauge(
             "starling_hub_memo_bytes",
             "Bytes of subgraph responses kept while the groups of a trigger resolve their event",
-            router.hub.memo_bytes() as u64,
+            sources.runner.hub.memo_bytes() as u64,
         )?;
         self.gauge(
             "starling_hub_ring_bytes",
             "Bytes of events kept for subscribers that resume with a cursor",
-            router.hub.ring_bytes() as u64,
+            sources.runner.hub.ring_bytes() as u64,
         )?;
         self.durations(
             "starling_hub_resolve_duration_seconds",

@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-pub(crate) use collector::MetricsCollector;
+pub(crate) use collector::{MetricsCollector, MetricsSources};
 pub(crate) use prometheus_text::prometheus_text;
 
 /// The counters of the server.

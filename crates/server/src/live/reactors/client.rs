@@ -6,19 +6,16 @@ use std::sync::{Arc, Weak};
 
 use execute::{ClientKey, GraphqlError};
 use futures_util::future::AbortHandle;
-use http::{HeaderMap, HeaderName};
 use hub::Subscription;
 
 use super::super::backlog::Backlog;
 use super::super::client_context::ClientContext;
 use super::super::client_work::ClientWork;
-use super::super::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
 use super::super::sse_single_connection::open_stream::OpenStream;
-use crate::config::{Config, HeaderRule, HeaderRules, Subscriptions};
+use crate::config::Subscriptions;
 use crate::connections::ConnectionPermit;
-use crate::forwarding;
+use crate::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
 use crate::metrics::{OpenGauge, Transport};
-use crate::trace;
 
 /// The data of one connection.
 pub(crate) struct Client {
@@ -215,26 +212,6 @@ impl ClientOperations {
     }
 }
 
-/// Returns the `headers` that a rule of the configuration may copy, or that request a trace where that is allowed. The
-/// others are not kept, to save memory: a browser sends a kilobyte of them.
-pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap {
-    let rules = &config.headers;
-    let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
-    let all: Vec<&HeaderRule> = all.flat_map(|HeaderRules { request, .. }| request).collect();
-    let is_needed = |name: &HeaderName| {
-        let is_read =
-            |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
-        all.iter().any(is_read) || config.trace.enabled && *name == trace::HEADER
-    };
-    // Reserves room for exactly as many: a map that grows by itself begins with room for six.
-    let count = headers.keys().filter(|name| is_needed(name)).count();
-    let mut needed = HeaderMap::with_capacity(count);
-    for (name, value) in headers.iter().filter(|(name, _)| is_needed(name)) {
-        needed.append(name, forwarding::copy_value(value));
-    }
-    needed
-}
-
 /// The contexts of all clients of a reactor: clients with equal contexts share one. Unused contexts are removed as the
 /// list grows.
 #[derive(Default)]
@@ -283,10 +260,9 @@ const SWEPT_FROM: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
     use super::*;
-    use crate::config::Propagation;
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let list = list.iter();
@@ -318,32 +294,6 @@ mod tests {
         operations.add(9, ClientOperation::Task(AbortHandle::new_pair().0));
         assert!(operations.remove(8).is_none());
         assert!(operations.get_mut(9).is_some());
-    }
-
-    #[test]
-    fn only_headers_that_a_rule_reads_are_kept() {
-        let propagate = |name| {
-            let named = Some(HeaderName::from_static(name));
-            HeaderRule::Propagate(Propagation { named, ..Propagation::default() })
-        };
-        let mut config = Config::default();
-        let all = headers(&[
-            ("authorization", "1"),
-            ("user-agent", "long"),
-            ("x-b", "2"),
-            ("connection", "upgrade, x-b"),
-        ]);
-        assert_eq!(needed_headers(&config, &all), headers(&[]));
-        config.headers.all.request.push(propagate("authorization"));
-        let special = config.headers.subgraphs.entry("b".to_owned()).or_default();
-        special.request.push(propagate("x-b"));
-        // Headers that are named in `connection` are forwarded nevertheless.
-        let expected = headers(&[("authorization", "1"), ("x-b", "2")]);
-        assert_eq!(needed_headers(&config, &all), expected);
-        let all = headers(&[("starling-trace", "1")]);
-        assert_eq!(needed_headers(&config, &all), headers(&[]));
-        config.trace.enabled = true;
-        assert_eq!(needed_headers(&config, &all), all);
     }
 
     #[test]

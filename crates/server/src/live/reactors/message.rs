@@ -12,19 +12,19 @@ use wire::subprotocol::ParsedMessage;
 use wire::websocket::ReadMessage;
 
 use super::client_machine::ClientMachine;
+use super::context::ReactorContext;
 use crate::authentication::{InitOutcome, TokenRefusal};
 use crate::connections::ConnectionPermit;
+use crate::kept_operations::KeptOperation;
 use crate::live::client_context::ClientContext;
-use crate::live::kept_operations::KeptOperation;
 use crate::live::sse_single_connection::open_stream::OpenStream;
 use crate::metrics::OpenGauge;
 use crate::prepared_request::PreparedRequest;
-use crate::router::Router;
 
 /// A message of another thread to a reactor.
 pub(crate) enum Message {
-    /// The router that the reactor serves.
-    Serve(Arc<Router>),
+    /// The parts of the router that the reactor uses.
+    Serve(Arc<ReactorContext>),
     /// A new connection.
     Adopt(Box<Adoption>),
     /// A command of the hub.

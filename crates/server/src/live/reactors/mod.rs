@@ -3,6 +3,7 @@
 
 mod client;
 mod client_machine;
+pub(crate) mod context;
 mod deflation;
 mod group_members;
 mod message;
@@ -23,9 +24,10 @@ use wire::result_stream::{ResultStream, StreamFormat};
 use super::client_context::ClientContext;
 use super::jitter;
 use super::takeover::{AcceptedStream, AcceptedWebSocket, LiveConnection};
-use crate::http::takeover::TakenOver;
-use crate::router::Router;
+use crate::config::Subscriptions;
+use crate::connections::TakenOver;
 use client_machine::ClientMachine;
+pub(crate) use context::ReactorContext;
 use message::{Adoption, FirstOperation, Message};
 use outlet::ReactorOutlet;
 use subscription_server::SubscriptionServer;
@@ -68,10 +70,10 @@ impl Reactors {
         Ok((Self { reactors }, ReactorHandles { mailboxes, next: AtomicUsize::new(0) }))
     }
 
-    /// Passes the router to the reactors. They adopt connections only after this.
-    pub(crate) fn serve(&self, router: &Arc<Router>) {
+    /// Passes the parts of the router to the reactors. They adopt connections only after this.
+    pub(crate) fn serve(&self, context: &Arc<ReactorContext>) {
         for reactor in &self.reactors {
-            reactor.mailbox().send(Message::Serve(Arc::clone(router)));
+            reactor.mailbox().send(Message::Serve(Arc::clone(context)));
         }
     }
 
@@ -84,13 +86,13 @@ impl Reactors {
 }
 
 fn result_stream(
-    router: &Router,
+    settings: &Subscriptions,
     framing: Framing,
     kind: StreamFormat,
     now: Instant,
 ) -> ClientMachine {
     // With jitter, so that streams that got an event at the same time do not have their heartbeats at the same time.
-    let heartbeat = router.config.subscriptions.heartbeat;
+    let heartbeat = settings.heartbeat;
     let heartbeat = Some(heartbeat - jitter::next_fraction(heartbeat));
     let results = ResultStream::new(kind, heartbeat, now);
     ClientMachine::ResultStream(FramedBody::new(framing, results))
@@ -98,24 +100,18 @@ fn result_stream(
 
 impl ReactorHandles {
     /// Hands a connection that has left HTTP to the next reactor.
-    pub(crate) fn adopt(&self, router: &Router, leaving: LiveConnection, left: TakenOver) {
-        let TakenOver { stream, early, permit } = left;
-        let (socket, session, unread) = match stream.into_parts() {
-            Ok(parts) => parts,
-            Err(error) => {
-                tracing::error!(%error, "a socket cannot be taken from its runtime, and its connection is closed; please report this");
-                return;
-            }
-        };
+    pub(crate) fn adopt(&self, reactor: &ReactorContext, live: LiveConnection, taken: TakenOver) {
+        let TakenOver { socket, session, early, permit } = taken;
+        let settings = &reactor.runner.limits.settings;
         // Best effort. With a small buffer the configured limits for slow clients take effect soon, and not after
         // megabytes.
-        let kernel_queue = router.config.subscriptions.kernel_queue_bytes;
-        let _ = SockRef::from(&socket).set_send_buffer_size(kernel_queue);
+        let _ = SockRef::from(&socket).set_send_buffer_size(settings.kernel_queue_bytes);
         let now = Instant::now();
-        let (machine, context, first) = match leaving {
+        let (machine, context, first) = match live {
             LiveConnection::WebSocket(AcceptedWebSocket { negotiated, context }) => {
-                let machine = ClientMachine::WebSocket(negotiated.make_machine(router, now));
-                let headers = client::needed_headers(&router.config, &context.headers);
+                let machine = reactor.websocket.make_machine(negotiated, now);
+                let machine = ClientMachine::WebSocket(machine);
+                let headers = reactor.needed_headers.select(&context.headers);
                 (
                     machine,
                     ClientContext { headers, identity: context.identity },
@@ -123,22 +119,22 @@ impl ReactorHandles {
                 )
             }
             LiveConnection::ResultStream(AcceptedStream { framing, kind, ready }) => {
-                let machine = result_stream(router, framing, kind, now);
+                let machine = result_stream(settings, framing, kind, now);
                 let context =
                     ClientContext { identity: ready.identity.clone(), ..ClientContext::default() };
                 (machine, context, FirstOperation::Prepared(Box::new(ready)))
             }
             LiveConnection::SingleConnection(framing, opened) => {
-                let machine = result_stream(router, framing, StreamFormat::EventStream, now);
+                let machine = result_stream(settings, framing, StreamFormat::EventStream, now);
                 (machine, ClientContext::default(), FirstOperation::SharedStream(opened))
             }
         };
         let adoption = Adoption {
             stream: Stream::new(socket, session),
-            early: [&*early, &*unread].concat(),
+            early,
             context,
             permit,
-            open: router.metrics.stream(machine.transport()),
+            open: reactor.runner.metrics.stream(machine.transport()),
             machine,
             first,
             later: None,

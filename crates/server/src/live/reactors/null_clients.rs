@@ -1,6 +1,5 @@
 //! Clients without sockets: all of a connection but its descriptor, to measure the cost of a million of them.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -10,13 +9,13 @@ use tokio::sync::oneshot;
 use wire::graphql_transport_ws::SUBPROTOCOL;
 
 use super::client_machine::ClientMachine;
+use super::context::ReactorContext;
 use super::message::{Adoption, FirstOperation, Message};
 use super::{ReactorHandles, Reactors};
-use crate::connections::ConnectionRefused;
+use crate::connections::{ConnectionRefused, Connections};
 use crate::live::client_context::ClientContext;
-use crate::live::negotiated_protocol::NegotiatedProtocol;
+use crate::live::websocket_settings::NegotiatedProtocol;
 use crate::metrics::Transport;
-use crate::router::Router;
 
 impl ReactorHandles {
     /// Adds a WebSocket without a socket. Its client sends `greeting`, then `said` when it is acknowledged, and nothing
@@ -26,18 +25,19 @@ impl ReactorHandles {
     /// The limit of connections is reached.
     pub(crate) fn adopt_null_client(
         &self,
-        router: &Arc<Router>,
+        (reactor, connections): (&ReactorContext, &Connections),
         greeting: &[u8],
         said: &Bytes,
     ) -> Result<(), ConnectionRefused> {
         let negotiated = NegotiatedProtocol { subprotocol: Some(SUBPROTOCOL), deflates: false };
+        let machine = reactor.websocket.make_machine(negotiated, Instant::now());
         let adoption = Adoption {
             stream: Stream::null(),
-            machine: ClientMachine::WebSocket(negotiated.make_machine(router, Instant::now())),
+            machine: ClientMachine::WebSocket(machine),
             early: greeting.to_vec(),
             context: ClientContext::default(),
-            permit: router.limits.connections.enter(None)?,
-            open: router.metrics.stream(Transport::websocket),
+            permit: connections.enter(None)?,
+            open: reactor.runner.metrics.stream(Transport::websocket),
             first: FirstOperation::FromClient,
             later: Some(said.clone()),
         };

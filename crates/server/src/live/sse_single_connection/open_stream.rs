@@ -9,16 +9,19 @@ use tokio::sync::mpsc;
 use wire::sse::{Sse, SseConfig};
 
 use super::stream::SharedStream;
-use crate::live::dropped_events::count_dropped;
+use super::stream_table::StreamTable;
 use crate::live::end_reasons::{shutting_down_error, too_slow};
+use crate::live::operation_runner::OperationRunner;
 use crate::live::outlet::NextDelivery;
 use crate::live::timer::sleep_until;
 use crate::metrics::OpenGauge;
-use crate::router::Router;
+use crate::shutdown::Shutdown;
 
 /// An open stream. Dropping it removes the stream and ends its operations.
 pub(crate) struct OpenStream {
-    router: Arc<Router>,
+    runner: Arc<OperationRunner>,
+    streams: Arc<StreamTable>,
+    shutdown: Arc<Shutdown>,
     token: Box<str>,
     stream: Arc<SharedStream>,
 }
@@ -34,8 +37,18 @@ pub(crate) enum FlushStep {
 
 impl OpenStream {
     /// Makes an open stream from its token and its shared state.
-    pub(super) fn new(router: &Arc<Router>, token: &str, stream: Arc<SharedStream>) -> Self {
-        Self { router: Arc::clone(router), token: token.into(), stream }
+    pub(super) fn new(
+        (runner, streams, shutdown): (&Arc<OperationRunner>, &Arc<StreamTable>, &Arc<Shutdown>),
+        token: &str,
+        stream: Arc<SharedStream>,
+    ) -> Self {
+        Self {
+            runner: Arc::clone(runner),
+            streams: Arc::clone(streams),
+            shutdown: Arc::clone(shutdown),
+            token: token.into(),
+            stream,
+        }
     }
 }
 
@@ -48,7 +61,7 @@ impl OpenStream {
     /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. The error of a client that reads too
     /// slowly needs no room.
     pub(crate) fn flush_one(&self, sse: &mut Sse, has_room: bool) -> FlushStep {
-        let Self { router, stream, .. } = self;
+        let Self { runner, stream, .. } = self;
         let outlet = &stream.outlet;
         outlet.output_ready.acknowledge();
         if sse.is_finished() {
@@ -66,7 +79,7 @@ impl OpenStream {
                 _ => FlushStep::Idle,
             }
         };
-        count_dropped(router, outlet.take_dropped());
+        runner.count_dropped(outlet.take_dropped());
         step
     }
 
@@ -85,7 +98,7 @@ impl std::fmt::Debug for OpenStream {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.router.streams.remove(&self.token);
+        self.streams.remove(&self.token);
         self.stream.end();
     }
 }
@@ -96,10 +109,10 @@ pub(super) async fn write_stream(
     pieces: mpsc::Sender<Bytes>,
     _open: OpenGauge,
 ) {
-    let OpenStream { router, stream, .. } = &opened;
-    let heartbeat = Some(router.config.subscriptions.heartbeat);
+    let OpenStream { runner, shutdown, stream, .. } = &opened;
+    let heartbeat = Some(runner.limits.settings.heartbeat);
     let mut sse = Sse::new(&SseConfig { heartbeat }, Instant::now());
-    let mut wait_for_drain = pin!(router.shutdown.wait_for_drain());
+    let mut wait_for_drain = pin!(shutdown.wait_for_drain());
     // A piece for which the HTTP library has no room. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
@@ -118,7 +131,7 @@ pub(super) async fn write_stream(
                 continue;
             }
         }
-        count_dropped(router, stream.outlet.take_dropped());
+        runner.count_dropped(stream.outlet.take_dropped());
         // A heartbeat would only wait behind the piece.
         let heartbeat = if piece.is_some() { None } else { sse.poll_timeout() };
         tokio::select! {
@@ -136,5 +149,5 @@ pub(super) async fn write_stream(
             }
         }
     }
-    count_dropped(router, stream.outlet.take_dropped());
+    runner.count_dropped(stream.outlet.take_dropped());
 }

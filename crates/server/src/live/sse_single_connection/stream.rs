@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use execute::GraphqlError;
 use wire::sse::Sse;
 
+use crate::kept_operations::KeptTotal;
 use crate::live::client_work::ClientWork;
 use crate::live::connection_operations::{AbortOnDrop, ConnectionOperations, OperationList};
-use crate::live::kept_operations::KeptTotal;
+use crate::live::operation_runner::OperationRunner;
 use crate::live::outlet::{ConnectionOutlet, Delivery};
 use crate::metrics::Transport;
 use crate::prepared_request::PreparedRequest;
-use crate::router::Router;
 
 /// The state of one stream, shared by the requests that start operations and the writer of the stream.
 pub(super) struct SharedStream {
@@ -107,7 +107,8 @@ impl SharedStream {
     /// The reason for which the operation does not start.
     pub(super) fn start(
         self: &Arc<Self>,
-        router: &Arc<Router>,
+        runner: &Arc<OperationRunner>,
+        operations_max: u32,
         id: &str,
         ready: PreparedRequest,
     ) -> Result<(), StreamRefusal> {
@@ -115,21 +116,20 @@ impl SharedStream {
             let task = tokio::task::spawn_local(end_if_evicted(Arc::downgrade(self)));
             AbortOnDrop(task.abort_handle())
         });
-        let most = router.config.websocket.max_subscriptions_per_connection as usize;
         let (outlet, operations) = (&self.outlet, self.operations.clone());
         if self.work.is_full() {
             return Err(StreamRefusal::TooBusy);
         }
         let (work, kept) = (Arc::clone(&self.work), Arc::clone(&self.kept));
         let operations = ConnectionOperations::with_list(
-            router,
+            runner,
             outlet,
             Transport::sse,
             (operations, work, kept),
         );
         // Locked until the operation is in its list: a stream that ends meanwhile stops it.
         let mut operation_ids = self.lock();
-        let number = operation_ids.begin(id, most)?;
+        let number = operation_ids.begin(id, operations_max as usize)?;
         operations.start_prepared(number, ready);
         Ok(())
     }

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use reactor::Token;
 use wire::graphql_transport_ws::INVALID_MESSAGE;
 
-use super::super::client;
 use super::super::client_machine::ClientMachine;
 use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
@@ -29,9 +28,9 @@ impl SubscriptionServer {
         token: Token,
         payload: Option<Bytes>,
     ) {
-        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
-        let allowed = &router.config.websocket.init_payload_headers;
-        let tokens = router.authentication.token_source();
+        let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
+        let allowed = &reactor.websocket.init_payload_headers;
+        let tokens = reactor.authentication.token_source();
         let init = match init_payload::read_init_payload(
             allowed,
             tokens,
@@ -47,21 +46,21 @@ impl SubscriptionServer {
             }
         };
         if init.headers != client.context.headers {
-            let headers = client::needed_headers(&router.config, &init.headers);
+            let headers = reactor.needed_headers.select(&init.headers);
             let identity = client.context.identity.clone();
             client.context = self.contexts.share(ClientContext { headers, identity });
         }
-        match router.authentication.on_connection_init(init.token, &client.context.identity) {
+        match reactor.authentication.on_connection_init(init.token, &client.context.identity) {
             InitIdentification::Known(identified) => {
                 self.on_token_verified(sockets, token, identified);
             }
             InitIdentification::Unverified(bearer) => {
                 // Verifying a signature takes as long as some hundred messages, so a worker does it.
-                let (router, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
-                let cores = Arc::clone(&router.workers);
-                cores.run(Box::new(move || {
+                let authentication = Arc::clone(&reactor.authentication);
+                let outlet = Arc::clone(&self.outlet);
+                reactor.workers.run(Box::new(move || {
                     Box::pin(async move {
-                        let identified = router.authentication.verify_init_token(&bearer).await;
+                        let identified = authentication.verify_init_token(&bearer).await;
                         outlet.mailbox().send(Message::TokenVerified(token, identified));
                     })
                 }));
@@ -76,9 +75,9 @@ impl SubscriptionServer {
         token: Token,
         identified: Result<InitOutcome, TokenRefusal>,
     ) {
-        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
         let admitted =
-            identified.and_then(|it| router.authentication.authorize(&it.identity).map(|()| it));
+            identified.and_then(|it| reactor.authentication.authorize(&it.identity).map(|()| it));
         let refusal = admitted.as_ref().err().cloned();
         if let Ok(outcome) = admitted
             && (outcome.sets_header()
@@ -87,7 +86,7 @@ impl SubscriptionServer {
             let mut headers = client.context.headers.clone();
             if outcome.sets_header() {
                 outcome.set_header(&mut headers);
-                headers = client::needed_headers(&router.config, &headers);
+                headers = reactor.needed_headers.select(&headers);
             }
             let identity = outcome.identity;
             client.context =
@@ -122,8 +121,8 @@ impl SubscriptionServer {
             }
             // The next search skips a client without an identity.
             client.context = self.contexts.share(ClientContext::default());
-            if let Some(router) = &self.router {
-                router.metrics.unauthenticated(EXPIRED);
+            if let Some(reactor) = &self.reactor {
+                reactor.runner.metrics.unauthenticated(EXPIRED);
             }
             self.drop_operations(sockets, token);
             if let Some(machine) = sockets.machine_mut(token) {

@@ -12,7 +12,6 @@ use super::super::client_machine::{SharedPosition, SharedResult};
 use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
 use crate::live::backlog::{Backlog, BacklogBounds, Delivery, NextDelivery};
-use crate::live::dropped_events::count_dropped;
 
 /// The interval at which clients with unread responses are checked for eviction.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
@@ -145,16 +144,16 @@ impl SubscriptionServer {
 
     /// Drops events of a client, because it has the most waiting events of all clients.
     pub(super) fn shed(&mut self, sockets: &mut ClientSockets, token: Token) {
-        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
         let Some(backlog) = &mut client.backlog else { return };
-        backlog.shed(BacklogBounds::new(&router.config.subscriptions));
+        backlog.shed(BacklogBounds::new(&reactor.runner.limits.settings));
         self.close_if_overflown(sockets, token);
     }
 
     fn close_if_overflown(&mut self, sockets: &mut ClientSockets, token: Token) {
-        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
         let Some(backlog) = &mut client.backlog else { return };
-        count_dropped(router, backlog.take_dropped());
+        reactor.runner.count_dropped(backlog.take_dropped());
         if backlog.is_overflown() {
             self.drop_operations(sockets, token);
             if let Some(machine) = sockets.machine_mut(token) {
@@ -196,15 +195,15 @@ impl SubscriptionServer {
         sockets: &'s mut ClientSockets,
         token: Token,
     ) -> Option<(&'s mut Backlog, BacklogBounds)> {
-        let router = self.router.as_ref()?;
+        let reactor = self.reactor.as_ref()?;
         let client = sockets.client(token)?;
         let backlog = client.backlog.get_or_insert_with(|| {
-            let backlog = Backlog::new(Arc::clone(&router.queue_total));
+            let backlog = Backlog::new(Arc::clone(&reactor.runner.limits.queue_total));
             let outlet = Arc::clone(&self.outlet);
             backlog.on_shed(Box::new(move || outlet.mailbox().send(Message::Shed(token))));
             Box::new(backlog)
         });
-        Some((&mut **backlog, BacklogBounds::new(&router.config.subscriptions)))
+        Some((&mut **backlog, BacklogBounds::new(&reactor.runner.limits.settings)))
     }
 
     /// Handles the end of a subscription by the hub.

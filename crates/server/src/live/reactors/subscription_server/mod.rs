@@ -18,20 +18,20 @@ use wire::graphql_transport_ws::ServerEvent;
 
 use super::client::{Client, ClientOperations, SharedContexts};
 use super::client_machine::{ClientMachine, ONLY_OPERATION};
+use super::context::ReactorContext;
 use super::deflation::Deflation;
 use super::group_members::GroupMembers;
 use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
 use crate::drain;
-use crate::live::dropped_events::count_dropped;
 use crate::live::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::live::websocket;
 use crate::metrics::TimeoutPhase;
-use crate::router::Router;
 
 /// The application of one reactor thread.
 pub(crate) struct SubscriptionServer {
-    router: Option<Arc<Router>>,
+    /// The parts of the router that the thread uses; `None` until [`Message::Serve`].
+    reactor: Option<Arc<ReactorContext>>,
     outlet: Arc<ReactorOutlet>,
     groups: HashMap<GroupId, GroupMembers>,
     /// The groups that have something in the backlog of a client with a full socket.
@@ -60,7 +60,7 @@ const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 296);
 impl SubscriptionServer {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
         Self {
-            router: None,
+            reactor: None,
             outlet,
             groups: HashMap::new(),
             behind: HashMap::new(),
@@ -158,15 +158,16 @@ impl Application for SubscriptionServer {
 
     fn on_message(&mut self, sockets: &mut ClientSockets, message: Message) {
         match message {
-            Message::Serve(router) => {
-                self.deflation = RefCell::new(Deflation::new(router.websocket.deflate_bytes_min));
-                self.router = Some(router);
+            Message::Serve(reactor) => {
+                let bytes_min = reactor.websocket.deflate_bytes_min();
+                self.deflation = RefCell::new(Deflation::new(bytes_min));
+                self.reactor = Some(reactor);
             }
             Message::Adopt(adoption) => self.adopt(sockets, *adoption),
             Message::Hub(command) => {
                 self.apply_command(sockets, command);
-                if let Some(router) = &self.router {
-                    count_dropped(router, self.outlet.take_dropped());
+                if let Some(reactor) = &self.reactor {
+                    reactor.runner.count_dropped(self.outlet.take_dropped());
                 }
             }
             Message::OperationDone(token, number, outcome) => {
@@ -234,8 +235,8 @@ impl Application for SubscriptionServer {
         self.unread.remove(&token);
         self.stop_reading(token);
         self.mark_caught_up(token);
-        if let (ConnectionEnd::Stalled, Some(router)) = (end, &self.router) {
-            router.metrics.timeout(TimeoutPhase::stall);
+        if let (ConnectionEnd::Stalled, Some(reactor)) = (end, &self.reactor) {
+            reactor.runner.metrics.timeout(TimeoutPhase::stall);
         }
     }
 }

@@ -17,16 +17,15 @@ use super::super::message::{Message, OperationOutcome, StartRequest};
 use super::super::outlet::ReactorOutlet;
 use super::{ClientSockets, SubscriptionServer, set_hold};
 use crate::forwarding::ClientHeaders::Kept;
+use crate::kept_operations::{Amounts, ExistingAmounts};
 use crate::live::backlog::Delivery;
 use crate::live::client_context::ClientContext;
 use crate::live::client_work::{ClientWork, StartedOperation};
-use crate::live::connection_operations::{self, LiveSubscription};
 use crate::live::end_reasons::broken_off;
-use crate::live::kept_operations::{Amounts, ExistingAmounts};
 use crate::live::large_messages;
+use crate::live::operation_runner::{LiveSubscription, OperationRunner};
 use crate::metrics::Transport;
 use crate::operation;
-use crate::router::Router;
 
 impl SubscriptionServer {
     /// Starts an operation on a worker. Its outcome comes back through the mailbox.
@@ -37,14 +36,11 @@ impl SubscriptionServer {
         number: u32,
         wanted: StartRequest,
     ) {
-        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
         let work = client.work.take().unwrap_or_else(|| {
             let outlet = Arc::clone(&self.outlet);
             let on_resume = Box::new(move || outlet.mailbox().send(Message::ResumeReading(token)));
-            ClientWork::new(
-                connection_operations::response_account(router, client.key()),
-                on_resume,
-            )
+            ClientWork::new(reactor.runner.open_account(client.key()), on_resume)
         });
         let started = Some(work.start_operation());
         let is_held = work.try_hold();
@@ -55,10 +51,10 @@ impl SubscriptionServer {
         let (transport, held) = (client.transport, client.operations.kept());
         let operation_run =
             StartingOperation { outlet, token, number, address, transport, held, started };
-        let (serving, context) = (Arc::clone(router), Arc::clone(&client.context));
-        router.workers.run(Box::new(move || {
+        let (runner, context) = (Arc::clone(&reactor.runner), Arc::clone(&client.context));
+        reactor.workers.run(Box::new(move || {
             Box::pin(async move {
-                let run = operation_run.run(&serving, wanted, &context);
+                let run = operation_run.run(&runner, wanted, &context);
                 // Aborted if the client has gone, or has completed the operation.
                 let _ = Abortable::new(run, registration).await;
             })
@@ -77,13 +73,14 @@ impl SubscriptionServer {
     ) {
         let Some(ClientMachine::WebSocket(connection)) = sockets.machine(token) else { return };
         let parse = connection.protocol.parser();
-        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
         let client = client.key();
-        let (serving, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
+        let serving = Arc::clone(&reactor.runner.serving);
+        let outlet = Arc::clone(&self.outlet);
         let (abort, registration) = AbortHandle::new_pair();
-        router.workers.run(Box::new(move || {
+        reactor.workers.run(Box::new(move || {
             let reading = async move {
-                let deadline = Instant::now() + serving.config.limits.time;
+                let deadline = Instant::now() + serving.time_max;
                 let offload = &serving.limits.offload;
                 let read =
                     large_messages::read_large_message(offload, client, deadline, message, parse)
@@ -120,12 +117,12 @@ impl SubscriptionServer {
         }
         match outcome {
             OperationOutcome::Subscribed(subscription, open, kept) => {
-                let Some(router) = &self.router else { return };
+                let Some(reactor) = &self.reactor else { return };
                 let live = (subscription, open, kept);
-                let is_live = client.add_live(&router.config.subscriptions, operation, live);
+                let is_live = client.add_live(&reactor.runner.limits.settings, operation, live);
                 client.drop_idle_work();
                 if let Err(error) = is_live {
-                    router.metrics.refused(error.code);
+                    reactor.runner.metrics.refused(error.code);
                     client.forget(operation);
                     self.send_end(
                         sockets,
@@ -162,14 +159,19 @@ struct StartingOperation {
 }
 
 impl StartingOperation {
-    async fn run(mut self, router: &Arc<Router>, wanted: StartRequest, context: &ClientContext) {
+    async fn run(
+        mut self,
+        runner: &OperationRunner,
+        wanted: StartRequest,
+        context: &ClientContext,
+    ) {
         let (mut trace, prepared) = match wanted {
             StartRequest::Prepared(ready) => (None, Ok(*ready)),
             StartRequest::Unprepared(request) => {
                 let ClientContext { headers, identity } = context;
-                let trace = router.serving.start_trace(headers);
+                let trace = runner.serving.start_trace(headers);
                 let prepared = operation::prepare_for(
-                    &router.serving,
+                    &runner.serving,
                     &request,
                     Kept(headers),
                     identity.clone(),
@@ -184,9 +186,9 @@ impl StartingOperation {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Subscriber { connection: self.token.to_u64(), operation: self.number };
                 let held = ExistingAmounts::Amounts(self.held);
-                match connection_operations::subscribe(router, ready, outlet, member, held).await {
+                match runner.subscribe(ready, outlet, member, held).await {
                     Ok(LiveSubscription { subscription, kept, .. }) => {
-                        let open = router.metrics.subscription(self.transport);
+                        let open = runner.metrics.subscription(self.transport);
                         OperationOutcome::Subscribed(subscription, open, kept)
                     }
                     Err(error) => OperationOutcome::Failed(vec![error]),
@@ -199,7 +201,7 @@ impl StartingOperation {
                 let Some(started) = &self.started else { return };
                 // Without a permit the connection is about to be closed, because it reads nothing.
                 let Some(permit) = started.permit().await else { return };
-                let outcome = match operation::run(&router.serving, ready, trace).await {
+                let outcome = match operation::run(&runner.serving, ready, trace).await {
                     Ok(payload) => OperationOutcome::Response(started.charge(payload)),
                     Err(errors) => OperationOutcome::Failed(errors),
                 };

@@ -1,0 +1,167 @@
+//! The parts of a router, created in the order of their dependencies. Each part gets only what it needs.
+
+use std::sync::Arc;
+
+use events::Providers;
+use hub::{Cursors, Hub, HubSettings};
+use ide::Page;
+
+use crate::admin::Admin;
+use crate::authentication::{Authenticator, ClientAuthentication};
+use crate::client_limits::ClientLimits;
+use crate::config::{Config, OverflowPolicy};
+use crate::generation::ServingGraph;
+use crate::graphql_service::GraphqlEndpoint;
+use crate::http::compression::Compressor;
+use crate::http::http_server::HttpServer;
+use crate::http::page::EndpointPage;
+use crate::http::pipeline::Pipeline;
+use crate::http::received_request::RequestReceiver;
+use crate::live::client_context::NeededHeaders;
+use crate::live::live_server::LiveServer;
+use crate::live::operation_runner::OperationRunner;
+use crate::live::reactors::context::ReactorContext;
+use crate::live::reactors::{ReactorHandles, Reactors};
+use crate::live::subscription_limits::SubscriptionLimits;
+use crate::live::websocket_settings::WebSocketSettings;
+use crate::metrics::{Metrics, MetricsSources};
+use crate::reload::Reloader;
+use crate::serving::Serving;
+use crate::shutdown::Shutdown;
+use crate::workers::Workers;
+
+/// The inputs of the assembly.
+pub(crate) struct RouterMaterial {
+    /// The configuration.
+    pub(crate) config: Config,
+    /// The first graph.
+    pub(crate) loaded: ServingGraph,
+    /// The brokers.
+    pub(crate) providers: Arc<Providers>,
+    /// Verification of tokens, if it is configured.
+    pub(crate) authenticator: Option<Authenticator>,
+    /// The signer of cursors, if they are enabled.
+    pub(crate) cursors: Option<Cursors>,
+    /// The page for browsers, unless it is turned off.
+    pub(crate) page: Option<Page>,
+    /// The maximum number of client connections; 0: no limit.
+    pub(crate) connections_max: usize,
+    /// The worker threads.
+    pub(crate) workers: Arc<Workers>,
+    /// The state of the shutdown.
+    pub(crate) shutdown: Arc<Shutdown>,
+}
+
+/// The assembled parts of a router.
+pub(crate) struct RouterParts {
+    /// Serves clients.
+    pub(crate) http: Arc<HttpServer>,
+    /// Serves live connections.
+    pub(crate) live: Arc<LiveServer>,
+    /// Serves operators.
+    pub(crate) admin: Arc<Admin>,
+    /// Replaces the graph.
+    pub(crate) reloader: Arc<Reloader>,
+    /// Verifies tokens.
+    pub(crate) authentication: Arc<ClientAuthentication>,
+}
+
+impl std::fmt::Debug for RouterParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let serving = &self.reloader.serving;
+        f.debug_struct("RouterParts").field("serving", serving).finish_non_exhaustive()
+    }
+}
+
+/// Creates the parts of a router, and passes the reactors what they use.
+pub(crate) fn assemble(
+    material: RouterMaterial,
+    reactors: &Reactors,
+    reactor_handles: ReactorHandles,
+) -> RouterParts {
+    let RouterMaterial { config, loaded, providers, authenticator, workers, shutdown, .. } =
+        material;
+    let config = Arc::new(config);
+    let metrics = Arc::new(Metrics::new());
+    let limits = Arc::new(ClientLimits::new(&config.http, material.connections_max, workers.len()));
+    let authentication = Arc::new(ClientAuthentication::new(authenticator, &metrics));
+    let serving = Arc::new(Serving::new(&config, loaded, &limits, &metrics));
+    let on_workers = Arc::clone(&workers) as Arc<dyn hub::Workers>;
+    let hub = Arc::new(Hub::with_cursors(hub_settings(&config), on_workers, material.cursors));
+    let runner = Arc::new(OperationRunner {
+        serving: Arc::clone(&serving),
+        hub: Arc::clone(&hub),
+        limits: SubscriptionLimits::new(&config.subscriptions),
+        metrics: Arc::clone(&metrics),
+    });
+    let reactor = Arc::new(ReactorContext {
+        runner: Arc::clone(&runner),
+        websocket: WebSocketSettings::new(&config),
+        needed_headers: NeededHeaders::new(&config),
+        authentication: Arc::clone(&authentication),
+        workers: Arc::clone(&workers),
+    });
+    reactors.serve(&reactor);
+    let stream_operations_max = config.websocket.max_subscriptions_per_connection;
+    let live =
+        Arc::new(LiveServer::new(&reactor, reactor_handles, stream_operations_max, &shutdown));
+    let http = Arc::new(HttpServer {
+        settings: config.http.clone(),
+        pipeline: Pipeline {
+            authentication: Arc::clone(&authentication),
+            cors: config.cors.clone(),
+            compressor: Compressor::new(config.http.compression.clone(), workers.len()),
+            page: EndpointPage { path: config.path.clone(), page: material.page },
+            receiver: RequestReceiver::new(&config, &limits, &metrics),
+            service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
+            has_websocket_compression: config.websocket.compression.enabled,
+            metrics: Arc::clone(&metrics),
+        },
+        limits,
+        workers: Arc::clone(&workers),
+        metrics: Arc::clone(&metrics),
+        shutdown: Arc::clone(&shutdown),
+    });
+    let reloader = Arc::new(Reloader {
+        config: Arc::clone(&config),
+        serving,
+        hub: Arc::clone(&hub),
+        providers: Arc::clone(&providers),
+        metrics: Arc::clone(&metrics),
+        shutdown: Arc::clone(&shutdown),
+    });
+    let sources = MetricsSources {
+        http: Arc::clone(&http),
+        runner,
+        authentication: Arc::clone(&authentication),
+        providers: Arc::clone(&providers),
+        metrics,
+    };
+    let admin = Arc::new(Admin {
+        settings: config.admin.clone(),
+        publish_timeout: config.events.publish_timeout,
+        sources,
+        hub,
+        providers,
+        workers,
+        shutdown,
+    });
+    RouterParts { http, live, admin, reloader, authentication }
+}
+
+/// Returns the settings of the hub.
+fn hub_settings(config: &Config) -> HubSettings {
+    let mut settings =
+        HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
+    settings.group_waiting = config.subscriptions.group_queue_events as usize;
+    if config.subscriptions.policy == OverflowPolicy::Latest {
+        // For a group that resolves too slowly, too, only the newest event waits.
+        settings.group_waiting = 1;
+        settings.catch_up = false;
+    }
+    settings.ring_events = config.cursor.ring_events as usize;
+    settings.ring_bytes = config.cursor.ring_bytes;
+    settings.ring_bytes_total = config.cursor.ring_bytes_total;
+    settings.position_interval = Some(config.cursor.heartbeat).filter(|it| !it.is_zero());
+    settings
+}

@@ -1,0 +1,203 @@
+//! The GraphQL service behind the HTTP server: queries and mutations run, subscriptions go to the live layer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use execute::{ClientKey, ErrorCode, GraphqlError, LocalFuture};
+use futures_util::future::join_all;
+use http::{Method, StatusCode, Version};
+use plan::OperationKind;
+use prepare::OperationRequest;
+
+use crate::forwarding::ClientHeaders::OfMessage;
+use crate::http::service::{
+    self, AcceptedHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService,
+    SharedStreamService,
+};
+use crate::http::takeover::Takeover;
+use crate::live::client_context::ClientContext;
+use crate::live::first_event::{self, NoFirstEvent};
+use crate::live::live_server::LiveServer;
+use crate::live::sse;
+use crate::live::sse_single_connection::requests::{self, StreamOperation};
+use crate::live::takeover::{AcceptedWebSocket, LiveConnection, StreamBody};
+use crate::live::websocket_settings::NegotiatedProtocol;
+use crate::operation;
+use crate::prepared_request::PreparedRequest;
+use crate::refusal::Refusal;
+use crate::serving::Serving;
+use crate::trace::RequestTrace;
+
+/// Executes the operations of requests over HTTP.
+pub(crate) struct GraphqlEndpoint {
+    serving: Arc<Serving>,
+    live: Arc<LiveServer>,
+}
+
+/// An operation that is ready to run, with its trace if the client requested one.
+type PreparedOperation = (PreparedRequest, Option<RequestTrace>);
+
+impl GraphqlEndpoint {
+    /// Creates the service.
+    pub(crate) fn new(serving: &Arc<Serving>, live: &Arc<LiveServer>) -> Self {
+        Self { serving: Arc::clone(serving), live: Arc::clone(live) }
+    }
+
+    async fn execute_operation(&self, request: GraphqlRequest<'_>) -> GraphqlResponse {
+        let serving = &*self.serving;
+        let mut trace = serving.start_trace(&request.head.headers);
+        let headers = OfMessage(&request.head.headers);
+        let (identity, address) = (request.client.identity.clone(), request.client.address);
+        let prepared =
+            operation::prepare_for(serving, &request.operation, headers, identity, address);
+        let ready = match prepared.await {
+            Ok(ready) => ready,
+            Err(errors) => return GraphqlResponse::NotPrepared(errors),
+        };
+        let kind = ready.prepared.kind;
+        if request.head.method == Method::GET && kind == OperationKind::Mutation {
+            return GraphqlResponse::MutationByGet;
+        }
+        let is_subscription = kind == OperationKind::Subscription;
+        if is_subscription && request.wants_first_event() {
+            return self.first_event(&request, ready).await;
+        }
+        let accepted = request.accepted;
+        let stream = if is_subscription { accepted.stream } else { accepted.result.stream() };
+        if let Some(kind) = stream {
+            let (client, version) = (&request.client, request.head.version);
+            let client = (client.key(), client.kept);
+            let body = sse::open_result_stream(&self.live, ready, kind, version, client);
+            return GraphqlResponse::Stream(kind, self.stream_body(body));
+        }
+        if is_subscription {
+            let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);
+            return GraphqlResponse::Refused(Refusal::new(StatusCode::NOT_ACCEPTABLE, error));
+        }
+        if let Some(trace) = &mut trace {
+            trace.prepared();
+        }
+        // Head and operation are slices of the connection's read buffer: once they are dropped, the connection reads
+        // into the same memory.
+        drop(request);
+        match operation::run(serving, ready, trace).await {
+            Ok(payload) => GraphqlResponse::Payload(payload),
+            Err(errors) => GraphqlResponse::NotRun(errors),
+        }
+    }
+
+    async fn first_event(
+        &self,
+        request: &GraphqlRequest<'_>,
+        ready: PreparedRequest,
+    ) -> GraphqlResponse {
+        let client = (request.client.key(), request.client.kept);
+        match first_event::wait_for_first_event(&self.live, ready, client).await {
+            Ok(payload) => GraphqlResponse::Payload(payload),
+            Err(NoFirstEvent::Failed(errors)) => GraphqlResponse::NotRun(errors),
+            Err(NoFirstEvent::Refused(refusal)) => GraphqlResponse::Refused(refusal),
+        }
+    }
+
+    async fn run_batch(&self, batch: GraphqlBatch<'_>) -> Vec<Bytes> {
+        let prepare = |operation| self.prepare_of_batch(&batch, operation);
+        let ready = join_all(batch.operations.iter().map(prepare)).await;
+        let changes =
+            |(ready, _): &PreparedOperation| ready.prepared.kind == OperationKind::Mutation;
+        // A client that puts a query behind a mutation expects the query to see the effect of the mutation.
+        if ready.iter().flatten().any(changes) {
+            let mut responses = Vec::with_capacity(ready.len());
+            for ready in ready {
+                responses.push(self.run_of_batch(ready).await);
+            }
+            responses
+        } else {
+            join_all(ready.into_iter().map(|ready| self.run_of_batch(ready))).await
+        }
+    }
+
+    async fn prepare_of_batch(
+        &self,
+        batch: &GraphqlBatch<'_>,
+        operation: &OperationRequest,
+    ) -> Result<PreparedOperation, Vec<GraphqlError>> {
+        let trace = self.serving.start_trace(batch.headers);
+        let (headers, client) = (OfMessage(batch.headers), &batch.client);
+        let (identity, address) = (client.identity.clone(), client.address);
+        let prepared = operation::prepare_for(&self.serving, operation, headers, identity, address);
+        Ok((prepared.await?, trace))
+    }
+
+    async fn run_of_batch(&self, ready: Result<PreparedOperation, Vec<GraphqlError>>) -> Bytes {
+        let outcome = match ready {
+            Ok((ready, mut trace)) => {
+                if let Some(trace) = &mut trace {
+                    trace.prepared();
+                }
+                operation::run(&self.serving, ready, trace).await.map(|payload| payload.bytes)
+            }
+            Err(errors) => Err(errors),
+        };
+        outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)
+    }
+
+    fn stream_body(&self, body: StreamBody) -> service::StreamBody {
+        match body {
+            StreamBody::Pieces(pieces) => service::StreamBody::Pieces(pieces),
+            StreamBody::Connection(framing, connection) => {
+                service::StreamBody::Takeover(framing, self.takeover(connection))
+            }
+        }
+    }
+
+    /// Returns the takeover of a connection by a reactor.
+    fn takeover(&self, connection: LiveConnection) -> Takeover {
+        let live = Arc::clone(&self.live);
+        Takeover::new(move |taken_over| live.adopt(connection, taken_over))
+    }
+}
+
+impl GraphqlService for GraphqlEndpoint {
+    fn execute<'a>(&'a self, request: GraphqlRequest<'a>) -> LocalFuture<'a, GraphqlResponse> {
+        Box::pin(self.execute_operation(request))
+    }
+
+    fn execute_batch<'a>(&'a self, batch: GraphqlBatch<'a>) -> LocalFuture<'a, Vec<Bytes>> {
+        Box::pin(self.run_batch(batch))
+    }
+
+    fn open_websocket(&self, accepted: AcceptedHandshake) -> Takeover {
+        let AcceptedHandshake { subprotocol, accepts_compression, headers, identity } = accepted;
+        self.takeover(LiveConnection::WebSocket(AcceptedWebSocket {
+            negotiated: NegotiatedProtocol { subprotocol, deflates: accepts_compression },
+            context: ClientContext { headers, identity },
+        }))
+    }
+}
+
+impl SharedStreamService for GraphqlEndpoint {
+    fn reserve_stream(&self, token: &str, client: ClientKey) -> Result<(), Refusal> {
+        requests::reserve(&self.live, token, client)
+    }
+
+    fn open_stream(&self, token: &str, version: Version) -> Result<service::StreamBody, Refusal> {
+        requests::open(&self.live, token, version).map(|body| self.stream_body(body))
+    }
+
+    fn start_on_stream<'a>(
+        &'a self,
+        token: &'a str,
+        request: GraphqlRequest<'a>,
+    ) -> LocalFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let GraphqlRequest { head, operation, client, .. } = &request;
+            let (identity, address) = (client.identity.clone(), client.address);
+            let operation = StreamOperation { operation, head, identity, address };
+            requests::start(&self.live, token, operation).await
+        })
+    }
+
+    fn stop_on_stream(&self, token: &str, id: Option<&str>) -> Result<(), Refusal> {
+        requests::stop(&self.live, token, id)
+    }
+}
