@@ -10,6 +10,7 @@ mod event_queue;
 mod event_stream;
 mod kafka;
 mod memory;
+mod metrics;
 mod nats;
 mod position;
 mod provider;
@@ -32,6 +33,7 @@ pub use kafka::{
     is_kafka_broker,
 };
 pub use memory::{Memory, MemorySettings};
+pub use metrics::{PROVIDER_METRICS, TOPIC_METRICS};
 pub use nats::{Nats, NatsAuthentication, NatsSettings, NatsSettingsError};
 pub use position::{PartitionOffset, Position};
 pub use provider::{EventFuture, Provider, PublishError};

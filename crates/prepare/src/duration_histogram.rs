@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use telemetry::HistogramReading;
+
 /// Upper bounds of the buckets in microseconds: from a small operation to one that exhausts its
 /// budget.
-pub const BUCKETS_MICROS: [u64; 10] =
+const BUCKETS_MICROS: [u64; 10] =
     [250, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_000_000];
 
 /// A histogram of durations.
@@ -25,15 +27,13 @@ impl DurationHistogram {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// The number of observations in each bucket, without those of smaller buckets; the last is
-    /// above all bounds.
-    pub fn counts(&self) -> impl Iterator<Item = u64> {
-        self.counts.iter().map(|count| count.load(Ordering::Relaxed))
-    }
-
-    /// The sum of all observations.
-    pub fn sum(&self) -> Duration {
-        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    /// Returns the current observations.
+    pub fn read(&self) -> HistogramReading {
+        let bounds =
+            BUCKETS_MICROS.iter().map(|&micros| Duration::from_micros(micros).as_secs_f64());
+        let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
+        let sum = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
+        HistogramReading { sum, buckets: bounds.chain([f64::INFINITY]).zip(counts).collect() }
     }
 }
 
@@ -47,8 +47,9 @@ mod tests {
         for micros in [0, 250, 251, 1_000, 2_000_000, 2_000_001] {
             durations.add(Duration::from_micros(micros));
         }
-        let counts: Vec<u64> = durations.counts().collect();
+        let HistogramReading { sum, buckets } = durations.read();
+        let counts: Vec<u64> = buckets.iter().map(|(_, count)| *count).collect();
         assert_eq!(counts, [2, 2, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
-        assert_eq!(durations.sum(), Duration::from_micros(4_001_502));
+        assert!((sum - 4.001_502).abs() < 1e-9, "{sum}");
     }
 }

@@ -12,6 +12,7 @@ mod cpu;
 mod encoding;
 #[cfg(target_os = "linux")]
 mod heap;
+mod metrics;
 #[cfg(target_os = "linux")]
 mod names;
 mod threads;
@@ -21,6 +22,7 @@ mod usage;
 pub use cpu::cpu;
 #[cfg(target_os = "linux")]
 pub use heap::heap;
+pub use metrics::{DESCRIPTOR_METRICS, USAGE_METRICS};
 pub use threads::{Thread, threads};
 pub use usage::{Descriptors, Usage, descriptors, usage};
 

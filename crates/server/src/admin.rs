@@ -13,23 +13,20 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use telemetry::{LogLimit, MetricsExporter, TextFormat};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::admin_host;
-use crate::config;
 use crate::http::body;
 use crate::http::response::{self, Response};
 use crate::http::write_timeout::{STALL_TIME_MAX, WriteTimeout};
-use crate::log_limit::LogLimit;
-use crate::metrics::{MetricsCollector, MetricsSources, prometheus_text};
 use crate::profiling;
 use crate::shutdown::Shutdown;
 use crate::subscriptions_page;
 use crate::workers::Workers;
+use config;
 
 /// The maximum number of connections at the same time; more wait. Operators and Prometheus need a handful.
 const CONNECTIONS_MAX: usize = 64;
@@ -56,7 +53,7 @@ pub(crate) struct Admin {
     /// The time limit for publishing a test event.
     pub(crate) publish_timeout: Duration,
     /// The metrics.
-    pub(crate) sources: MetricsSources,
+    pub(crate) metrics: MetricsExporter,
     /// Live subscriptions.
     pub(crate) hub: Arc<Hub>,
     /// The brokers.
@@ -77,10 +74,6 @@ pub(crate) async fn serve(admin: Arc<Admin>, listener: std::net::TcpListener) {
             return;
         }
     };
-    let mut registry = Registry::default();
-    admin.sources.metrics.register(&mut registry);
-    registry.register_collector(Box::new(MetricsCollector(admin.sources.clone())));
-    let registry = Arc::new(registry);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -90,12 +83,12 @@ pub(crate) async fn serve(admin: Arc<Admin>, listener: std::net::TcpListener) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (admin, registry) = (Arc::clone(&admin), Arc::clone(&registry));
+        let admin = Arc::clone(&admin);
         connections.spawn(async move {
             let _permit = permit;
             let service = service_fn(|request| {
-                let (admin, registry) = (Arc::clone(&admin), Arc::clone(&registry));
-                async move { Ok::<_, Infallible>(handle(&admin, &registry, request).await) }
+                let admin = Arc::clone(&admin);
+                async move { Ok::<_, Infallible>(handle(&admin, request).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -108,7 +101,7 @@ pub(crate) async fn serve(admin: Arc<Admin>, listener: std::net::TcpListener) {
     }
 }
 
-async fn handle(admin: &Admin, registry: &Registry, request: Request<Incoming>) -> Response {
+async fn handle(admin: &Admin, request: Request<Incoming>) -> Response {
     let get = request.method() == Method::GET || request.method() == Method::HEAD;
     let path = request.uri().path();
     // Load balancers ask for health under any name, and learn nothing else.
@@ -120,7 +113,7 @@ async fn handle(admin: &Admin, registry: &Registry, request: Request<Incoming>) 
     match path {
         "/health/live" if get => response::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(admin),
-        "/metrics" if get => metrics(registry, request.headers()),
+        "/metrics" if get => metrics_text(&admin.metrics, request.headers()),
         "/admin/subscriptions" if get => subscriptions(admin, request.headers()).await,
         "/admin/publish" if request.method() == Method::POST => match is_from_web_page(&request) {
             true => response::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
@@ -202,20 +195,12 @@ fn is_from_web_page<B>(request: &Request<B>) -> bool {
 
 /// Returns OpenMetrics to clients that ask for it, as Prometheus does, and the older text format of Prometheus to all
 /// others.
-fn metrics(registry: &Registry, headers: &HeaderMap) -> Response {
+fn metrics_text(metrics: &MetricsExporter, headers: &HeaderMap) -> Response {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let open_metrics = accepted.into_iter().any(|it| it.contains("application/openmetrics-text"));
-    let content_type = match open_metrics {
-        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        false => "text/plain; version=0.0.4; charset=utf-8",
-    };
-    let mut text = String::new();
-    match encode(&mut text, registry) {
-        Ok(()) if open_metrics => response::with_type(StatusCode::OK, content_type, text.into()),
-        Ok(()) => {
-            let text = prometheus_text(&text);
-            response::with_type(StatusCode::OK, content_type, text.into())
-        }
+    let format = if open_metrics { TextFormat::OpenMetrics } else { TextFormat::Prometheus };
+    match metrics.text(format) {
+        Ok(text) => response::with_type(StatusCode::OK, format.content_type(), text.into()),
         Err(_) => {
             response::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded\n")
         }

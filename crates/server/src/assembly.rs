@@ -9,26 +9,30 @@ use ide::Page;
 use crate::admin::Admin;
 use crate::authentication::{Authenticator, ClientAuthentication};
 use crate::client_limits::ClientLimits;
-use crate::config::{Config, OverflowPolicy};
+use crate::connection_metrics::ConnectionMetrics;
 use crate::generation::ServingGraph;
+use crate::graph_load_metrics::GraphLoadMetrics;
 use crate::graphql_service::GraphqlEndpoint;
 use crate::http::compression::Compressor;
 use crate::http::http_server::HttpServer;
+use crate::http::metrics::HttpMetrics;
 use crate::http::page::EndpointPage;
 use crate::http::pipeline::Pipeline;
 use crate::http::received_request::RequestReceiver;
 use crate::live::client_context::NeededHeaders;
 use crate::live::live_server::LiveServer;
+use crate::live::metrics::SubscriptionMetrics;
 use crate::live::operation_runner::OperationRunner;
 use crate::live::reactors::context::ReactorContext;
 use crate::live::reactors::{ReactorHandles, Reactors};
 use crate::live::subscription_limits::SubscriptionLimits;
 use crate::live::websocket_settings::WebSocketSettings;
-use crate::metrics::{Metrics, MetricsSources};
+use crate::metrics_export::{self, MetricsSources};
 use crate::reload::Reloader;
 use crate::serving::Serving;
 use crate::shutdown::Shutdown;
 use crate::workers::Workers;
+use config::{Config, OverflowPolicy};
 
 /// The inputs of the assembly.
 pub(crate) struct RouterMaterial {
@@ -82,23 +86,25 @@ pub(crate) fn assemble(
     let RouterMaterial { config, loaded, providers, authenticator, workers, shutdown, .. } =
         material;
     let config = Arc::new(config);
-    let metrics = Arc::new(Metrics::new());
+    let connection_metrics = Arc::new(ConnectionMetrics::new());
+    let graph_loads = Arc::new(GraphLoadMetrics::new());
     let limits = Arc::new(ClientLimits::new(&config.http, material.connections_max, workers.len()));
-    let authentication = Arc::new(ClientAuthentication::new(authenticator, &metrics));
-    let serving = Arc::new(Serving::new(&config, loaded, &limits, &metrics));
+    let authentication = Arc::new(ClientAuthentication::new(authenticator));
+    let serving = Arc::new(Serving::new(&config, loaded, &limits));
     let on_workers = Arc::clone(&workers) as Arc<dyn hub::Workers>;
     let hub = Arc::new(Hub::with_cursors(hub_settings(&config), on_workers, material.cursors));
     let runner = Arc::new(OperationRunner {
         serving: Arc::clone(&serving),
         hub: Arc::clone(&hub),
         limits: SubscriptionLimits::new(&config.subscriptions),
-        metrics: Arc::clone(&metrics),
+        metrics: SubscriptionMetrics::new(),
+        authentication: Arc::clone(&authentication),
     });
     let reactor = Arc::new(ReactorContext {
         runner: Arc::clone(&runner),
         websocket: WebSocketSettings::new(&config),
         needed_headers: NeededHeaders::new(&config),
-        authentication: Arc::clone(&authentication),
+        connection_metrics: Arc::clone(&connection_metrics),
         workers: Arc::clone(&workers),
     });
     reactors.serve(&reactor);
@@ -112,14 +118,14 @@ pub(crate) fn assemble(
             cors: config.cors.clone(),
             compressor: Compressor::new(config.http.compression.clone(), workers.len()),
             page: EndpointPage { path: config.path.clone(), page: material.page },
-            receiver: RequestReceiver::new(&config, &limits, &metrics),
+            receiver: RequestReceiver::new(&config, &limits, &connection_metrics, &serving.metrics),
             service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
             has_websocket_compression: config.websocket.compression.enabled,
-            metrics: Arc::clone(&metrics),
+            metrics: HttpMetrics::new(),
         },
         limits,
         workers: Arc::clone(&workers),
-        metrics: Arc::clone(&metrics),
+        metrics: connection_metrics,
         shutdown: Arc::clone(&shutdown),
     });
     let reloader = Arc::new(Reloader {
@@ -127,7 +133,7 @@ pub(crate) fn assemble(
         serving,
         hub: Arc::clone(&hub),
         providers: Arc::clone(&providers),
-        metrics: Arc::clone(&metrics),
+        metrics: Arc::clone(&graph_loads),
         shutdown: Arc::clone(&shutdown),
     });
     let sources = MetricsSources {
@@ -135,12 +141,12 @@ pub(crate) fn assemble(
         runner,
         authentication: Arc::clone(&authentication),
         providers: Arc::clone(&providers),
-        metrics,
+        graph_loads,
     };
     let admin = Arc::new(Admin {
         settings: config.admin.clone(),
         publish_timeout: config.events.publish_timeout,
-        sources,
+        metrics: metrics_export::exporter(sources),
         hub,
         providers,
         workers,

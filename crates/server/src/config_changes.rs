@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use crate::config::{self, Config, Overrides};
-use crate::logging;
+use config::diagnostic;
+use config::{Config, Overrides};
 
 /// The source of the running configuration.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ fn compare_with_file(source: &ConfigSource) -> Comparison {
                 file,
                 "the configuration file is invalid, and the router would not start with it; the running configuration stays in use"
             );
-            logging::report(&diagnostics);
+            diagnostic::log(&diagnostics);
             Comparison::Wrong
         }
     }

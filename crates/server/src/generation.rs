@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bindings::{Bindings, EventPublisher};
+use config::Config;
+use config::diagnostic::{Diagnostic, SourceText, Span};
 use events::Providers;
 use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
 use prepare::{LabelShares, Limits, PrepareSettings, Preparer};
 use sha2::{Digest, Sha256};
+use telemetry::Metric;
 use upstream::Upstream;
 
-use crate::config::Config;
-use crate::diagnostic::{Diagnostic, SourceText, Span};
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::upstreams::{SubgraphCertificates, settings_of};
 
@@ -36,6 +37,12 @@ pub(crate) struct ServingGraph {
     /// The certificates for connections to subgraphs.
     pub(crate) certificates: SubgraphCertificates,
 }
+
+/// The metrics of the graph that serves.
+pub(crate) const GRAPH_METRICS: &[Metric<ServingGraph>] =
+    &[Metric::gauge("starling_graph_generation", "Number of the graph that serves", |it| {
+        it.generation.number
+    })];
 
 /// The source of a supergraph.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,12 +1,7 @@
-//! The router as a server: HTTP, subscriptions, configuration, admin listener, reload.
+//! The router as a server: HTTP, subscriptions, admin listener, reload.
 //!
 //! Invariant: this crate knows nothing of planning's internals. `http::pipeline` contains the path of a
 //! request; [`start()`] contains the life of the process.
-
-pub mod config;
-pub mod diagnostic;
-mod log_writer;
-pub mod logging;
 
 mod admin;
 mod admin_host;
@@ -19,6 +14,7 @@ mod certificates;
 mod check;
 mod client_limits;
 mod config_changes;
+mod connection_metrics;
 mod connection_options;
 mod connections;
 mod connectivity_check;
@@ -28,14 +24,15 @@ mod error_mapping;
 mod error_reference;
 mod forwarding;
 mod generation;
+mod graph_load_metrics;
 mod graphql_service;
 mod http;
 mod kept_operations;
 mod live;
-mod log_limit;
-mod metrics;
+mod metrics_export;
 mod offload;
 mod operation;
+mod operation_metrics;
 mod prepared_request;
 mod profiling;
 mod providers;

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderValue, Method, Request, StatusCode};
 
-use crate::config;
 use crate::http::response::{self, Response};
 use crate::workers::Workers;
+use config;
 
 /// The common prefix of all paths.
 pub(crate) const PREFIX: &str = "/debug/pprof/";

@@ -8,11 +8,11 @@ use events::{
     RedisSettings,
 };
 
-use crate::config::{
+use config::diagnostic::Diagnostic;
+use config::{
     Config, KafkaAuthentication, KafkaProvider, NatsAuthentication, RedisAuthentication,
     ScramMechanism, Secret,
 };
-use crate::diagnostic::Diagnostic;
 
 /// Creates the configured providers for checks: none of them ever connects.
 ///

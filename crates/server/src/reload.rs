@@ -11,13 +11,13 @@ use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use crate::config::Config;
-use crate::diagnostic::{self, Style};
 use crate::generation::{self, ServingGraph, SupergraphSource};
-use crate::metrics::{Metrics, ReloadResult};
+use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
 use crate::serving::Serving;
 use crate::shutdown::Shutdown;
 use crate::subscription_migration;
+use config::Config;
+use config::diagnostic::{self, Style};
 
 /// The quiet time after the last change before the file is read, because editors and deployments write a file in
 /// several steps.
@@ -41,7 +41,7 @@ pub(crate) struct Reloader {
     /// The brokers.
     pub(crate) providers: Arc<Providers>,
     /// The counters of reloads.
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<GraphLoadMetrics>,
     /// The state of the shutdown.
     pub(crate) shutdown: Arc<Shutdown>,
 }
@@ -236,7 +236,7 @@ pub(crate) async fn reload(reloader: &Arc<Reloader>, source: &SupergraphSource) 
     .await;
     match result {
         Ok(Ok(None)) => {
-            reloader.metrics.reload(ReloadResult::unchanged);
+            reloader.metrics.count(ReloadResult::unchanged);
             tracing::info!(
                 generation = current.generation.number,
                 "the supergraph has not changed (the configuration is read at the start only)"
@@ -245,10 +245,10 @@ pub(crate) async fn reload(reloader: &Arc<Reloader>, source: &SupergraphSource) 
         Ok(Ok(Some(loaded))) => {
             warm(&loaded, &current).await;
             put_into_service(reloader, loaded).await;
-            reloader.metrics.reload(ReloadResult::loaded);
+            reloader.metrics.count(ReloadResult::loaded);
         }
         Ok(Err(diagnostics)) => {
-            reloader.metrics.reload(ReloadResult::refused);
+            reloader.metrics.count(ReloadResult::refused);
             let problems = diagnostic::render(&diagnostics, Style::Plain);
             tracing::error!(
                 generation = current.generation.number,
@@ -256,7 +256,7 @@ pub(crate) async fn reload(reloader: &Arc<Reloader>, source: &SupergraphSource) 
             );
         }
         Err(panic) => {
-            reloader.metrics.reload(ReloadResult::refused);
+            reloader.metrics.count(ReloadResult::refused);
             tracing::error!(%panic, "loading the supergraph failed because of a defect; the old one continues to serve");
         }
     }

@@ -9,11 +9,11 @@ use http::HeaderMap;
 use tokio::sync::watch;
 
 use crate::client_limits::ClientLimits;
-use crate::config::Config;
 use crate::generation::ServingGraph;
-use crate::metrics::Metrics;
+use crate::operation_metrics::OperationMetrics;
 use crate::sharing::SharedWork;
 use crate::trace::RequestTrace;
+use config::Config;
 
 /// The graph that serves now, with the state of operations in flight.
 pub(crate) struct Serving {
@@ -25,7 +25,7 @@ pub(crate) struct Serving {
     /// The limits of clients, such as the one on parsing large requests.
     pub(crate) limits: Arc<ClientLimits>,
     /// The counters of operations.
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<OperationMetrics>,
     /// The time limit of an operation (`limits.time`).
     pub(crate) time_max: Duration,
     /// True if clients may request traces (`trace.enabled`).
@@ -34,18 +34,13 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Puts the first graph into service.
-    pub(crate) fn new(
-        config: &Config,
-        loaded: ServingGraph,
-        limits: &Arc<ClientLimits>,
-        metrics: &Arc<Metrics>,
-    ) -> Self {
+    pub(crate) fn new(config: &Config, loaded: ServingGraph, limits: &Arc<ClientLimits>) -> Self {
         Self {
             generation: watch::Sender::new(loaded.generation.number),
             loaded: ArcSwap::from_pointee(loaded),
             sharing: SharedWork::new(&config.sharing),
             limits: Arc::clone(limits),
-            metrics: Arc::clone(metrics),
+            metrics: Arc::new(OperationMetrics::new()),
             time_max: config.limits.time,
             has_traces: config.trace.enabled,
         }

@@ -14,21 +14,21 @@ use tokio::sync::watch;
 use crate::admin;
 use crate::assembly::{self, RouterMaterial, RouterParts};
 use crate::certificates;
-use crate::config::{Config, Cursor, Listener, ReactorCount, WorkerCount};
 use crate::descriptors;
-use crate::diagnostic::{self, Diagnostic, Style};
 use crate::drain;
 use crate::generation::{self, SupergraphSource};
+use crate::graph_load_metrics::ReloadResult;
 use crate::http::listener::{self, BoundListener};
 use crate::http::{tcp, unix};
 use crate::live::reactors::Reactors;
 use crate::live::sse_single_connection::requests;
-use crate::metrics::ReloadResult;
 use crate::providers::providers;
 use crate::reload;
 use crate::shutdown::Shutdown;
 use crate::start_material::StartMaterial;
 use crate::workers::{self, WorkerThreads, Workers};
+use config::diagnostic::{self, Diagnostic, Style};
+use config::{Config, Cursor, Listener, ReactorCount, WorkerCount};
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]
@@ -197,7 +197,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         let shutdown = shutdown.signal();
         authenticator.key_sets().start(authenticator.verifier(), &shutdown).await;
     }
-    parts.reloader.metrics.reload(ReloadResult::loaded);
+    parts.reloader.metrics.count(ReloadResult::loaded);
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(BoundListener::address).collect();
     let admin = admin_listener.local_addr().unwrap_or(parts.admin.settings.listen);
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
@@ -474,7 +474,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Overrides, parse};
+    use config::{Overrides, parse};
 
     fn lacks_keys(configuration: &str) -> bool {
         let name = "starling.yaml";

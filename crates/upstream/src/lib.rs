@@ -22,6 +22,7 @@ mod event_loop_turn;
 mod fetch_resource;
 mod http1;
 mod log_throttle;
+mod metrics;
 mod pool;
 mod request_headers;
 mod response;
@@ -39,6 +40,7 @@ pub use clock::Clock;
 pub use fetch_resource::Resource;
 #[doc(hidden)]
 pub use http1::{FuzzedResponse, fuzz_response};
+pub use metrics::UPSTREAM_METRICS;
 pub use request_headers::belongs_to_connection;
 pub use settings::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
 pub use stats::{FailureKind, LatencyHistogram, UpstreamStats};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use execute::FetchError;
+use telemetry::HistogramReading;
 
 /// Events since the start. All counters only grow, except the gauges.
 #[derive(Debug, Default)]
@@ -147,13 +148,13 @@ impl LatencyHistogram {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Returns the sum in seconds, and the observations in each bucket with its upper bound in
-    /// seconds. The last bucket has no bound (`f64::MAX`).
-    pub fn read(&self) -> (f64, Vec<(f64, u64)>) {
+    /// Returns the current observations.
+    pub fn read(&self) -> HistogramReading {
         let bounds = Self::BOUNDS_MILLIS.iter().map(|&millis| millis as f64 / 1000.0);
-        let bounds = bounds.chain([f64::MAX]);
+        let bounds = bounds.chain([f64::INFINITY]);
         let counts = self.buckets.iter().map(|it| it.load(Ordering::Relaxed));
-        (self.micros.load(Ordering::Relaxed) as f64 / 1e6, bounds.zip(counts).collect())
+        let sum = self.micros.load(Ordering::Relaxed) as f64 / 1e6;
+        HistogramReading { sum, buckets: bounds.zip(counts).collect() }
     }
 }
 
@@ -227,10 +228,10 @@ mod tests {
         for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001] {
             latencies.observe(Duration::from_micros(micros));
         }
-        let (sum, buckets) = latencies.read();
+        let HistogramReading { sum, buckets } = latencies.read();
         assert!((sum - 60.002_002).abs() < 1e-9, "{sum}");
         let counts: Vec<_> = buckets.iter().map(|it| it.1).collect();
         assert_eq!(counts, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
-        assert_eq!((buckets[0].0, buckets[13].0), (0.001, f64::MAX));
+        assert_eq!((buckets[0].0, buckets[13].0), (0.001, f64::INFINITY));
     }
 }

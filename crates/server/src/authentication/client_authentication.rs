@@ -1,26 +1,25 @@
 //! Authentication as transports use it: verification as configured, or none, with refusals counted.
 
-use std::sync::Arc;
-
 use http::HeaderMap;
 
+use super::metrics::AuthenticationMetrics;
 use super::{
-    Authenticator, Identity, InitIdentification, InitOutcome, PresentedToken, TokenRefusal,
-    TokenSource,
+    Authenticator, EXPIRED, Identity, InitIdentification, InitOutcome, PresentedToken,
+    TokenRefusal, TokenSource,
 };
-use crate::metrics::Metrics;
 
 /// The authentication of clients. Without a configured one, every client is anonymous.
 #[derive(Debug)]
 pub(crate) struct ClientAuthentication {
     authenticator: Option<Authenticator>,
-    metrics: Arc<Metrics>,
+    /// The counters of refused clients.
+    pub(crate) metrics: AuthenticationMetrics,
 }
 
 impl ClientAuthentication {
     /// Wraps the configured verification of tokens; `None`: tokens are not checked.
-    pub(crate) fn new(authenticator: Option<Authenticator>, metrics: &Arc<Metrics>) -> Self {
-        Self { authenticator, metrics: Arc::clone(metrics) }
+    pub(crate) fn new(authenticator: Option<Authenticator>) -> Self {
+        Self { authenticator, metrics: AuthenticationMetrics::default() }
     }
 
     /// Returns the verification of tokens, if one is configured.
@@ -31,6 +30,11 @@ impl ClientAuthentication {
     /// Returns the places in which clients send their tokens; `None` if tokens are not checked.
     pub(crate) fn token_source(&self) -> Option<TokenSource<'_>> {
         self.authenticator.as_ref().map(Authenticator::token_source)
+    }
+
+    /// Counts a client whose token expired while it was connected.
+    pub(crate) fn count_expired(&self) {
+        self.metrics.count_refusal(EXPIRED);
     }
 
     /// Returns the identity of a client that sends these headers; anonymous if tokens are not checked.

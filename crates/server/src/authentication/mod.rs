@@ -4,6 +4,7 @@
 mod client_authentication;
 mod identity;
 pub(crate) mod key_sets;
+pub(crate) mod metrics;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,16 +15,16 @@ use execute::{ErrorCode, GraphqlError};
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::config::{Config, Jwt, JwtHeader};
-use crate::diagnostic::Diagnostic;
-use crate::metrics::Metrics;
+use self::metrics::AuthenticationMetrics;
 use crate::refusal::Refusal;
 pub(crate) use client_authentication::ClientAuthentication;
+use config::diagnostic::Diagnostic;
+use config::{Config, Jwt, JwtHeader};
 pub(crate) use identity::{EXPIRY_CHECK_INTERVAL_MAX, Identity};
-pub(crate) use key_sets::{FollowedKeySet, KeySets};
+pub(crate) use key_sets::KeySets;
 
 /// The label of expired tokens in metrics, as for [`Rejection::Expired`].
-pub(crate) const EXPIRED: &str = "expired";
+const EXPIRED: &str = "expired";
 
 /// Returns the error for a client whose token expired while it was connected.
 pub(crate) fn expired_error() -> GraphqlError {
@@ -187,7 +188,7 @@ impl Authenticator {
     /// The token is not valid. Without a token the client is anonymous: see [`Authenticator::authorize`].
     pub(crate) async fn authenticate(
         &self,
-        metrics: &Metrics,
+        metrics: &AuthenticationMetrics,
         headers: &HeaderMap,
     ) -> Result<Identity, TokenRefusal> {
         let identity = match self.token_of(headers) {
@@ -208,7 +209,7 @@ impl Authenticator {
     /// the handshake.
     pub(crate) fn on_connection_init(
         &self,
-        metrics: &Metrics,
+        metrics: &AuthenticationMetrics,
         token: Result<Option<PresentedToken>, TokenRefusal>,
         before: &Identity,
     ) -> InitIdentification {
@@ -234,7 +235,7 @@ impl Authenticator {
     /// The token is not valid, or cannot be verified at present.
     pub(crate) async fn verify_init_token(
         &self,
-        metrics: &Metrics,
+        metrics: &AuthenticationMetrics,
         token: &PresentedToken,
     ) -> Result<InitOutcome, TokenRefusal> {
         let verified = self.verify(&token.text).await;
@@ -269,7 +270,7 @@ impl Authenticator {
     /// The client is anonymous and `authentication.jwt.required` is set.
     pub(crate) fn authorize(
         &self,
-        metrics: &Metrics,
+        metrics: &AuthenticationMetrics,
         identity: &Identity,
     ) -> Result<(), TokenRefusal> {
         if self.settings.required && identity.is_anonymous() {
@@ -335,15 +336,15 @@ pub(crate) fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> 
     word.eq_ignore_ascii_case(prefix).then(|| rest.trim())
 }
 
-fn count_refusal(metrics: &Metrics, refusal: &TokenRefusal) {
-    metrics.unauthenticated(refusal.label());
+fn count_refusal(metrics: &AuthenticationMetrics, refusal: &TokenRefusal) {
+    metrics.count_refusal(refusal.label());
     tracing::debug!(reason = refusal.label(), "a client is refused");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{JwtIssuer, Secret};
+    use config::{JwtIssuer, Secret};
 
     #[test]
     fn the_prefix_is_a_word_of_its_own() {

@@ -6,14 +6,14 @@ use execute::{ErrorCode, GraphqlError};
 use http::StatusCode;
 
 use super::media::ResponseFormat;
+use super::metrics::HttpMetrics;
 use super::response::{self, Response};
 use super::service::{GraphqlBatch, GraphqlService};
-use crate::metrics::Metrics;
 
 /// Runs a batch. The status is always 200: an operation that fails has its errors at its place, and the others run.
 pub(super) async fn respond(
     service: &dyn GraphqlService,
-    metrics: &Metrics,
+    metrics: &HttpMetrics,
     batch: GraphqlBatch<'_>,
     media: ResponseFormat,
 ) -> Response {
@@ -22,7 +22,7 @@ pub(super) async fn respond(
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return response::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
-    metrics.batch(batch.operations.len());
+    metrics.count_batch(batch.operations.len());
     let responses = service.execute_batch(batch).await;
     // Under `application/graphql-response+json` the body is one response, so a batch cannot have that type.
     response::with_type(StatusCode::OK, ResponseFormat::Json.content_type(), array(&responses))

@@ -26,8 +26,8 @@ use super::stream::{Carrier, ClientProtocol, ClientStream};
 use super::takeover::Takeover;
 use super::write_timeout::{WriteTimeout, is_stall};
 use super::{http2, pipeline};
+use crate::connection_metrics::TimeoutPhase;
 use crate::connections::{ConnectionPermit, TakenOver};
-use crate::metrics::TimeoutPhase;
 
 /// The time that a client may take for its TLS handshake: a few round trips, some of them lost.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -120,11 +120,11 @@ async fn establish(
                     match handshake.await {
                         Ok(Ok(stream)) => ClientStream::new(Carrier::Tls(Box::new(stream))),
                         Ok(Err(error)) => {
-                            server.metrics.tls_failed();
+                            server.metrics.count_tls_failure();
                             return Err(error);
                         }
                         Err(_) => {
-                            server.metrics.timeout(TimeoutPhase::handshake);
+                            server.metrics.count_timeout(TimeoutPhase::handshake);
                             return Ok(None);
                         }
                     }
@@ -190,7 +190,7 @@ async fn serve_http1(server: Arc<HttpServer>, stream: ClientStream, permit: Conn
         Some(Ok(())) => {}
         Some(Err(error)) => {
             if is_stall(&error) {
-                server.metrics.timeout(TimeoutPhase::stall);
+                server.metrics.count_timeout(TimeoutPhase::stall);
             }
             tracing::debug!(%error, "a connection ended early");
         }
@@ -220,7 +220,7 @@ async fn write_last_head(
         Ok(()) => Some(stream),
         Err(error) => {
             if error.kind() == io::ErrorKind::TimedOut {
-                server.metrics.timeout(TimeoutPhase::stall);
+                server.metrics.count_timeout(TimeoutPhase::stall);
             }
             tracing::debug!(%error, "a client disconnected before its stream began");
             None

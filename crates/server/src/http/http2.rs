@@ -32,8 +32,8 @@ use super::pipeline;
 use super::response::{self, Response, ResponseBody};
 use super::stream::ClientStream;
 use super::write_timeout::is_stall;
+use crate::connection_metrics::TimeoutPhase;
 use crate::connections::ConnectionPermit;
-use crate::metrics::TimeoutPhase;
 use crate::workers;
 
 /// The number of bytes that a client may send ahead on one stream. A body at the default `limits.body` takes eight
@@ -116,7 +116,7 @@ pub(super) async fn serve(
                 if is_draining {
                     // The remaining responses are shorter than a piece and not read: the HTTP library would wait for
                     // ever.
-                    server.metrics.timeout(TimeoutPhase::stall);
+                    server.metrics.count_timeout(TimeoutPhase::stall);
                     return;
                 }
                 connection.as_mut().graceful_shutdown();
@@ -135,7 +135,7 @@ pub(super) async fn serve(
     };
     if let Err(error) = result {
         if is_stall(&error) {
-            server.metrics.timeout(TimeoutPhase::stall);
+            server.metrics.count_timeout(TimeoutPhase::stall);
         }
         tracing::debug!(%error, "a connection ended early");
     }
@@ -152,7 +152,7 @@ async fn handle(
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         let response = response::refused(status, &[error], ResponseFormat::Json);
-        server.metrics.count_response(status);
+        server.pipeline.metrics.count_response(status);
         return response;
     }
     client.connection().begin_turn();
@@ -240,7 +240,7 @@ async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
                 sleep.as_mut().reset(until);
             }
             ready!(sleep.as_mut().poll(context));
-            state.server.metrics.timeout(TimeoutPhase::stall);
+            state.server.metrics.count_timeout(TimeoutPhase::stall);
             Poll::Ready(())
         })
         .await;

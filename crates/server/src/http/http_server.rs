@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::pipeline::Pipeline;
 use crate::client_limits::ClientLimits;
-use crate::config::Http;
-use crate::metrics::Metrics;
+use crate::connection_metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
 use crate::workers::Workers;
+use config::Http;
 
 /// The HTTP server of the public listeners.
 pub(crate) struct HttpServer {
@@ -20,7 +20,7 @@ pub(crate) struct HttpServer {
     /// The threads that serve connections.
     pub(crate) workers: Arc<Workers>,
     /// The counters of connections.
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<ConnectionMetrics>,
     /// The state of the shutdown.
     pub(crate) shutdown: Arc<Shutdown>,
 }

@@ -17,6 +17,7 @@ mod http2;
 pub(crate) mod http_server;
 pub(crate) mod listener;
 mod media;
+pub(crate) mod metrics;
 mod paced_body;
 pub(crate) mod page;
 pub(crate) mod pipeline;

@@ -11,6 +11,7 @@ use super::client_connection::ClientRequest;
 use super::compression::Compressor;
 use super::cors::CrossOriginAccess;
 use super::media::{AcceptedFormats, ResponseFormat};
+use super::metrics::HttpMetrics;
 use super::page::EndpointPage;
 use super::received_request::{ReceivedRequest, RequestReceiver};
 use super::request::ParsedRequest;
@@ -22,8 +23,7 @@ use super::transport::{self, EndpointRequest, RequestHead, RequestKind};
 use super::{authority, batch, cors, framing, page, single_connection, stream_response, websocket};
 use crate::authentication::{ClientAuthentication, Identity};
 use crate::cache_control;
-use crate::config::Cors;
-use crate::metrics::Metrics;
+use config::Cors;
 
 /// The parts of the router through which each request passes.
 pub(crate) struct Pipeline {
@@ -42,7 +42,7 @@ pub(crate) struct Pipeline {
     /// True if messages on WebSockets may be compressed.
     pub(crate) has_websocket_compression: bool,
     /// The counters of responses.
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: HttpMetrics,
 }
 
 /// Responds to one request. Never fails: errors become responses.
@@ -140,7 +140,7 @@ async fn endpoint(
         }
         EndpointRequest::Operation => run_operation(pipeline, client, request, identity).await,
         EndpointRequest::Stream(kind) => {
-            let parts = (&*pipeline.service, &pipeline.receiver);
+            let parts = (&*pipeline.service, &pipeline.receiver, &pipeline.metrics);
             single_connection::respond(parts, client, kind, request, identity).await
         }
         EndpointRequest::UnsupportedMethod => {

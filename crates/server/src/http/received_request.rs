@@ -21,9 +21,10 @@ use super::response::{self, Response};
 use super::{batch, request_cache};
 use crate::authentication::Identity;
 use crate::client_limits::ClientLimits;
-use crate::config::{Batching, Config, Limits};
-use crate::metrics::{Metrics, TimeoutPhase};
+use crate::connection_metrics::{ConnectionMetrics, TimeoutPhase};
 use crate::offload::{INLINE_BYTES_MAX, OffloadError};
+use crate::operation_metrics::OperationMetrics;
+use config::{Batching, Config, Limits};
 
 /// A GraphQL request that was received and parsed.
 pub(super) struct ReceivedRequest {
@@ -40,7 +41,8 @@ pub(crate) struct RequestReceiver {
     body_timeout: Duration,
     batching: Batching,
     clients: Arc<ClientLimits>,
-    metrics: Arc<Metrics>,
+    connection_metrics: Arc<ConnectionMetrics>,
+    operation_metrics: Arc<OperationMetrics>,
 }
 
 impl RequestReceiver {
@@ -48,20 +50,17 @@ impl RequestReceiver {
     pub(crate) fn new(
         config: &Config,
         clients: &Arc<ClientLimits>,
-        metrics: &Arc<Metrics>,
+        connection_metrics: &Arc<ConnectionMetrics>,
+        operation_metrics: &Arc<OperationMetrics>,
     ) -> Self {
         Self {
             limits: config.limits.clone(),
             body_timeout: config.http.body_timeout,
             batching: config.http.batching.clone(),
             clients: Arc::clone(clients),
-            metrics: Arc::clone(metrics),
+            connection_metrics: Arc::clone(connection_metrics),
+            operation_metrics: Arc::clone(operation_metrics),
         }
-    }
-
-    /// Returns the counters of requests.
-    pub(super) fn metrics(&self) -> &Metrics {
-        &self.metrics
     }
 
     /// Receives a GraphQL request, then waits until its client may have one more request in progress.
@@ -207,7 +206,7 @@ where
             bad_request(StatusCode::PAYLOAD_TOO_LARGE, message, media)
         }
         BodyError::TooSlow => {
-            receiver.metrics.timeout(TimeoutPhase::body);
+            receiver.connection_metrics.count_timeout(TimeoutPhase::body);
             let message =
                 format!("the request body did not arrive within {time:?} (`http.body_timeout`)");
             let mut response = bad_request(StatusCode::REQUEST_TIMEOUT, message, media);
@@ -274,7 +273,7 @@ fn not_done(
     media: ResponseFormat,
 ) -> Box<Response> {
     let error = reason.error();
-    receiver.metrics.refused(error.code);
+    receiver.operation_metrics.count_refusal(error.code);
     Box::new(response::request_errors(&[error], media, true))
 }
 

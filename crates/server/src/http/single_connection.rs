@@ -9,6 +9,7 @@ use wire::result_stream::StreamFormat;
 use super::batch;
 use super::client_connection::ClientRequest;
 use super::media::{self, ResponseFormat};
+use super::metrics::HttpMetrics;
 use super::received_request::{ReceivedRequest, RequestReceiver};
 use super::request::ParsedRequest;
 use super::response::{self, Response};
@@ -90,7 +91,7 @@ pub(super) fn classify(method: &Method, uri: &Uri, headers: &HeaderMap) -> Optio
 
 /// Responds to a request of single connection mode.
 pub(super) async fn respond(
-    (service, receiver): (&dyn GraphqlService, &RequestReceiver),
+    (service, receiver, metrics): (&dyn GraphqlService, &RequestReceiver, &HttpMetrics),
     client: &ClientRequest,
     stream_request: StreamRequest,
     request: Request<Incoming>,
@@ -115,7 +116,7 @@ pub(super) async fn respond(
             stopped.map(|()| response::empty(StatusCode::OK))
         }
         StreamRequest::Start(token) => {
-            match start((service, receiver), client, &token, request, identity).await {
+            match start((service, receiver, metrics), client, &token, request, identity).await {
                 Ok(done) => done,
                 Err(response) => return *response,
             }
@@ -129,7 +130,7 @@ pub(super) async fn respond(
 /// # Errors
 /// The response to a request that cannot be read.
 async fn start(
-    (service, receiver): (&dyn GraphqlService, &RequestReceiver),
+    (service, receiver, metrics): (&dyn GraphqlService, &RequestReceiver, &HttpMetrics),
     client: &ClientRequest,
     token: &str,
     request: Request<Incoming>,
@@ -146,7 +147,7 @@ async fn start(
         }
         ParsedRequest::Batch(operations) => {
             let batch = GraphqlBatch { headers: &head.headers, operations, client };
-            Ok(Ok(batch::respond(service, receiver.metrics(), batch, accepted.result).await))
+            Ok(Ok(batch::respond(service, metrics, batch, accepted.result).await))
         }
     }
 }

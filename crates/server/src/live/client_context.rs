@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderName};
 
 use crate::authentication::Identity;
-use crate::config::{Config, HeaderRule, HeaderRules};
 use crate::{forwarding, trace};
+use config::{Config, HeaderRule, HeaderRules};
 
 /// The headers and the identity of a connection's client.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::config::Propagation;
+    use config::Propagation;
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let list = list.iter();

@@ -12,9 +12,9 @@ use super::client_work::{ClientWork, StartedOperation};
 use super::end_reasons::broken_off;
 use super::operation_runner::{LiveSubscription, OperationRunner};
 use super::outlet::{ConnectionOutlet, Delivery};
-use crate::authentication::{EXPIRED, Identity, expired_error};
+use crate::authentication::{Identity, expired_error};
 use crate::kept_operations::{ExistingAmounts, KeptTotal};
-use crate::metrics::{OpenGauge, Transport};
+use crate::live::metrics::{OpenGauge, Transport};
 use crate::prepared_request::PreparedRequest;
 
 /// The operations of one connection and what they need to run. Clones share one list.
@@ -117,7 +117,7 @@ impl ConnectionOperations {
         let held = ExistingAmounts::Total(Arc::clone(&self.kept));
         match self.runner.subscribe(ready, outlet, member, held).await {
             Ok(subscribed) => {
-                let open = self.runner.metrics.subscription(self.transport);
+                let open = self.runner.metrics.open_subscription(self.transport);
                 let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the operation has ended: the subscription is dropped.
@@ -138,7 +138,7 @@ impl ConnectionOperations {
         let this = self.clone();
         let task = tokio::task::spawn_local(async move {
             identity.expiry().await;
-            this.runner.metrics.unauthenticated(EXPIRED);
+            this.runner.authentication.count_expired();
             // Removal aborts this task, so it comes last.
             this.outlet
                 .push_end(Delivery::Failed { operation: number, errors: vec![expired_error()] });

@@ -11,7 +11,7 @@ use super::end_reasons::{shutting_down_error, too_slow};
 use super::live_server::LiveServer;
 use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
 use crate::kept_operations::KeptTotal;
-use crate::metrics::Transport;
+use crate::live::metrics::Transport;
 use crate::prepared_request::PreparedRequest;
 use crate::refusal::Refusal;
 
@@ -39,7 +39,7 @@ pub(crate) async fn wait_for_first_event(
 ) -> Result<Payload, NoFirstEvent> {
     let runner = live.runner();
     let outlet = runner.limits.make_outlet();
-    let _open = runner.metrics.stream(Transport::once);
+    let _open = runner.metrics.open_stream(Transport::once);
     let client = (client, Arc::clone(kept));
     let operations =
         StopOnDrop(ConnectionOperations::new(runner, &outlet, Transport::once, client));

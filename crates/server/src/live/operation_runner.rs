@@ -7,11 +7,11 @@ use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
 use hub::{Hub, SubscribeRequest, Subscriber, Subscription};
 use plan::OperationKind;
 
+use super::metrics::{Policy, SubscriptionMetrics};
 use super::subscription_limits::SubscriptionLimits;
-use crate::authentication::Identity;
+use crate::authentication::{ClientAuthentication, Identity};
 use crate::byte_budget::ByteAccount;
 use crate::kept_operations::{ExistingAmounts, KeptOperation, KeptShare};
-use crate::metrics::{Metrics, Policy, PolicyLabel};
 use crate::operation;
 use crate::prepared_request::PreparedRequest;
 use crate::serving::Serving;
@@ -27,7 +27,9 @@ pub(crate) struct OperationRunner {
     /// The limits of subscriptions.
     pub(crate) limits: SubscriptionLimits,
     /// The counters of subscriptions.
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: SubscriptionMetrics,
+    /// Verifies the tokens of `connection_init`, and counts those that expire.
+    pub(crate) authentication: Arc<ClientAuthentication>,
 }
 
 /// A live subscription with the memory that is counted for it.
@@ -66,7 +68,7 @@ impl OperationRunner {
         let mut kept = KeptOperation::new(&self.limits.kept_operation_bytes, kept_bytes(&ready));
         let subscribed = join_group(self, ready, outlet, member, (&mut kept, held)).await;
         let (kind, has_failed) = (OperationKind::Subscription, subscribed.is_err());
-        self.metrics.operation(kind, has_failed, started.elapsed());
+        self.serving.metrics.count(kind, has_failed, started.elapsed());
         subscribed.map(|(subscription, share)| LiveSubscription { subscription, kept, share })
     }
 
@@ -79,7 +81,7 @@ impl OperationRunner {
     pub(super) fn count_dropped(&self, dropped: u64) {
         if dropped > 0 {
             let policy = Policy::of(self.limits.settings.policy);
-            self.metrics.slow_subscribers.get_or_create(&PolicyLabel { policy }).inc_by(dropped);
+            self.metrics.count_slow(policy, dropped);
         }
     }
 }
@@ -127,10 +129,11 @@ async fn join_group(
     let operation = subscription_migration::live_operation(ready, claims, runner.serving.time_max)?;
     kept.set_topics(operation.source.topics().len());
     let kept_share = kept.check(&runner.limits.settings, &held);
-    let kept_share = kept_share.inspect_err(|error| runner.metrics.refused(error.code))?;
+    let kept_share =
+        kept_share.inspect_err(|error| runner.serving.metrics.count_refusal(error.code))?;
     let most = runner.limits.settings.max_groups_per_client as usize;
     let share = runner.limits.group_shares.enter(client, &operation, most);
-    let share = share.inspect_err(|error| runner.metrics.refused(error.code))?;
+    let share = share.inspect_err(|error| runner.serving.metrics.count_refusal(error.code))?;
     let mut operation = subscription_migration::holding(operation, Some(Arc::new(share)));
     loop {
         let generation = operation.generation;

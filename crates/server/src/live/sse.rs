@@ -19,7 +19,7 @@ use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
 use super::takeover::{AcceptedStream, LiveConnection, StreamBody, framing_of};
 use super::timer::sleep_until;
 use crate::kept_operations::KeptTotal;
-use crate::metrics::{OpenGauge, Transport};
+use crate::live::metrics::{OpenGauge, Transport};
 use crate::prepared_request::PreparedRequest;
 use crate::shutdown::Shutdown;
 
@@ -53,7 +53,7 @@ pub(crate) fn open_result_stream(
     let (pieces, body) = mpsc::channel(AHEAD);
     let heartbeat = Some(runner.limits.settings.heartbeat);
     let results = ResultStream::new(kind, heartbeat, Instant::now());
-    let open = runner.metrics.stream(transport);
+    let open = runner.metrics.open_stream(transport);
     let writer = ResultWriter {
         runner: Arc::clone(runner),
         shutdown: Arc::clone(&live.shutdown),

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use super::group_shares::GroupShares;
 use super::outlet::ConnectionOutlet;
 use super::queue_total::QueueTotal;
-use crate::config::Subscriptions;
+use config::Subscriptions;
 
 /// The limits of live subscriptions. There is one for the whole process.
 #[derive(Debug)]

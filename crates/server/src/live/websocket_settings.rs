@@ -10,7 +10,7 @@ use wire::subprotocol::Subprotocol;
 use wire::websocket::{ClientBounds, WebSocketConfig};
 
 use super::jitter;
-use crate::config::Config;
+use config::Config;
 
 /// The number of messages of the largest size that a client may send before its `connection_init` is acknowledged.
 const INIT_MESSAGES: usize = 4;

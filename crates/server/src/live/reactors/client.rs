@@ -12,10 +12,10 @@ use super::super::backlog::Backlog;
 use super::super::client_context::ClientContext;
 use super::super::client_work::ClientWork;
 use super::super::sse_single_connection::open_stream::OpenStream;
-use crate::config::Subscriptions;
 use crate::connections::ConnectionPermit;
 use crate::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
-use crate::metrics::{OpenGauge, Transport};
+use crate::live::metrics::{OpenGauge, Transport};
+use config::Subscriptions;
 
 /// The data of one connection.
 pub(crate) struct Client {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::authentication::ClientAuthentication;
+use crate::connection_metrics::ConnectionMetrics;
 use crate::live::client_context::NeededHeaders;
 use crate::live::operation_runner::OperationRunner;
 use crate::live::websocket_settings::WebSocketSettings;
@@ -17,8 +17,8 @@ pub(crate) struct ReactorContext {
     pub(crate) websocket: WebSocketSettings,
     /// Selects the headers that connections keep.
     pub(crate) needed_headers: NeededHeaders,
-    /// Verifies the tokens of `connection_init`.
-    pub(crate) authentication: Arc<ClientAuthentication>,
+    /// Counts clients that take nothing of the data sent to them.
+    pub(crate) connection_metrics: Arc<ConnectionMetrics>,
     /// The threads on which operations run.
     pub(crate) workers: Arc<Workers>,
 }

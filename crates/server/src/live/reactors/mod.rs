@@ -24,9 +24,9 @@ use wire::result_stream::{ResultStream, StreamFormat};
 use super::client_context::ClientContext;
 use super::jitter;
 use super::takeover::{AcceptedStream, AcceptedWebSocket, LiveConnection};
-use crate::config::Subscriptions;
 use crate::connections::TakenOver;
 use client_machine::ClientMachine;
+use config::Subscriptions;
 pub(crate) use context::ReactorContext;
 use message::{Adoption, FirstOperation, Message};
 use outlet::ReactorOutlet;
@@ -134,7 +134,7 @@ impl ReactorHandles {
             early,
             context,
             permit,
-            open: reactor.runner.metrics.stream(machine.transport()),
+            open: reactor.runner.metrics.open_stream(machine.transport()),
             machine,
             first,
             later: None,

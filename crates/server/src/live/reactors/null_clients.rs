@@ -14,8 +14,8 @@ use super::message::{Adoption, FirstOperation, Message};
 use super::{ReactorHandles, Reactors};
 use crate::connections::{ConnectionRefused, Connections};
 use crate::live::client_context::ClientContext;
+use crate::live::metrics::Transport;
 use crate::live::websocket_settings::NegotiatedProtocol;
-use crate::metrics::Transport;
 
 impl ReactorHandles {
     /// Adds a WebSocket without a socket. Its client sends `greeting`, then `said` when it is acknowledged, and nothing
@@ -37,7 +37,7 @@ impl ReactorHandles {
             early: greeting.to_vec(),
             context: ClientContext::default(),
             permit: connections.enter(None)?,
-            open: reactor.runner.metrics.stream(Transport::websocket),
+            open: reactor.runner.metrics.open_stream(Transport::websocket),
             first: FirstOperation::FromClient,
             later: Some(said.clone()),
         };

@@ -11,10 +11,10 @@ use wire::sse::{Sse, SseConfig};
 use super::stream::SharedStream;
 use super::stream_table::StreamTable;
 use crate::live::end_reasons::{shutting_down_error, too_slow};
+use crate::live::metrics::OpenGauge;
 use crate::live::operation_runner::OperationRunner;
 use crate::live::outlet::NextDelivery;
 use crate::live::timer::sleep_until;
-use crate::metrics::OpenGauge;
 use crate::shutdown::Shutdown;
 
 /// An open stream. Dropping it removes the stream and ends its operations.

@@ -19,9 +19,9 @@ use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::live::client_work::ClientWork;
 use crate::live::live_server::LiveServer;
+use crate::live::metrics::Transport;
 use crate::live::sse::AHEAD;
 use crate::live::takeover::{LiveConnection, StreamBody, framing_of};
-use crate::metrics::Transport;
 use crate::offload::INLINE_BYTES_MAX;
 use crate::operation;
 use crate::refusal::Refusal;
@@ -60,7 +60,7 @@ pub(crate) fn reserve(live: &LiveServer, token: &str, client: ClientKey) -> Resu
     if live.streams.reserve(token, stream, (client, most), Instant::now()) {
         return Ok(());
     }
-    runner.serving.metrics.refused(ErrorCode::Overloaded);
+    runner.serving.metrics.count_refusal(ErrorCode::Overloaded);
     let message = "too many streams are reserved and not opened \
                    (`subscriptions.max_reserved_streams_per_client`); open one, or try again later";
     let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -91,7 +91,7 @@ pub(crate) fn open(
         return Ok(StreamBody::Connection(framing, connection));
     }
     let (pieces, body) = mpsc::channel(AHEAD);
-    let open = runner.metrics.stream(Transport::sse);
+    let open = runner.metrics.open_stream(Transport::sse);
     tokio::task::spawn_local(open_stream::write_stream(stream, pieces, open));
     Ok(StreamBody::Pieces(body))
 }
@@ -159,14 +159,14 @@ async fn read_operation_id(
     let read = serving.limits.offload.run(client(), size, deadline, read).await;
     read.map_err(|not_done| {
         let error = not_done.error();
-        serving.metrics.refused(error.code);
+        serving.metrics.count_refusal(error.code);
         Refusal::of_errors(vec![error])
     })
 }
 
 /// Returns the refusal of an operation that a stream does not start.
 fn start_refusal(live: &LiveServer, refused: StreamRefusal) -> Refusal {
-    let count = || live.runner().serving.metrics.refused(ErrorCode::Overloaded);
+    let count = || live.runner().serving.metrics.count_refusal(ErrorCode::Overloaded);
     match refused {
         StreamRefusal::NotFound => not_found(),
         StreamRefusal::InUse => {

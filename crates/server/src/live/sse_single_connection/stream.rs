@@ -9,9 +9,9 @@ use wire::sse::Sse;
 use crate::kept_operations::KeptTotal;
 use crate::live::client_work::ClientWork;
 use crate::live::connection_operations::{AbortOnDrop, ConnectionOperations, OperationList};
+use crate::live::metrics::Transport;
 use crate::live::operation_runner::OperationRunner;
 use crate::live::outlet::{ConnectionOutlet, Delivery};
-use crate::metrics::Transport;
 use crate::prepared_request::PreparedRequest;
 
 /// The state of one stream, shared by the requests that start operations and the writer of the stream.
@@ -91,7 +91,7 @@ impl SharedStream {
     #[cfg(test)]
     pub(super) fn unbounded() -> Arc<Self> {
         let total = Arc::new(crate::live::queue_total::QueueTotal::new(1 << 20));
-        let outlet = ConnectionOutlet::new(&crate::config::Subscriptions::default(), &total);
+        let outlet = ConnectionOutlet::new(&config::Subscriptions::default(), &total);
         Arc::new(Self::new(Arc::new(outlet), ClientWork::unbounded()))
     }
 

@@ -11,7 +11,7 @@ use super::super::client_machine::ClientMachine;
 use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
 use crate::authentication::{
-    EXPIRED, EXPIRY_CHECK_INTERVAL_MAX, Identity, InitIdentification, InitOutcome, TokenRefusal,
+    EXPIRY_CHECK_INTERVAL_MAX, Identity, InitIdentification, InitOutcome, TokenRefusal,
 };
 use crate::live::client_context::ClientContext;
 use crate::live::{init_payload, websocket};
@@ -30,7 +30,7 @@ impl SubscriptionServer {
     ) {
         let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
         let allowed = &reactor.websocket.init_payload_headers;
-        let tokens = reactor.authentication.token_source();
+        let tokens = reactor.runner.authentication.token_source();
         let init = match init_payload::read_init_payload(
             allowed,
             tokens,
@@ -50,13 +50,14 @@ impl SubscriptionServer {
             let identity = client.context.identity.clone();
             client.context = self.contexts.share(ClientContext { headers, identity });
         }
-        match reactor.authentication.on_connection_init(init.token, &client.context.identity) {
+        match reactor.runner.authentication.on_connection_init(init.token, &client.context.identity)
+        {
             InitIdentification::Known(identified) => {
                 self.on_token_verified(sockets, token, identified);
             }
             InitIdentification::Unverified(bearer) => {
                 // Verifying a signature takes as long as some hundred messages, so a worker does it.
-                let authentication = Arc::clone(&reactor.authentication);
+                let authentication = Arc::clone(&reactor.runner.authentication);
                 let outlet = Arc::clone(&self.outlet);
                 reactor.workers.run(Box::new(move || {
                     Box::pin(async move {
@@ -76,8 +77,8 @@ impl SubscriptionServer {
         identified: Result<InitOutcome, TokenRefusal>,
     ) {
         let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
-        let admitted =
-            identified.and_then(|it| reactor.authentication.authorize(&it.identity).map(|()| it));
+        let admitted = identified
+            .and_then(|it| reactor.runner.authentication.authorize(&it.identity).map(|()| it));
         let refusal = admitted.as_ref().err().cloned();
         if let Ok(outcome) = admitted
             && (outcome.sets_header()
@@ -122,7 +123,7 @@ impl SubscriptionServer {
             // The next search skips a client without an identity.
             client.context = self.contexts.share(ClientContext::default());
             if let Some(reactor) = &self.reactor {
-                reactor.runner.metrics.unauthenticated(EXPIRED);
+                reactor.runner.authentication.count_expired();
             }
             self.drop_operations(sockets, token);
             if let Some(machine) = sockets.machine_mut(token) {

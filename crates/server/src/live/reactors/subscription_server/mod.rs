@@ -23,10 +23,10 @@ use super::deflation::Deflation;
 use super::group_members::GroupMembers;
 use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
+use crate::connection_metrics::TimeoutPhase;
 use crate::drain;
 use crate::live::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::live::websocket;
-use crate::metrics::TimeoutPhase;
 
 /// The application of one reactor thread.
 pub(crate) struct SubscriptionServer {
@@ -236,7 +236,7 @@ impl Application for SubscriptionServer {
         self.stop_reading(token);
         self.mark_caught_up(token);
         if let (ConnectionEnd::Stalled, Some(reactor)) = (end, &self.reactor) {
-            reactor.runner.metrics.timeout(TimeoutPhase::stall);
+            reactor.connection_metrics.count_timeout(TimeoutPhase::stall);
         }
     }
 }

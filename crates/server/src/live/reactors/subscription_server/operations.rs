@@ -23,8 +23,8 @@ use crate::live::client_context::ClientContext;
 use crate::live::client_work::{ClientWork, StartedOperation};
 use crate::live::end_reasons::broken_off;
 use crate::live::large_messages;
+use crate::live::metrics::Transport;
 use crate::live::operation_runner::{LiveSubscription, OperationRunner};
-use crate::metrics::Transport;
 use crate::operation;
 
 impl SubscriptionServer {
@@ -122,7 +122,7 @@ impl SubscriptionServer {
                 let is_live = client.add_live(&reactor.runner.limits.settings, operation, live);
                 client.drop_idle_work();
                 if let Err(error) = is_live {
-                    reactor.runner.metrics.refused(error.code);
+                    reactor.runner.serving.metrics.count_refusal(error.code);
                     client.forget(operation);
                     self.send_end(
                         sockets,
@@ -188,7 +188,7 @@ impl StartingOperation {
                 let held = ExistingAmounts::Amounts(self.held);
                 match runner.subscribe(ready, outlet, member, held).await {
                     Ok(LiveSubscription { subscription, kept, .. }) => {
-                        let open = runner.metrics.subscription(self.transport);
+                        let open = runner.metrics.open_subscription(self.transport);
                         OperationOutcome::Subscribed(subscription, open, kept)
                     }
                     Err(error) => OperationOutcome::Failed(vec![error]),

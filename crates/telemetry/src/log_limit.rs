@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 const INTERVAL_MIN: Duration = Duration::from_secs(10);
 
 /// Limits the lines of one kind. Usually a `static`.
-#[derive(Debug)]
-pub(crate) struct LogLimit {
+#[derive(Debug, Default)]
+pub struct LogLimit {
     last: Mutex<Option<Instant>>,
     suppressed: AtomicU64,
 }
 
 impl LogLimit {
     /// Creates a limit that admits the first line.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { last: Mutex::new(None), suppressed: AtomicU64::new(0) }
     }
 
     /// If another line may be written now, returns the number of suppressed events since the last one.
-    pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
+    pub fn admit(&self, now: Instant) -> Option<u64> {
         // No code panics under this lock, so a poisoned lock holds a valid instant.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL_MIN) {

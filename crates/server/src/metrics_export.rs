@@ -1,0 +1,130 @@
+//! The walk over all tables of metrics, when Prometheus requests them.
+//!
+//! The tables are declared beside what they count. This module knows where the counters of a running router are, and
+//! under which labels those are written that exist several times.
+
+use std::fmt;
+use std::sync::Arc;
+
+use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
+use execute::SubgraphFlights;
+use hub::HUB_METRICS;
+use prepare::PREPARER_METRICS;
+use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
+use single_flight::SINGLE_FLIGHT_METRICS;
+use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
+use upstream::UPSTREAM_METRICS;
+
+use crate::authentication::ClientAuthentication;
+use crate::authentication::metrics::{AUTHENTICATION_METRICS, KEY_SET_METRICS};
+use crate::byte_budget::RESPONSE_QUEUE_METRICS;
+use crate::connection_metrics::CONNECTION_METRICS;
+use crate::connections::OPEN_CONNECTION_METRICS;
+use crate::generation::GRAPH_METRICS;
+use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
+use crate::http::compression::COMPRESSION_METRICS;
+use crate::http::http_server::HttpServer;
+use crate::http::metrics::HTTP_METRICS;
+use crate::kept_operations::KEPT_OPERATION_METRICS;
+use crate::live::metrics::SUBSCRIPTION_METRICS;
+use crate::live::operation_runner::OperationRunner;
+use crate::live::queue_total::QUEUE_METRICS;
+use crate::offload::OFFLOAD_METRICS;
+use crate::operation_metrics::OPERATION_METRICS;
+
+/// The metrics of the program itself.
+const BUILD_METRICS: &[Metric<()>] =
+    &[Metric::gauges("starling_build_info", "The version, as a label; always 1", |(), samples| {
+        samples.add_labelled(("version", env!("CARGO_PKG_VERSION")), 1)
+    })];
+
+/// The parts of a router that have counters.
+pub(crate) struct MetricsSources {
+    /// Connections, responses and large requests.
+    pub(crate) http: Arc<HttpServer>,
+    /// Operations and subscriptions.
+    pub(crate) runner: Arc<OperationRunner>,
+    /// The key sets of issuers, and refused clients.
+    pub(crate) authentication: Arc<ClientAuthentication>,
+    /// The brokers.
+    pub(crate) providers: Arc<Providers>,
+    /// Attempts to load a graph.
+    pub(crate) graph_loads: Arc<GraphLoadMetrics>,
+}
+
+/// Creates the exporter of a router.
+pub(crate) fn exporter(sources: MetricsSources) -> MetricsExporter {
+    MetricsExporter::new(move |out| write_all(out, &sources))
+}
+
+fn write_all(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
+    write_process(out)?;
+    write_clients(out, sources)?;
+    write_operations(out, sources)?;
+    write_subgraphs(out, sources)?;
+    write_providers(out, sources)?;
+    out.write(HUB_METRICS, &sources.runner.hub)
+}
+
+fn write_process(out: &mut MetricsWriter<'_>) -> fmt::Result {
+    out.write(BUILD_METRICS, &())?;
+    if let Some(usage) = profile::usage() {
+        out.write(USAGE_METRICS, &usage)?;
+    }
+    if let Some(descriptors) = profile::descriptors() {
+        out.write(DESCRIPTOR_METRICS, &descriptors)?;
+    }
+    out.write(LOG_METRICS, &())
+}
+
+fn write_clients(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
+    out.write(OPEN_CONNECTION_METRICS, &sources.http.limits.connections)?;
+    out.write(CONNECTION_METRICS, &sources.http.metrics)?;
+    out.write(HTTP_METRICS, &sources.http.pipeline.metrics)?;
+    out.write(COMPRESSION_METRICS, &sources.http.pipeline.compressor)?;
+    out.write(RESPONSE_QUEUE_METRICS, &sources.http.limits.response_bytes)?;
+    out.write(OFFLOAD_METRICS, &sources.http.limits.offload)?;
+    out.write(SUBSCRIPTION_METRICS, &sources.runner.metrics)?;
+    out.write(QUEUE_METRICS, &sources.runner.limits.queue_total)?;
+    out.write(KEPT_OPERATION_METRICS, &sources.runner.limits.kept_operation_bytes)?;
+    out.write(AUTHENTICATION_METRICS, &sources.authentication.metrics)?;
+    let Some(authentication) = sources.authentication.authenticator() else { return Ok(()) };
+    let key_sets = authentication.key_sets().iter();
+    let key_sets: Vec<_> = key_sets.map(|it| (vec![("issuer", &*it.name)], it)).collect();
+    out.write_each(KEY_SET_METRICS, &key_sets)
+}
+
+fn write_operations(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
+    let serving = sources.runner.serving.current();
+    out.write(GRAPH_LOAD_METRICS, &sources.graph_loads)?;
+    out.write(GRAPH_METRICS, &serving)?;
+    out.write(PREPARER_METRICS, &serving.preparer)?;
+    out.write(OPERATION_METRICS, &sources.runner.serving.metrics)?;
+    let operations =
+        sources.runner.serving.sharing.operations.as_ref().map(|flights| flights.stats());
+    let subgraphs = sources.runner.serving.sharing.subgraphs.subgraph_queries.as_ref();
+    let levels = [("operation", operations), ("subgraph", subgraphs.map(SubgraphFlights::stats))];
+    // A level that is turned off has no values.
+    let levels = levels.into_iter().filter_map(|(level, it)| Some((vec![("level", level)], it?)));
+    out.write_each(SINGLE_FLIGHT_METRICS, &levels.collect::<Vec<_>>())
+}
+
+fn write_subgraphs(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
+    let serving = sources.runner.serving.current();
+    let upstreams = serving.upstreams.iter();
+    let upstreams: Vec<_> = upstreams.map(|it| (vec![("subgraph", it.name())], &**it)).collect();
+    out.write_each(UPSTREAM_METRICS, &upstreams)
+}
+
+fn write_providers(out: &mut MetricsWriter<'_>, sources: &MetricsSources) -> fmt::Result {
+    let providers = sources.providers.iter();
+    let providers: Vec<(_, &dyn Provider)> =
+        providers.map(|it| (vec![("provider", it.name())], &**it)).collect();
+    out.write_each(PROVIDER_METRICS, &providers)?;
+    let topics: Vec<_> = providers.iter().map(|(_, it)| (it.name(), it.stats().topics())).collect();
+    let topics = topics.iter().flat_map(|(provider, topics)| {
+        let labels = |topic| vec![("provider", *provider), ("topic", topic)];
+        topics.iter().map(move |(topic, stats)| (labels(&**topic), &**stats))
+    });
+    out.write_each(TOPIC_METRICS, &topics.collect::<Vec<_>>())
+}
