@@ -19,14 +19,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::admin_host;
-use crate::http::body;
-use crate::http::response::{self, Response};
-use crate::http::write_timeout::{STALL_TIME_MAX, WriteTimeout};
 use crate::profiling;
-use crate::shutdown::Shutdown;
 use crate::subscriptions_page;
-use crate::workers::Workers;
-use config;
+use clients::shutdown::Shutdown;
+use clients::workers::Workers;
+use frontend::body;
+use frontend::response::{self, Response};
+use frontend::write_timeout::{STALL_TIME_MAX, WriteTimeout};
 
 /// The maximum number of connections at the same time; more wait. Operators and Prometheus need a handful.
 const CONNECTIONS_MAX: usize = 64;

@@ -7,32 +7,32 @@ use hub::{Cursors, Hub, HubSettings};
 use ide::Page;
 
 use crate::admin::Admin;
-use crate::authentication::{Authenticator, ClientAuthentication};
-use crate::client_limits::ClientLimits;
-use crate::connection_metrics::ConnectionMetrics;
-use crate::generation::ServingGraph;
 use crate::graph_load_metrics::GraphLoadMetrics;
 use crate::graphql_service::GraphqlEndpoint;
-use crate::http::compression::Compressor;
-use crate::http::http_server::HttpServer;
-use crate::http::metrics::HttpMetrics;
-use crate::http::page::EndpointPage;
-use crate::http::pipeline::Pipeline;
-use crate::http::received_request::RequestReceiver;
-use crate::live::client_context::NeededHeaders;
-use crate::live::live_server::LiveServer;
-use crate::live::metrics::SubscriptionMetrics;
-use crate::live::operation_runner::OperationRunner;
-use crate::live::reactors::context::ReactorContext;
-use crate::live::reactors::{ReactorHandles, Reactors};
-use crate::live::subscription_limits::SubscriptionLimits;
-use crate::live::websocket_settings::WebSocketSettings;
 use crate::metrics_export::{self, MetricsSources};
 use crate::reload::Reloader;
-use crate::serving::Serving;
-use crate::shutdown::Shutdown;
-use crate::workers::Workers;
+use clients::authentication::{Authenticator, ClientAuthentication};
+use clients::client_limits::ClientLimits;
+use clients::connection_metrics::ConnectionMetrics;
+use clients::shutdown::Shutdown;
+use clients::workers::{Job, Workers};
 use config::{Config, OverflowPolicy};
+use frontend::compression::Compressor;
+use frontend::http_server::HttpServer;
+use frontend::metrics::HttpMetrics;
+use frontend::page::EndpointPage;
+use frontend::pipeline::Pipeline;
+use frontend::received_request::RequestReceiver;
+use live::client_context::NeededHeaders;
+use live::live_server::LiveServer;
+use live::metrics::SubscriptionMetrics;
+use live::operation_runner::OperationRunner;
+use live::reactors::context::ReactorContext;
+use live::reactors::{ReactorHandles, Reactors};
+use live::subscription_limits::SubscriptionLimits;
+use live::websocket_settings::WebSocketSettings;
+use serving::generation::ServingGraph;
+use serving::serving::Serving;
 
 /// The inputs of the assembly.
 pub(crate) struct RouterMaterial {
@@ -77,6 +77,15 @@ impl std::fmt::Debug for RouterParts {
     }
 }
 
+/// The workers as the hub uses them: its events run before connections and operations.
+struct EventWorkers(Arc<Workers>);
+
+impl hub::Workers for EventWorkers {
+    fn run(&self, job: Job) {
+        self.0.run_first(job);
+    }
+}
+
 /// Creates the parts of a router, and passes the reactors what they use.
 pub(crate) fn assemble(
     material: RouterMaterial,
@@ -86,18 +95,19 @@ pub(crate) fn assemble(
     let RouterMaterial { config, loaded, providers, authenticator, workers, shutdown, .. } =
         material;
     let config = Arc::new(config);
-    let connection_metrics = Arc::new(ConnectionMetrics::new());
+    let connection_metrics = Arc::new(ConnectionMetrics::default());
     let graph_loads = Arc::new(GraphLoadMetrics::new());
-    let limits = Arc::new(ClientLimits::new(&config.http, material.connections_max, workers.len()));
+    let limits =
+        Arc::new(ClientLimits::new(&config.http, material.connections_max, workers.count()));
     let authentication = Arc::new(ClientAuthentication::new(authenticator));
     let serving = Arc::new(Serving::new(&config, loaded, &limits));
-    let on_workers = Arc::clone(&workers) as Arc<dyn hub::Workers>;
+    let on_workers = Arc::new(EventWorkers(Arc::clone(&workers)));
     let hub = Arc::new(Hub::with_cursors(hub_settings(&config), on_workers, material.cursors));
     let runner = Arc::new(OperationRunner {
         serving: Arc::clone(&serving),
         hub: Arc::clone(&hub),
         limits: SubscriptionLimits::new(&config.subscriptions),
-        metrics: SubscriptionMetrics::new(),
+        metrics: SubscriptionMetrics::default(),
         authentication: Arc::clone(&authentication),
     });
     let reactor = Arc::new(ReactorContext {
@@ -116,12 +126,12 @@ pub(crate) fn assemble(
         pipeline: Pipeline {
             authentication: Arc::clone(&authentication),
             cors: config.cors.clone(),
-            compressor: Compressor::new(config.http.compression.clone(), workers.len()),
+            compressor: Compressor::new(config.http.compression.clone(), workers.count()),
             page: EndpointPage { path: config.path.clone(), page: material.page },
             receiver: RequestReceiver::new(&config, &limits, &connection_metrics, &serving.metrics),
             service: Arc::new(GraphqlEndpoint::new(&serving, &live)),
             has_websocket_compression: config.websocket.compression.enabled,
-            metrics: HttpMetrics::new(),
+            metrics: HttpMetrics::default(),
         },
         limits,
         workers: Arc::clone(&workers),

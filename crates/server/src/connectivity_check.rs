@@ -19,10 +19,10 @@ use http::StatusCode;
 use tokio::time::sleep;
 use upstream::Upstream;
 
-use crate::generation::{self, SupergraphSource};
 use crate::has_errors;
 use crate::providers;
-use crate::upstreams::SubgraphCertificates;
+use serving::generation::{self, SupergraphSource};
+use serving::upstreams::SubgraphCertificates;
 
 /// The time limit for a broker or a subgraph. A slower one is unusable for clients.
 const TIME_MAX: Duration = Duration::from_secs(5);

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use execute::ErrorCode;
 use wire::graphql_transport_ws::CLOSE_CODES;
 
-use crate::error_mapping;
-use crate::live::SLOW_SUBSCRIBER;
+use clients::error_mapping;
+use live::SLOW_SUBSCRIBER;
 
 /// Returns the text of `docs/errors.md`.
 pub fn error_reference() -> String {

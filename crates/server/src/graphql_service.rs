@@ -9,24 +9,24 @@ use http::{Method, StatusCode, Version};
 use plan::OperationKind;
 use prepare::OperationRequest;
 
-use crate::forwarding::ClientHeaders::OfMessage;
-use crate::http::service::{
+use clients::refusal::Refusal;
+use frontend::service::{
     self, AcceptedHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService,
     SharedStreamService,
 };
-use crate::http::takeover::Takeover;
-use crate::live::client_context::ClientContext;
-use crate::live::first_event::{self, NoFirstEvent};
-use crate::live::live_server::LiveServer;
-use crate::live::sse;
-use crate::live::sse_single_connection::requests::{self, StreamOperation};
-use crate::live::takeover::{AcceptedWebSocket, LiveConnection, StreamBody};
-use crate::live::websocket_settings::NegotiatedProtocol;
-use crate::operation;
-use crate::prepared_request::PreparedRequest;
-use crate::refusal::Refusal;
-use crate::serving::Serving;
-use crate::trace::RequestTrace;
+use frontend::takeover::Takeover;
+use live::client_context::ClientContext;
+use live::first_event::{self, NoFirstEvent};
+use live::live_server::LiveServer;
+use live::sse;
+use live::sse_single_connection::requests::{self, StreamOperation};
+use live::takeover::{AcceptedWebSocket, LiveConnection, StreamBody};
+use live::websocket_settings::NegotiatedProtocol;
+use serving::forwarding::ClientHeaders::OfMessage;
+use serving::operation;
+use serving::prepared_request::PreparedRequest;
+use serving::serving::Serving;
+use serving::trace::RequestTrace;
 
 /// Executes the operations of requests over HTTP.
 pub(crate) struct GraphqlEndpoint {

@@ -15,22 +15,22 @@ use single_flight::SINGLE_FLIGHT_METRICS;
 use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
 use upstream::UPSTREAM_METRICS;
 
-use crate::authentication::ClientAuthentication;
-use crate::authentication::metrics::{AUTHENTICATION_METRICS, KEY_SET_METRICS};
-use crate::byte_budget::RESPONSE_QUEUE_METRICS;
-use crate::connection_metrics::CONNECTION_METRICS;
-use crate::connections::OPEN_CONNECTION_METRICS;
-use crate::generation::GRAPH_METRICS;
 use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
-use crate::http::compression::COMPRESSION_METRICS;
-use crate::http::http_server::HttpServer;
-use crate::http::metrics::HTTP_METRICS;
-use crate::kept_operations::KEPT_OPERATION_METRICS;
-use crate::live::metrics::SUBSCRIPTION_METRICS;
-use crate::live::operation_runner::OperationRunner;
-use crate::live::queue_total::QUEUE_METRICS;
-use crate::offload::OFFLOAD_METRICS;
-use crate::operation_metrics::OPERATION_METRICS;
+use clients::authentication::ClientAuthentication;
+use clients::authentication::metrics::{AUTHENTICATION_METRICS, KEY_SET_METRICS};
+use clients::byte_budget::RESPONSE_QUEUE_METRICS;
+use clients::connection_metrics::CONNECTION_METRICS;
+use clients::connections::OPEN_CONNECTION_METRICS;
+use clients::kept_operations::KEPT_OPERATION_METRICS;
+use clients::offload::OFFLOAD_METRICS;
+use clients::operation_metrics::OPERATION_METRICS;
+use frontend::compression::COMPRESSION_METRICS;
+use frontend::http_server::HttpServer;
+use frontend::metrics::HTTP_METRICS;
+use live::metrics::SUBSCRIPTION_METRICS;
+use live::operation_runner::OperationRunner;
+use live::queue_total::QUEUE_METRICS;
+use serving::generation::GRAPH_METRICS;
 
 /// The metrics of the program itself.
 const BUILD_METRICS: &[Metric<()>] =

@@ -10,9 +10,8 @@ use bytes::Bytes;
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderValue, Method, Request, StatusCode};
 
-use crate::http::response::{self, Response};
-use crate::workers::Workers;
-use config;
+use clients::workers::Workers;
+use frontend::response::{self, Response};
 
 /// The common prefix of all paths.
 pub(crate) const PREFIX: &str = "/debug/pprof/";

@@ -11,13 +11,13 @@ use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use crate::generation::{self, ServingGraph, SupergraphSource};
 use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
-use crate::serving::Serving;
-use crate::shutdown::Shutdown;
-use crate::subscription_migration;
+use clients::shutdown::Shutdown;
 use config::Config;
 use config::diagnostic::{self, Style};
+use serving::generation::{self, ServingGraph, SupergraphSource};
+use serving::serving::Serving;
+use serving::subscription_migration;
 
 /// The quiet time after the last change before the file is read, because editors and deployments write a file in
 /// several steps.

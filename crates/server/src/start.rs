@@ -14,21 +14,21 @@ use tokio::sync::watch;
 use crate::admin;
 use crate::assembly::{self, RouterMaterial, RouterParts};
 use crate::certificates;
-use crate::descriptors;
-use crate::drain;
-use crate::generation::{self, SupergraphSource};
 use crate::graph_load_metrics::ReloadResult;
-use crate::http::listener::{self, BoundListener};
-use crate::http::{tcp, unix};
-use crate::live::reactors::Reactors;
-use crate::live::sse_single_connection::requests;
 use crate::providers::providers;
 use crate::reload;
-use crate::shutdown::Shutdown;
 use crate::start_material::StartMaterial;
-use crate::workers::{self, WorkerThreads, Workers};
+use clients::drain;
+use clients::shutdown::Shutdown;
+use clients::workers::{self, WorkerThreads, Workers};
 use config::diagnostic::{self, Diagnostic, Style};
 use config::{Config, Cursor, Listener, ReactorCount, WorkerCount};
+use frontend::descriptors;
+use frontend::listener::{self, BoundListener};
+use frontend::{tcp, unix};
+use live::reactors::Reactors;
+use live::sse_single_connection::requests;
+use serving::generation::{self, SupergraphSource};
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
     let (workers, threads) =
         Workers::start(worker_count(config.workers)).map_err(StartError::Workers)?;
     let (reactors, reactor_handles) =
-        Reactors::start(reactor_count(config.reactors, workers.len()), config.http.stall_timeout)
+        Reactors::start(reactor_count(config.reactors, workers.count()), config.http.stall_timeout)
             .map_err(StartError::Workers)?;
     let (shutdown, stop) = Shutdown::new();
     let shutdown = Arc::new(shutdown);
@@ -224,7 +224,7 @@ fn log_listeners(parts: &RouterParts, places: &[String], admin: SocketAddr) {
             %address,
             path = parts.http.pipeline.page.path,
             admin = %admin,
-            cores = parts.http.workers.len(),
+            cores = parts.http.workers.count(),
             subgraphs = graph.generation.graph.subgraphs.len(),
             "serving"
         );

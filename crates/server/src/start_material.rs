@@ -7,8 +7,8 @@ use config::diagnostic::Diagnostic;
 use config::{Config, Listener};
 use net::TlsServer;
 
-use crate::authentication::Authenticator;
 use crate::certificates::Certificates;
+use clients::authentication::Authenticator;
 
 /// The keys of tokens and the certificates of listeners.
 pub(crate) struct StartMaterial {

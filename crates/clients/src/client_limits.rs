@@ -1,0 +1,43 @@
+//! The limits of clients that hold over every transport: open connections, unread responses, and large requests.
+
+use std::sync::Arc;
+
+use execute::ClientKey;
+
+use crate::byte_budget::{ByteAccount, ByteBudget};
+use crate::connections::{ConnectionLimits, Connections};
+use crate::offload::Offload;
+use config::Http;
+
+/// The limits of clients over every transport. There is one for the whole process.
+#[derive(Debug)]
+pub struct ClientLimits {
+    /// Open client connections.
+    pub connections: Connections,
+    /// The responses that clients have not read yet.
+    pub response_bytes: Arc<ByteBudget>,
+    /// The same limit for one connection (`http.response_queue_bytes`).
+    response_bytes_per_connection: usize,
+    /// Parses large requests.
+    pub offload: Offload,
+}
+
+impl ClientLimits {
+    /// Creates the limits of a router with `workers` workers and at most `connections_max` connections (0: no limit).
+    pub fn new(http: &Http, connections_max: usize, workers: usize) -> Self {
+        Self {
+            connections: Connections::new(ConnectionLimits {
+                all: connections_max,
+                of_address: http.max_connections_per_ip as usize,
+            }),
+            response_bytes: ByteBudget::new(http.response_queue_bytes_total),
+            response_bytes_per_connection: http.response_queue_bytes,
+            offload: Offload::new(workers),
+        }
+    }
+
+    /// Opens the account of the responses that a connection of `client` has not read.
+    pub fn open_account(&self, client: ClientKey) -> Arc<ByteAccount> {
+        self.response_bytes.open(client, self.response_bytes_per_connection)
+    }
+}

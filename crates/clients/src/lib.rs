@@ -1,0 +1,22 @@
+//! Clients of every transport: who they are, what they may use, and the threads that serve them.
+//!
+//! Tokens are verified in [`authentication`]; [`client_limits`] bounds connections, unread responses and large
+//! requests; [`workers`] are the threads; [`shutdown`] is what connections see of the end. Invariant: this crate knows
+//! no graph, and no protocol beyond the vocabulary that HTTP and WebSockets share.
+
+pub mod authentication;
+mod background_priority;
+pub mod byte_budget;
+pub mod cache_control;
+pub mod client_limits;
+pub mod connection_metrics;
+pub mod connections;
+pub mod drain;
+pub mod error_mapping;
+pub mod kept_operations;
+pub mod offload;
+pub mod operation_metrics;
+pub mod refusal;
+pub mod request_extensions;
+pub mod shutdown;
+pub mod workers;

@@ -1,0 +1,346 @@
+//! Compressed bodies, both ways: responses for clients that accept them, and requests.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use coding::{Coding, ExpandError, Preference};
+use config::Compression;
+use execute::ClientKey;
+use http::HeaderMap;
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, VARY,
+};
+use telemetry::{Metric, read};
+use tokio::sync::Semaphore;
+
+use super::response::{Response, ResponseBody};
+use clients::offload::{INLINE_BYTES_MAX, Offload, OffloadError};
+
+/// The size from which bodies are compressed on the blocking pool. At about 100 MB/s this size takes 160 µs, during
+/// which a worker serves no other client. The handover to the pool and back costs about 20 µs.
+const BLOCKING_BYTES_MIN: usize = 16 << 10;
+
+/// Compresses responses as far as CPUs are free for it.
+#[derive(Debug)]
+pub struct Compressor {
+    settings: Compression,
+    /// Permits for large bodies that are compressed at the same time. More would only take CPUs from the workers and
+    /// threads from the system.
+    permits: Semaphore,
+    bytes_before: AtomicU64,
+    bytes_after: AtomicU64,
+    /// The number of responses that were left uncompressed because no CPU was free.
+    uncompressed: AtomicU64,
+}
+
+/// The metrics of compression.
+pub const COMPRESSION_METRICS: &[Metric<Compressor>] = &[
+    Metric::counter(
+        "starling_http_compression_in_bytes",
+        "Bytes of responses before compression",
+        |it| read(&it.bytes_before),
+    ),
+    Metric::counter(
+        "starling_http_compression_out_bytes",
+        "Bytes of responses after compression",
+        |it| read(&it.bytes_after),
+    ),
+    Metric::counter(
+        "starling_http_compression_skipped",
+        "Responses not compressed because all CPUs were compressing already",
+        |it| read(&it.uncompressed),
+    ),
+];
+
+impl Compressor {
+    /// Returns a compressor for a router with `cores` workers.
+    pub fn new(settings: Compression, cores: usize) -> Self {
+        Self {
+            settings,
+            permits: Semaphore::new(cores),
+            bytes_before: AtomicU64::new(0),
+            bytes_after: AtomicU64::new(0),
+            uncompressed: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the codings that the client of a request with these headers accepts.
+    pub(crate) fn negotiate(&self, headers: &HeaderMap) -> Preference {
+        if !self.settings.enabled || !headers.contains_key(ACCEPT_ENCODING) {
+            return Preference { coding: None, identity: true };
+        }
+        let values = headers.get_all(ACCEPT_ENCODING).iter();
+        coding::negotiate(values.filter_map(|value| value.to_str().ok()))
+    }
+
+    /// Compresses `response` if its client accepts that and it is worth it.
+    pub async fn compress(&self, wanted: Preference, response: &mut Response) {
+        let ResponseBody::Whole(body) = response.body() else { return };
+        if !self.settings.enabled
+            || body.len() < self.settings.min_size
+            || !is_compressible(response.headers())
+        {
+            return;
+        }
+        let body = body.clone();
+        response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
+        let Some(coding) = wanted.coding else { return };
+        let length = body.len();
+        let compressed = if length < BLOCKING_BYTES_MIN {
+            coding::compress(coding, &body)
+        } else {
+            let permit = match wanted.identity {
+                // While all CPUs compress, an uncompressed response arrives sooner.
+                true => self.permits.try_acquire().ok(),
+                false => self.permits.acquire().await.ok(),
+            };
+            let Some(_permit) = permit else {
+                self.uncompressed.fetch_add(1, Ordering::Relaxed);
+                return;
+            };
+            let work = tokio::task::spawn_blocking(move || coding::compress(coding, &body));
+            // A panic there was reported by its own hook; the client gets the uncompressed body.
+            work.await.ok().flatten()
+        };
+        let Some(compressed) = compressed else { return };
+        self.bytes_before.fetch_add(length as u64, Ordering::Relaxed);
+        self.bytes_after.fetch_add(compressed.len() as u64, Ordering::Relaxed);
+        *response.body_mut() = ResponseBody::Whole(compressed.into());
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    }
+
+    /// Returns the bytes of responses before compression, the bytes after it, and the number of responses that were
+    /// left uncompressed because no CPU was free.
+    #[cfg(test)]
+    fn counters(&self) -> [u64; 3] {
+        [&self.bytes_before, &self.bytes_after, &self.uncompressed]
+            .map(|it| it.load(Ordering::Relaxed))
+    }
+}
+
+/// The value of `cache-control` in almost every response.
+const NO_STORE: &str = "no-store";
+
+/// True if the response is uncompressed text that may be changed on its way (RFC 9110, section 7.7). Files of the page,
+/// which have an `etag`, bring their own compressed form.
+fn is_compressible(headers: &HeaderMap) -> bool {
+    let is_text = headers.get(CONTENT_TYPE).is_some_and(|value| {
+        [&b"application/json"[..], b"application/graphql-response+json", b"text/"]
+            .iter()
+            .any(|prefix| value.as_bytes().starts_with(prefix))
+    });
+    let is_fixed =
+        headers.get(CACHE_CONTROL).filter(|value| *value != NO_STORE).is_some_and(|value| {
+            value.to_str().is_ok_and(|it| it.split(',').any(|it| it.trim() == "no-transform"))
+        });
+    is_text && !is_fixed && !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(ETAG)
+}
+
+/// Returns the coding of a request body.
+///
+/// # Errors
+/// The coding is not supported, or there are several on top of each other.
+pub(crate) fn request_coding(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
+    let mut coding = None;
+    for value in headers.get_all(CONTENT_ENCODING) {
+        let value = value.to_str().map_err(|_| ())?;
+        for name in value.split(',').map(str::trim) {
+            if name.is_empty() || name.eq_ignore_ascii_case("identity") {
+                continue;
+            }
+            // Each further coding would multiply the cost that a few bytes can cause.
+            if coding.is_some() {
+                return Err(());
+            }
+            coding = Some(Coding::from_name(name).ok_or(())?);
+        }
+    }
+    Ok(coding)
+}
+
+/// The maximum expanded size of a request body that is expanded on the worker itself, which takes about 50 µs.
+const INLINE_EXPANDED_BYTES_MAX: usize = 16 << 10;
+
+/// The maximum size of an expanded request body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpansionBounds {
+    /// `limits.body`
+    pub(crate) bytes_max: usize,
+    /// `limits.body_expansion_ratio`
+    pub(crate) ratio_max: u32,
+}
+
+/// The reason that a request body was not expanded.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum NotExpanded {
+    /// The body expands to more than this number of bytes, `limits.body`.
+    TooLarge(usize),
+    /// The body expands to more than this number of bytes, which is too much for its size
+    /// (`limits.body_expansion_ratio`).
+    TooDense(usize),
+    /// The body is not valid in its coding.
+    Broken(ExpandError),
+    /// There was no room to expand the body.
+    OffloadError(OffloadError),
+}
+
+impl ExpansionBounds {
+    /// Returns the size to which a body of `body` bytes may expand: at least [`INLINE_BYTES_MAX`].
+    fn bytes_for(self, body: usize) -> usize {
+        let dense = body.saturating_mul(self.ratio_max as usize).max(INLINE_BYTES_MAX);
+        dense.min(self.bytes_max)
+    }
+}
+
+/// Expands a request body: on the worker if the expanded body is small, otherwise on the blocking pool.
+///
+/// # Errors
+/// See [`NotExpanded`].
+pub(crate) async fn expand(
+    offload: &Offload,
+    (client, deadline): (ClientKey, Instant),
+    coding: Coding,
+    body: Bytes,
+    bounds: ExpansionBounds,
+) -> Result<Bytes, NotExpanded> {
+    let limit = bounds.bytes_for(body.len());
+    let inline = limit.min(INLINE_EXPANDED_BYTES_MAX);
+    let outcome = |expanded: Result<Vec<u8>, ExpandError>| match expanded {
+        Ok(expanded) => Ok(expanded.into()),
+        Err(ExpandError::TooLarge(_)) if limit < bounds.bytes_max => {
+            Err(NotExpanded::TooDense(limit))
+        }
+        Err(ExpandError::TooLarge(_)) => Err(NotExpanded::TooLarge(limit)),
+        Err(error) => Err(NotExpanded::Broken(error)),
+    };
+    if body.len() <= inline {
+        let expanded = coding::expand(coding, &body, inline);
+        // The expanded size is known only after the attempt.
+        if inline == limit || !matches!(expanded, Err(ExpandError::TooLarge(_))) {
+            return outcome(expanded);
+        }
+    }
+    let size = body.len();
+    let work = move || coding::expand(coding, &body, limit);
+    outcome(offload.run(client, size, deadline, work).await.map_err(NotExpanded::OffloadError)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::response;
+    use http::StatusCode;
+
+    const JSON: &str = "application/json; charset=utf-8";
+
+    fn compressor(min_size: usize) -> Compressor {
+        Compressor::new(Compression { enabled: true, min_size }, 1)
+    }
+
+    /// The coding of the answer, its length and `vary`.
+    async fn compressed(
+        compressor: &Compressor,
+        accepted: &'static str,
+        mut response: Response,
+    ) -> (Option<HeaderValue>, usize, Option<HeaderValue>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+        compressor.compress(compressor.negotiate(&headers), &mut response).await;
+        let ResponseBody::Whole(body) = response.body() else { panic!("a stream") };
+        let header = |name| response.headers().get(name).cloned();
+        (header(CONTENT_ENCODING), body.len(), header(VARY))
+    }
+
+    fn body(length: usize) -> Response {
+        response::with_type(StatusCode::OK, JSON, vec![b'a'; length].into())
+    }
+
+    #[tokio::test]
+    async fn large_text_is_compressed_for_clients_that_accept_it() {
+        let compressor = compressor(1000);
+        let vary = Some(HeaderValue::from_static("accept-encoding"));
+        for length in [1000, 100_000] {
+            let (coding, after, varies) = compressed(&compressor, "gzip", body(length)).await;
+            assert_eq!((coding, varies), (Some(HeaderValue::from_static("gzip")), vary.clone()));
+            assert!(after < 500, "{after}");
+        }
+        assert_eq!(compressed(&compressor, "identity", body(1000)).await, (None, 1000, vary));
+        assert_eq!(compressed(&compressor, "gzip", body(999)).await, (None, 999, None));
+    }
+
+    #[tokio::test]
+    async fn responses_that_are_not_text_or_must_not_be_changed_stay_uncompressed() {
+        let compressor = compressor(10);
+        let mut fixed = body(100);
+        fixed
+            .headers_mut()
+            .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+        let mut done = body(100);
+        done.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
+        let image = response::with_type(StatusCode::OK, "image/png", vec![b'a'; 100].into());
+        for response in [fixed, image] {
+            assert_eq!(compressed(&compressor, "gzip", response).await, (None, 100, None));
+        }
+        let br = Some(HeaderValue::from_static("br"));
+        assert_eq!(compressed(&compressor, "gzip", done).await, (br, 100, None));
+    }
+
+    #[tokio::test]
+    async fn a_response_stays_uncompressed_while_all_cpus_compress() {
+        let compressor = compressor(1000);
+        let _taken = compressor.permits.try_acquire().expect("one");
+        let (coding, length, _) = compressed(&compressor, "gzip", body(100_000)).await;
+        assert_eq!((coding, length, compressor.counters()), (None, 100_000, [0, 0, 1]));
+        let (coding, ..) = compressed(&compressor, "gzip", body(1000)).await;
+        assert!(coding.is_some(), "small bodies need no permit");
+    }
+
+    #[test]
+    fn a_request_comes_in_one_coding_at_most() {
+        for (values, expected) in [
+            (&[][..], Ok(None)),
+            (&["identity"], Ok(None)),
+            (&["gzip"], Ok(Some(Coding::Gzip))),
+            (&["BR"], Ok(Some(Coding::Brotli))),
+            (&["identity, zstd"], Ok(Some(Coding::Zstd))),
+            (&["gzip, gzip"], Err(())),
+            (&["gzip", "br"], Err(())),
+            (&["compress"], Err(())),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(CONTENT_ENCODING, HeaderValue::from_static(value));
+            }
+            assert_eq!(request_coding(&headers), expected, "{values:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_may_expand_in_proportion_to_its_size_and_small_ones_to_a_floor() {
+        let offload = Offload::new(1);
+        let bounds = ExpansionBounds { bytes_max: 2 << 20, ratio_max: 100 };
+        let expand = |text: Vec<u8>| {
+            let body =
+                Bytes::from(coding::compress(Coding::Gzip, &text).expect("it is repetitive"));
+            let whose = (ClientKey::UNKNOWN, Instant::now() + Duration::from_secs(30));
+            let offload = &offload;
+            async move {
+                let size = body.len();
+                (size, expand(offload, whose, Coding::Gzip, body, bounds).await.map(|it| it.len()))
+            }
+        };
+        // A few bytes of gzip: far more than a hundredfold, and below the floor.
+        assert_eq!(expand(vec![b'1'; INLINE_BYTES_MAX]).await.1, Ok(INLINE_BYTES_MAX));
+        let (size, outcome) = expand(vec![b'1'; 1 << 20]).await;
+        assert_eq!(outcome, Err(NotExpanded::TooDense(100 * size)));
+        // JSON of this kind shrinks to about a half.
+        let numbers = (0..100_000_u32).map(|it| format!("{},", it.wrapping_mul(2_654_435_761)));
+        let numbers = numbers.collect::<String>().into_bytes();
+        let whole = numbers.len();
+        assert_eq!(expand(numbers.clone()).await.1, Ok(whole));
+        assert_eq!(expand(numbers.repeat(3)).await.1, Err(NotExpanded::TooLarge(2 << 20)));
+    }
+}

@@ -1,0 +1,247 @@
+//! One connection from its first byte to its last: the TLS handshake, the detection of the protocol, and HTTP/1.1.
+//! HTTP/2 continues in [`super::http2`].
+
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+
+use http::response::Parts;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use net::TlsServer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::client_connection::{ClientConnection, ClientRequest};
+use super::handover::{self, FlushTrackedStream, Handover};
+use super::http_server::HttpServer;
+use super::paced_body::PacedBody;
+use super::stream::{Carrier, ClientProtocol, ClientStream};
+use super::takeover::Takeover;
+use super::write_timeout::{WriteTimeout, is_stall};
+use super::{http2, pipeline};
+use clients::connection_metrics::TimeoutPhase;
+use clients::connections::{ConnectionPermit, TakenOver};
+
+/// The time that a client may take for its TLS handshake: a few round trips, some of them lost.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The time for which input is read from a client that speaks another protocol, until it closes its side too. The time
+/// and [`CLOSE_BYTES_MAX`] bound a client that does not stop sending.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// The number of bytes that are read from such a client.
+const CLOSE_BYTES_MAX: u64 = 64 * 1024;
+
+/// The size of the pieces in which a response is passed to the HTTP library. Each costs a system call, so responses of
+/// usual size are one piece.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// A connection as a listener accepts it; it belongs to no runtime yet.
+#[derive(Debug)]
+pub(crate) enum AcceptedSocket {
+    /// A TCP connection, and the certificates if the listener uses TLS.
+    Tcp(std::net::TcpStream, Option<Arc<TlsServer>>),
+    /// A connection to a Unix domain socket.
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl AcceptedSocket {
+    /// Returns the address of the client.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(socket, _) => socket.peer_addr().ok().map(|address| address.ip()),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// Serves a connection to its end, or until it is taken over.
+pub(super) async fn serve(
+    server: Arc<HttpServer>,
+    accepted: AcceptedSocket,
+    permit: ConnectionPermit,
+) {
+    let mut shutdown = server.shutdown.signal();
+    let established = tokio::select! {
+        established = establish(&server, accepted) => established,
+        // No request has been received yet.
+        _ = shutdown.wait_for(|stop| *stop) => return,
+    };
+    match established {
+        Ok(Some((stream, ClientProtocol::Http1))) => serve_http1(server, stream, permit).await,
+        Ok(Some((stream, ClientProtocol::Http2))) => http2::serve(server, stream, &permit).await,
+        Ok(Some((stream, ClientProtocol::Other))) => close_gracefully(stream).await,
+        Ok(None) => {}
+        Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
+    }
+}
+
+/// Closes a connection in order. If it were closed while input waits to be read, the system would reset it, and the
+/// client could not distinguish that from a failing network.
+async fn close_gracefully(mut stream: ClientStream) {
+    tracing::debug!("a client speaks neither HTTP/1.1 nor HTTP/2");
+    let rest = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut (&mut stream).take(CLOSE_BYTES_MAX), &mut tokio::io::sink()).await
+    };
+    // The connection is over, whatever fails now.
+    let _ = tokio::time::timeout(CLOSE_TIME_MAX, rest).await;
+}
+
+/// Does everything before the first request. `None`: the client has disconnected, or takes too long.
+async fn establish(
+    server: &HttpServer,
+    accepted: AcceptedSocket,
+) -> io::Result<Option<(ClientStream, ClientProtocol)>> {
+    let http = &server.settings;
+    let mut stream = match accepted {
+        AcceptedSocket::Unix(socket) => {
+            let socket = UnixStream::from_std(socket)?;
+            ClientStream::new(Carrier::Unix(WriteTimeout::new(socket, http.stall_timeout)))
+        }
+        AcceptedSocket::Tcp(socket, tls) => {
+            let socket = TcpStream::from_std(socket)?;
+            // Best effort: without these options a connection is slower, or its loss is noticed later.
+            let _ = socket.set_nodelay(true);
+            #[cfg(target_os = "linux")]
+            let _ = socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(http.stall_timeout));
+            let socket = WriteTimeout::new(socket, http.stall_timeout);
+            match tls {
+                None => ClientStream::new(Carrier::Tcp(socket)),
+                Some(tls) => {
+                    let handshake = tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.handshake(socket));
+                    match handshake.await {
+                        Ok(Ok(stream)) => ClientStream::new(Carrier::Tls(Box::new(stream))),
+                        Ok(Err(error)) => {
+                            server.metrics.count_tls_failure();
+                            return Err(error);
+                        }
+                        Err(_) => {
+                            server.metrics.count_timeout(TimeoutPhase::handshake);
+                            return Ok(None);
+                        }
+                    }
+                }
+            }
+        }
+    };
+    if !http.http2.enabled {
+        return Ok(Some((stream, ClientProtocol::Http1)));
+    }
+    match tokio::time::timeout(http.header_timeout, stream.detect_protocol()).await {
+        Ok(protocol) => Ok(protocol?.map(|protocol| (stream, protocol))),
+        Err(_) => Ok(None),
+    }
+}
+
+async fn serve_http1(server: Arc<HttpServer>, stream: ClientStream, permit: ConnectionPermit) {
+    let mut shutdown = server.shutdown.signal();
+    let http = &server.settings;
+    let handover = Handover::default();
+    let client = Rc::new(ClientConnection::new(&server.limits, &permit));
+    let service = service_fn(|request| {
+        let (server, handover) = (Arc::clone(&server), handover.clone());
+        let client = Rc::clone(&client);
+        async move {
+            let client_request = ClientRequest::alone(&client);
+            let response = pipeline::handle(&server.pipeline, &client_request, request).await;
+            let response = handover.intercept(response).await;
+            let paced = |body| PacedBody::new(client.charge(body), client.account(), PIECE_BYTES);
+            Ok::<_, Infallible>(response.map(paced))
+        }
+    });
+    let tracked = FlushTrackedStream { stream, handover: handover.clone() };
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(http.header_timeout)
+        .max_headers(usize::from(http.max_headers))
+        .max_buf_size(http.max_header_size)
+        // A client that closes its side has disconnected and does not read its response.
+        .half_close(false)
+        .serve_connection(TokioIo::new(tracked), service);
+    let mut is_draining = false;
+    let ended = loop {
+        let step = std::future::poll_fn(|context| {
+            client.begin_turn();
+            let ended = Pin::new(&mut connection).poll(context);
+            if handover.is_ready() { Poll::Ready(None) } else { ended.map(Some) }
+        });
+        tokio::select! {
+            ended = step => break ended,
+            _ = shutdown.wait_for(|stop| *stop), if !is_draining => {
+                // Ends when the request in progress has its response.
+                Pin::new(&mut connection).graceful_shutdown();
+                is_draining = true;
+            }
+            () = client.account().evicted() => {
+                tracing::debug!("a connection with unread responses is closed: there are too many");
+                return;
+            }
+        }
+    };
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            if is_stall(&error) {
+                server.metrics.count_timeout(TimeoutPhase::stall);
+            }
+            tracing::debug!(%error, "a connection ended early");
+        }
+        None => {
+            let parts = connection.into_parts();
+            let stream = parts.io.into_inner().stream;
+            if let Some((head, takeover)) = handover.take() {
+                let Some(stream) = write_last_head(&server, stream, &head).await else { return };
+                complete_takeover(takeover, stream, &parts.read_buf, permit);
+            }
+        }
+    }
+}
+
+/// Writes the last HTTP head of a connection. Returns the connection, unless it broke.
+async fn write_last_head(
+    server: &HttpServer,
+    mut stream: ClientStream,
+    head: &Parts,
+) -> Option<ClientStream> {
+    let head = handover::head_text(head, SystemTime::now());
+    let written = async {
+        stream.write_all(&head).await?;
+        stream.flush().await
+    };
+    match written.await {
+        Ok(()) => Some(stream),
+        Err(error) => {
+            if error.kind() == io::ErrorKind::TimedOut {
+                server.metrics.count_timeout(TimeoutPhase::stall);
+            }
+            tracing::debug!(%error, "a client disconnected before its stream began");
+            None
+        }
+    }
+}
+
+/// Passes a connection that has left HTTP to its takeover. The HTTP library has read `early` ahead.
+fn complete_takeover(
+    takeover: Takeover,
+    stream: ClientStream,
+    early: &[u8],
+    permit: ConnectionPermit,
+) {
+    let (socket, session, unread) = match stream.into_parts() {
+        Ok(parts) => parts,
+        Err(error) => {
+            tracing::error!(%error, "a socket cannot be taken from its runtime, and its connection is closed; please report this");
+            return;
+        }
+    };
+    let early = [early, &*unread].concat();
+    takeover.complete(TakenOver { socket, session, early, permit });
+}

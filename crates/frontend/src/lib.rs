@@ -1,0 +1,39 @@
+//! The HTTP server for clients: from an accepted socket to a response.
+//!
+//! [`listener`] accepts sockets, `connection` and `http2` serve them. [`pipeline`] is the path of a request, to be read
+//! from top to bottom: `transport` classifies the request, and one `match` passes it to its handler. Invariant: this
+//! crate knows neither graphs nor the live layer. Operations are executed behind [`service::GraphqlService`], and a
+//! connection that leaves HTTP is handed on as data ([`takeover`]).
+
+mod authority;
+mod batch;
+pub mod body;
+mod client_connection;
+pub mod compression;
+mod connection;
+mod cors;
+pub mod descriptors;
+mod framing;
+mod handover;
+mod http2;
+pub mod http_server;
+pub mod listener;
+pub mod media;
+pub mod metrics;
+mod paced_body;
+pub mod page;
+pub mod pipeline;
+pub mod received_request;
+mod request;
+mod request_cache;
+pub mod response;
+pub mod service;
+mod single_connection;
+pub mod stream;
+mod stream_response;
+pub mod takeover;
+pub mod tcp;
+mod transport;
+pub mod unix;
+mod websocket;
+pub mod write_timeout;

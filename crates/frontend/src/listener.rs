@@ -1,0 +1,196 @@
+//! Listeners: they accept connections and assign each to a worker. [`super::connection`] serves the connection.
+
+use std::fmt;
+use std::io::Write as _;
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use execute::{ErrorCode, GraphqlError};
+use futures_util::FutureExt;
+use net::TlsServer;
+use telemetry::LogLimit;
+use tokio::net::{TcpListener, UnixListener};
+
+use super::connection::{self, AcceptedSocket};
+use super::http_server::HttpServer;
+use super::media::ResponseFormat;
+use super::unix::{BoundSocket, SocketFile};
+use crate::descriptors::SpareDescriptor;
+use clients::connections::ConnectionRefused;
+
+/// The pause after the process or the system ran out of descriptors: accepting again at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A bound address at which clients connect.
+#[derive(Debug)]
+pub enum BoundListener {
+    /// A TCP address, and the certificates if the listener uses TLS.
+    Tcp(std::net::TcpListener, Option<Arc<TlsServer>>),
+    /// A Unix domain socket.
+    Unix(BoundSocket),
+}
+
+impl BoundListener {
+    /// Returns the address, unless the listener is a Unix domain socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener, _) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// Writes the name of the listener in the log.
+impl fmt::Display for BoundListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(listener, tls) => match listener.local_addr() {
+                Ok(address) if tls.is_some() => write!(f, "{address} (TLS)"),
+                Ok(address) => address.fmt(f),
+                Err(error) => write!(f, "an unknown address ({error})"),
+            },
+            Self::Unix(bound) => write!(f, "unix:{}", bound.file.path().display()),
+        }
+    }
+}
+
+/// A [`BoundListener`] that the runtime watches.
+enum WatchedListener {
+    Tcp(TcpListener, Option<Arc<TlsServer>>),
+    Unix(UnixListener, #[expect(dead_code, reason = "removed when it is dropped")] SocketFile),
+}
+
+impl WatchedListener {
+    fn new(bound: BoundListener) -> std::io::Result<Self> {
+        Ok(match bound {
+            BoundListener::Tcp(listener, tls) => Self::Tcp(TcpListener::from_std(listener)?, tls),
+            BoundListener::Unix(bound) => {
+                bound.listener.set_nonblocking(true)?;
+                Self::Unix(UnixListener::from_std(bound.listener)?, bound.file)
+            }
+        })
+    }
+
+    async fn accept(&self) -> std::io::Result<AcceptedSocket> {
+        match self {
+            Self::Tcp(listener, tls) => {
+                let (socket, _) = listener.accept().await?;
+                Ok(AcceptedSocket::Tcp(socket.into_std()?, tls.clone()))
+            }
+            Self::Unix(listener, _) => {
+                let (socket, _) = listener.accept().await?;
+                Ok(AcceptedSocket::Unix(socket.into_std()?))
+            }
+        }
+    }
+}
+
+/// Accepts connections until shutdown and assigns each to the least loaded worker.
+pub async fn accept_connections(server: Arc<HttpServer>, bound: BoundListener) {
+    let listener = match WatchedListener::new(bound) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "a listener could not be watched");
+            return;
+        }
+    };
+    let mut shutdown = server.shutdown.signal();
+    let warnings = LogLimit::new();
+    let mut spare = SpareDescriptor::take();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        };
+        match accepted {
+            Ok(accepted) => {
+                spare.take_again();
+                assign_to_worker(&server, accepted);
+            }
+            Err(error) if is_connection_error(&error) => {}
+            Err(error) => {
+                server.metrics.count_accept_failure();
+                if let Some(suppressed) = warnings.admit(Instant::now()) {
+                    tracing::warn!(
+                        %error,
+                        suppressed,
+                        "connections cannot be accepted; the listener tries again"
+                    );
+                }
+                if spare.free() {
+                    // A connection that already waits, if there is still one.
+                    if let Some(Ok(accepted)) = listener.accept().now_or_never() {
+                        reject(accepted, ConnectionRefused::Descriptors);
+                    }
+                    spare.take_again();
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// True for errors that `accept` passes on from the connection and that do not concern the listener (accept(2)).
+fn is_connection_error(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+fn assign_to_worker(server: &Arc<HttpServer>, accepted: AcceptedSocket) {
+    let permit = match server.limits.connections.enter(accepted.address()) {
+        Ok(permit) => permit,
+        Err(no_room) => {
+            reject(accepted, no_room);
+            return;
+        }
+    };
+    let serving = Arc::clone(server);
+    server.workers.run(Box::new(move || {
+        Box::pin(async move { connection::serve(serving, accepted, permit).await })
+    }));
+}
+
+/// Responds to a connection over a limit, whatever its request would have been.
+///
+/// The response is written without waiting, because a client that does not read it must not cost more than an accepted
+/// one. For the same reason a client that would have to do a TLS handshake first gets no response.
+fn reject(accepted: AcceptedSocket, no_room: ConnectionRefused) {
+    let (status, message) = match no_room {
+        ConnectionRefused::All => (
+            "503 Service Unavailable",
+            "the router has as many connections as it may have (`http.max_connections`); try \
+             again later",
+        ),
+        ConnectionRefused::Descriptors => {
+            ("503 Service Unavailable", "the router may open no further file; try again later")
+        }
+        ConnectionRefused::OfAddress => (
+            "429 Too Many Requests",
+            "this address has as many connections as it may have \
+             (`http.max_connections_per_ip`); close one first",
+        ),
+    };
+    let error = GraphqlError::new(ErrorCode::Overloaded, message);
+    let body = execute::request_error(&[error]).bytes;
+    let mut response = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {}\r\nretry-after: 1\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n",
+        ResponseFormat::Json.content_type(),
+        body.len()
+    )
+    .into_bytes();
+    response.extend_from_slice(&body);
+    // The buffer of a fresh socket has room for the response; if not, the client gets none.
+    match accepted {
+        AcceptedSocket::Tcp(mut socket, None) => {
+            let _ = socket.write_all(&response);
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+        AcceptedSocket::Unix(mut socket) => {
+            let _ = socket.write_all(&response);
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+        AcceptedSocket::Tcp(_, Some(_)) => {}
+    }
+}

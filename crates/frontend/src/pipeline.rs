@@ -1,0 +1,198 @@
+//! The path of a request, from its head to its response.
+
+use std::sync::Arc;
+
+use execute::{ErrorCode, GraphqlError};
+use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, Request, StatusCode, Version};
+use hyper::body::Incoming;
+
+use super::client_connection::ClientRequest;
+use super::compression::Compressor;
+use super::cors::CrossOriginAccess;
+use super::media::{AcceptedFormats, ResponseFormat};
+use super::metrics::HttpMetrics;
+use super::page::EndpointPage;
+use super::received_request::{ReceivedRequest, RequestReceiver};
+use super::request::ParsedRequest;
+use super::response::{self, Response};
+use super::service::{
+    GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService, RequestClient,
+};
+use super::transport::{self, EndpointRequest, RequestHead, RequestKind};
+use super::{authority, batch, cors, framing, page, single_connection, stream_response, websocket};
+use clients::authentication::{ClientAuthentication, Identity};
+use clients::cache_control;
+use config::Cors;
+
+/// The parts of the router through which each request passes.
+pub struct Pipeline {
+    /// Verifies the tokens of clients.
+    pub authentication: Arc<ClientAuthentication>,
+    /// The origins whose pages may use the endpoint.
+    pub cors: Cors,
+    /// Compresses responses.
+    pub compressor: Compressor,
+    /// The page for browsers, at the path of the endpoint.
+    pub page: EndpointPage,
+    /// Receives the bodies of requests.
+    pub receiver: RequestReceiver,
+    /// Executes operations.
+    pub service: Arc<dyn GraphqlService>,
+    /// True if messages on WebSockets may be compressed.
+    pub has_websocket_compression: bool,
+    /// The counters of responses.
+    pub metrics: HttpMetrics,
+}
+
+/// Responds to one request. Never fails: errors become responses.
+pub(super) async fn handle(
+    pipeline: &Pipeline,
+    client: &ClientRequest,
+    mut request: Request<Incoming>,
+) -> Response {
+    client.connection().wait_for_turn().await;
+    let origin = request.headers().get(ORIGIN).cloned();
+    let coding = pipeline.compressor.negotiate(request.headers());
+    let (checked, version) = (framing::check_framing(&request), request.version());
+    let mut response = match checked.and_then(|()| authority::normalize_host(&mut request)) {
+        Ok(()) => route(pipeline, client, request).await,
+        Err(reason) => {
+            let error = GraphqlError::new(ErrorCode::BadRequest, reason);
+            let status = StatusCode::BAD_REQUEST;
+            let mut response = response::refused(status, &[error], ResponseFormat::Json);
+            if version < Version::HTTP_2 {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }
+    };
+    pipeline.compressor.compress(coding, &mut response).await;
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    cors::apply(&pipeline.cors, origin.as_ref(), &mut response);
+    pipeline.metrics.count_response(response.status());
+    response
+}
+
+/// Classifies a request and passes it to its handler.
+async fn route(
+    pipeline: &Pipeline,
+    client: &ClientRequest,
+    request: Request<Incoming>,
+) -> Response {
+    let head = RequestHead {
+        method: request.method(),
+        version: request.version(),
+        uri: request.uri(),
+        headers: request.headers(),
+    };
+    match transport::classify(head, &pipeline.page.path, pipeline.page.page.is_some()) {
+        RequestKind::Preflight => cors::preflight_response(request.headers()),
+        RequestKind::Page => {
+            let mut response = page::index(&pipeline.page, request.headers());
+            response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
+            response
+        }
+        RequestKind::File => page::asset(&pipeline.page, &request),
+        RequestKind::Endpoint(kind) => {
+            let token_header = pipeline.authentication.token_source().map(|it| it.header);
+            let is_personal = cache_control::is_personal(request.headers(), token_header);
+            let mut response = endpoint(pipeline, client, kind, request).await;
+            response::keep_out_of_caches(&mut response, is_personal);
+            response
+        }
+    }
+}
+
+/// Authenticates and authorizes the client of a request to the GraphQL endpoint, and passes the request to its handler.
+async fn endpoint(
+    pipeline: &Pipeline,
+    client: &ClientRequest,
+    kind: EndpointRequest,
+    request: Request<Incoming>,
+) -> Response {
+    if kind == EndpointRequest::Options {
+        return response::options(response::ENDPOINT_METHODS);
+    }
+    let identity = match pipeline.authentication.authenticate(request.headers()).await {
+        Ok(identity) => identity,
+        Err(refusal) => return response::refuse(refusal.refusal(), ResponseFormat::Json),
+    };
+    let access = match kind {
+        EndpointRequest::WebSocket => Some(CrossOriginAccess::WebSocket),
+        _ if request.method() == Method::GET => Some(CrossOriginAccess::Get),
+        _ => None,
+    };
+    let refused = access.and_then(|it| cors::refusal(&pipeline.cors, it, request.headers()));
+    if let Some(refused) = refused {
+        return refused;
+    }
+    if kind.requires_authorization()
+        && let Err(refusal) = pipeline.authentication.authorize(&identity)
+    {
+        return response::refuse(refusal.refusal(), ResponseFormat::Json);
+    }
+    match kind {
+        EndpointRequest::Options => response::options(response::ENDPOINT_METHODS),
+        EndpointRequest::WebSocket => {
+            let has_compression = pipeline.has_websocket_compression;
+            websocket::upgrade(&*pipeline.service, has_compression, &request, identity)
+        }
+        EndpointRequest::Operation => run_operation(pipeline, client, request, identity).await,
+        EndpointRequest::Stream(kind) => {
+            let parts = (&*pipeline.service, &pipeline.receiver, &pipeline.metrics);
+            single_connection::respond(parts, client, kind, request, identity).await
+        }
+        EndpointRequest::UnsupportedMethod => {
+            let message = "the GraphQL endpoint supports GET and POST, PUT for a stream that carries several \
+                           operations, and DELETE with the token of one";
+            let error = GraphqlError::new(ErrorCode::BadRequest, message);
+            response::method_not_allowed(response::ENDPOINT_METHODS, &error)
+        }
+    }
+}
+
+/// Runs the operations of a request by GET or POST.
+async fn run_operation(
+    pipeline: &Pipeline,
+    client: &ClientRequest,
+    request: Request<Incoming>,
+    identity: Identity,
+) -> Response {
+    let received = match pipeline.receiver.receive(client, &identity, request).await {
+        Ok(received) => received,
+        Err(response) => return *response,
+    };
+    let ReceivedRequest { head, parsed, accepted } = received;
+    let client = RequestClient::of(client, identity);
+    match parsed {
+        ParsedRequest::One(operation) => {
+            let request = GraphqlRequest { head, operation, client, accepted };
+            let response = pipeline.service.execute(request).await;
+            render(response, accepted)
+        }
+        ParsedRequest::Batch(operations) => {
+            let batch = GraphqlBatch { headers: &head.headers, operations, client };
+            let (service, metrics) = (&*pipeline.service, &pipeline.metrics);
+            batch::respond(service, metrics, batch, accepted.result).await
+        }
+    }
+}
+
+/// Returns the response to an operation in a format that the client accepts.
+fn render(response: GraphqlResponse, accepted: AcceptedFormats) -> Response {
+    let media = accepted.result;
+    match response {
+        GraphqlResponse::Payload(payload) => response::payload(payload, media.whole()),
+        GraphqlResponse::NotPrepared(errors)
+            if media == ResponseFormat::EventStream && !response::is_overloaded(&errors) =>
+        {
+            stream_response::failed(&errors)
+        }
+        GraphqlResponse::NotPrepared(errors) => response::request_errors(&errors, media, false),
+        GraphqlResponse::NotRun(errors) => response::request_errors(&errors, media.whole(), false),
+        GraphqlResponse::MutationByGet => response::mutation_by_get(),
+        GraphqlResponse::Refused(refusal) => response::refuse(refusal, media),
+        GraphqlResponse::Stream(kind, body) => stream_response::with_stream(kind, body),
+    }
+}

@@ -1,0 +1,35 @@
+//! The reasons for which the router ends an operation or a connection, as errors and as close codes of WebSockets.
+
+use execute::{ErrorCode, GraphqlError};
+use wire::websocket::CloseCode;
+
+/// The close code for a queue that ran over. RFC 6455, section 7.4.2, leaves 4000 to 4999 to applications;
+/// graphql-ws reconnects after this one.
+pub const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
+
+/// The reason of a close with the code 4403: the client's token has expired.
+pub(super) const TOKEN_EXPIRED: &str = "token expired";
+
+/// The reason of a close with [`CloseCode::TRY_AGAIN_LATER`], after which graphql-ws reconnects: the token cannot be
+/// verified at present.
+pub(super) const AUTHENTICATION_UNAVAILABLE: &str = "authentication unavailable";
+
+/// The error of an operation that a defect of the router ended.
+pub(super) fn broken_off() -> GraphqlError {
+    let message = "the operation was aborted by a defect of the router";
+    GraphqlError::new(ErrorCode::InternalServerError, message)
+}
+
+/// The error of a client that reads too slowly.
+pub(super) fn too_slow() -> GraphqlError {
+    GraphqlError::new(
+        ErrorCode::SlowSubscriber,
+        "events came faster than this client read them; the connection is closed",
+    )
+}
+
+/// The error of a stream that ends because the router is shut down.
+pub(super) fn shutting_down_error() -> GraphqlError {
+    let message = "the router is shutting down; connect again, to another instance";
+    GraphqlError::new(ErrorCode::ShuttingDown, message)
+}

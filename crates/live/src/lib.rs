@@ -1,0 +1,32 @@
+//! Live transports: WebSockets and event streams over HTTP/1.1 on reactor threads, and one task for each event stream
+//! over HTTP/2.
+//!
+//! [`live_server`] is the entrance: it opens streams and takes connections over. [`operation_runner`] runs operations
+//! and subscribes to the hub; `backlog` limits the deliveries that wait for a slow socket. Invariant: this crate does
+//! not know the HTTP server; it gets connections as data (`clients::connections::TakenOver`) and returns bodies.
+
+mod backlog;
+pub mod client_context;
+mod client_work;
+mod connection_operations;
+mod end_reasons;
+pub mod first_event;
+mod group_shares;
+mod init_payload;
+mod jitter;
+mod large_messages;
+pub mod live_server;
+pub mod metrics;
+pub mod operation_runner;
+mod outlet;
+pub mod queue_total;
+pub mod reactors;
+pub mod sse;
+pub mod sse_single_connection;
+pub mod subscription_limits;
+pub mod takeover;
+mod timer;
+mod websocket;
+pub mod websocket_settings;
+
+pub use end_reasons::SLOW_SUBSCRIBER;

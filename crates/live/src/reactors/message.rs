@@ -1,0 +1,95 @@
+//! Messages of other threads to a reactor, and the parts of a connection that a reactor takes over.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use execute::{GraphqlError, Payload};
+use hub::{OutletCommand, Subscription};
+use prepare::OperationRequest;
+use reactor::{DiscardStats, Stream, Token};
+use tokio::sync::oneshot;
+use wire::subprotocol::ParsedMessage;
+use wire::websocket::ReadMessage;
+
+use super::client_machine::ClientMachine;
+use super::context::ReactorContext;
+use crate::client_context::ClientContext;
+use crate::metrics::OpenGauge;
+use crate::sse_single_connection::open_stream::OpenStream;
+use clients::authentication::{InitOutcome, TokenRefusal};
+use clients::connections::ConnectionPermit;
+use clients::kept_operations::KeptOperation;
+use serving::prepared_request::PreparedRequest;
+
+/// A message of another thread to a reactor.
+pub(crate) enum Message {
+    /// The parts of the router that the reactor uses.
+    Serve(Arc<ReactorContext>),
+    /// A new connection.
+    Adopt(Box<Adoption>),
+    /// A command of the hub.
+    Hub(OutletCommand),
+    /// The outcome of an operation that a connection has started.
+    OperationDone(Token, u32, OperationOutcome),
+    /// A request to drop waiting events of the connection, to make room for those of other connections.
+    Shed(Token),
+    /// Few operations of the connection are left, so it may be read again.
+    ResumeReading(Token),
+    /// A stream shared by many requests has output.
+    OutputReady(Token),
+    /// Input of a client without a socket.
+    SimulatedInput(Token, Bytes),
+    /// The identity of the client that sent `connection_init` on the connection.
+    TokenVerified(Token, Result<InitOutcome, TokenRefusal>),
+    /// A large message of the connection, read by another thread.
+    LargeMessageRead(Token, ReadMessage<ParsedMessage>),
+    /// A request for the count of messages that were sent to clients without sockets.
+    DiscardStats(oneshot::Sender<DiscardStats>),
+    /// Ends the connections of one portion, and each connection that is adopted later.
+    ShutDown {
+        /// The portion, less than [`clients::drain::DRAIN_BATCHES`].
+        portion: u32,
+    },
+}
+
+/// The parts of a connection that a reactor takes over.
+pub(crate) struct Adoption {
+    pub(super) stream: Stream,
+    pub(super) machine: ClientMachine,
+    /// Input that was read before the takeover.
+    pub(super) early: Vec<u8>,
+    pub(super) context: ClientContext,
+    pub(super) permit: ConnectionPermit,
+    pub(super) open: OpenGauge,
+    pub(super) first: FirstOperation,
+    /// The text that a client without a socket sends once it is acknowledged.
+    pub(super) later: Option<Bytes>,
+}
+
+/// The first operation of a connection.
+pub(crate) enum FirstOperation {
+    /// The client will send it.
+    FromClient,
+    /// The request contained it.
+    Prepared(Box<PreparedRequest>),
+    /// Requests on other connections start the operations, and may have started some already.
+    SharedStream(Box<OpenStream>),
+}
+
+/// The request of an operation that starts.
+pub(crate) enum StartRequest {
+    /// The request of a client, not prepared yet.
+    Unprepared(OperationRequest),
+    /// A prepared operation.
+    Prepared(Box<PreparedRequest>),
+}
+
+/// The outcome of an operation.
+pub(crate) enum OperationOutcome {
+    /// The response of a query or mutation.
+    Response(Payload),
+    /// A live subscription.
+    Subscribed(Subscription, OpenGauge, KeptOperation),
+    /// The errors for which it could not run.
+    Failed(Vec<GraphqlError>),
+}

@@ -1,0 +1,280 @@
+//! The application of a reactor thread: connects the sockets of the thread with the operations and groups of the
+//! router.
+
+mod connection_init;
+mod delivery;
+mod operations;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::AbortHandle;
+use hub::GroupId;
+use reactor::{Application, ConnectionEnd, Sockets, Token};
+use wire::Machine;
+use wire::graphql_transport_ws::ServerEvent;
+
+use super::client::{Client, ClientOperations, SharedContexts};
+use super::client_machine::{ClientMachine, ONLY_OPERATION};
+use super::context::ReactorContext;
+use super::deflation::Deflation;
+use super::group_members::GroupMembers;
+use super::message::{Adoption, FirstOperation, Message, StartRequest};
+use super::outlet::ReactorOutlet;
+use crate::sse_single_connection::open_stream::{FlushStep, OpenStream};
+use crate::websocket;
+use clients::connection_metrics::TimeoutPhase;
+use clients::drain;
+
+/// The application of one reactor thread.
+pub(crate) struct SubscriptionServer {
+    /// The parts of the router that the thread uses; `None` until [`Message::Serve`].
+    reactor: Option<Arc<ReactorContext>>,
+    outlet: Arc<ReactorOutlet>,
+    groups: HashMap<GroupId, GroupMembers>,
+    /// The groups that have something in the backlog of a client with a full socket.
+    behind: HashMap<Token, Vec<GroupId>>,
+    contexts: SharedContexts,
+    /// The time at which the first token of a client expires.
+    next_expiry: Option<Instant>,
+    /// The clients with unread responses. They are checked at `next_eviction`.
+    unread: HashSet<Token>,
+    /// The large messages that other threads read, by connection.
+    reading: HashMap<Token, AbortHandle>,
+    next_eviction: Option<Instant>,
+    is_shutting_down: bool,
+    deflation: RefCell<Deflation>,
+    /// A buffer for the heads of messages.
+    head: Vec<u8>,
+}
+
+type ClientSockets = Sockets<ClientMachine, Client>;
+
+// The memory of an idle connection with its first subscription in the slab. In addition there are the id of the
+// subscription, its place in the list of its group (`group_members`), and an entry in the timer wheel: some 350 bytes
+// together, measured by `starling bench subscriptions --simulate`; 440 are allowed.
+const _: () = assert!(ClientSockets::CONNECTION_BYTES <= 296);
+
+impl SubscriptionServer {
+    pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
+        Self {
+            reactor: None,
+            outlet,
+            groups: HashMap::new(),
+            behind: HashMap::new(),
+            contexts: SharedContexts::default(),
+            next_expiry: None,
+            unread: HashSet::new(),
+            reading: HashMap::new(),
+            next_eviction: None,
+            is_shutting_down: false,
+            deflation: RefCell::new(Deflation::new(usize::MAX)),
+            head: Vec::new(),
+        }
+    }
+
+    fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
+        let Adoption { stream, machine, early, context, permit, open, first, later } = adoption;
+        self.schedule_expiry(&context.identity);
+        let context = self.contexts.share(context);
+        let transport = machine.transport();
+        let client = Client {
+            context,
+            operations: ClientOperations::None,
+            backlog: None,
+            work: None,
+            transport,
+            permit,
+            open,
+        };
+        let token = match sockets.adopt(stream, machine, &early, client) {
+            Ok(token) => token,
+            Err((error, _)) => {
+                // The system cannot watch one more descriptor: the client sees its socket close.
+                tracing::warn!(%error, "a connection cannot be watched and is closed");
+                return;
+            }
+        };
+        if let Some(input) = later {
+            // The message is handled after the effects of the greeting.
+            self.outlet.mailbox().send(Message::SimulatedInput(token, input));
+        }
+        match first {
+            FirstOperation::FromClient => {}
+            FirstOperation::Prepared(ready) if !self.is_shutting_down => {
+                self.start_operation(sockets, token, ONLY_OPERATION, StartRequest::Prepared(ready));
+            }
+            FirstOperation::Prepared(_) => {}
+            FirstOperation::SharedStream(shared_stream) => {
+                self.attach_stream(sockets, token, *shared_stream);
+            }
+        }
+        if self.is_shutting_down {
+            shut_down_client(sockets, token);
+        }
+    }
+
+    /// Attaches a stream that many requests share. Some of them may have started operations already.
+    fn attach_stream(&self, sockets: &mut ClientSockets, token: Token, shared_stream: OpenStream) {
+        let Some(client) = sockets.client(token) else { return };
+        let shared_stream = Arc::new(shared_stream);
+        client.operations = ClientOperations::SharedStream(Arc::clone(&shared_stream));
+        let outlet = Arc::clone(&self.outlet);
+        let output_ready = move || outlet.mailbox().send(Message::OutputReady(token));
+        shared_stream.set_callback(Box::new(output_ready));
+        flush_stream(sockets, token);
+    }
+}
+
+impl Application for SubscriptionServer {
+    type Machine = ClientMachine;
+    type Client = Client;
+    type Message = Message;
+
+    fn on_event(&mut self, sockets: &mut ClientSockets, token: Token, event: ServerEvent) {
+        match event {
+            ServerEvent::Init { payload } => self.on_connection_init(sockets, token, payload),
+            ServerEvent::Subscribe { number, request, .. } => {
+                let request = websocket::operation_request(request);
+                self.start_operation(sockets, token, number, StartRequest::Unprepared(request));
+            }
+            ServerEvent::Complete { number, .. } => {
+                if let Some(client) = sockets.client(token) {
+                    client.stop(number);
+                }
+            }
+            ServerEvent::Large(message) => self.read_large_message(sockets, token, message),
+            ServerEvent::Ended(_) => {
+                self.stop_reading(token);
+                if let Some(client) = sockets.client(token) {
+                    client.backlog = None;
+                    client.stop_all();
+                }
+            }
+        }
+    }
+
+    fn on_message(&mut self, sockets: &mut ClientSockets, message: Message) {
+        match message {
+            Message::Serve(reactor) => {
+                let bytes_min = reactor.websocket.deflate_bytes_min();
+                self.deflation = RefCell::new(Deflation::new(bytes_min));
+                self.reactor = Some(reactor);
+            }
+            Message::Adopt(adoption) => self.adopt(sockets, *adoption),
+            Message::Hub(command) => {
+                self.apply_command(sockets, command);
+                if let Some(reactor) = &self.reactor {
+                    reactor.runner.count_dropped(self.outlet.take_dropped());
+                }
+            }
+            Message::OperationDone(token, number, outcome) => {
+                self.on_operation_outcome(sockets, token, number, outcome);
+            }
+            Message::Shed(token) => self.shed(sockets, token),
+            Message::ResumeReading(token) => set_hold(sockets, token, false),
+            Message::OutputReady(token) => flush_stream(sockets, token),
+            Message::SimulatedInput(token, bytes) => {
+                if let Some(machine) = sockets.machine_mut(token) {
+                    machine.receive(Instant::now(), &bytes);
+                }
+            }
+            Message::TokenVerified(token, identified) => {
+                self.on_token_verified(sockets, token, identified);
+            }
+            Message::LargeMessageRead(token, message) => {
+                self.reading.remove(&token);
+                if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
+                    connection.resume(Instant::now(), message);
+                }
+            }
+            Message::DiscardStats(reply) => {
+                // The receiver may be gone.
+                let _ = reply.send(sockets.discard_stats());
+            }
+            Message::ShutDown { portion } => {
+                self.is_shutting_down = true;
+                for token in sockets.tokens() {
+                    if drain::batch_of(token.to_u64()) == portion {
+                        shut_down_client(sockets, token);
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        [self.next_expiry, self.next_eviction].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, sockets: &mut ClientSockets) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= Instant::now());
+        if is_due(self.next_expiry) {
+            self.end_expired(sockets);
+        }
+        if is_due(self.next_eviction) {
+            self.close_evicted(sockets);
+        }
+    }
+
+    fn on_writable(&mut self, sockets: &mut ClientSockets, token: Token) {
+        if let Some(work) = sockets.client(token).and_then(|client| client.work.as_ref()) {
+            work.account().note_progress();
+        }
+        self.drain_backlog(sockets, token);
+        flush_stream(sockets, token);
+        if let Some(client) = sockets.client(token) {
+            client.drop_idle_work();
+        }
+    }
+
+    fn on_closed(&mut self, token: Token, mut client: Client, end: ConnectionEnd) {
+        client.stop_all();
+        self.unread.remove(&token);
+        self.stop_reading(token);
+        self.mark_caught_up(token);
+        if let (ConnectionEnd::Stalled, Some(reactor)) = (end, &self.reactor) {
+            reactor.connection_metrics.count_timeout(TimeoutPhase::stall);
+        }
+    }
+}
+
+/// Writes the output of a stream that many requests share, as long as its socket has room.
+fn flush_stream(sockets: &mut ClientSockets, token: Token) {
+    let Some(shared_stream) = shared_stream_of(sockets, token) else { return };
+    loop {
+        let has_room = !sockets.is_blocked(token);
+        let sse = sockets.machine_mut(token).and_then(ClientMachine::as_single_connection);
+        if sse.is_none_or(|sse| shared_stream.flush_one(sse, has_room) == FlushStep::Idle) {
+            return;
+        }
+        sockets.flush_machine(token);
+    }
+}
+
+fn shared_stream_of(sockets: &mut ClientSockets, token: Token) -> Option<Arc<OpenStream>> {
+    match &sockets.client(token)?.operations {
+        ClientOperations::SharedStream(shared_stream) => Some(Arc::clone(shared_stream)),
+        _ => None,
+    }
+}
+
+/// Stops or resumes the handling of a client's messages.
+fn set_hold(sockets: &mut ClientSockets, token: Token, is_held: bool) {
+    if let Some(machine) = sockets.machine_mut(token) {
+        machine.hold(Instant::now(), is_held);
+    }
+}
+
+fn shut_down_client(sockets: &mut ClientSockets, token: Token) {
+    let shared_stream = shared_stream_of(sockets, token);
+    let sse = sockets.machine_mut(token).and_then(ClientMachine::as_single_connection);
+    if let (Some(shared_stream), Some(sse)) = (shared_stream, sse) {
+        return shared_stream.shut_down(sse);
+    }
+    if let Some(machine) = sockets.machine_mut(token) {
+        machine.shut_down();
+    }
+}

@@ -1,0 +1,227 @@
+//! The operations of a reactor's clients: each runs on a worker, and its outcome comes back as a message.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use execute::ClientKey;
+use futures_util::future::{AbortHandle, Abortable};
+use hub::Subscriber;
+use plan::OperationKind;
+use reactor::Token;
+use wire::connection::OffThreadParse;
+use wire::websocket::LargeMessage;
+
+use super::super::client::ClientOperation;
+use super::super::client_machine::ClientMachine;
+use super::super::message::{Message, OperationOutcome, StartRequest};
+use super::super::outlet::ReactorOutlet;
+use super::{ClientSockets, SubscriptionServer, set_hold};
+use crate::backlog::Delivery;
+use crate::client_context::ClientContext;
+use crate::client_work::{ClientWork, StartedOperation};
+use crate::end_reasons::broken_off;
+use crate::large_messages;
+use crate::metrics::Transport;
+use crate::operation_runner::{LiveSubscription, OperationRunner};
+use clients::kept_operations::{Amounts, ExistingAmounts};
+use serving::forwarding::ClientHeaders::Kept;
+use serving::operation;
+
+impl SubscriptionServer {
+    /// Starts an operation on a worker. Its outcome comes back through the mailbox.
+    pub(super) fn start_operation(
+        &self,
+        sockets: &mut ClientSockets,
+        token: Token,
+        number: u32,
+        wanted: StartRequest,
+    ) {
+        let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
+        let work = client.work.take().unwrap_or_else(|| {
+            let outlet = Arc::clone(&self.outlet);
+            let on_resume = Box::new(move || outlet.mailbox().send(Message::ResumeReading(token)));
+            ClientWork::new(reactor.runner.open_account(client.key()), on_resume)
+        });
+        let started = Some(work.start_operation());
+        let is_held = work.try_hold();
+        client.work = Some(work);
+        let (abort, registration) = AbortHandle::new_pair();
+        client.operations.add(number, ClientOperation::Task(abort));
+        let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
+        let (transport, held) = (client.transport, client.operations.kept());
+        let operation_run =
+            StartingOperation { outlet, token, number, address, transport, held, started };
+        let (runner, context) = (Arc::clone(&reactor.runner), Arc::clone(&client.context));
+        reactor.workers.run(Box::new(move || {
+            Box::pin(async move {
+                let run = operation_run.run(&runner, wanted, &context);
+                // Aborted if the client has gone, or has completed the operation.
+                let _ = Abortable::new(run, registration).await;
+            })
+        }));
+        if is_held {
+            set_hold(sockets, token, true);
+        }
+    }
+
+    /// Lets another thread read a large message while the connection waits for it.
+    pub(super) fn read_large_message(
+        &mut self,
+        sockets: &mut ClientSockets,
+        token: Token,
+        message: LargeMessage,
+    ) {
+        let Some(ClientMachine::WebSocket(connection)) = sockets.machine(token) else { return };
+        let parse = connection.protocol.parser();
+        let (Some(reactor), Some(client)) = (&self.reactor, sockets.client(token)) else { return };
+        let client = client.key();
+        let serving = Arc::clone(&reactor.runner.serving);
+        let outlet = Arc::clone(&self.outlet);
+        let (abort, registration) = AbortHandle::new_pair();
+        reactor.workers.run(Box::new(move || {
+            let reading = async move {
+                let deadline = Instant::now() + serving.time_max;
+                let offload = &serving.limits.offload;
+                let read =
+                    large_messages::read_large_message(offload, client, deadline, message, parse)
+                        .await;
+                outlet.mailbox().send(Message::LargeMessageRead(token, read));
+            };
+            Box::pin(async move {
+                // Aborted if the connection has ended.
+                let _ = Abortable::new(reading, registration).await;
+            })
+        }));
+        self.reading.insert(token, abort);
+    }
+
+    /// Aborts the reading of a large message for a connection that has ended, which frees its place in the queue.
+    pub(super) fn stop_reading(&mut self, token: Token) {
+        if let Some(reading) = self.reading.remove(&token) {
+            reading.abort();
+        }
+    }
+
+    /// Handles the outcome of an operation.
+    pub(super) fn on_operation_outcome(
+        &mut self,
+        sockets: &mut ClientSockets,
+        token: Token,
+        operation: u32,
+        outcome: OperationOutcome,
+    ) {
+        let Some(client) = sockets.client(token) else { return };
+        if client.operations.get_mut(operation).is_none() {
+            // The client has completed the operation meanwhile, or the hub has ended it.
+            return;
+        }
+        match outcome {
+            OperationOutcome::Subscribed(subscription, open, kept) => {
+                let Some(reactor) = &self.reactor else { return };
+                let live = (subscription, open, kept);
+                let is_live = client.add_live(&reactor.runner.limits.settings, operation, live);
+                client.drop_idle_work();
+                if let Err(error) = is_live {
+                    reactor.runner.serving.metrics.count_refusal(error.code);
+                    client.forget(operation);
+                    self.send_end(
+                        sockets,
+                        token,
+                        Delivery::Failed { operation, errors: vec![error] },
+                    );
+                }
+            }
+            OperationOutcome::Response(payload) => {
+                client.forget(operation);
+                self.respond(sockets, token, operation, payload);
+            }
+            OperationOutcome::Failed(errors) => {
+                client.forget(operation);
+                client.drop_idle_work();
+                self.send_end(sockets, token, Delivery::Failed { operation, errors });
+            }
+        }
+    }
+}
+
+/// An operation that runs on a worker. If it panics, its client gets an error instead of no response at all.
+struct StartingOperation {
+    outlet: Arc<ReactorOutlet>,
+    token: Token,
+    number: u32,
+    /// The key of the client's address.
+    address: ClientKey,
+    transport: Transport,
+    /// The amounts that the connection's live subscriptions kept when the operation was started.
+    held: Amounts,
+    /// `None` once it has its outcome.
+    started: Option<StartedOperation>,
+}
+
+impl StartingOperation {
+    async fn run(
+        mut self,
+        runner: &OperationRunner,
+        wanted: StartRequest,
+        context: &ClientContext,
+    ) {
+        let (mut trace, prepared) = match wanted {
+            StartRequest::Prepared(ready) => (None, Ok(*ready)),
+            StartRequest::Unprepared(request) => {
+                let ClientContext { headers, identity } = context;
+                let trace = runner.serving.start_trace(headers);
+                let prepared = operation::prepare_for(
+                    &runner.serving,
+                    &request,
+                    Kept(headers),
+                    identity.clone(),
+                    self.address,
+                );
+                (trace, prepared.await)
+            }
+        };
+        let outcome = match prepared {
+            Err(errors) => OperationOutcome::Failed(errors),
+            Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
+                let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
+                let member = Subscriber { connection: self.token.to_u64(), operation: self.number };
+                let held = ExistingAmounts::Amounts(self.held);
+                match runner.subscribe(ready, outlet, member, held).await {
+                    Ok(LiveSubscription { subscription, kept, .. }) => {
+                        let open = runner.metrics.open_subscription(self.transport);
+                        OperationOutcome::Subscribed(subscription, open, kept)
+                    }
+                    Err(error) => OperationOutcome::Failed(vec![error]),
+                }
+            }
+            Ok(ready) => {
+                if let Some(trace) = &mut trace {
+                    trace.prepared();
+                }
+                let Some(started) = &self.started else { return };
+                // Without a permit the connection is about to be closed, because it reads nothing.
+                let Some(permit) = started.permit().await else { return };
+                let outcome = match operation::run(&runner.serving, ready, trace).await {
+                    Ok(payload) => OperationOutcome::Response(started.charge(payload)),
+                    Err(errors) => OperationOutcome::Failed(errors),
+                };
+                drop(permit);
+                outcome
+            }
+        };
+        self.conclude(outcome);
+    }
+
+    fn conclude(&mut self, outcome: OperationOutcome) {
+        self.started = None;
+        self.outlet.mailbox().send(Message::OperationDone(self.token, self.number, outcome));
+    }
+}
+
+impl Drop for StartingOperation {
+    fn drop(&mut self) {
+        if self.started.is_some() && std::thread::panicking() {
+            self.conclude(OperationOutcome::Failed(vec![broken_off()]));
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The limits of live subscriptions, and the counts that they apply to.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use super::group_shares::GroupShares;
+use super::outlet::ConnectionOutlet;
+use super::queue_total::QueueTotal;
+use config::Subscriptions;
+
+/// The limits of live subscriptions. There is one for the whole process.
+#[derive(Debug)]
+pub struct SubscriptionLimits {
+    /// The configured limits.
+    pub settings: Subscriptions,
+    /// The number of groups that each client has created.
+    pub(crate) group_shares: Arc<GroupShares>,
+    /// The number of bytes of texts and variables that live subscriptions keep.
+    pub kept_operation_bytes: Arc<AtomicUsize>,
+    /// The bytes that wait for slow clients.
+    pub queue_total: Arc<QueueTotal>,
+}
+
+impl SubscriptionLimits {
+    /// Creates the limits without subscriptions.
+    pub fn new(settings: &Subscriptions) -> Self {
+        Self {
+            settings: settings.clone(),
+            group_shares: Arc::default(),
+            kept_operation_bytes: Arc::default(),
+            queue_total: Arc::new(QueueTotal::new(settings.queue_bytes_total)),
+        }
+    }
+
+    /// Makes the outlet of one connection within these limits.
+    pub(crate) fn make_outlet(&self) -> Arc<ConnectionOutlet> {
+        Arc::new(ConnectionOutlet::new(&self.settings, &self.queue_total))
+    }
+}

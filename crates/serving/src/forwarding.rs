@@ -1,0 +1,713 @@
+//! Header rules: headers of the client that subgraphs get, and headers of subgraphs that the client gets. The rules of
+//! the configuration are compiled for one generation and applied once per request or response.
+
+use std::sync::Arc;
+
+use config::{HeaderRule, Headers, Merge, Propagation};
+use execute::{ClaimPath, ClaimValues, Claims, ForwardedHeaders, ResponseHeaders};
+use graph::{SubgraphId, Supergraph};
+use http::header::{self, CACHE_CONTROL, DATE, SET_COOKIE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
+use upstream::belongs_to_connection;
+
+use crate::connection_options::ConnectionOptions;
+use clients::cache_control;
+
+/// Rules for requests, by subgraph: for all subgraphs in the configuration, in its order, also those that the graph
+/// does not have. So two clients that are equal on this graph are equal on every other one, and a group stays a group
+/// when the graph is replaced.
+#[derive(Debug)]
+pub struct Forwarding {
+    all: Vec<HeaderRule>,
+    by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
+    /// The claims that any rule reads.
+    claims: Vec<ClaimPath>,
+}
+
+/// The id of subgraphs that the graph does not have; no subgraph has this number.
+const UNKNOWN_SUBGRAPH: SubgraphId = SubgraphId(u16::MAX);
+
+impl Forwarding {
+    /// Compiles the rules of `headers` for the subgraphs of `graph`.
+    pub fn new(headers: &Headers, graph: &Supergraph) -> Self {
+        let by_subgraph = headers.subgraphs.keys().map(|name| {
+            let known = graph.subgraphs.iter().position(|it| *it.name == **name);
+            let id = known.map_or(UNKNOWN_SUBGRAPH, |index| SubgraphId(index as u16));
+            (id, headers.request_rules(name).cloned().collect())
+        });
+        let by_subgraph: Vec<_> = by_subgraph.collect();
+        let all = headers.all.request.clone();
+        let rules = by_subgraph.iter().flat_map(|(_, rules)| rules).chain(&all);
+        let claims = rules.filter_map(|rule| match rule {
+            HeaderRule::Claim(it) => Some(it.claim.clone()),
+            _ => None,
+        });
+        Self { claims: claims.collect(), by_subgraph, all }
+    }
+
+    /// Converts the result of [`Forwarding::apply`] for another graph and the same configuration to this graph.
+    pub(crate) fn renumbered(&self, headers: &Arc<ForwardedHeaders>) -> Arc<ForwardedHeaders> {
+        let ids = || self.by_subgraph.iter().map(|(id, _)| *id);
+        if ids().eq(headers.by_subgraph.iter().map(|(id, _)| *id)) {
+            return Arc::clone(headers);
+        }
+        let by_subgraph = ids().zip(&headers.by_subgraph);
+        Arc::new(ForwardedHeaders {
+            all: headers.all.clone(),
+            by_subgraph: by_subgraph.map(|(id, (_, headers))| (id, headers.clone())).collect(),
+        })
+    }
+
+    /// Selects the headers for each subgraph from `client`, the headers of the client's request, and from the claims of
+    /// its token.
+    pub fn apply(
+        &self,
+        client: ClientHeaders<'_>,
+        claims: Option<&Claims>,
+    ) -> Arc<ForwardedHeaders> {
+        let claims = Claims::select(claims, &self.claims);
+        let by_subgraph = self.by_subgraph.iter();
+        let forwarded = |rules: &[HeaderRule]| forwarded(rules, client, &claims);
+        Arc::new(ForwardedHeaders {
+            all: forwarded(&self.all),
+            by_subgraph: by_subgraph.map(|(id, rules)| (*id, forwarded(rules))).collect(),
+        })
+    }
+}
+
+/// Returns the subgraphs of `graph` that have rules of their own.
+fn special<'a>(
+    headers: &'a Headers,
+    graph: &'a Supergraph,
+) -> impl Iterator<Item = (SubgraphId, &'a str)> {
+    let subgraphs = graph.subgraphs.iter().enumerate();
+    let special = subgraphs.filter(|(_, it)| headers.subgraphs.contains_key(&*it.name));
+    special.map(|(index, subgraph)| (SubgraphId(index as u16), &*subgraph.name))
+}
+
+/// Returns the forwarded headers as one canonical string of bytes: equal for two requests if no subgraph can
+/// distinguish them. Each text is preceded by its length, so that texts cannot run together. A long text is replaced by
+/// its SHA-256, so that a token is not stored once more for each subscription.
+pub fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut list = |headers: &[(HeaderName, HeaderValue)]| {
+        out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
+        for (name, value) in headers {
+            for text in [name.as_str().as_bytes(), value.as_bytes()] {
+                // The length distinguishes a digest from a text that looks like one.
+                out.extend_from_slice(&(text.len() as u32).to_be_bytes());
+                match text.len() > DIGESTED_FROM {
+                    true => out.extend_from_slice(&Sha256::digest(text)),
+                    false => out.extend_from_slice(text),
+                }
+            }
+        }
+    };
+    list(&headers.all);
+    for (_, headers) in &headers.by_subgraph {
+        list(headers);
+    }
+    out
+}
+
+/// The maximum length of a text that a [`partition`] contains unchanged: a digest of it would not be shorter.
+const DIGESTED_FROM: usize = 32;
+
+/// The headers of a client.
+#[derive(Clone, Copy, Debug)]
+pub enum ClientHeaders<'a> {
+    /// Headers of a message: the values are slices of the data that was read from the connection.
+    OfMessage(&'a HeaderMap),
+    /// Headers kept with the connection: the values have memory of their own ([`copy_value`]), which requests may share.
+    Kept(&'a HeaderMap),
+}
+
+impl<'a> ClientHeaders<'a> {
+    /// Returns the headers from either source.
+    pub fn map(self) -> &'a HeaderMap {
+        match self {
+            Self::OfMessage(map) | Self::Kept(map) => map,
+        }
+    }
+}
+
+fn forwarded(
+    rules: &[HeaderRule],
+    client: ClientHeaders<'_>,
+    claims: &ClaimValues,
+) -> Vec<(HeaderName, HeaderValue)> {
+    // Headers that `connection` names are meant for the next hop, which is the router: it may forward them. Otherwise a
+    // client could remove headers that rules forward, such as its tenant.
+    let mut taken = select_headers(rules, client.map(), belongs_to_connection, |_| false);
+    // Claims come after all other rules, so that no header of the client can replace a claim.
+    for rule in rules {
+        let HeaderRule::Claim(it) = rule else { continue };
+        let value = claims.text(&it.claim).and_then(|text| {
+            let mut value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
+        let values = value.or_else(|| it.default.clone()).into_iter().collect();
+        if !belongs_to_connection(&it.name) {
+            replace_header(&mut taken, &it.name, values, Merge::Last);
+        }
+    }
+    let kept = |value: HeaderValue| match client {
+        ClientHeaders::OfMessage(_) => copy_value(&value),
+        ClientHeaders::Kept(_) => value,
+    };
+    let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, kept(it.value))).collect();
+    // The headers live as long as a subscription, and the iterator reused memory with a larger capacity and larger
+    // elements.
+    headers.shrink_to_fit();
+    // The order is canonical, so that equal sets have equal partitions. The sort is stable, so repeated headers keep
+    // their order.
+    headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
+    headers
+}
+
+/// Copies a value to memory of its own. A value of a message is a slice of the data that was read from its connection,
+/// and would keep all of that alive for as long as the request or the subscription lives.
+pub fn copy_value(value: &HeaderValue) -> HeaderValue {
+    // The bytes come from a valid value, so the conversion succeeds.
+    let mut own = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
+    own.set_sensitive(value.is_sensitive());
+    own
+}
+
+/// Rules for responses, by subgraph.
+#[derive(Debug)]
+pub struct ResponseForwarding {
+    all: Vec<HeaderRule>,
+    by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
+}
+
+impl ResponseForwarding {
+    /// Compiles the rules of `headers` for the subgraphs of `graph`. `None` if there are no rules.
+    pub fn new(headers: &Headers, graph: &Supergraph) -> Option<Self> {
+        let by_subgraph = special(headers, graph).map(|(id, name)| {
+            let rules = headers.response_rules(name).cloned().collect();
+            (id, rules)
+        });
+        let by_subgraph: Vec<(_, Vec<_>)> = by_subgraph.collect();
+        let all = headers.all.response.clone();
+        let is_empty = all.is_empty() && by_subgraph.iter().all(|(_, rules)| rules.is_empty());
+        (!is_empty).then_some(Self { all, by_subgraph })
+    }
+
+    fn of(&self, subgraph: SubgraphId) -> &[HeaderRule] {
+        let special = self.by_subgraph.iter().find(|(id, _)| *id == subgraph);
+        special.map_or(&self.all, |(_, rules)| rules)
+    }
+
+    /// True if responses of `subgraph` may contain a cookie for the client. Such a response is meant for one client.
+    pub fn is_personal(&self, subgraph: SubgraphId) -> bool {
+        let mut response = HeaderMap::new();
+        response.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
+        self.of(subgraph).iter().any(|rule| match rule {
+            HeaderRule::Propagate(it) => it.rename.as_ref() == Some(&SET_COOKIE),
+            _ => false,
+        }) || select_headers(self.of(subgraph), &response, is_set_by_router, is_taken_by_name_only)
+            .iter()
+            .any(|it| it.name == SET_COOKIE)
+    }
+}
+
+impl ResponseHeaders for ResponseForwarding {
+    fn collect(&self, subgraph: SubgraphId, response: &HeaderMap, collected: &mut HeaderMap) {
+        let options = ConnectionOptions::of(response);
+        let stays = |name: &HeaderName| is_set_by_router(name) || options.contains(name);
+        let taken = select_headers(self.of(subgraph), response, stays, is_taken_by_name_only);
+        // `taken` belongs to one response, so all values of one name are merged with other responses as a unit.
+        let mut settled: Vec<&HeaderName> = Vec::new();
+        for it in &taken {
+            let is_first_here = !settled.contains(&&it.name);
+            let is_known = collected.contains_key(&it.name);
+            if it.name == CACHE_CONTROL {
+                // The merge rule does not apply: the response contains data of each subgraph, so the strictest value
+                // wins.
+                let known = collected.get(CACHE_CONTROL);
+                if known.is_none_or(|known| cache_control::is_stricter(&it.value, known)) {
+                    collected.insert(CACHE_CONTROL, it.value.clone());
+                }
+                continue;
+            }
+            // Cookies are distinguished by more than the name of their header (RFC 6265, section 3).
+            let merge = if it.name == SET_COOKIE { Merge::Append } else { it.merge };
+            match merge {
+                Merge::First if is_first_here && is_known => continue,
+                Merge::Last if is_first_here => {
+                    collected.insert(it.name.clone(), it.value.clone());
+                }
+                _ => {
+                    collected.append(it.name.clone(), it.value.clone());
+                }
+            }
+            if is_first_here {
+                settled.push(&it.name);
+            }
+        }
+    }
+}
+
+/// True for headers of a response that describe the message itself, or restrict which pages may read it: the router
+/// writes its own.
+fn is_set_by_router(name: &HeaderName) -> bool {
+    belongs_to_connection(name) || *name == DATE || name.as_str().starts_with("access-control-")
+}
+
+/// True for headers of a response that only a rule with `named` takes, never one with `matching`: they control caches
+/// and cookies, and the interpretation of a body's bytes.
+fn is_taken_by_name_only(name: &HeaderName) -> bool {
+    const KNOWN: [HeaderName; 10] = [
+        header::AGE,
+        CACHE_CONTROL,
+        header::ETAG,
+        header::EXPIRES,
+        header::LAST_MODIFIED,
+        header::PRAGMA,
+        SET_COOKIE,
+        header::STRICT_TRANSPORT_SECURITY,
+        header::VARY,
+        header::WWW_AUTHENTICATE,
+    ];
+    KNOWN.contains(name) || name.as_str().starts_with("content-")
+}
+
+/// A header that rules have taken or set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct SelectedHeader {
+    name: HeaderName,
+    value: HeaderValue,
+    merge: Merge,
+}
+
+/// Applies rules in order to the headers of one message; each rule may replace or remove headers that earlier ones
+/// took. Headers for which `stays` is true are never taken, and those for which `by_name_only` is true are not taken by
+/// a pattern.
+fn select_headers(
+    rules: &[HeaderRule],
+    message: &HeaderMap,
+    stays: impl Fn(&HeaderName) -> bool,
+    by_name_only: impl Fn(&HeaderName) -> bool,
+) -> Vec<SelectedHeader> {
+    let mut taken: Vec<SelectedHeader> = Vec::new();
+    let may_pass = |name: &HeaderName| !stays(name);
+    for rule in rules {
+        match rule {
+            HeaderRule::Propagate(Propagation {
+                named: Some(named),
+                rename,
+                default,
+                merge,
+                ..
+            }) => {
+                let name = rename.as_ref().unwrap_or(named);
+                let mut values: Vec<_> = match may_pass(named) {
+                    true => message.get_all(named).iter().cloned().collect(),
+                    false => Vec::new(),
+                };
+                if values.is_empty() {
+                    values.extend(default.clone());
+                }
+                if !values.is_empty() && !stays(name) {
+                    replace_header(&mut taken, name, values, *merge);
+                }
+            }
+            HeaderRule::Propagate(Propagation { matching: Some(pattern), merge, .. }) => {
+                for name in message.keys() {
+                    if pattern.matches(name) && may_pass(name) && !by_name_only(name) {
+                        let values = message.get_all(name).iter().cloned().collect();
+                        replace_header(&mut taken, name, values, *merge);
+                    }
+                }
+            }
+            // Unreachable: the configuration always has one of the two.
+            HeaderRule::Propagate(_) => {}
+            HeaderRule::Insert(insertion) => {
+                let value = vec![insertion.value.clone()];
+                replace_header(&mut taken, &insertion.name, value, Merge::Last);
+            }
+            // `forwarded` applies these.
+            HeaderRule::Claim(_) => {}
+            HeaderRule::Remove(selection) => taken.retain(|it| !selection.selects(&it.name)),
+        }
+    }
+    taken
+}
+
+fn replace_header(
+    taken: &mut Vec<SelectedHeader>,
+    name: &HeaderName,
+    values: Vec<HeaderValue>,
+    merge: Merge,
+) {
+    taken.retain(|it| it.name != name);
+    taken.extend(values.into_iter().map(|value| SelectedHeader {
+        name: name.clone(),
+        value,
+        merge,
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClientHeaders::{Kept, OfMessage};
+    use super::*;
+    use config::{ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderSelection};
+
+    fn name(text: &'static str) -> HeaderName {
+        HeaderName::from_static(text)
+    }
+
+    fn message(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (header, value) in headers {
+            map.append(name(header), HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    fn client() -> HeaderMap {
+        message(&[
+            ("x-tenant", "a"),
+            ("authorization", "Bearer 1"),
+            ("x-hop", "1"),
+            ("connection", "keep-alive, X-Hop"),
+            ("host", "example"),
+            ("te", "trailers"),
+            ("proxy-authorization", "Basic 1"),
+            ("sec-websocket-key", "1"),
+        ])
+    }
+
+    fn text(headers: &[(HeaderName, HeaderValue)]) -> Vec<String> {
+        let text = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap_or("?")));
+        text.collect()
+    }
+
+    fn sent(rules: &[HeaderRule]) -> Vec<String> {
+        text(&forwarded(rules, OfMessage(&client()), &ClaimValues::default()))
+    }
+
+    fn matching(pattern: &str) -> Propagation {
+        let matching = Some(HeaderPattern::new(pattern).expect("a valid pattern"));
+        Propagation { matching, ..Propagation::default() }
+    }
+
+    fn named(header: &'static str) -> Propagation {
+        Propagation { named: Some(name(header)), ..Propagation::default() }
+    }
+
+    fn everything() -> HeaderRule {
+        HeaderRule::Propagate(matching(".*"))
+    }
+
+    fn insert(header: &'static str, value: &'static str) -> HeaderRule {
+        let value = HeaderValue::from_static(value);
+        HeaderRule::Insert(HeaderInsertion { name: name(header), value })
+    }
+
+    fn remove(header: &'static str) -> HeaderRule {
+        HeaderRule::Remove(HeaderSelection::Named(name(header)))
+    }
+
+    #[test]
+    fn hop_by_hop_headers_never_pass() {
+        let all = ["authorization: Bearer 1", "x-hop: 1", "x-tenant: a"];
+        assert_eq!(sent(&[everything()]), all);
+        for header in ["host", "te", "connection", "proxy-authorization"] {
+            assert_eq!(sent(&[HeaderRule::Propagate(named(header))]), [""; 0], "{header}");
+            let renamed = Propagation { rename: Some(name("x-other")), ..named(header) };
+            assert_eq!(sent(&[HeaderRule::Propagate(renamed)]), [""; 0], "{header}");
+        }
+    }
+
+    #[test]
+    fn a_client_cannot_remove_headers_that_rules_forward() {
+        let client = message(&[
+            ("x-tenant", "a"),
+            ("authorization", "Bearer 1"),
+            ("connection", "x-tenant, Authorization, keep-alive"),
+            ("keep-alive", "timeout=5"),
+        ]);
+        for rules in [
+            vec![everything()],
+            vec![
+                HeaderRule::Propagate(named("x-tenant")),
+                HeaderRule::Propagate(named("authorization")),
+                HeaderRule::Propagate(named("keep-alive")),
+            ],
+        ] {
+            let sent = forwarded(&rules, OfMessage(&client), &ClaimValues::default());
+            assert_eq!(text(&sent), ["authorization: Bearer 1", "x-tenant: a"]);
+        }
+    }
+
+    #[test]
+    fn rules_apply_in_order() {
+        let rules = [everything(), remove("authorization"), insert("x-tenant", "fixed")];
+        assert_eq!(sent(&rules), ["x-hop: 1", "x-tenant: fixed"]);
+        let [everything, remove, insert] = rules;
+        let all = ["authorization: Bearer 1", "x-hop: 1", "x-tenant: a"];
+        assert_eq!(sent(&[insert, remove, everything]), all);
+        assert_eq!(sent(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_header_is_renamed_and_has_a_default_if_the_client_sends_none() {
+        let user = |default: Option<&'static str>| {
+            HeaderRule::Propagate(Propagation {
+                rename: Some(name("x-user")),
+                default: default.map(HeaderValue::from_static),
+                ..named("x-account")
+            })
+        };
+        assert_eq!(sent(&[user(Some("nobody"))]), ["x-user: nobody"]);
+        assert_eq!(sent(&[user(None)]), [""; 0]);
+        let client = message(&[("x-account", "1"), ("x-account", "2")]);
+        let sent = forwarded(&[user(Some("nobody"))], OfMessage(&client), &ClaimValues::default());
+        assert_eq!(text(&sent), ["x-user: 1", "x-user: 2"]);
+    }
+
+    #[test]
+    fn only_a_claim_can_set_the_header_of_a_claim() {
+        let claim = |path: &str, default: Option<&'static str>| {
+            HeaderRule::Claim(ClaimForwarding {
+                claim: ClaimPath::parse(path).expect("a name"),
+                name: name("x-tenant"),
+                default: default.map(HeaderValue::from_static),
+            })
+        };
+        let claims = Claims::new(r#"{"tenant":"b","roles":["x","y"],"evil":"a\r\nx: y"}"#.into());
+        let sent = |rule: HeaderRule, claims: Option<&Claims>| {
+            let mut headers = Headers::default();
+            // A later rule that lets the client's own header through has no effect.
+            headers.all.request = vec![rule, HeaderRule::Propagate(named("x-tenant"))];
+            let forwarding = Forwarding::new(&headers, &graph(&["a"]));
+            text(&forwarding.apply(OfMessage(&client()), claims).all)
+        };
+        assert_eq!(sent(claim("tenant", None), claims.as_ref()), ["x-tenant: b"]);
+        assert_eq!(sent(claim("roles", None), claims.as_ref()), [r#"x-tenant: ["x","y"]"#]);
+        for path in ["none", "evil", "tenant.x"] {
+            assert_eq!(sent(claim(path, None), claims.as_ref()), [""; 0], "{path}");
+            assert_eq!(sent(claim(path, Some("-")), claims.as_ref()), ["x-tenant: -"], "{path}");
+        }
+        assert_eq!(sent(claim("tenant", None), None), [""; 0]);
+    }
+
+    #[test]
+    fn clients_that_differ_only_in_unread_claims_are_equal() {
+        let mut headers = Headers::default();
+        headers.all.request = vec![HeaderRule::Claim(ClaimForwarding {
+            claim: ClaimPath::parse("tenant").expect("a name"),
+            name: name("x-tenant"),
+            default: None,
+        })];
+        let forwarding = Forwarding::new(&headers, &graph(&["a"]));
+        let of = |claims: &str| {
+            let claims = Claims::new(claims.to_owned().into());
+            partition(&forwarding.apply(OfMessage(&HeaderMap::new()), claims.as_ref()))
+        };
+        let first = of(r#"{"tenant":"a","sub":"u1","exp":1}"#);
+        assert_eq!(first, of(r#"{"exp":2,"sub":"u2","tenant":"a"}"#));
+        assert_ne!(first, of(r#"{"tenant":"b","sub":"u1","exp":1}"#));
+        assert_ne!(first, of("{}"));
+    }
+
+    #[test]
+    fn a_client_cannot_add_values_to_an_inserted_header() {
+        let rules = [HeaderRule::Propagate(named("x-tenant")), insert("x-tenant", "fixed")];
+        assert_eq!(sent(&rules), ["x-tenant: fixed"]);
+    }
+
+    fn graph(subgraphs: &[&str]) -> Supergraph {
+        let graphs = subgraphs.iter().map(|name| {
+            let id = name.to_uppercase();
+            format!("{id} @join__graph(name: \"{name}\", url: \"http://{name}\")\n")
+        });
+        let first = subgraphs[0].to_uppercase();
+        let sdl = format!(
+            "schema @link(url: \"https://specs.apollo.dev/link/v1.0\")
+               @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) {{ query: Query }}
+             enum join__Graph {{ {} }}
+             type Query @join__type(graph: {first}) {{ a: Int }}",
+            graphs.collect::<String>()
+        );
+        Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    #[test]
+    fn a_long_value_is_stored_once_for_all_requests_that_share_it() {
+        let token = |last: char| format!("Bearer {}{last}", "x".repeat(2_000));
+        let header = |token: &str| {
+            HeaderMap::from_iter([(
+                name("authorization"),
+                HeaderValue::from_str(token).expect("a value"),
+            )])
+        };
+        let mut rules = Headers::default();
+        rules.all.request.push(HeaderRule::Propagate(named("authorization")));
+        let forwarding = Forwarding::new(&rules, &graph(&["first"]));
+        let kept = header(&token('a'));
+        let place = |headers: &ForwardedHeaders| headers.all[0].1.as_bytes().as_ptr();
+        let of_kept = forwarding.apply(Kept(&kept), None);
+        assert_eq!(place(&of_kept), kept["authorization"].as_bytes().as_ptr());
+        let of_message = forwarding.apply(OfMessage(&kept), None);
+        assert_ne!(place(&of_message), kept["authorization"].as_bytes().as_ptr());
+        assert_eq!(partition(&of_kept), partition(&of_message));
+        let other = forwarding.apply(Kept(&header(&token('b'))), None);
+        assert_ne!(partition(&of_kept), partition(&other));
+        assert!(partition(&of_kept).len() < 100, "{}", partition(&of_kept).len());
+    }
+
+    #[test]
+    fn clients_that_are_equal_on_one_graph_are_equal_on_the_next() {
+        let mut rules = Headers::default();
+        for subgraph in ["absent", "second"] {
+            let special = rules.subgraphs.entry(subgraph.to_owned()).or_default();
+            let header = if subgraph == "absent" { "x-tenant" } else { "authorization" };
+            special.request.push(HeaderRule::Propagate(named(header)));
+        }
+        let old = Forwarding::new(&rules, &graph(&["first", "second"]));
+        let new = Forwarding::new(&rules, &graph(&["absent", "first", "second"]));
+        let headers = old.apply(OfMessage(&client()), None);
+        assert_eq!(text(headers.of(SubgraphId(0))), [""; 0]);
+        assert_eq!(text(headers.of(SubgraphId(1))), ["authorization: Bearer 1"]);
+        // Headers for a subgraph that the graph does not have yet already distinguish users.
+        let mut other = client();
+        other.insert(name("x-tenant"), HeaderValue::from_static("b"));
+        assert_ne!(partition(&headers), partition(&old.apply(OfMessage(&other), None)));
+        let renumbered = new.renumbered(&headers);
+        assert_eq!(renumbered, new.apply(Kept(&client()), None));
+        assert_eq!(text(renumbered.of(SubgraphId(0))), ["x-tenant: a"]);
+        assert_eq!(text(renumbered.of(SubgraphId(2))), ["authorization: Bearer 1"]);
+        assert_eq!(partition(&renumbered), partition(&headers));
+    }
+
+    #[test]
+    fn two_users_are_one_partition_only_if_everything_forwarded_is_equal() {
+        let partition_of = |headers: &[(&'static str, &'static str)]| {
+            let rules = [HeaderRule::Propagate(matching("^x-"))];
+            let all = forwarded(&rules, OfMessage(&message(headers)), &ClaimValues::default());
+            partition(&ForwardedHeaders { all, by_subgraph: Vec::new() })
+        };
+        let one = partition_of(&[("x-a", "1"), ("x-b", "2")]);
+        assert_eq!(one, partition_of(&[("x-b", "2"), ("accept", "y"), ("x-a", "1")]));
+        for other in [
+            &[("x-a", "1"), ("x-b", "3")][..],
+            &[("x-a", "1")],
+            &[("x-a", "1"), ("x-a", "2")],
+            &[("x-a", "1x-b2")],
+            &[("x-a", "1"), ("x-b", "2"), ("x-b", "2")],
+            &[],
+        ] {
+            assert_ne!(one, partition_of(other), "{other:?}");
+        }
+        // The subgraph that gets a header matters too.
+        let header = vec![(name("x-a"), HeaderValue::from_static("1"))];
+        let to = |all: &[_], special: &[_]| {
+            let by_subgraph = vec![(SubgraphId(0), special.to_vec())];
+            partition(&ForwardedHeaders { all: all.to_vec(), by_subgraph })
+        };
+        assert_ne!(to(&header, &[]), to(&[], &header));
+    }
+
+    fn response_forwarding(rules: Vec<HeaderRule>) -> ResponseForwarding {
+        ResponseForwarding { all: rules, by_subgraph: Vec::new() }
+    }
+
+    /// Returns the headers that the client gets for these responses, in this order.
+    fn returned(rules: Vec<HeaderRule>, responses: &[HeaderMap]) -> Vec<String> {
+        let response_forwarding = response_forwarding(rules);
+        let mut collected = HeaderMap::new();
+        for response in responses {
+            response_forwarding.collect(SubgraphId(0), response, &mut collected);
+        }
+        let mut lines: Vec<_> = collected
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap_or("?")))
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn headers_of_several_responses_are_merged_by_the_rule_and_all_cookies_are_kept() {
+        let responses = [
+            message(&[("x-cost", "1"), ("x-cost", "2"), ("set-cookie", "a=1")]),
+            message(&[("x-other", "1")]),
+            message(&[("x-cost", "3"), ("set-cookie", "a=2")]),
+        ];
+        for (merge, expected) in [
+            (Merge::First, &["x-cost: 1", "x-cost: 2"][..]),
+            (Merge::Last, &["x-cost: 3"]),
+            (Merge::Append, &["x-cost: 1", "x-cost: 2", "x-cost: 3"]),
+        ] {
+            let rule = |header| HeaderRule::Propagate(Propagation { merge, ..named(header) });
+            assert_eq!(returned(vec![rule("x-cost")], &responses), expected, "{merge:?}");
+            let cookies = returned(vec![rule("set-cookie")], &responses);
+            assert_eq!(cookies, ["set-cookie: a=1", "set-cookie: a=2"], "{merge:?}");
+        }
+    }
+
+    #[test]
+    fn headers_that_the_router_sets_never_come_from_a_subgraph() {
+        let response = message(&[
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("content-type", "text/html"),
+            ("content-encoding", "gzip"),
+            ("content-length", "7"),
+            ("transfer-encoding", "chunked"),
+            ("access-control-allow-origin", "*"),
+            ("date", "today"),
+            ("x-cost", "1"),
+        ]);
+        assert_eq!(returned(vec![everything()], &[response]), ["x-cost: 1"]);
+    }
+
+    #[test]
+    fn a_pattern_takes_no_header_that_controls_caches_or_cookies() {
+        let headers = [
+            ("cache-control", "public, max-age=60"),
+            ("set-cookie", "a=1"),
+            ("vary", "x-region"),
+            ("etag", "1"),
+            ("expires", "never"),
+            ("content-language", "en"),
+        ];
+        let mut all = headers.to_vec();
+        all.push(("x-cost", "1"));
+        assert_eq!(returned(vec![everything()], &[message(&all)]), ["x-cost: 1"]);
+        for (name, value) in headers {
+            let rule = HeaderRule::Propagate(named(name));
+            let taken = returned(vec![everything(), rule], &[message(&[(name, value)])]);
+            assert_eq!(taken, [format!("{name}: {value}")]);
+        }
+    }
+
+    #[test]
+    fn the_strictest_cache_control_of_several_subgraphs_wins() {
+        let responses =
+            ["max-age=60", "no-store", "public"].map(|value| message(&[("cache-control", value)]));
+        for merge in [Merge::First, Merge::Last, Merge::Append] {
+            let rule = Propagation { merge, ..named("cache-control") };
+            let taken = returned(vec![HeaderRule::Propagate(rule)], &responses);
+            assert_eq!(taken, ["cache-control: no-store"], "{merge:?}");
+        }
+    }
+
+    #[test]
+    fn responses_that_may_set_cookies_are_personal() {
+        let is_personal = |rules| response_forwarding(rules).is_personal(SubgraphId(0));
+        let rename = Propagation { rename: Some(SET_COOKIE), ..named("x-cookie") };
+        assert!(!is_personal(vec![everything()]), "patterns take no cookies");
+        assert!(is_personal(vec![HeaderRule::Propagate(named("set-cookie"))]));
+        assert!(is_personal(vec![HeaderRule::Propagate(rename)]));
+        assert!(!is_personal(vec![HeaderRule::Propagate(named("x-cost"))]));
+        let taken = HeaderRule::Propagate(named("set-cookie"));
+        assert!(!is_personal(vec![taken, remove("set-cookie")]));
+    }
+}

@@ -1,0 +1,347 @@
+//! A loaded graph: everything that depends on one supergraph and one configuration. A reload creates a new one, and
+//! requests in flight keep this one.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bindings::{Bindings, EventPublisher};
+use config::Config;
+use config::diagnostic::{Diagnostic, SourceText, Span};
+use events::Providers;
+use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
+use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
+use prepare::{LabelShares, Limits, PrepareSettings, Preparer};
+use sha2::{Digest, Sha256};
+use telemetry::Metric;
+use upstream::Upstream;
+
+use crate::forwarding::{Forwarding, ResponseForwarding};
+use crate::upstreams::{SubgraphCertificates, settings_of};
+
+/// One generation, ready to serve.
+#[derive(Debug)]
+pub struct ServingGraph {
+    /// The graph with its subgraphs and its publisher.
+    pub generation: Arc<Generation>,
+    /// The prepared operations.
+    pub preparer: Preparer,
+    /// The root fields bound to topics.
+    pub bindings: Arc<Bindings>,
+    /// The claims that cursors are bound to.
+    pub cursor_claims: Vec<ClaimPath>,
+    /// The rules for forwarded headers.
+    pub forwarding: Forwarding,
+    /// The subgraphs that have a server.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// The certificates for connections to subgraphs.
+    pub certificates: SubgraphCertificates,
+}
+
+/// The metrics of the graph that serves.
+pub const GRAPH_METRICS: &[Metric<ServingGraph>] =
+    &[Metric::gauge("starling_graph_generation", "Number of the graph that serves", |it| {
+        it.generation.number
+    })];
+
+/// The source of a supergraph.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SupergraphSource {
+    /// A file, watched.
+    File(PathBuf),
+    /// A text that never changes, with a name for messages.
+    Text {
+        /// The name, such as `demo.graphql`.
+        name: String,
+        /// The supergraph SDL.
+        sdl: String,
+    },
+}
+
+/// Returns advice about a supergraph file that cannot be read.
+fn unreadable_help(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "let the user that runs the router read it",
+        std::io::ErrorKind::InvalidData => {
+            "a supergraph is a text in UTF-8; check that this is the right file and that it is not compressed"
+        }
+        _ => "set its path by `supergraph.file` in the configuration or by --supergraph",
+    }
+}
+
+impl SupergraphSource {
+    /// Returns the file to watch, if the source is one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Text { .. } => None,
+        }
+    }
+
+    /// Reads the supergraph.
+    ///
+    /// # Errors
+    /// One diagnostic with the name of the file and the reason.
+    pub fn read(&self) -> Result<SourceText, Box<Diagnostic>> {
+        match self {
+            Self::Text { name, sdl } => Ok(SourceText { name: name.clone(), text: sdl.clone() }),
+            Self::File(path) => match std::fs::read_to_string(path) {
+                Ok(text) => Ok(SourceText { name: path.display().to_string(), text }),
+                Err(error) => Err(Box::new(
+                    Diagnostic::error(
+                        "supergraph",
+                        format!("cannot read the supergraph {}: {error}", path.display()),
+                    )
+                    .help(unreadable_help(&error)),
+                )),
+            },
+        }
+    }
+}
+
+/// Reads a supergraph and applies the URLs of the configuration to its subgraphs.
+///
+/// # Errors
+/// All mistakes, with their places in the text.
+pub fn read_graph(
+    config: &Config,
+    source: &Arc<SourceText>,
+) -> Result<Supergraph, Vec<Diagnostic>> {
+    let graph = Supergraph::from_sdl(&source.text, &source.name)
+        .map_err(|errors| schema_diagnostics(errors, source))?;
+    let urls: HashMap<String, String> = config
+        .subgraphs
+        .iter()
+        .filter_map(|(name, settings)| Some((name.clone(), settings.url.clone()?)))
+        .collect();
+    graph.with_urls(&urls).map_err(|errors| schema_diagnostics(errors, source))
+}
+
+fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Diagnostic> {
+    let diagnostic = |error: SchemaError| {
+        let mut diagnostic = Diagnostic::error("supergraph", error.message).in_source(source);
+        if let Some(span) = error.span {
+            diagnostic = diagnostic.at(Span::of_bytes(&source.text, span.start..span.end), "");
+        }
+        match error.help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        }
+    };
+    errors.0.into_iter().map(diagnostic).collect()
+}
+
+/// Loads a generation. Subgraphs that the `previous` one had keep their counters.
+///
+/// # Errors
+/// The same as for [`read_graph`], [`bind`] and [`upstreams`].
+pub fn load(
+    config: &Config,
+    source: &Arc<SourceText>,
+    providers: &Arc<Providers>,
+    number: u64,
+    previous: Option<&ServingGraph>,
+) -> Result<ServingGraph, Vec<Diagnostic>> {
+    let graph = Arc::new(read_graph(config, source)?);
+    let bindings = bind(&graph, source, providers)?;
+    let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
+    let upstreams = upstreams(config, &graph, &certificates, previous)?;
+    let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
+    for upstream in &upstreams {
+        subgraphs.push(match upstream {
+            Some(upstream) => Arc::clone(upstream) as Arc<dyn Subgraph>,
+            None => Arc::new(upstream::UnreachableSubgraph),
+        });
+    }
+    warn_of_unknown_subgraphs(config, &graph);
+    warn_of_unknown_labels(config, &graph);
+    for warning in unserved_subscriptions(&graph, source) {
+        tracing::warn!(warning = %warning, "a subscription cannot be served");
+    }
+    let publisher = EventPublisher::new(
+        Arc::clone(&bindings),
+        config.events.publish_timeout,
+        config.events.max_event_size,
+    );
+    let graph_id = identity(&source.text);
+    let defaults = PrepareSettings::default();
+    let batching = graph.subgraphs.iter();
+    let batching = batching.map(|it| config.traffic.of(&it.name).batch_limits()).collect();
+    let settings = PrepareSettings {
+        limits: Limits::from(&config.limits),
+        introspection: config.introspection,
+        planning: plan::Limits {
+            batching: plan::Batching { subgraphs: batching },
+            ..defaults.planning
+        },
+        at_once: match config.limits.preparing {
+            0 => defaults.at_once,
+            preparing => preparing as usize,
+        },
+        waiting_max: config.limits.preparing_waiting as usize,
+        waiting_per_client_max: config.limits.preparing_waiting_per_client as usize,
+        operations_max: config.limits.prepared_operations,
+    };
+    Ok(ServingGraph {
+        preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
+            .with_override_labels(&label_shares(config)),
+        cursor_claims: config.cursor.claims(),
+        forwarding: Forwarding::new(&config.headers, &graph),
+        bindings,
+        upstreams: upstreams.into_iter().flatten().collect(),
+        certificates,
+        generation: Arc::new(Generation {
+            number,
+            graph_id,
+            disclosure: disclosure(config, &graph),
+            graph,
+            subgraphs,
+            publisher: Arc::new(publisher),
+        }),
+    })
+}
+
+fn label_shares(config: &Config) -> LabelShares {
+    let shares = config.override_labels.iter();
+    shares.map(|(label, setting)| (label.clone(), setting.share())).collect()
+}
+
+/// Creates the clients of all subgraphs, in the order of the graph; `None` for event subgraphs. Connects to nothing
+/// yet.
+///
+/// # Errors
+/// Every URL that cannot be used, and certificates that cannot be read.
+pub fn upstreams(
+    config: &Config,
+    graph: &Supergraph,
+    certificates: &SubgraphCertificates,
+    previous: Option<&ServingGraph>,
+) -> Result<Vec<Option<Arc<Upstream>>>, Vec<Diagnostic>> {
+    let (mut upstreams, mut problems) = (Vec::new(), Vec::new());
+    for subgraph in &graph.subgraphs {
+        if subgraph.kind == SubgraphKind::Events {
+            upstreams.push(None);
+            continue;
+        }
+        let name = &*subgraph.name;
+        let traffic = config.traffic.of(name);
+        let tls = match certificates.client_of(config, name, &subgraph.url, traffic.protocol) {
+            Ok(tls) => tls,
+            Err(diagnostic) => {
+                problems.push(*diagnostic);
+                continue;
+            }
+        };
+        let known = previous.into_iter().flat_map(|it| &it.upstreams);
+        let known = known.into_iter().find(|it| it.name() == name);
+        match Upstream::new(name, &subgraph.url, settings_of(&traffic), tls) {
+            Ok(upstream) => upstreams.push(Some(Arc::new(match known {
+                Some(known) => upstream.continuing(known),
+                None => upstream,
+            }))),
+            Err(error) => problems.push(
+                Diagnostic::error("subgraph-url", format!("subgraph `{name}`: {error}")).help(
+                    format!(
+                        "set `subgraphs.{name}.url` to the URL of an http, https or unix server"
+                    ),
+                ),
+            ),
+        }
+    }
+    if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
+}
+
+/// Returns the parts of subgraph responses that clients see in addition to the data.
+fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
+    let subgraphs = graph.subgraphs.iter().enumerate();
+    let hidden = subgraphs.filter(|(_, it)| !config.include_subgraph_errors.of(&it.name));
+    let headers = ResponseForwarding::new(&config.headers, graph);
+    let all = (0..graph.subgraphs.len()).map(|index| SubgraphId(index as u16));
+    let personal = all.filter(|&id| headers.as_ref().is_some_and(|it| it.is_personal(id)));
+    let extensions = config.include_subgraph_errors.extensions.iter().map(|it| it.as_str().into());
+    Disclosure {
+        error_extensions: extensions.collect(),
+        names_subgraphs: config.include_subgraph_errors.subgraph_names,
+        hidden_errors: hidden.map(|(index, _)| SubgraphId(index as u16)).collect(),
+        personal: personal.collect(),
+        headers: headers.map(|it| Arc::new(it) as Arc<dyn ResponseHeaders>),
+    }
+}
+
+/// Warns about settings without effect: a typing mistake, or a subgraph that the graph no longer has. `starling check`
+/// shows their places.
+fn warn_of_unknown_subgraphs(config: &Config, graph: &Supergraph) {
+    for (section, name) in config.named_subgraphs() {
+        if !graph.subgraphs.iter().any(|subgraph| *subgraph.name == *name) {
+            tracing::warn!(
+                setting = format!("{section}.{name}"),
+                "a setting has no effect: the supergraph has no such subgraph"
+            );
+        }
+    }
+}
+
+/// Warns about labels that no override has: a typing mistake, or a migration that is over.
+fn warn_of_unknown_labels(config: &Config, graph: &Supergraph) {
+    for label in config.override_labels.keys() {
+        if !graph.override_labels.iter().any(|known| **known == **label) {
+            tracing::warn!(
+                setting = format!("override_labels.{label}"),
+                "a setting has no effect: no @override of the supergraph has this label"
+            );
+        }
+    }
+}
+
+/// Binds the root fields of event subgraphs.
+///
+/// # Errors
+/// Every field that cannot be bound.
+pub fn bind(
+    graph: &Supergraph,
+    source: &Arc<SourceText>,
+    providers: &Arc<Providers>,
+) -> Result<Arc<Bindings>, Vec<Diagnostic>> {
+    let bindings = Bindings::load(graph, providers).map_err(|errors| {
+        let diagnostic = |error: &bindings::BindingError| {
+            Diagnostic::error("events", error.to_string()).in_source(source)
+        };
+        errors.iter().map(diagnostic).collect::<Vec<_>>()
+    })?;
+    Ok(Arc::new(bindings))
+}
+
+/// Returns warnings about subscription fields that only subgraphs with a server resolve: the router does not subscribe
+/// to subgraphs, so operations on them fail.
+pub fn unserved_subscriptions(graph: &Supergraph, source: &Arc<SourceText>) -> Vec<Diagnostic> {
+    let fields = graph.subscription.into_iter().flat_map(|root| &graph.ty(root).fields);
+    let mut warnings = Vec::new();
+    for &id in fields {
+        let field = graph.field(id);
+        let subgraphs: Vec<_> =
+            field.resolved_by.iter().map(|id| &graph.subgraphs[id.0 as usize]).collect();
+        if subgraphs.is_empty() || subgraphs.iter().any(|it| it.kind == SubgraphKind::Events) {
+            continue;
+        }
+        let names: Vec<_> = subgraphs.iter().map(|it| &*it.name).collect();
+        let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
+        let message = format!(
+            "`{coordinate}` is a subscription of the subgraph {}, and subscriptions of subgraphs with a server are not \
+             supported: operations on it fail with NOT_SUPPORTED",
+            names.join(", ")
+        );
+        let help = "bind the field to a topic in an event subgraph (docs/events.md), or remove it from the subgraph";
+        warnings.push(
+            Diagnostic::warning("unserved-subscription", message).in_source(source).help(help),
+        );
+    }
+    warnings
+}
+
+/// Returns the identity of a supergraph: equal for equal texts.
+pub fn identity(text: &str) -> u64 {
+    let digest = Sha256::digest(text.as_bytes());
+    let mut head = [0; 8];
+    head.copy_from_slice(&digest[..8]);
+    u64::from_be_bytes(head)
+}

@@ -1,0 +1,15 @@
+//! The graph that serves, and the operations on it: prepared, shared, executed, and migrated to the next graph.
+//!
+//! [`generation`] loads a graph with its subgraphs; [`serving`] holds the current one; [`operation`] is the path of one
+//! operation, whatever its transport. Invariant: this crate knows no transport; it returns payloads and errors.
+
+mod connection_options;
+pub mod forwarding;
+pub mod generation;
+pub mod operation;
+pub mod prepared_request;
+pub mod serving;
+pub mod sharing;
+pub mod subscription_migration;
+pub mod trace;
+pub mod upstreams;

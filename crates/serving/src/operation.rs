@@ -1,0 +1,247 @@
+//! The execution of one operation from any transport: prepare, coerce variables, execute. The way in which bytes reach
+//! the client is up to the transport.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
+use plan::{OperationKind, Variables};
+use prepare::{OperationRequest, PrepareError, Prepared};
+use single_flight::WorkFailed;
+
+use crate::forwarding::ClientHeaders;
+use crate::prepared_request::PreparedRequest;
+use crate::serving::Serving;
+use crate::sharing::OperationKey;
+use crate::trace::RequestTrace;
+use clients::authentication::Identity;
+use clients::error_mapping;
+use clients::offload::INLINE_BYTES_MAX;
+use clients::request_extensions::{
+    NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
+};
+
+/// Prepares `request` for the current graph. The work waits in the queue of its client: of `identity`, or of `address`
+/// if the client is anonymous.
+///
+/// # Errors
+/// Request errors: the operation does not run and the response has no `data`.
+pub async fn prepare_for(
+    serving: &Serving,
+    request: &OperationRequest,
+    client_headers: ClientHeaders<'_>,
+    identity: Identity,
+    address: ClientKey,
+) -> Result<PreparedRequest, Vec<GraphqlError>> {
+    let loaded = serving.current();
+    let deadline = Instant::now() + serving.time_max;
+    let client = || identity.client_key().unwrap_or(address);
+    let refused = |error: &PrepareError| {
+        let errors = error_mapping::errors(error);
+        if let Some(first) = errors.first() {
+            serving.metrics.count_refusal(first.code);
+        }
+        errors
+    };
+    if request.query.is_empty() && has_persisted_query(&request.extensions) {
+        // This request comes from a WebSocket; over HTTP it is refused when the request is parsed.
+        let code = ErrorCode::PersistedQueryNotSupported;
+        serving.metrics.count_refusal(code);
+        return Err(vec![GraphqlError::new(code, PERSISTED_QUERY_NOT_SUPPORTED)]);
+    }
+    let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
+    let prepared = prepared.map_err(|error| refused(&error))?;
+    let values = UnparsedValues::of(prepared.kind, request, client_headers.map());
+    let read = if values.bytes() <= INLINE_BYTES_MAX {
+        values.read(&prepared)
+    } else {
+        let (prepared, size) = (Arc::clone(&prepared), values.bytes());
+        let read = move || values.read(&prepared);
+        let read = serving.limits.offload.run(client(), size, deadline, read).await;
+        read.map_err(|not_done| {
+            let error = not_done.error();
+            serving.metrics.count_refusal(error.code);
+            vec![error]
+        })?
+    };
+    let ParsedValues { variables, variables_text, resume } =
+        read.map_err(|error| refused(&error))?;
+    let headers = loaded.forwarding.apply(client_headers, identity.claims());
+    let resume = resume.map_err(|NotAString| {
+        let message = "`extensions.cursor` must be a text from `extensions.cursor` of a payload";
+        vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
+    })?;
+    Ok(PreparedRequest { loaded, prepared, variables, variables_text, headers, identity, resume })
+}
+
+/// The texts of a request that are parsed once its operation is known.
+struct UnparsedValues {
+    variables: Bytes,
+    /// The extensions of a subscription, if they may contain the cursor; otherwise empty.
+    extensions: Bytes,
+    /// The cursor of a subscription, from a header.
+    cursor: Option<Box<str>>,
+}
+
+/// The values that were parsed from [`UnparsedValues`].
+struct ParsedValues {
+    variables: Variables,
+    /// The text of the declared variables, of subscriptions only.
+    variables_text: Bytes,
+    resume: Result<Option<Box<str>>, NotAString>,
+}
+
+/// The header in which browsers send the id of the last event of an interrupted stream.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+impl UnparsedValues {
+    /// Takes the texts of a request. Prefers the cursor in the header: a browser that reconnects repeats the extensions
+    /// of its first request, and sends the last cursor that it received in the header.
+    fn of(kind: OperationKind, request: &OperationRequest, headers: &http::HeaderMap) -> Self {
+        let variables = request.variables.clone();
+        let mut values = Self { variables, extensions: Bytes::new(), cursor: None };
+        if kind == OperationKind::Subscription {
+            let id = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty());
+            values.cursor = id.map(|id| String::from_utf8_lossy(id.as_bytes()).into());
+            if values.cursor.is_none() {
+                values.extensions = request.extensions.clone();
+            }
+        }
+        values
+    }
+
+    /// The number of bytes to parse.
+    fn bytes(&self) -> usize {
+        self.variables.len() + self.extensions.len()
+    }
+
+    /// Parses the values of the variables, the declared variables of a subscription as text, and the cursor.
+    fn read(self, prepared: &Prepared) -> Result<ParsedValues, PrepareError> {
+        let variables = prepared.coerce(&self.variables)?;
+        let variables_text = match prepared.kind {
+            OperationKind::Subscription => prepared.declared_variables(&self.variables),
+            OperationKind::Query | OperationKind::Mutation => Bytes::new(),
+        };
+        let resume = match self.cursor {
+            Some(cursor) => Ok(Some(cursor)),
+            None => string_member(&self.extensions, "cursor").map(|it| it.map(Into::into)),
+        };
+        Ok(ParsedValues { variables, variables_text, resume })
+    }
+}
+
+/// The message to a client that requests a subscription over a transport without a stream.
+pub const NEEDS_A_STREAM: &str = "a subscription needs a stream: send it with `Accept: text/event-stream` or `multipart/mixed`, over a \
+     WebSocket with the subprotocol graphql-transport-ws, or with the URL parameter `once` for the first event only";
+
+/// Runs a query or mutation to its end, or joins an equal query that is in flight. The payload of a traced operation
+/// contains its cost.
+///
+/// # Errors
+/// The operation is a subscription: its response is a stream, which `hub` creates.
+pub async fn run(
+    serving: &Serving,
+    ready: PreparedRequest,
+    trace: Option<RequestTrace>,
+) -> Result<Payload, Vec<GraphqlError>> {
+    let kind = ready.prepared.kind;
+    if kind == OperationKind::Subscription {
+        return Err(vec![GraphqlError::new(ErrorCode::BadRequest, NEEDS_A_STREAM)]);
+    }
+    let bindings = &ready.loaded.bindings;
+    let claims = ready.identity.claims();
+    // If the only root field is forbidden, fails the whole request so that HTTP can respond with 403.
+    if let Err(error) =
+        bindings.authorize_single_root(&ready.prepared.plan, &ready.variables, claims)
+    {
+        serving.metrics.count_refusal(error.code);
+        return Err(vec![error]);
+    }
+    let started = Instant::now();
+    let deadline = started + serving.time_max;
+    let subgraphs = Arc::clone(&serving.sharing.subgraphs);
+    let generation = Arc::clone(&ready.loaded.generation);
+    let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
+    let (payload, role) = match &serving.sharing.operations {
+        // An operation without fetches ends before another one could join it.
+        Some(flights)
+            if kind == OperationKind::Query
+                && !ready.prepared.plan.fetches.is_empty()
+                && may_share(&ready) =>
+        {
+            let ready = Arc::new(ready);
+            let key = OperationKey { epoch: subgraphs.epoch.now(), ready: Arc::clone(&ready) };
+            let start = || async move { execute_now(&ready, subgraphs, fetches, deadline).await };
+            match flights.join(key, deadline, start).await {
+                Ok((payload, role)) => (payload?, Some(role)),
+                Err(WorkFailed) => return Err(vec![broken()]),
+            }
+        }
+        _ => (execute_now(&ready, subgraphs, fetches, deadline).await?, None),
+    };
+    serving.metrics.count(kind, payload.errors > 0, started.elapsed());
+    Ok(match trace {
+        None => payload,
+        Some(trace) => trace.put(&payload, role, &generation.graph),
+    })
+}
+
+/// True if several clients may get one response. False if the response could contain a cookie, or depends on claims
+/// other than through forwarded headers.
+fn may_share(ready: &PreparedRequest) -> bool {
+    let disclosure = &ready.loaded.generation.disclosure;
+    let fetches = &ready.prepared.plan.fetches;
+    if ready.loaded.bindings.depends_on_claims(&ready.prepared.plan) {
+        return false;
+    }
+    disclosure.personal.is_empty() || fetches.iter().all(|it| disclosure.may_share(it.subgraph))
+}
+
+async fn execute_now(
+    ready: &PreparedRequest,
+    sharing: Arc<execute::Sharing>,
+    trace: Option<Arc<execute::Trace>>,
+    deadline: Instant,
+) -> Result<Payload, Vec<GraphqlError>> {
+    let introspection = ready.prepared.introspect(&ready.variables);
+    let introspection = introspection.map_err(|error| error_mapping::errors(&error))?;
+    let context = RequestContext {
+        generation: Arc::clone(&ready.loaded.generation),
+        headers: Arc::clone(&ready.headers),
+        deadline,
+        sharing: Some(sharing),
+        trace,
+        claims: ready.identity.claims().cloned(),
+    };
+    let executable = &ready.prepared.executable;
+    let seed = Seed::Nothing;
+    Ok(execute::execute(executable, &ready.variables, introspection, seed, &context).await)
+}
+
+fn broken() -> GraphqlError {
+    let message = "the operation failed because of a defect of the router";
+    GraphqlError::new(ErrorCode::InternalServerError, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    fn request(extensions: String) -> OperationRequest {
+        OperationRequest { extensions: extensions.into(), ..OperationRequest::default() }
+    }
+
+    #[test]
+    fn extensions_of_subscriptions_are_parsed_and_those_of_queries_are_not() {
+        let large = request(format!(r#"{{"x":[{}0]}}"#, "1,".repeat(INLINE_BYTES_MAX)));
+        let bytes = |kind, headers: &HeaderMap| UnparsedValues::of(kind, &large, headers).bytes();
+        assert!(bytes(OperationKind::Subscription, &HeaderMap::new()) > INLINE_BYTES_MAX);
+        assert_eq!(bytes(OperationKind::Query, &HeaderMap::new()), 0);
+        let value = http::HeaderValue::from_static("cursor");
+        let with_header = HeaderMap::from_iter([(LAST_EVENT_ID.parse().expect("a name"), value)]);
+        assert_eq!(bytes(OperationKind::Subscription, &with_header), 0);
+    }
+}

@@ -1,0 +1,31 @@
+//! A request of a client with a prepared operation, ready to be executed or subscribed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use execute::ForwardedHeaders;
+use plan::Variables;
+use prepare::Prepared;
+
+use crate::generation::ServingGraph;
+use clients::authentication::Identity;
+
+/// An operation with everything that its execution needs.
+#[derive(Debug)]
+pub struct PreparedRequest {
+    /// The generation that it was prepared for, and that executes it.
+    pub loaded: Arc<ServingGraph>,
+    /// The prepared operation.
+    pub prepared: Arc<Prepared>,
+    /// The values of its variables.
+    pub variables: Variables,
+    /// The text of the declared variables, in memory of its own, for subscriptions, which outlive their graph. Empty
+    /// for other operations.
+    pub variables_text: Bytes,
+    /// The headers for subgraphs.
+    pub headers: Arc<ForwardedHeaders>,
+    /// The identity of the client.
+    pub identity: Identity,
+    /// The cursor after which a subscription resumes.
+    pub resume: Option<Box<str>>,
+}

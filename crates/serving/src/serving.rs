@@ -1,0 +1,78 @@
+//! The graph that serves now, and the state that operations share across graphs. The graph changes and is read as a
+//! snapshot; everything else is fixed at the start. `operation` prepares and runs operations with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use tokio::sync::watch;
+
+use crate::generation::ServingGraph;
+use crate::sharing::SharedWork;
+use crate::trace::RequestTrace;
+use clients::client_limits::ClientLimits;
+use clients::operation_metrics::OperationMetrics;
+use config::Config;
+
+/// The graph that serves now, with the state of operations in flight.
+pub struct Serving {
+    loaded: ArcSwap<ServingGraph>,
+    /// The number of the current generation, for tasks that wait for the next one.
+    generation: watch::Sender<u64>,
+    /// Work in flight that several requests share.
+    pub sharing: SharedWork,
+    /// The limits of clients, such as the one on parsing large requests.
+    pub limits: Arc<ClientLimits>,
+    /// The counters of operations.
+    pub metrics: Arc<OperationMetrics>,
+    /// The time limit of an operation (`limits.time`).
+    pub time_max: Duration,
+    /// True if clients may request traces (`trace.enabled`).
+    has_traces: bool,
+}
+
+impl Serving {
+    /// Puts the first graph into service.
+    pub fn new(config: &Config, loaded: ServingGraph, limits: &Arc<ClientLimits>) -> Self {
+        Self {
+            generation: watch::Sender::new(loaded.generation.number),
+            loaded: ArcSwap::from_pointee(loaded),
+            sharing: SharedWork::new(&config.sharing),
+            limits: Arc::clone(limits),
+            metrics: Arc::new(OperationMetrics::default()),
+            time_max: config.limits.time,
+            has_traces: config.trace.enabled,
+        }
+    }
+
+    /// Returns the graph that serves now.
+    pub fn current(&self) -> Arc<ServingGraph> {
+        self.loaded.load_full()
+    }
+
+    /// Puts another graph into service.
+    pub fn serve(&self, loaded: Arc<ServingGraph>) {
+        let number = loaded.generation.number;
+        self.loaded.store(loaded);
+        self.generation.send_replace(number);
+    }
+
+    /// Waits for a graph with a later number than `number`, and returns it.
+    pub async fn wait_for_graph_after(&self, number: u64) -> Arc<ServingGraph> {
+        // This struct owns the sender, so the wait cannot fail.
+        let _ = self.generation.subscribe().wait_for(|generation| *generation > number).await;
+        self.current()
+    }
+
+    /// Starts a trace of a request with these headers, if its client requests one and the configuration allows it.
+    pub fn start_trace(&self, headers: &HeaderMap) -> Option<RequestTrace> {
+        if self.has_traces { RequestTrace::requested(headers) } else { None }
+    }
+}
+
+impl std::fmt::Debug for Serving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Serving").field("graph", &self.current().generation).finish_non_exhaustive()
+    }
+}
