@@ -1,4 +1,4 @@
-//! Clients of every transport: who they are, what they may use, and the threads that serve them.
+//! The clients of all transports: their identity, their limits, and the threads that serve them.
 //!
 //! Tokens are verified in [`authentication`]; [`client_limits`] bounds connections, unread responses and large
 //! requests; [`workers`] are the threads; [`shutdown`] is what connections see of the end. Invariant: this crate knows

@@ -36,7 +36,7 @@ impl Shutdown {
         self.is_announced.load(SeqCst) || *self.begun.borrow()
     }
 
-    /// Returns a receiver whose value becomes true when the shutdown begins.
+    /// Returns a receiver that gets the value true when the shutdown begins.
     pub fn signal(&self) -> watch::Receiver<bool> {
         self.begun.clone()
     }

@@ -29,7 +29,7 @@ use config::Cors;
 pub struct Pipeline {
     /// Verifies the tokens of clients.
     pub authentication: Arc<ClientAuthentication>,
-    /// The origins whose pages may use the endpoint.
+    /// The rules for pages of other origins.
     pub cors: Cors,
     /// Compresses responses.
     pub compressor: Compressor,

@@ -47,7 +47,7 @@ pub trait SharedStreamService: Send + Sync {
     /// No stream has the token, or it is open already.
     fn open_stream(&self, token: &str, version: Version) -> Result<StreamBody, Refusal>;
 
-    /// Starts an operation whose results come over a stream.
+    /// Starts an operation that sends its results over a stream.
     fn start_on_stream<'a>(
         &'a self,
         token: &'a str,

@@ -125,7 +125,7 @@ pub(super) async fn respond(
     done.unwrap_or_else(|refusal| response::refuse(refusal, ResponseFormat::Json))
 }
 
-/// Starts an operation whose results come over the stream with this token.
+/// Starts an operation that sends its results over the stream with this token.
 ///
 /// # Errors
 /// The response to a request that cannot be read.

@@ -1,4 +1,4 @@
-//! Responses whose body is a stream of results: server-sent events, or parts of a multipart response.
+//! Responses with a stream of results as their body: server-sent events, or parts of a multipart response.
 
 use std::time::Instant;
 

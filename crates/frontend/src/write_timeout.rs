@@ -25,7 +25,7 @@ pub struct WriteTimeout<S> {
 }
 
 impl<S: AsyncWrite + Unpin> WriteTimeout<S> {
-    /// Wraps a socket whose peer may take nothing for `stall_time_max`.
+    /// Wraps a socket. Its peer may take nothing for `stall_time_max`.
     pub fn new(socket: S, stall_time_max: Duration) -> Self {
         Self { socket, stall_time_max, stall_timer: None }
     }

@@ -53,7 +53,8 @@ impl OperationRunner {
         operation::run(&self.serving, ready, trace).await
     }
 
-    /// Joins the group of a prepared subscription. `held` is what the live subscriptions of the connection keep already.
+    /// Joins the group of a prepared subscription. `held` are the amounts that the live subscriptions of the connection
+    /// keep already.
     ///
     /// # Errors
     /// Those of [`hub::Hub::subscribe`], and if the operation's root field has no source in this graph.

@@ -32,7 +32,7 @@ impl ClientAuthentication {
         self.authenticator.as_ref().map(Authenticator::token_source)
     }
 
-    /// Counts a client whose token expired while it was connected.
+    /// Counts a client with a token that expired while the client was connected.
     pub fn count_expired(&self) {
         self.metrics.count_refusal(EXPIRED);
     }
