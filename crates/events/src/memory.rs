@@ -209,7 +209,7 @@ impl Memory {
         if !self.publish_now(message)? {
             return Err(PublishError::NoResponder { provider: self.name.clone(), topic });
         }
-        let answer = async {
+        let response = async {
             while let Some(message) = stream.messages.recv().await {
                 if let SourceMessage::Event(event) = message {
                     return Some(event.payload.clone());
@@ -217,7 +217,7 @@ impl Memory {
             }
             None
         };
-        tokio::time::timeout(limit, answer).await.ok().flatten().ok_or_else(|| {
+        tokio::time::timeout(limit, response).await.ok().flatten().ok_or_else(|| {
             let reason = "no response in time".into();
             PublishError::Unavailable { provider: self.name.clone(), reason }
         })
@@ -758,7 +758,7 @@ mod tests {
         assert_eq!(ask("a").await, Err(nobody));
 
         let mut stream = subscribe(&memory, &["a"], Start::New);
-        let answering = async {
+        let responder = async {
             let event = loop {
                 if let Some(SourceMessage::Event(event)) = stream.messages.recv().await {
                     break event;
@@ -766,12 +766,12 @@ mod tests {
             };
             let headers = event.headers.clone().unwrap();
             let inbox = std::str::from_utf8(&headers[0].1).unwrap().to_owned();
-            publish(&memory, &inbox, "answer");
+            publish(&memory, &inbox, "response");
             publish(&memory, &inbox, "another");
             event.payload.clone()
         };
-        let (answer, asked) = tokio::join!(ask("a"), answering);
-        assert_eq!((answer, asked), (Ok("answer".into()), "question".into()));
+        let (response, asked) = tokio::join!(ask("a"), responder);
+        assert_eq!((response, asked), (Ok("response".into()), "question".into()));
         let topics: Vec<_> = memory.state().topics.keys().cloned().collect();
         assert_eq!(topics, [Arc::<str>::from("a")]);
     }
@@ -780,10 +780,10 @@ mod tests {
     async fn a_request_without_a_response_ends_in_time() {
         let memory = memory(MemorySettings::default());
         let _stream = subscribe(&memory, &["a"], Start::New);
-        let answer = memory.request(Message::new("a", ""), Duration::from_secs(2)).await;
+        let response = memory.request(Message::new("a", ""), Duration::from_secs(2)).await;
         let reason = "no response in time".into();
         assert_eq!(
-            answer,
+            response,
             Err(PublishError::Unavailable { provider: "memory/default".into(), reason })
         );
     }

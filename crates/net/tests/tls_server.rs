@@ -127,9 +127,9 @@ async fn a_session_continues_where_the_stream_stopped() {
         session.close();
         session.take_records(&mut records);
         carrier.write_all(&records).await.unwrap();
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).await.unwrap();
-        assert!(answer == [b"<", &body[..], b">"].concat());
+        let mut response = Vec::new();
+        client.read_to_end(&mut response).await.unwrap();
+        assert!(response == [b"<", &body[..], b">"].concat());
     }
 }
 

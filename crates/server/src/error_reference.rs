@@ -25,7 +25,7 @@ pub fn error_reference() -> String {
          | code | status | meaning | what to do |\n|---|---|---|---|\n",
     );
     for code in ErrorCode::ALL {
-        let (meaning, advice) = explain(code);
+        let (meaning, advice) = (meaning(code), advice(code));
         let status = error_mapping::status(code).as_u16();
         let _ = writeln!(text, "| `{}` | {status} | {meaning} | {advice} |", code.as_str());
     }
@@ -78,114 +78,127 @@ pub fn error_reference() -> String {
     text
 }
 
-/// Returns the meaning of a code and advice. Both end without a full stop.
-fn explain(code: ErrorCode) -> (&'static str, &'static str) {
+/// Returns what a code means, without a full stop.
+const fn meaning(code: ErrorCode) -> &'static str {
     match code {
-        ErrorCode::BadRequest => (
-            "not a well-formed GraphQL request",
-            "the message names the header, parameter or member",
-        ),
-        ErrorCode::GraphqlParseFailed => {
-            ("the document is not GraphQL", "see the message and its location")
+        ErrorCode::BadRequest => "not a well-formed GraphQL request",
+        ErrorCode::GraphqlParseFailed => "the document is not GraphQL",
+        ErrorCode::GraphqlValidationFailed => "the document is not valid for the schema",
+        ErrorCode::OperationNotFound => {
+            "the document has no operation of that name, or several, and the request names none"
         }
-        ErrorCode::GraphqlValidationFailed => {
-            ("the document is not valid for the schema", "see the message and its location")
+        ErrorCode::PersistedQueryNotSupported => {
+            "the request has the hash of an operation (`extensions.persistedQuery`) and no `query`: the router stores no operations by hash"
         }
-        ErrorCode::OperationNotFound => (
-            "the document has no operation of that name, or several, and the request names none",
-            "set `operationName`",
-        ),
-        ErrorCode::PersistedQueryNotSupported => (
-            "the request has the hash of an operation (`extensions.persistedQuery`) and no `query`: the router stores no operations by hash",
-            "send the text; clients with automatic persisted queries do so automatically",
-        ),
-        ErrorCode::BadUserInput => (
-            "a variable or argument does not match its type or use",
-            "the message names it and the invalid part",
-        ),
-        ErrorCode::Unauthenticated => (
-            "the token is missing, invalid or expired; `www-authenticate` names the reason",
-            "get a new token; see [authentication](authentication.md)",
-        ),
-        ErrorCode::AuthenticationUnavailable => (
-            "the token cannot be verified at present, because the keys of its issuer could not be read",
-            "try again with the same token; check the identity provider and `starling_authentication_keys`",
-        ),
-        ErrorCode::Forbidden => (
-            "the claims of the token do not allow this field, with these arguments",
-            "select only fields that the token allows, or sign in as another user",
-        ),
-        ErrorCode::OperationLimitExceeded => (
-            "the operation is larger than a limit of this router",
-            "select less at once, or raise the limit that the message names",
-        ),
-        ErrorCode::PlanningFailed => (
-            "the operation has no plan, because the supergraph cannot reach a field; `data` is null",
-            "check the composition of the supergraph",
-        ),
-        ErrorCode::NotSupported => {
-            ("valid, but not supported by this version", "see the changelog for what is supported")
+        ErrorCode::BadUserInput => "a variable or argument does not match its type or use",
+        ErrorCode::Unauthenticated => {
+            "the token is missing, invalid or expired; `www-authenticate` names the reason"
         }
-        ErrorCode::SubgraphRequestFailed => (
-            "a subgraph could not be reached, or its response is not a GraphQL response",
-            "check that subgraph; the log and metrics have the reason",
-        ),
-        ErrorCode::SubgraphUnavailable => (
-            "no requests are sent to a subgraph for some seconds, because most requests to it have failed",
-            "check that subgraph; the router tries it again automatically (`traffic.all.circuit_breaker`)",
-        ),
+        ErrorCode::AuthenticationUnavailable => {
+            "the token cannot be verified at present, because the keys of its issuer could not be read"
+        }
+        ErrorCode::Forbidden => {
+            "the claims of the token do not allow this field, with these arguments"
+        }
+        ErrorCode::OperationLimitExceeded => "the operation is larger than a limit of this router",
+        ErrorCode::PlanningFailed => {
+            "the operation has no plan, because the supergraph cannot reach a field; `data` is null"
+        }
+        ErrorCode::NotSupported => "valid, but not supported by this version",
+        ErrorCode::SubgraphRequestFailed => {
+            "a subgraph could not be reached, or its response is not a GraphQL response"
+        }
+        ErrorCode::SubgraphUnavailable => {
+            "no requests are sent to a subgraph for some seconds, because most requests to it have failed"
+        }
         ErrorCode::DownstreamServiceError => {
-            ("a subgraph reported this error without a code of its own", "check that subgraph")
+            "a subgraph reported this error without a code of its own"
         }
-        ErrorCode::InvalidSubgraphValue => (
-            "a subgraph's value does not match the schema, such as null for a non-null type",
-            "check the subgraph that resolves the field at `path`",
-        ),
-        ErrorCode::Timeout => {
-            ("the operation took longer than `limits.time`", "check the slowest subgraph")
+        ErrorCode::InvalidSubgraphValue => {
+            "a subgraph's value does not match the schema, such as null for a non-null type"
         }
-        ErrorCode::ProviderUnavailable => (
-            "the provider of events is not connected",
-            "subscribe again later; it reconnects automatically",
-        ),
-        ErrorCode::NoResponder => (
-            "no service listens at the topic of this field",
-            "check the service that listens there; the router does not repeat the request",
-        ),
-        ErrorCode::SourceGone => (
-            "the topic, stream or bucket that the subscription listened to was deleted",
-            "subscribe again once it is back",
-        ),
-        ErrorCode::CursorInvalid => (
-            "the cursor was not created by a router of this graph, or was changed",
-            "send cursors unchanged, or subscribe without one; all routers need the same `cursor.keys`",
-        ),
-        ErrorCode::CursorForeign => (
-            "the cursor belongs to another field, other arguments or another user",
-            "send it with the subscription that it belongs to, or subscribe without one",
-        ),
-        ErrorCode::CursorExpired => (
-            "the broker no longer has the events that follow the cursor",
-            "subscribe without a cursor, and fetch the current state",
-        ),
-        ErrorCode::InvalidEvent => (
-            "an event, or the response to a request over a broker, is not what the schema requires: JSON with `__typename` and the key fields, or larger than `events.max_event_size`",
-            "check the publisher; subscriptions continue",
-        ),
-        ErrorCode::GraphReloaded => (
-            "the graph was replaced, and the subscription is not valid on the new one",
-            "read the reason in the message, and subscribe to fields of the new graph",
-        ),
-        ErrorCode::SlowSubscriber => (
-            "events came faster than the client read them",
-            "read faster, select less, or configure another `subscriptions.policy`",
-        ),
-        ErrorCode::ShuttingDown => ("the router is shutting down", "reconnect"),
-        ErrorCode::Overloaded => (
-            "a limit of this router is reached, or too many requests wait for a subgraph; with `retry-after` over HTTP, unless other fields have values",
-            "try again later",
-        ),
-        ErrorCode::InternalServerError => ("a defect of the router", "please report it"),
+        ErrorCode::Timeout => "the operation took longer than `limits.time`",
+        ErrorCode::ProviderUnavailable => "the provider of events is not connected",
+        ErrorCode::NoResponder => "no service listens at the topic of this field",
+        ErrorCode::SourceGone => {
+            "the topic, stream or bucket that the subscription listened to was deleted"
+        }
+        ErrorCode::CursorInvalid => {
+            "the cursor was not created by a router of this graph, or was changed"
+        }
+        ErrorCode::CursorForeign => {
+            "the cursor belongs to another field, other arguments or another user"
+        }
+        ErrorCode::CursorExpired => "the broker no longer has the events that follow the cursor",
+        ErrorCode::InvalidEvent => {
+            "an event, or the response to a request over a broker, is not what the schema requires: JSON with `__typename` and the key fields, or larger than `events.max_event_size`"
+        }
+        ErrorCode::GraphReloaded => {
+            "the graph was replaced, and the subscription is not valid on the new one"
+        }
+        ErrorCode::SlowSubscriber => "events came faster than the client read them",
+        ErrorCode::ShuttingDown => "the router is shutting down",
+        ErrorCode::Overloaded => {
+            "a limit of this router is reached, or too many requests wait for a subgraph; with `retry-after` over HTTP, unless other fields have values"
+        }
+        ErrorCode::InternalServerError => "a defect of the router",
+    }
+}
+
+/// Returns what a client or an operator does about a code, without a full stop.
+const fn advice(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::BadRequest => "the message names the header, parameter or member",
+        ErrorCode::GraphqlParseFailed => "see the message and its location",
+        ErrorCode::GraphqlValidationFailed => "see the message and its location",
+        ErrorCode::OperationNotFound => "set `operationName`",
+        ErrorCode::PersistedQueryNotSupported => {
+            "send the text; clients with automatic persisted queries do so automatically"
+        }
+        ErrorCode::BadUserInput => "the message names it and the invalid part",
+        ErrorCode::Unauthenticated => "get a new token; see [authentication](authentication.md)",
+        ErrorCode::AuthenticationUnavailable => {
+            "try again with the same token; check the identity provider and `starling_authentication_keys`"
+        }
+        ErrorCode::Forbidden => {
+            "select only fields that the token allows, or sign in as another user"
+        }
+        ErrorCode::OperationLimitExceeded => {
+            "select less at once, or raise the limit that the message names"
+        }
+        ErrorCode::PlanningFailed => "check the composition of the supergraph",
+        ErrorCode::NotSupported => "see the changelog for what is supported",
+        ErrorCode::SubgraphRequestFailed => {
+            "check that subgraph; the log and metrics have the reason"
+        }
+        ErrorCode::SubgraphUnavailable => {
+            "check that subgraph; the router tries it again automatically (`traffic.all.circuit_breaker`)"
+        }
+        ErrorCode::DownstreamServiceError => "check that subgraph",
+        ErrorCode::InvalidSubgraphValue => "check the subgraph that resolves the field at `path`",
+        ErrorCode::Timeout => "check the slowest subgraph",
+        ErrorCode::ProviderUnavailable => "subscribe again later; it reconnects automatically",
+        ErrorCode::NoResponder => {
+            "check the service that listens there; the router does not repeat the request"
+        }
+        ErrorCode::SourceGone => "subscribe again once it is back",
+        ErrorCode::CursorInvalid => {
+            "send cursors unchanged, or subscribe without one; all routers need the same `cursor.keys`"
+        }
+        ErrorCode::CursorForeign => {
+            "send it with the subscription that it belongs to, or subscribe without one"
+        }
+        ErrorCode::CursorExpired => "subscribe without a cursor, and fetch the current state",
+        ErrorCode::InvalidEvent => "check the publisher; subscriptions continue",
+        ErrorCode::GraphReloaded => {
+            "read the reason in the message, and subscribe to fields of the new graph"
+        }
+        ErrorCode::SlowSubscriber => {
+            "read faster, select less, or configure another `subscriptions.policy`"
+        }
+        ErrorCode::ShuttingDown => "reconnect",
+        ErrorCode::Overloaded => "try again later",
+        ErrorCode::InternalServerError => "please report it",
     }
 }
 

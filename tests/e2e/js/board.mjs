@@ -97,10 +97,10 @@ async function serve(sdl, rootValue, paused) {
     for await (const part of request.setEncoding("utf8")) body += part;
     await paused();
     const { query, variables, operationName } = JSON.parse(body);
-    const answer = await graphql({
+    const result = await graphql({
       schema, rootValue, source: query, variableValues: variables, operationName,
     });
-    response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer));
+    response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(result));
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -98,7 +98,7 @@ async function start(words, folder = null, ports = null) {
 
     /** Sends a GraphQL request by POST; returns status and body. */
     async query(request) {
-      const answer = await fetch(router.graphql, {
+      const response = await fetch(router.graphql, {
         method: "POST",
         headers: {
           "content-type": "application/json",
@@ -106,20 +106,20 @@ async function start(words, folder = null, ports = null) {
         },
         body: JSON.stringify(typeof request === "string" ? { query: request } : request),
       });
-      return { status: answer.status, body: await answer.json() };
+      return { status: response.status, body: await response.json() };
     },
 
     /** Publishes a test event through the admin listener. */
     async publish(provider, topic, payload) {
       const target = new URL("/admin/publish", router.admin);
       target.search = new URLSearchParams({ provider, topic });
-      const answer = await fetch(target, {
+      const response = await fetch(target, {
         method: "POST",
         headers: { "content-type": "application/json" },
         body: typeof payload === "string" ? payload : JSON.stringify(payload),
       });
-      const text = await answer.text();
-      if (!answer.ok) throw new Error(`publishing: ${answer.status} ${text}`);
+      const text = await response.text();
+      if (!response.ok) throw new Error(`publishing: ${response.status} ${text}`);
     },
   };
 

@@ -56,11 +56,11 @@ pub fn request(
     let mut bytes = Vec::new();
     let read = socket.read_to_end(&mut bytes);
     match parse(&bytes) {
-        Some(answer) => Ok(answer),
+        Some(response) => Ok(response),
         None => Err(read.err().unwrap_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("not an HTTP answer: {:?}", String::from_utf8_lossy(&bytes)),
+                format!("not an HTTP response: {:?}", String::from_utf8_lossy(&bytes)),
             )
         })),
     }
@@ -79,13 +79,16 @@ pub fn exchange(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<HttpRespons
     let read = socket.read_to_end(&mut received);
     let (mut rest, mut responses) = (&received[..], Vec::new());
     while !rest.is_empty() {
-        let Some((answer, length)) = parse_first(rest) else {
+        let Some((response, length)) = parse_first(rest) else {
             return Err(read.err().unwrap_or_else(|| {
                 let text = String::from_utf8_lossy(rest);
-                io::Error::new(io::ErrorKind::InvalidData, format!("not an HTTP answer: {text:?}"))
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("not an HTTP response: {text:?}"),
+                )
             }));
         };
-        responses.push(answer);
+        responses.push(response);
         rest = &rest[length..];
     }
     match (responses.is_empty(), read) {

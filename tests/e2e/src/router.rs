@@ -71,9 +71,9 @@ impl Router {
             command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
             let mut running = ChildProcess::start_with_stderr(&mut command, stderr());
             let is_ready = eventually("the router to be ready or to end", || {
-                let answer = request(admin, "GET", "/health/ready", &[], b"");
-                match answer {
-                    Ok(answer) if answer.status == 200 => Some(true),
+                let response = request(admin, "GET", "/health/ready", &[], b"");
+                match response {
+                    Ok(response) if response.status == 200 => Some(true),
                     _ => running.has_exited().then_some(false),
                 }
             });
@@ -125,9 +125,9 @@ impl Router {
     /// # Panics
     /// The admin listener does not respond.
     pub fn metric(&self, name: &str) -> Option<u64> {
-        let answer = request(self.admin, "GET", "/metrics", &[], b"")
+        let response = request(self.admin, "GET", "/metrics", &[], b"")
             .unwrap_or_else(|error| panic!("no metrics: {error}\n{}", self.output()));
-        let text = answer.text();
+        let text = response.text();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         line.parse().ok()
     }

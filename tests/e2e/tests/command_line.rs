@@ -63,9 +63,9 @@ fn text(path: &Path) -> &str {
 #[test]
 fn the_demo_serves_and_exits_cleanly_on_ctrl_c() {
     let router = Router::demo();
-    let answer = router.post(r#"{"query": "{ __typename }"}"#).unwrap();
+    let response = router.post(r#"{"query": "{ __typename }"}"#).unwrap();
     assert_eq!(
-        (answer.status, answer.text().as_str()),
+        (response.status, response.text().as_str()),
         (200, r#"{"data":{"__typename":"Query"}}"#)
     );
     let address = router.address();
@@ -79,13 +79,14 @@ fn serve_needs_only_a_supergraph() {
     let (_folder, [supergraph]) = folder([("supergraph.graphql", SUPERGRAPH)]);
     let router = Router::start(["serve", "--supergraph", text(&supergraph)]);
     // The subgraph does not run: its field is null, and the client gets the code and a fixed message.
-    let answer = router.post(r#"{"query": "{ __typename bird(id: 1) { name } }"}"#).unwrap().text();
+    let response =
+        router.post(r#"{"query": "{ __typename bird(id: 1) { name } }"}"#).unwrap().text();
     assert!(
-        answer.starts_with(r#"{"data":{"__typename":"Query","bird":null},"errors":["#),
-        "{answer}"
+        response.starts_with(r#"{"data":{"__typename":"Query","bird":null},"errors":["#),
+        "{response}"
     );
-    assert!(answer.contains(r#""code":"SUBGRAPH_REQUEST_FAILED""#), "{answer}");
-    assert!(!answer.contains("birds"), "{answer}");
+    assert!(response.contains(r#""code":"SUBGRAPH_REQUEST_FAILED""#), "{response}");
+    assert!(!response.contains("birds"), "{response}");
     assert_eq!(router.interrupt(), Some(0));
 }
 

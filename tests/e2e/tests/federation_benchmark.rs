@@ -28,16 +28,16 @@ async fn the_benchmark_operation_is_answered_byte_for_byte_as_expected() {
     let operation = fs::read_to_string(fixture("operation.graphql")).unwrap();
     let expected = fs::read(fixture("expected_response.json")).unwrap();
 
-    let answer = tokio::task::spawn_blocking(move || {
+    let response = tokio::task::spawn_blocking(move || {
         let router = Router::start(["serve", "--config", config.to_str().unwrap()]);
         router.post(&serde_json::json!({ "query": operation }).to_string()).unwrap()
     });
-    let answer = answer.await.unwrap();
+    let response = response.await.unwrap();
 
-    assert_eq!(answer.status, 200);
+    assert_eq!(response.status, 200);
     assert!(
-        answer.body.trim_ascii() == expected.trim_ascii(),
-        "the answer differs from expected_response.json; it begins with {}",
-        answer.text().chars().take(500).collect::<String>()
+        response.body.trim_ascii() == expected.trim_ascii(),
+        "the response differs from expected_response.json; it begins with {}",
+        response.text().chars().take(500).collect::<String>()
     );
 }

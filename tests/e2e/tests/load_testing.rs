@@ -31,10 +31,10 @@ fn a_graph_is_mocked_served_and_measured_without_its_subgraphs() {
         Router::start(["serve", "--config", &file("mock.yaml"), "--supergraph", &supergraph]);
 
     let text = fs::read_to_string(&operation).unwrap();
-    let answer = router.post(&serde_json::json!({ "query": text }).to_string()).unwrap();
-    let answer: Value = serde_json::from_str(&answer.text()).unwrap();
-    assert_eq!(answer.get("errors"), None, "{answer}");
-    let user = &answer["data"]["users"][0];
+    let response = router.post(&serde_json::json!({ "query": text }).to_string()).unwrap();
+    let response: Value = serde_json::from_str(&response.text()).unwrap();
+    assert_eq!(response.get("errors"), None, "{response}");
+    let user = &response["data"]["users"][0];
     assert_eq!(user["id"], "1");
     assert!(user["reviews"][0]["product"]["shippingEstimate"].is_number(), "{user}");
 
@@ -70,10 +70,12 @@ fn a_server_with_invalid_responses_is_not_measured() {
         fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let answer = file("answer.json", r#"{"errors":[{"message":"not today"}]}"#);
+    let response = file("response.json", r#"{"errors":[{"message":"not today"}]}"#);
     let operation = file("operation.graphql", "{ a }");
-    let floor =
-        Program::start(["bench", "floor", "--listen", "127.0.0.1:0", "--file", &answer], "http://");
+    let floor = Program::start(
+        ["bench", "floor", "--listen", "127.0.0.1:0", "--file", &response],
+        "http://",
+    );
     let url = floor.stdout();
     let (code, out, err) =
         run(["bench", "query", "--url", url.trim(), "--operation", &operation, "--quiet"]);

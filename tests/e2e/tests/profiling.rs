@@ -11,8 +11,8 @@ const SUPERGRAPH: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/federation-benchmark/supergraph.graphql");
 
 fn get(router: &Router, path: &str) -> (u16, Vec<u8>) {
-    let answer = request(router.admin(), "GET", path, &[], b"").unwrap();
-    (answer.status, answer.body.to_vec())
+    let response = request(router.admin(), "GET", path, &[], b"").unwrap();
+    (response.status, response.body.to_vec())
 }
 
 fn text(router: &Router, path: &str) -> (u16, String) {

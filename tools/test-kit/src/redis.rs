@@ -67,9 +67,9 @@ impl RedisServer {
             }
             let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
             socket.write_all(b"PING\r\n").ok()?;
-            let mut answer = [0; 7];
-            socket.read_exact(&mut answer).ok()?;
-            (answer.starts_with(b"+PONG") || answer.starts_with(b"-NOAUTH")).then_some(true)
+            let mut response = [0; 7];
+            socket.read_exact(&mut response).ok()?;
+            (response.starts_with(b"+PONG") || response.starts_with(b"-NOAUTH")).then_some(true)
         })
     }
 

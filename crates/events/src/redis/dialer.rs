@@ -97,8 +97,8 @@ impl Dialer {
         if self.source.is_master() {
             // Sentinels may not have noticed yet that the server is no longer the master.
             let role = redis::cmd("ROLE");
-            let answer = connection.multiplexed.send_packed_command(&role).await;
-            let is_master = match answer.map_err(|error| error_text(&error))? {
+            let response = connection.multiplexed.send_packed_command(&role).await;
+            let is_master = match response.map_err(|error| error_text(&error))? {
                 Value::Array(parts) => {
                     parts.first().is_some_and(|role| *role == Value::BulkString(b"master".into()))
                 }

@@ -187,9 +187,9 @@ fn read_host_and_port(parts: &[Value]) -> Option<(String, u16)> {
 /// Sends one command on a connection of its own.
 async fn query(server: &RedisAddress, command: &redis::Cmd) -> Result<Value, Box<str>> {
     let mut connection = RedisConnection::open(server, NO_PUSHES, RESPONSE_TIMEOUT).await?;
-    let answer = connection.multiplexed.send_packed_command(command).await;
+    let response = connection.multiplexed.send_packed_command(command).await;
     connection.close().await;
-    match answer {
+    match response {
         Ok(Value::ServerError(error)) => Err(error_text(&error.into()).into()),
         Ok(value) => Ok(value),
         Err(error) => Err(error_text(&error).into()),

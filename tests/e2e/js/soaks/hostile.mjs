@@ -116,7 +116,7 @@ async function openStage(config) {
     mock.kill();
   };
   const warm = "{ items(first: 1) { id } }";
-  await eventually(async () => !(await router.query(warm)).body.errors, "the mock to answer");
+  await eventually(async () => !(await router.query(warm)).body.errors, "the mock to respond");
   const target = { graphql: router.graphql, socket: router.socket, admin: router.admin };
   return { router, target, close };
 }

@@ -1,6 +1,6 @@
 // A soak: for STARLING_SOAK_SECONDS, WebSocket and SSE subscribers of the demo connect, receive events for a while and
 // leave, with a close message or by breaking the connection. Afterwards all remaining subscribers must still receive
-// events, a query must be answered, memory must not have grown much, and Ctrl-C must stop the demo.
+// events, a query must get a response, memory must not have grown much, and Ctrl-C must stop the demo.
 import { readFile } from "node:fs/promises";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
@@ -110,14 +110,14 @@ async function events(time) {
   const leave = new AbortController();
   const leaving = pause(time).then(() => leave.abort());
   try {
-    const answer = await fetch(router.graphql, {
+    const response = await fetch(router.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", accept: "text/event-stream" },
       body: JSON.stringify({ query: subscription }),
       signal: leave.signal,
     });
-    if (!answer.ok) throw new Error(`sse: ${answer.status} ${await answer.text()}`);
-    for await (const part of answer.body) {
+    if (!response.ok) throw new Error(`sse: ${response.status} ${await response.text()}`);
+    for await (const part of response.body) {
       sums.events += Buffer.from(part).toString("utf8").split("event: next").length - 1;
     }
     if (!leave.signal.aborted) throw new Error("sse: the stream ended by itself");

@@ -40,7 +40,7 @@ const router = await startServe({
   config: { subgraphs: { items: url("items"), prices: url("prices") } },
 });
 const operation = await readFile(path.join(folder, "operation.graphql"), "utf8");
-await eventually(async () => !(await router.query(operation)).body.errors, "the mock to answer");
+await eventually(async () => !(await router.query(operation)).body.errors, "the mock to respond");
 
 const problems = [];
 const warmSeconds = Math.min(WARM_SECONDS, seconds / 2);

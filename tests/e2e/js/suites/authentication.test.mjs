@@ -49,15 +49,15 @@ for (const reactors of [1, 2]) {
     });
 
     async function ask(headers = {}, accept = "application/json") {
-      const answer = await fetch(router.graphql, {
+      const response = await fetch(router.graphql, {
         method: "POST",
         headers: { "content-type": "application/json", accept, ...headers },
         body: JSON.stringify({ query: QUERY }),
       });
       return {
-        status: answer.status,
-        challenge: answer.headers.get("www-authenticate"),
-        body: await answer.json(),
+        status: response.status,
+        challenge: response.headers.get("www-authenticate"),
+        body: await response.json(),
       };
     }
     const bearing = (token) => ask({ authorization: `Bearer ${token}` });
@@ -70,16 +70,16 @@ for (const reactors of [1, 2]) {
     }
 
     it("serves clients with a valid token", async () => {
-      const answer = await bearing(issuer.issue());
-      assert.deepEqual([answer.status, answer.body], [200, { data: { flight: { number: "ST 101" } } }]);
+      const response = await bearing(issuer.issue());
+      assert.deepEqual([response.status, response.body], [200, { data: { flight: { number: "ST 101" } } }]);
       const again = await ask({ authorization: `bearer ${issuer.issue()}` });
       assert.equal(again.status, 200);
     });
 
     it("asks clients without a token for one", async () => {
       for (const accept of ["application/json", "application/graphql-response+json", "text/event-stream"]) {
-        const answer = await ask({}, accept);
-        assert.deepEqual([answer.status, answer.challenge, code(answer)], [401, "Bearer", "UNAUTHENTICATED"]);
+        const response = await ask({}, accept);
+        assert.deepEqual([response.status, response.challenge, code(response)], [401, "Bearer", "UNAUTHENTICATED"]);
       }
     });
 
@@ -95,9 +95,9 @@ for (const reactors of [1, 2]) {
         [issuer.issue({ padding: "x".repeat(2048) }), "too long"],
         ["x", "malformed"],
       ]) {
-        const answer = await bearing(token);
-        assert.deepEqual([answer.status, code(answer)], [401, "UNAUTHENTICATED"], reason);
-        assert.match(answer.challenge, new RegExp(`^Bearer error="invalid_token".*${reason}`));
+        const response = await bearing(token);
+        assert.deepEqual([response.status, code(response)], [401, "UNAUTHENTICATED"], reason);
+        assert.match(response.challenge, new RegExp(`^Bearer error="invalid_token".*${reason}`));
       }
       assert.ok(await metric("starling_authentication_refused_total", '"expired"') >= 1);
       assert.ok(!router.output().includes(issuer.issue().split(".")[1].slice(0, 40)));
@@ -113,16 +113,16 @@ for (const reactors of [1, 2]) {
         ],
       });
       request.end(JSON.stringify({ query: QUERY }));
-      const [response] = await within(once(request, "response"), "an answer");
+      const [response] = await within(once(request, "response"), "a response");
       response.resume();
       assert.equal(response.statusCode, 401);
     });
 
     it("does not fetch the key set for every invented key id", async () => {
       const before = issuer.fetches();
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         Array.from({ length: 200 }, (_, number) => bearing(issuer.ofUnknownKey(`made-up-${number}`))));
-      assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([401]));
+      assert.deepEqual(new Set(responses.map(({ status }) => status)), new Set([401]));
       assert.ok(issuer.fetches() - before <= 3, `${issuer.fetches() - before} fetches`);
     });
 
@@ -162,7 +162,7 @@ for (const reactors of [1, 2]) {
         { authorization: issuer.issue({ sub: "b" }) },
       ]) {
         const { made } = webSocketClient(params);
-        const { value } = await within(made.iterate({ query: QUERY }).next(), "an answer");
+        const { value } = await within(made.iterate({ query: QUERY }).next(), "a response");
         assert.deepEqual(value, { data: { flight: { number: "ST 101" } } });
       }
     });
@@ -198,7 +198,7 @@ for (const reactors of [1, 2]) {
         headers: { authorization: `Bearer ${issuer.unsigned()}` },
       });
       socket.on("error", () => {});
-      const [, response] = await within(once(socket, "unexpected-response"), "an answer");
+      const [, response] = await within(once(socket, "unexpected-response"), "a response");
       assert.equal(response.statusCode, 401);
       response.destroy();
     });
@@ -410,7 +410,7 @@ for (const reactors of [1, 2]) {
         },
       });
       request.end(JSON.stringify({ query: QUERY }));
-      const [response] = await within(once(request, "response"), "an answer");
+      const [response] = await within(once(request, "response"), "a response");
       let body = "";
       for await (const part of response.setEncoding("utf8")) body += part;
       assert.equal(JSON.parse(body).data?.flight.number, token, body);
@@ -446,13 +446,13 @@ describe("an unavailable identity provider", () => {
   });
 
   async function ask(token) {
-    const answer = await fetch(router.graphql, {
+    const response = await fetch(router.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
       body: JSON.stringify({ query: QUERY }),
     });
-    const { errors } = await answer.json();
-    return [answer.status, errors?.[0].extensions.code];
+    const { errors } = await response.json();
+    return [response.status, errors?.[0].extensions.code];
   }
   const AWAY = [503, "AUTHENTICATION_UNAVAILABLE"];
 
@@ -471,7 +471,7 @@ describe("an unavailable identity provider", () => {
       await eventually(() => closed.length > 0, "the first close");
       assert.equal(closed[0], 1013);
       issuer.setDown(false);
-      const { value } = await within(first, "an answer after all");
+      const { value } = await within(first, "a response after all");
       assert.deepEqual(value, { data: { flight: { number: "ST 101" } } });
     } finally {
       await made.dispose();
@@ -515,7 +515,7 @@ describe("the admin listener", () => {
   async function status(host, path = "/metrics", method = "GET") {
     const request = http.request(`${router.admin}${path}`, { method, headers: { host } });
     request.end();
-    const [response] = await within(once(request, "response"), "an answer");
+    const [response] = await within(once(request, "response"), "a response");
     response.resume();
     return response.statusCode;
   }
@@ -552,7 +552,7 @@ describe("web pages of other origins, where every origin is allowed", () => {
     welcome.terminate();
     const foreign = open({ origin, cookie: "session=1" });
     foreign.on("error", () => {});
-    const [, response] = await within(once(foreign, "unexpected-response"), "an answer");
+    const [, response] = await within(once(foreign, "unexpected-response"), "a response");
     assert.equal(response.statusCode, 403);
     response.destroy();
     await eventually(() => /a web page of another origin is refused/.test(router.output()), "the line");

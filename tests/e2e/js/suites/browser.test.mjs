@@ -46,14 +46,14 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
   }
 
   /** Checks a response with data from joined objects and without errors. */
-  function assertJoined(answer) {
-    assert.equal(answer.errors, undefined, JSON.stringify(answer.errors));
+  function assertJoined(response) {
+    assert.equal(response.errors, undefined, JSON.stringify(response.errors));
     const depth = (value) =>
       value !== null && typeof value === "object"
         ? 1 + Math.max(0, ...Object.values(value).map(depth))
         : 0;
-    assert.ok(depth(answer.data) >= 3, JSON.stringify(answer));
-    assert.ok(!JSON.stringify(answer.data).includes("null"), JSON.stringify(answer));
+    assert.ok(depth(response.data) >= 3, JSON.stringify(response));
+    assert.ok(!JSON.stringify(response.data).includes("null"), JSON.stringify(response));
   }
 
   /** The result that GraphiQL shows, as soon as `accept` accepts it. */

@@ -29,14 +29,14 @@ const transports = {
     client.dispose();
   },
   async multipart(router, query, received) {
-    const answer = await fetch(router.graphql, {
+    const response = await fetch(router.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", accept: MULTIPART },
       body: JSON.stringify({ query }),
     });
-    assert.match(answer.headers.get("content-type"), /^multipart\/mixed/);
+    assert.match(response.headers.get("content-type"), /^multipart\/mixed/);
     let text = "";
-    for await (const chunk of answer.body.pipeThrough(new TextDecoderStream())) {
+    for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
       text += chunk;
       const parts = text.split("\r\n--graphql");
       text = parts.pop();
@@ -68,8 +68,8 @@ describe("completion", () => {
     const complete = async (search) => {
       const target = new URL("/admin/complete", router.admin);
       target.search = new URLSearchParams(search);
-      const answer = await fetch(target, { method: "POST" });
-      return { status: answer.status, text: await answer.text() };
+      const response = await fetch(target, { method: "POST" });
+      return { status: response.status, text: await response.text() };
     };
 
     for (const [name, follow] of Object.entries(transports)) {
@@ -81,8 +81,8 @@ describe("completion", () => {
         });
         following.catch(() => {});
         await eventually(async () => {
-          const answer = await fetch(new URL("/admin/subscriptions", router.admin));
-          return (await answer.json()).subscribers === 1;
+          const response = await fetch(new URL("/admin/subscriptions", router.admin));
+          return (await response.json()).subscribers === 1;
         }, "the subscription");
         for (let number = 0; number < 20; number += 1) {
           await router.publish("memory/default", "flights.moved", event("1", number));

@@ -31,19 +31,19 @@ async function outcome({ url, headers, body }) {
     ? headers
     // As curl does it.
     : { ...headers, "content-type": "application/x-www-form-urlencoded" };
-  const answer = await fetch(url, {
+  const response = await fetch(url, {
     method: body === undefined ? "GET" : "POST", headers: sent, body, signal: leave.signal,
   });
-  assert.ok(answer.ok, `${answer.status} of ${url}`);
-  const type = answer.headers.get("content-type") ?? "";
+  assert.ok(response.ok, `${response.status} of ${url}`);
+  const type = response.headers.get("content-type") ?? "";
   if (!type.startsWith("text/event-stream")) {
-    const text = await answer.text();
-    return { kind: "answer", results: /json/.test(type) ? [JSON.parse(text)] : [] };
+    const text = await response.text();
+    return { kind: "response", results: /json/.test(type) ? [JSON.parse(text)] : [] };
   }
   let text = "";
   const decoder = new TextDecoder();
   const read = (async () => {
-    for await (const part of answer.body) {
+    for await (const part of response.body) {
       text += decoder.decode(part, { stream: true });
       if (text.split("event: next").length > 2 && text.endsWith("\n\n")) return;
     }
@@ -77,7 +77,7 @@ describe("demo", () => {
     assert.ok(output.includes(`${router.url}/`), output);
     const lines = output.split("\n").map((line) => line.trim()).filter((line) => /^curl /.test(line));
     const outcomes = await Promise.all(lines.map((line) => outcome(parseCurl(line))));
-    assert.deepEqual(outcomes.map(({ kind }) => kind).sort(), ["answer", "stream"]);
+    assert.deepEqual(outcomes.map(({ kind }) => kind).sort(), ["response", "stream"]);
     outcomes.forEach(assertGood);
   });
 

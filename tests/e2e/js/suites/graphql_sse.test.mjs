@@ -67,7 +67,7 @@ describe("graphql-sse", () => {
     await Promise.all(subscriptions.map((each) => each.return()));
   });
 
-  it("answers a query with one event and completes", async () => {
+  it("responds to a query with one event and completes", async () => {
     const results = [];
     for await (const result of client().iterate({ query: '{ flight(id: "1") { number } }' })) {
       results.push(result);
@@ -76,16 +76,16 @@ describe("graphql-sse", () => {
   });
 
   it("reports the errors of an invalid operation", async () => {
-    const answer = await fetch(router.graphql, {
+    const response = await fetch(router.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", accept: "text/event-stream" },
       body: JSON.stringify({ query: "subscription { flightMoved { nonsense } }" }),
       signal: AbortSignal.timeout(10_000),
     });
     // As an event that ends the stream, or as an ordinary response: a client can read both.
-    const text = await answer.text();
+    const text = await response.text();
     assert.match(text, /nonsense/);
     assert.match(text, /"errors"/);
-    if (answer.ok) assert.match(text, /^event: ?complete$/m);
+    if (response.ok) assert.match(text, /^event: ?complete$/m);
   });
 });

@@ -64,7 +64,7 @@ describe("graphql-sse, single connection", () => {
     await Promise.all(subscriptions.map((each) => each.return()));
   });
 
-  it("answers queries and mutations, and completes them", async () => {
+  it("responds to queries and mutations, and completes them", async () => {
     const made = client();
     const all = async (query) => {
       const results = [];
@@ -72,7 +72,7 @@ describe("graphql-sse, single connection", () => {
       return results;
     };
     assert.deepEqual(
-      await within(all('{ flight(id: "1") { number } }'), "the answer of a query"),
+      await within(all('{ flight(id: "1") { number } }'), "the response to a query"),
       [{ data: { flight: { number: "ST 101" } } }]);
     assert.deepEqual(
       await within(
@@ -81,9 +81,9 @@ describe("graphql-sse, single connection", () => {
   });
 
   const reserve = async () => {
-    const answer = await fetch(router.graphql, { method: "PUT" });
-    assert.equal(answer.status, 201);
-    return answer.text();
+    const response = await fetch(router.graphql, { method: "PUT" });
+    assert.equal(response.status, 201);
+    return response.text();
   };
   const start = (token, body) => fetch(router.graphql, {
     method: "POST",
@@ -98,11 +98,11 @@ describe("graphql-sse, single connection", () => {
     const abort = new AbortController();
     const headers = { accept: "text/event-stream", ...(byUrl ? {} : { [TOKEN]: token }) };
     const url = byUrl ? `${router.graphql}?token=${token}` : router.graphql;
-    const answer = await fetch(url, { headers, signal: abort.signal });
+    const response = await fetch(url, { headers, signal: abort.signal });
     let text = "";
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     return {
-      status: answer.status,
+      status: response.status,
       async until(pattern) {
         while (!pattern.test(text)) {
           const { value, done } = await within(reader.read(), `${pattern} in ${text}`);
@@ -127,7 +127,7 @@ describe("graphql-sse, single connection", () => {
     stream.close();
   });
 
-  it("answers each invalid request with its status", async () => {
+  it("responds to each invalid request with its status", async () => {
     const token = await reserve();
     const stream = await openStream(token);
     assert.equal((await openStream(token)).status, 409);
@@ -159,8 +159,8 @@ describe("graphql-sse, single connection", () => {
 
   it("does not accept the token of another client", async () => {
     const parameters = new URLSearchParams({ token: "secret", query: '{ flight(id: "1") { id } }' });
-    const answer = await fetch(`${router.graphql}?${parameters}`);
-    assert.deepEqual(await answer.json(), { data: { flight: { id: "1" } } });
+    const response = await fetch(`${router.graphql}?${parameters}`);
+    assert.deepEqual(await response.json(), { data: { flight: { id: "1" } } });
   });
 
   it("works over HTTP/2 on one connection", async () => {

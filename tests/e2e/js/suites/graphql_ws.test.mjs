@@ -120,7 +120,7 @@ describe("graphql-ws", () => {
     await subscription.return();
   });
 
-  it("answers queries and mutations on the same socket", async () => {
+  it("responds to queries and mutations on the same socket", async () => {
     const one = client();
     const query = await within(
       one.iterate({ query: '{ flight(id: "3") { number to { city } } }' }).next(), "the query");
@@ -166,7 +166,7 @@ describe("graphql-ws", () => {
     await subscription.return();
   });
 
-  it("answers a ping with a pong", async () => {
+  it("responds to a ping with a pong", async () => {
     const socket = await initialised();
     socket.send({ type: "ping" });
     assert.equal((await socket.next()).type, "pong");

@@ -71,7 +71,7 @@ describe("multipart", () => {
 
   /** A `fetch` that passes all text of a body received so far to `seen`. */
   const watchedFetch = (seen) => async (...request) => {
-    const answer = await fetch(...request);
+    const response = await fetch(...request);
     let text = "";
     const decoder = new TextDecoder();
     const watch = new TransformStream({
@@ -81,7 +81,7 @@ describe("multipart", () => {
         controller.enqueue(piece);
       },
     });
-    return new Response(answer.body.pipeThrough(watch), answer);
+    return new Response(response.body.pipeThrough(watch), response);
   };
 
   const withoutTypenames = (value) =>
@@ -123,14 +123,14 @@ describe("multipart", () => {
     client.stop();
   });
 
-  it("answers queries of a client that accepts parts with plain JSON", async () => {
-    const answer = await fetch(router.graphql, {
+  it("responds to queries of a client that accepts parts with plain JSON", async () => {
+    const response = await fetch(router.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", accept: APOLLO },
       body: JSON.stringify({ query: '{ flight(id: "1") { number } }' }),
     });
-    assert.match(answer.headers.get("content-type"), /^application\/json/);
-    assert.deepEqual(await answer.json(), { data: { flight: { number: "ST 101" } } });
+    assert.match(response.headers.get("content-type"), /^application\/json/);
+    assert.deepEqual(await response.json(), { data: { flight: { number: "ST 101" } } });
   });
 
   for (const accept of ["multipart/mixed", "text/event-stream, multipart/mixed", APOLLO]) {
@@ -163,16 +163,16 @@ describe("multipart", () => {
   async function open(version, { accept, query, variables, method = "POST", suffix = "" }) {
     if (version === 1) {
       const stop = new AbortController();
-      const answer = await within(fetch(`${router.graphql}${suffix}`, {
+      const response = await within(fetch(`${router.graphql}${suffix}`, {
         method,
         headers: { "content-type": "application/json", accept },
         body: method === "POST" ? JSON.stringify({ query, variables }) : undefined,
         signal: stop.signal,
       }), "a response head");
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       return {
-        status: answer.status,
-        type: answer.headers.get("content-type"),
+        status: response.status,
+        type: response.headers.get("content-type"),
         async read() {
           const { value, done } = await within(reader.read(), "a piece of the body");
           return done ? null : value;
@@ -254,7 +254,7 @@ describe("multipart", () => {
       }
     });
 
-    it(`answers with the first event as plain JSON over HTTP/${version}`, async () => {
+    it(`responds with the first event as plain JSON over HTTP/${version}`, async () => {
       const accept = "application/json";
       const opened = open(version, { accept, query: SUBSCRIPTION, suffix: "?once" });
       const response = await repeatUntil(opened, publish, "the first event");
@@ -268,26 +268,26 @@ describe("multipart", () => {
   }
 
   it("does not wait indefinitely for a first event", async () => {
-    const answer = await fetch(`${router.graphql}?once`, {
+    const response = await fetch(`${router.graphql}?once`, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ query: SUBSCRIPTION_BY_ID, variables: { id: "never" } }),
     });
-    assert.equal(answer.status, 504);
-    assert.equal((await answer.json()).errors[0].extensions.code, "TIMEOUT");
+    assert.equal(response.status, 504);
+    assert.equal((await response.json()).errors[0].extensions.code, "TIMEOUT");
   });
 
   it("reports in a stream why it ends when the router shuts down", async () => {
     const other = await startServe({
       supergraph: memorySupergraph(), config: { subgraphs: subgraphs.configuration },
     });
-    const answer = await fetch(other.graphql, {
+    const response = await fetch(other.graphql, {
       method: "POST",
       headers: { "content-type": "application/json", accept: APOLLO },
       body: JSON.stringify({ query: SUBSCRIPTION }),
     });
     await other.stop();
-    const text = await answer.text();
+    const text = await response.text();
     assert.match(text, /\{"payload":null,"errors":\[.*"SHUTTING_DOWN".*\]\}\r\n--graphql--\r\n$/);
   });
 });

@@ -107,7 +107,7 @@ describe("subscriptions-transport-ws", () => {
     } while (last.data.flightMovedById.altitude !== 100_001);
   });
 
-  it("answers queries and mutations on the same connection", async () => {
+  it("responds to queries and mutations on the same connection", async () => {
     const made = client();
     const query = run(made, { query: '{ flight(id: "1") { number } }' });
     assert.deepEqual(await query.next(), { data: { flight: { number: "ST 101" } } });
@@ -175,17 +175,17 @@ describe("subscriptions-transport-ws", () => {
     assert.equal((await socket.next()).type, "connection_ack");
     assert.equal((await socket.next()).type, "ka");
     socket.send({ type: "subscribe", id: "1", payload: { query: SUBSCRIPTION } });
-    let answer;
+    let response;
     do {
-      answer = await socket.next();
-    } while (answer.type === "ka");
-    assert.equal(answer.type, "connection_error");
-    assert.match(answer.payload.message, /subscribe/);
+      response = await socket.next();
+    } while (response.type === "ka");
+    assert.equal(response.type, "connection_error");
+    assert.match(response.payload.message, /subscribe/);
     socket.send({ type: "start", id: "1", payload: { query: '{ flight(id: "1") { number } }' } });
     do {
-      answer = await socket.next();
-    } while (answer.type === "ka");
-    assert.deepEqual(answer, {
+      response = await socket.next();
+    } while (response.type === "ka");
+    assert.deepEqual(response, {
       id: "1", type: "data", payload: { data: { flight: { number: "ST 101" } } },
     });
   });

@@ -87,8 +87,8 @@ describe("topic authorization", () => {
     const headers = { "content-type": "application/json" };
     if (claims) headers.authorization = `Bearer ${issuer.issue(claims)}`;
     const body = JSON.stringify({ query: ANNOUNCE, variables: { id } });
-    const answer = await fetch(router.graphql, { method: "POST", headers, body });
-    return { status: answer.status, body: await answer.json() };
+    const response = await fetch(router.graphql, { method: "POST", headers, body });
+    return { status: response.status, body: await response.json() };
   }
 
   it("accepts subscriptions that the claims allow, and keeps the connections of refused clients open", async () => {
@@ -103,7 +103,7 @@ describe("topic authorization", () => {
     await ann.dispose();
   });
 
-  it("answers 403 to clients that may not publish, and publishes for clients that may", async () => {
+  it("responds with 403 to clients that may not publish, and publishes for clients that may", async () => {
     const allowed = await ask({ flights: "1 2" }, "1");
     assert.deepEqual(allowed, { status: 200, body: { data: { announceDelay: { success: true } } } });
     for (const claims of [{ flights: ["2"] }, {}, null]) {
@@ -118,7 +118,7 @@ describe("topic authorization", () => {
       yes: announceDelay(id: "1", minutes: 1) { success }
       no: announceDelay(id: "3", minutes: 1) { success }
     }`;
-    const answer = await fetch(router.graphql, {
+    const response = await fetch(router.graphql, {
       method: "POST",
       headers: {
         "content-type": "application/json",
@@ -126,8 +126,8 @@ describe("topic authorization", () => {
       },
       body: JSON.stringify({ query }),
     });
-    const { errors } = await answer.json();
-    assert.equal(answer.status, 200);
+    const { errors } = await response.json();
+    assert.equal(response.status, 200);
     assert.deepEqual(errors.map(({ path: at, extensions }) => [at[0], extensions.code]), [["no", "FORBIDDEN"]]);
   });
 

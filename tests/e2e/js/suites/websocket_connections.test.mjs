@@ -113,7 +113,7 @@ describe("compressed messages", () => {
     await client.ready();
     const fields = Array.from({ length: 90 }, (_, number) => `again${number}: number`).join(" ");
     client.start("1", `{ flight(id: "1") { ${fields} } } # ${"x".repeat(5_000)}`);
-    const { payload } = await within(client.next(), "the answer");
+    const { payload } = await within(client.next(), "the response");
     assert.equal(payload.data.flight.again89, "ST 101");
     assert.ok(client.received() < 1_000, `${client.received()} bytes`);
     client.socket.close();
@@ -178,10 +178,10 @@ describe("headers in connection_init", () => {
         await client.ready();
         client.start("1", '{ flight(id: "1") { number } }');
       }
-      const answers =
-        await within(Promise.all(clients.map((client) => client.next())), "the answers");
+      const responses =
+        await within(Promise.all(clients.map((client) => client.next())), "the responses");
       assert.deepEqual(
-        answers.map(({ payload }) => payload.data.flight.number), ["ann", "bob", "nobody"]);
+        responses.map(({ payload }) => payload.data.flight.number), ["ann", "bob", "nobody"]);
       // Equal subscriptions of different users share no request whose headers differ.
       for (const client of clients) client.start("2", "subscription { flightMoved { number } }");
       const events = await repeatUntil(

@@ -69,9 +69,9 @@ fn a_batch_that_fails_as_a_whole_is_retried_once_in_parts() {
     assert_eq!(requests(&shop, "reviews"), [vec![1, 1], vec![1], vec![1]]);
     // A part that fails again is not sent a third time.
     reviews.fail_next(3, Fault::InternalServerError);
-    let answer = shop.ask(TWO_WAYS);
-    assert_eq!(answer["data"], json!({ "kettle": null, "lamp": null }));
-    assert_eq!(answer["errors"].as_array().map(Vec::len), Some(2));
+    let response = shop.ask(TWO_WAYS);
+    assert_eq!(response["data"], json!({ "kettle": null, "lamp": null }));
+    assert_eq!(response["errors"].as_array().map(Vec::len), Some(2));
     assert_eq!(requests(&shop, "reviews").len(), 3);
     shop.assert_unaffected();
 }

@@ -13,7 +13,7 @@ pub(crate) struct NatsClient(BufReader<TcpStream>);
 impl NatsClient {
     pub(crate) fn connect(port: u16) -> Result<Self> {
         let mut client = Self(connect(port)?);
-        client.send("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB answers 1\r\n")?;
+        client.send("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB inbox 1\r\n")?;
         Ok(client)
     }
 
@@ -45,12 +45,12 @@ impl NatsClient {
     ) -> Result<String> {
         let size = payload.len();
         match id {
-            None => self.send(&format!("PUB {subject} answers {size}\r\n{payload}\r\n"))?,
+            None => self.send(&format!("PUB {subject} inbox {size}\r\n{payload}\r\n"))?,
             Some(id) => {
                 let head = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
                 let (head_size, size) = (head.len(), head.len() + size);
                 self.send(&format!(
-                    "HPUB {subject} answers {head_size} {size}\r\n{head}{payload}\r\n"
+                    "HPUB {subject} inbox {head_size} {size}\r\n{head}{payload}\r\n"
                 ))?;
             }
         }

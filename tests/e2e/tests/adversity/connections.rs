@@ -56,9 +56,9 @@ fn slow_senders_delay_no_other_client_and_are_answered() {
     }
     for mut trickle in trickles {
         trickle.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let mut answer = String::new();
-        trickle.read_to_string(&mut answer).unwrap();
-        assert!(answer.ends_with(r#"{"data":{"product":{"name":"Kettle"}}}"#), "{answer}");
+        let mut response = String::new();
+        trickle.read_to_string(&mut response).unwrap();
+        assert!(response.ends_with(r#"{"data":{"product":{"name":"Kettle"}}}"#), "{response}");
     }
     shop.assert_unaffected();
 }
@@ -84,9 +84,9 @@ fn a_client_that_declares_more_than_it_sends_gets_an_error_while_it_reads() {
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     socket.write_all([head(1000), BODY.to_owned()].concat().as_bytes()).unwrap();
     socket.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    socket.read_to_string(&mut response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     expect![[r#"{"errors":[{"message":"the request body broke off: end of file before message length reached","extensions":{"code":"BAD_REQUEST"}}]}"#]].assert_eq(body);
     shop.assert_unaffected();
@@ -128,15 +128,15 @@ fn clients_that_take_all_connections_leave_descriptors_for_health_metrics_and_su
     shop.wait_for_metric("starling_http_connections", CONNECTIONS as u64);
     shop.wait_for_metric("starling_http_connections_refused_total", CONNECTIONS as u64 + 1);
     for path in ["/health/live", "/health/ready", "/metrics"] {
-        let answer = e2e::request(shop.router.admin(), "GET", path, &[], b"").unwrap();
-        assert_eq!(answer.status, 200, "{path}");
+        let response = e2e::request(shop.router.admin(), "GET", path, &[], b"").unwrap();
+        assert_eq!(response.status, 200, "{path}");
     }
     let request = [head(BODY.len()), BODY.to_owned()].concat();
     served.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    served.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-    assert!(answer.contains(r#""name":"#) && !answer.contains("errors"), "{answer}");
+    let mut response = String::new();
+    served.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
+    assert!(response.contains(r#""name":"#) && !response.contains("errors"), "{response}");
     // The connection that ended has freed its slot.
     shop.wait_for_metric("starling_http_connections", CONNECTIONS as u64 - 1);
     let again = TcpStream::connect(shop.address()).unwrap();

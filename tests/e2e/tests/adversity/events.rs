@@ -115,13 +115,13 @@ fn an_event_of_a_megabyte_is_delivered_and_one_over_it_is_refused_on_publishing(
     let note = message["payload"]["data"]["productChanged"]["note"].as_str().map(str::len);
     assert_eq!(note, Some((1 << 20) - 43));
     let target = "/admin/publish?topic=products";
-    let answer =
+    let response =
         request(shop.router.admin(), "POST", target, &[], event((1 << 20) + 1).as_bytes()).unwrap();
     expect![[r#"
         413 text/plain; charset=utf-8
         a test event may have at most 1048576 bytes
     "#]]
-    .assert_eq(&format_response(&answer));
+    .assert_eq(&format_response(&response));
     shop.assert_unaffected();
 }
 
@@ -179,8 +179,8 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         ("PUT", "/metrics"),
         ("GET", "/admin"),
     ] {
-        let answer = request(shop.router.admin(), method, target, &[], EVENT.as_bytes()).unwrap();
-        outcomes += &case(&format!("{method} {target}"), &format_response(&answer));
+        let response = request(shop.router.admin(), method, target, &[], EVENT.as_bytes()).unwrap();
+        outcomes += &case(&format!("{method} {target}"), &format_response(&response));
     }
     expect![[r#"
         --- GET /admin/publish?topic=products
@@ -243,8 +243,8 @@ fn a_body_of_lines_is_an_event_for_each_of_them_in_order() {
         let target = format!("/admin/publish?topic={topic}");
         request(shop.router.admin(), "POST", &target, &headers, body.as_bytes()).unwrap()
     };
-    let answer = publish("products");
-    assert_eq!((answer.status, answer.text().as_str()), (200, "published\n"));
+    let response = publish("products");
+    assert_eq!((response.status, response.text().as_str()), (200, "published\n"));
     for id in ["1", "2", "3"] {
         assert_eq!(socket.message()["payload"]["data"]["productChanged"]["id"], id);
     }

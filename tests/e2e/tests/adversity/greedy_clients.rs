@@ -97,16 +97,16 @@ fn a_large_message_after_the_acknowledgement_is_handled_in_its_turn() {
             r#"{{"id":"{id}","type":"subscribe","payload":{{"query":"{query}","variables":{variables}}}}}"#
         ));
     }
-    let mut answered = Vec::new();
-    while answered.len() < 2 {
+    let mut responded = Vec::new();
+    while responded.len() < 2 {
         let message = socket.message();
         if message["type"] == "next" {
             assert_eq!(message["payload"]["data"]["warehouse"]["city"], "Bergen");
-            answered.push(message["id"].as_str().unwrap().to_owned());
+            responded.push(message["id"].as_str().unwrap().to_owned());
         }
     }
-    answered.sort();
-    assert_eq!(answered, ["large", "small"]);
+    responded.sort();
+    assert_eq!(responded, ["large", "small"]);
     shop.assert_unaffected();
 }
 
@@ -184,8 +184,8 @@ fn a_reserved_stream_that_is_never_opened_holds_a_bounded_amount() {
             ("x-graphql-event-stream-token", token.as_str()),
         ];
         let body = body.to_string();
-        let answer = request(shop.address(), "POST", "/graphql", &headers, body.as_bytes());
-        match answer.unwrap().status {
+        let response = request(shop.address(), "POST", "/graphql", &headers, body.as_bytes());
+        match response.unwrap().status {
             202 => {}
             429 => refused += 1,
             other => panic!("{other}"),

@@ -123,9 +123,9 @@ fn headers_of_answers_reach_the_client_merged_in_the_order_of_the_plan() {
         ("x-last", "stock"),
         ("connection", "x-cost"),
     ]));
-    let answer = ask(&shop, &[]);
+    let response = ask(&shop, &[]);
     let mut lines = String::new();
-    for (name, value) in &answer.headers {
+    for (name, value) in &response.headers {
         if name.starts_with("x-") || name == "set-cookie" {
             lines += &format!("{name}: {value}\n");
         }

@@ -9,13 +9,13 @@ use crate::shop::Shop;
 /// Returns the response with `application/graphql-response+json`, where the status reports the kind of error, and
 /// checks that the response with `application/json` has the same body and status 200.
 fn outcome(shop: &Shop, body: &Value) -> String {
-    let answer = shop.router.post(&body.to_string()).unwrap();
+    let response = shop.router.post(&body.to_string()).unwrap();
     let headers = [("content-type", "application/json")];
     let plain =
         e2e::request(shop.address(), "POST", "/graphql", &headers, body.to_string().as_bytes());
     let plain = plain.unwrap();
-    assert_eq!((plain.status, plain.text()), (200, answer.text()));
-    format_response(&answer)
+    assert_eq!((plain.status, plain.text()), (200, response.text()));
+    format_response(&response)
 }
 
 #[test]
@@ -388,9 +388,9 @@ fn a_document_with_the_deepest_possible_nesting_is_refused() {
         ("{product(id:", "{a:", "}", "){id}}"),
     ] {
         let query = [head, &open.repeat(1_200), &close.repeat(1_200), tail].concat();
-        let answer = shop.query(&query);
-        assert_eq!(answer.status, 400, "{open}: {}", answer.text());
-        assert!(answer.text().contains("`limits.depth`"), "{open}: {}", answer.text());
+        let response = shop.query(&query);
+        assert_eq!(response.status, 400, "{open}: {}", response.text());
+        assert!(response.text().contains("`limits.depth`"), "{open}: {}", response.text());
     }
     shop.assert_unaffected();
 }

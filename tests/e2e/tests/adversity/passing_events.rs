@@ -83,9 +83,9 @@ impl Publisher for RedisClient {
     }
 
     fn publish(&mut self, event: &str) -> std::io::Result<()> {
-        let answer = self.command(&["PUBLISH", "products", event])?;
+        let response = self.command(&["PUBLISH", "products", event])?;
         // The reply is the number of subscribers.
-        if answer.starts_with(':') { Ok(()) } else { Err(std::io::Error::other(answer)) }
+        if response.starts_with(':') { Ok(()) } else { Err(std::io::Error::other(response)) }
     }
 }
 

@@ -43,11 +43,11 @@ fn a_body_that_is_not_a_graphql_request_is_refused_with_400_and_the_reason() {
     for (name, body) in bodies {
         let post =
             |headers: &[_]| request(shop.address(), "POST", "/graphql", headers, body).unwrap();
-        let answer = post(&[JSON, GRAPHQL_RESPONSE]);
-        outcomes += &case(name, &format_response(&answer));
+        let response = post(&[JSON, GRAPHQL_RESPONSE]);
+        outcomes += &case(name, &format_response(&response));
         // Clients of `application/json` get the same status because the request itself is malformed.
         let plain = post(&[JSON]);
-        assert_eq!((plain.status, &plain.body), (answer.status, &answer.body), "{name}");
+        assert_eq!((plain.status, &plain.body), (response.status, &response.body), "{name}");
     }
     expect![[r#"
         --- nothing
@@ -117,8 +117,8 @@ fn a_url_that_is_not_a_graphql_request_is_refused_with_400_and_the_reason() {
         "/graphql?query=%7Bwarehouse%7Bcity%7D%7D&variables=%7B",
         "/graphql?query=%ff%fe",
     ] {
-        let answer = send(&shop, "GET", target, &[GRAPHQL_RESPONSE], "");
-        outcomes += &case(target, &format_response(&answer));
+        let response = send(&shop, "GET", target, &[GRAPHQL_RESPONSE], "");
+        outcomes += &case(target, &format_response(&response));
     }
     expect![[r#"
         --- /graphql
@@ -377,7 +377,7 @@ fn a_request_with_an_ambiguous_end_or_an_oversized_head_never_reaches_an_operati
     let mut outcomes = String::new();
     for (name, bytes) in requests {
         let outcome = match exchange(shop.address(), bytes.as_bytes()) {
-            Ok(responses) if responses.is_empty() => "closed without an answer\n".to_owned(),
+            Ok(responses) if responses.is_empty() => "closed without an response\n".to_owned(),
             Ok(responses) => responses.iter().map(format_response).collect(),
             // If the server closes the connection with unread data, the operating system resets it.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
@@ -493,7 +493,7 @@ fn a_request_with_an_ambiguous_end_or_an_oversized_head_never_reaches_an_operati
 
 
         --- no HTTP at all
-        closed without an answer
+        closed without an response
 
     "#]].assert_eq(&outcomes);
     assert_eq!(shop.subgraph("reviews").request_count(), 0);
@@ -564,7 +564,7 @@ fn invalid_data_after_a_request_ends_the_connection_after_the_response() {
     for garbage in ["\x16\x03\x01\x02\x00\r\n\r\n", "}}}} / x\r\n\r\n", "GET\r\n\r\n"] {
         let bytes = [&request, garbage, &request].concat();
         let responses = exchange(shop.address(), bytes.as_bytes()).unwrap();
-        let statuses: Vec<u16> = responses.iter().map(|answer| answer.status).collect();
+        let statuses: Vec<u16> = responses.iter().map(|response| response.status).collect();
         assert_eq!(statuses, [200, 400], "{garbage:?}");
     }
     shop.assert_unaffected();
@@ -580,11 +580,12 @@ fn upgrades_to_other_protocols_are_ignored() {
         ("upgrade", "h2c"),
         ("http2-settings", "AAMAAABkAAQAoAAAAAIAAAAA"),
     ];
-    let answer = send(&shop, "POST", "/graphql", &headers, r#"{"query":"{ warehouse { city } }"}"#);
+    let response =
+        send(&shop, "POST", "/graphql", &headers, r#"{"query":"{ warehouse { city } }"}"#);
     expect![[r#"
         200 application/json; charset=utf-8
         {"data":{"warehouse":{"city":"Bergen"}}}
     "#]]
-    .assert_eq(&format_response(&answer));
+    .assert_eq(&format_response(&response));
     shop.assert_unaffected();
 }

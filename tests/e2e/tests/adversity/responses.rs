@@ -20,14 +20,15 @@ const IGNORED_HEADERS: [&str; 7] = [
 /// allow: GET, POST, PUT, DELETE, OPTIONS
 /// {"errors":[…]}
 /// ```
-pub(crate) fn format_response(answer: &HttpResponse) -> String {
-    let mut text = format!("{} {}\n", answer.status, answer.header("content-type").unwrap_or("-"));
-    for (name, value) in &answer.headers {
+pub(crate) fn format_response(response: &HttpResponse) -> String {
+    let mut text =
+        format!("{} {}\n", response.status, response.header("content-type").unwrap_or("-"));
+    for (name, value) in &response.headers {
         if name != "content-type" && !IGNORED_HEADERS.contains(&&**name) {
             text.push_str(&format!("{name}: {value}\n"));
         }
     }
-    text.push_str(answer.text().trim_end());
+    text.push_str(response.text().trim_end());
     text.push('\n');
     text
 }

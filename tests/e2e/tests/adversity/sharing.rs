@@ -38,8 +38,8 @@ fn ask_with(shop: &Shop, query: &str, headers: &[(&str, &str)]) -> Value {
     let mut all = vec![("content-type", "application/json")];
     all.extend(headers);
     let body = json!({ "query": query }).to_string();
-    let answer = request(shop.address(), "POST", "/graphql", &all, body.as_bytes()).unwrap();
-    serde_json::from_slice(&answer.body).unwrap()
+    let response = request(shop.address(), "POST", "/graphql", &all, body.as_bytes()).unwrap();
+    serde_json::from_slice(&response.body).unwrap()
 }
 
 /// Sends a query on a connection that the caller may close.
@@ -60,8 +60,8 @@ fn equal_queries_at_the_same_time_share_one_execution() {
         let asked = [(); 3].map(|()| scope.spawn(|| shop.ask(QUERY)));
         shop.wait_for_metric(&metric("operation", "followers"), 2);
         products.clear_fault();
-        for answer in asked {
-            assert_eq!(answer.join().unwrap(), kettle());
+        for response in asked {
+            assert_eq!(response.join().unwrap(), kettle());
         }
     });
     assert_eq!(products.request_count(), 1);
@@ -108,8 +108,8 @@ fn users_with_different_forwarded_headers_share_nothing() {
         });
         wait_for_requests(products, 3);
         products.clear_fault();
-        for answer in asked {
-            assert_eq!(answer.join().unwrap(), kettle());
+        for response in asked {
+            assert_eq!(response.join().unwrap(), kettle());
         }
     });
     let requests = products.take_requests();
@@ -137,8 +137,8 @@ fn users_with_different_headers_that_reach_no_subgraph_share() {
         });
         shop.wait_for_metric(&metric("operation", "followers"), 1);
         products.clear_fault();
-        for answer in asked {
-            assert_eq!(answer.join().unwrap(), kettle());
+        for response in asked {
+            assert_eq!(response.join().unwrap(), kettle());
         }
     });
     assert_eq!(products.request_count(), 1);
@@ -153,8 +153,8 @@ fn queries_with_different_variables_are_not_shared() {
     let ask = |id: u32| {
         let query = "query ($id: ID!) { product(id: $id) { name } }";
         let body = json!({ "query": query, "variables": { "id": id } }).to_string();
-        let answer = shop.router.post(&body).unwrap();
-        serde_json::from_slice::<Value>(&answer.body).unwrap()
+        let response = shop.router.post(&body).unwrap();
+        serde_json::from_slice::<Value>(&response.body).unwrap()
     };
     thread::scope(|scope| {
         let (one, two) = (scope.spawn(|| ask(1)), scope.spawn(|| ask(2)));
@@ -233,9 +233,9 @@ fn mutations_are_never_shared() {
         let both = [(); 2].map(|()| scope.spawn(|| shop.ask(mutation)));
         wait_for_requests(reviews, 2);
         reviews.clear_fault();
-        for answer in both {
+        for response in both {
             let expected = json!({ "data": { "addReview": { "text": "Boils." } } });
-            assert_eq!(answer.join().unwrap(), expected);
+            assert_eq!(response.join().unwrap(), expected);
         }
     });
     shop.assert_unaffected();
@@ -257,8 +257,8 @@ fn a_query_after_a_mutation_does_not_get_an_earlier_result() {
         let later = scope.spawn(|| shop.ask(QUERY));
         shop.wait_for_metric(&metric("operation", "followers"), 1);
         products.clear_fault();
-        for answer in [before, after, later] {
-            assert_eq!(answer.join().unwrap(), kettle());
+        for response in [before, after, later] {
+            assert_eq!(response.join().unwrap(), kettle());
         }
     });
     assert_eq!(products.request_count(), 2);
@@ -281,8 +281,8 @@ fn a_published_event_and_a_failed_mutation_count_as_mutations() {
         asked.push(scope.spawn(|| shop.ask(QUERY)));
         wait_for_requests(products, 3);
         products.clear_fault();
-        for answer in asked {
-            assert_eq!(answer.join().unwrap(), kettle());
+        for response in asked {
+            assert_eq!(response.join().unwrap(), kettle());
         }
     });
     shop.assert_unaffected();
@@ -304,7 +304,7 @@ fn errors_and_nulls_are_shared_like_any_response() {
             let asked = [(); 2].map(|()| scope.spawn(|| shop.ask(QUERY)));
             shop.wait_for_metric(&followers, known + 1);
             products.set_fault(fault.clone());
-            let [one, other] = asked.map(|answer| answer.join().unwrap());
+            let [one, other] = asked.map(|response| response.join().unwrap());
             assert_eq!(one, other);
             assert_eq!(one["data"], json!({ "product": null }), "{fault:?}");
         });
@@ -350,8 +350,8 @@ fn each_operation_of_a_batch_has_its_own_trace() {
     let headers = [("content-type", "application/json"), ("starling-trace", "1")];
     let body =
         json!([{ "query": QUERY }, { "query": "{ __typename }" }, { "query": "{" }]).to_string();
-    let answer = request(shop.address(), "POST", "/graphql", &headers, body.as_bytes()).unwrap();
-    let responses: Value = serde_json::from_slice(&answer.body).unwrap();
+    let response = request(shop.address(), "POST", "/graphql", &headers, body.as_bytes()).unwrap();
+    let responses: Value = serde_json::from_slice(&response.body).unwrap();
     let trace = |index: usize| &responses[index]["extensions"]["trace"];
     assert_eq!(responses[0]["data"], kettle()["data"]);
     assert_eq!(trace(0)["fetches"][0]["subgraph"], "products");
@@ -398,8 +398,8 @@ fn sharing_can_be_turned_off_level_by_level() {
                 shop.wait_for_metric(&metric(level, "followers"), 1);
             }
             products.clear_fault();
-            for answer in asked {
-                assert_eq!(answer.join().unwrap(), kettle());
+            for response in asked {
+                assert_eq!(response.join().unwrap(), kettle());
             }
         });
         assert_eq!(products.request_count(), requests, "{setting}");

@@ -142,14 +142,15 @@ impl Shop {
     /// Publishes an event through the admin listener.
     pub(crate) fn publish(&self, topic: &str, event: impl AsRef<[u8]>) {
         let target = format!("/admin/publish?provider={}&topic={topic}", self.provider);
-        let answer = request(self.router.admin(), "POST", &target, &[], event.as_ref()).unwrap();
-        assert_eq!((answer.status, answer.text().as_str()), (200, "published\n"));
+        let response = request(self.router.admin(), "POST", &target, &[], event.as_ref()).unwrap();
+        assert_eq!((response.status, response.text().as_str()), (200, "published\n"));
     }
 
     /// Number of subscribers that receive each event published from now on, including the control subscriber.
     pub(crate) fn subscribers(&self) -> u64 {
-        let answer = request(self.router.admin(), "GET", "/admin/subscriptions", &[], b"").unwrap();
-        let topology: Value = serde_json::from_slice(&answer.body).unwrap();
+        let response =
+            request(self.router.admin(), "GET", "/admin/subscriptions", &[], b"").unwrap();
+        let topology: Value = serde_json::from_slice(&response.body).unwrap();
         let groups = topology["triggers"].as_array().unwrap().iter();
         let groups = groups.flat_map(|trigger| trigger["groups"].as_array().unwrap());
         groups.map(|group| group["subscribers"].as_u64().unwrap()).sum()
@@ -182,7 +183,7 @@ impl Shop {
         (router, (control_subscriber, subgraphs, folder, _runtime))
     }
 
-    /// Checks that other clients are not affected: queries are answered, the control subscriber receives its events,
+    /// Checks that other clients are not affected: queries are responded, the control subscriber receives its events,
     /// and no thread of the router has panicked.
     pub(crate) fn assert_unaffected(mut self) {
         assert_eq!(

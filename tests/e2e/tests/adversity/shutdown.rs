@@ -70,8 +70,8 @@ fn a_request_in_flight_is_answered_before_the_exit_and_new_connections_are_refus
         std::net::TcpStream::connect(address).is_err().then_some(())
     });
     shop.subgraph("reviews").clear_fault();
-    let answer = asking.join().unwrap().unwrap();
-    assert_eq!(answer.text(), r#"{"data":{"latestReview":{"text":"Shines."}}}"#);
+    let response = asking.join().unwrap().unwrap();
+    assert_eq!(response.text(), r#"{"data":{"latestReview":{"text":"Shines."}}}"#);
     let (router, _rest) = shop.into_parts();
     let (code, output) = router.wait_for_exit();
     assert_eq!(code, Some(0), "{output}");

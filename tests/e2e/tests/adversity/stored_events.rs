@@ -63,8 +63,8 @@ impl JetStream {
         let server = NatsServer::start_with(-1, &["-js", "-sd", store.path().to_str().unwrap()])?;
         let stream = r#"{"name":"SHOP","subjects":["products","products.>"],"storage":"file"}"#;
         let mut client = NatsClient::connect(server.port()).unwrap();
-        let answer = client.request("$JS.API.STREAM.CREATE.SHOP", None, stream).unwrap();
-        assert!(answer.contains("\"config\""), "{answer}");
+        let response = client.request("$JS.API.STREAM.CREATE.SHOP", None, stream).unwrap();
+        assert!(response.contains("\"config\""), "{response}");
         Some(Self { server, store, stream: argument })
     }
 
@@ -115,13 +115,13 @@ impl StoredEventsBroker for JetStream {
     fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()> {
         |port, number| {
             let id = number.to_string();
-            let answer = NatsClient::connect(port)?.request(
+            let response = NatsClient::connect(port)?.request(
                 "products",
                 Some(&id),
                 &product_event(number),
             )?;
             // While a server starts, no leader responds for the stream.
-            if answer.contains("\"seq\"") { Ok(()) } else { Err(std::io::Error::other(answer)) }
+            if response.contains("\"seq\"") { Ok(()) } else { Err(std::io::Error::other(response)) }
         }
     }
 }
@@ -183,11 +183,11 @@ impl StoredEventsBroker for RedisStreams {
     fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()> {
         |port, number| {
             let (id, event) = (format!("{number}-1"), product_event(number));
-            let answer =
+            let response =
                 RedisClient::connect(port)?.command(&["XADD", "products", &id, "data", &event])?;
             // A repeated publish is stored once, because the number already exists.
-            let is_stored = answer == id || answer.contains("equal or smaller");
-            if is_stored { Ok(()) } else { Err(std::io::Error::other(answer)) }
+            let is_stored = response == id || response.contains("equal or smaller");
+            if is_stored { Ok(()) } else { Err(std::io::Error::other(response)) }
         }
     }
 }

@@ -270,12 +270,12 @@ fn an_unreachable_subgraph_is_reported_by_name_without_its_address() {
     let shop = Shop::with(&format!(
         "subgraphs: {{reviews: {{url: \"http://{unused}/\"}}, products: {{url: \"http://unused.invalid/\"}}}}"
     ));
-    let answer = format_response(&shop.query("{ latestReview { text } }"));
-    assert!(!answer.contains(&unused.port().to_string()), "{answer}");
+    let response = format_response(&shop.query("{ latestReview { text } }"));
+    assert!(!response.contains(&unused.port().to_string()), "{response}");
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"latestReview":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection failed: connection refused.","path":["latestReview"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
-    "#]].assert_eq(&answer);
+    "#]].assert_eq(&response);
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"product":null},"errors":[{"message":"Request to subgraph \"products\" failed: connection failed: the host name cannot be resolved.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
@@ -420,8 +420,8 @@ fn a_mutation_is_sent_once_whatever_happens_to_it() {
     for fault in [Fault::Down, responses(503, "text/plain", "starting")] {
         let before = shop.subgraph("reviews").request_count();
         shop.subgraph("reviews").fail_next(1, fault);
-        let answer = shop.ask(r#"mutation { addReview(product: 1, text: "x") { text } }"#);
-        assert_eq!(answer["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
+        let response = shop.ask(r#"mutation { addReview(product: 1, text: "x") { text } }"#);
+        assert_eq!(response["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
         assert_eq!(shop.subgraph("reviews").request_count(), before + 1);
     }
     shop.assert_unaffected();
@@ -435,13 +435,13 @@ fn a_subgraph_that_keeps_failing_gets_no_requests_until_it_responds_again() {
     shop.subgraph("reviews").set_fault(Fault::InternalServerError);
     let query = "{ latestReview { text } }";
     for _ in 0..4 {
-        let answer = shop.ask(query);
-        assert_eq!(answer["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
+        let response = shop.ask(query);
+        assert_eq!(response["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
     }
     // The breaker may try again at any time and opens again if the request fails.
     e2e::eventually("the breaker to refuse a request", || {
-        let answer = shop.ask(query);
-        (answer["errors"][0]["extensions"]["code"] == "SUBGRAPH_UNAVAILABLE").then_some(())
+        let response = shop.ask(query);
+        (response["errors"][0]["extensions"]["code"] == "SUBGRAPH_UNAVAILABLE").then_some(())
     });
     shop.subgraph("reviews").clear_fault();
     e2e::eventually("the subgraph to be reachable again", || {
@@ -469,13 +469,13 @@ traffic: {all: {circuit_breaker: {min_requests: 4}}}",
     let body = json!({ "query": "{ latestReview { text } }" }).to_string();
     for _ in 0..10 {
         for _ in 0..4 {
-            let answer =
+            let response =
                 request(shop.address(), "POST", "/graphql", &unreadable, body.as_bytes()).unwrap();
-            let answer: Value = serde_json::from_slice(&answer.body).unwrap();
-            assert_eq!(answer["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
+            let response: Value = serde_json::from_slice(&response.body).unwrap();
+            assert_eq!(response["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
         }
-        let answer = shop.ask("{ latestReview { text } }");
-        assert_eq!(answer, json!({ "data": { "latestReview": { "text": "Shines." } } }));
+        let response = shop.ask("{ latestReview { text } }");
+        assert_eq!(response, json!({ "data": { "latestReview": { "text": "Shines." } } }));
     }
     let checks = r#"starling_subgraph_breaker_checks_total{subgraph="reviews"}"#;
     assert!(shop.router.metric(checks) > Some(0));

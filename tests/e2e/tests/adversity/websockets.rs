@@ -37,8 +37,8 @@ fn an_invalid_handshake_is_refused_with_the_missing_part() {
         ),
     ] {
         // The helper adds `connection: close`, which is a separate header and changes nothing here.
-        let answer = request(shop.address(), method, "/graphql", &headers, b"").unwrap();
-        outcomes += &case(name, &format_response(&answer));
+        let response = request(shop.address(), method, "/graphql", &headers, b"").unwrap();
+        outcomes += &case(name, &format_response(&response));
     }
     expect![[r#"
         --- by POST

@@ -69,14 +69,14 @@ impl RequestOutcome {
 
 /// The part of the body of one response that has arrived.
 #[derive(Debug, Default)]
-pub(super) struct ResponseBody {
+pub(super) struct ReceivedBody {
     length: usize,
     differs: bool,
     /// The whole body so far, if it differs from the first response.
     differing_bytes: Vec<u8>,
 }
 
-impl ResponseBody {
+impl ReceivedBody {
     /// Adds the next bytes.
     // hot path: a comparison, at the speed of memory.
     pub(super) fn add(&mut self, check: Check, first: &[u8], bytes: &[u8]) {
@@ -189,7 +189,7 @@ mod tests {
             let checks = [Check::Status, Check::Graphql, Check::Length, Check::Bytes];
             for (check, expected) in checks.into_iter().zip(expected) {
                 for size in [1, 4, 1000] {
-                    let mut response = ResponseBody::default();
+                    let mut response = ReceivedBody::default();
                     for piece in body.as_bytes().chunks(size) {
                         response.add(check, first.as_bytes(), piece);
                     }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn another_status_is_wrong_regardless_of_the_body() {
         let completed = CompletedResponse { status: 500, keep_alive: true, encoded: false };
-        let outcome = ResponseBody::default().classify(Check::Status, b"", &completed);
+        let outcome = ReceivedBody::default().classify(Check::Status, b"", &completed);
         assert_eq!(outcome, RequestOutcome::Status(500));
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::check::{Check, RequestOutcome, ResponseBody};
+use super::check::{Check, ReceivedBody, RequestOutcome};
 use super::recorder::{QueryRecorder, RequestEnd};
 use super::request::RequestTemplate;
 use super::response::{MalformedResponse, ResponseReader};
@@ -58,7 +58,7 @@ struct QueryConnection {
     output: Vec<u8>,
     written: usize,
     reader: ResponseReader,
-    body: ResponseBody,
+    body: ReceivedBody,
     /// True if the poller also reports when the socket is writable.
     wants_write: bool,
 }
@@ -100,7 +100,7 @@ impl<'a> QueryDriver<'a> {
                 output: Vec::new(),
                 written: 0,
                 reader: ResponseReader::default(),
-                body: ResponseBody::default(),
+                body: ReceivedBody::default(),
                 wants_write: false,
             })
             .collect();

@@ -38,7 +38,7 @@ const SHARES: [(f64, &str); 6] = [
 ];
 
 /// The value of an interval that a line shows.
-type IntervalValue = fn(&QueryInterval) -> Option<f64>;
+type QueryIntervalValue = fn(&QueryInterval) -> Option<f64>;
 
 /// Formats the page.
 pub fn html(title: &str, runs: &[Run]) -> String {
@@ -135,7 +135,7 @@ pub(super) fn percentiles(items: &str, runs: &[(&str, &Buckets)]) -> String {
 fn plots(runs: &[Run], out: &mut String) {
     let histograms: Vec<_> = runs.iter().map(|run| (run.name.as_str(), &run.histogram)).collect();
     out.push_str(&percentiles("responses", &histograms));
-    let over_time = |title: &str, y: &str, values: &[(bool, IntervalValue)]| {
+    let over_time = |title: &str, y: &str, values: &[(bool, QueryIntervalValue)]| {
         let mut lines = Vec::new();
         for (colour, run) in runs.iter().enumerate() {
             for (dashed, value) in values {

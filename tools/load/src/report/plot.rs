@@ -44,45 +44,15 @@ pub(super) struct Axes<'a> {
 
 /// Draws the lines; returns an empty text if there is nothing to draw.
 pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
-    let finite = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
-        points
-            .iter()
-            .copied()
-            .filter(|(x, y)| x.is_finite() && y.is_finite() && (!axes.y_logarithmic || *y > 0.0))
-            .collect()
-    };
-    let lines: Vec<(&Line, Vec<(f64, f64)>)> =
-        lines.iter().map(|line| (line, thinned(finite(&line.points)))).collect();
-    let all = || lines.iter().flat_map(|(_, points)| points.iter().copied());
-    if all().next().is_none() {
+    let is_visible =
+        |(x, y): &(f64, f64)| x.is_finite() && y.is_finite() && (!axes.y_logarithmic || *y > 0.0);
+    let lines: Vec<(&Line, Vec<(f64, f64)>)> = lines
+        .iter()
+        .map(|line| (line, thinned(line.points.iter().copied().filter(is_visible).collect())))
+        .collect();
+    let Some(scales) = Scales::new(axes, lines.iter().flat_map(|(_, points)| points)) else {
         return String::new();
-    }
-    let range = |value: fn((f64, f64)) -> f64| {
-        all().map(value).fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)))
     };
-    let (mut x_low, mut x_high) = range(|point| point.0);
-    if let (Some(first), Some(last)) = (axes.x_ticks.first(), axes.x_ticks.last()) {
-        (x_low, x_high) = (x_low.min(first.0), x_high.max(last.0));
-    }
-    let (y_min, y_max) = range(|point| point.1);
-    let (y_low, y_high, y_ticks) = if axes.y_logarithmic {
-        let ticks = round_powers(y_min, y_max, axes.is_sparse);
-        let ends = ticks.first().zip(ticks.last());
-        let (low, high) = ends.map_or((0.0, 1.0), |(low, high)| (low.log10(), high.log10()));
-        (low, high, ticks)
-    } else {
-        let ticks = round_steps(0.0, y_max.max(f64::MIN_POSITIVE));
-        (0.0, ticks.last().copied().unwrap_or(1.0), ticks)
-    };
-    let x_of = |x: f64| {
-        let span = if x_high > x_low { x_high - x_low } else { 1.0 };
-        LEFT + (x - x_low) / span * (WIDTH - LEFT - RIGHT)
-    };
-    let y_of = |y: f64| {
-        let y = if axes.y_logarithmic { y.log10() } else { y };
-        HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
-    };
-
     let mut out = format!("<figure><figcaption>{}</figcaption>", escape(axes.title));
     if axes.is_sparse {
         out.push_str(&legend(lines.iter().filter(|it| !it.1.is_empty()).map(|it| it.0)));
@@ -92,8 +62,69 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
         escape(axes.title)
     );
-    for tick in y_ticks {
-        let y = y_of(tick);
+    draw_grid(&mut out, &scales);
+    draw_x_labels(&mut out, axes, &scales);
+    draw_titles(&mut out, axes);
+    for (line, points) in &lines {
+        draw_line(&mut out, line, points, &scales, axes.is_sparse);
+    }
+    out.push_str("</svg></figure>");
+    out
+}
+
+/// The ranges of both axes, and where their values are in the picture.
+struct Scales {
+    x: (f64, f64),
+    /// Powers of ten if the axis is logarithmic.
+    y: (f64, f64),
+    y_logarithmic: bool,
+    y_ticks: Vec<f64>,
+}
+
+impl Scales {
+    /// Returns scales that hold all points; `None` if there are no points.
+    fn new<'p>(
+        axes: &Axes<'_>,
+        points: impl Iterator<Item = &'p (f64, f64)> + Clone,
+    ) -> Option<Scales> {
+        points.clone().next()?;
+        let range = |value: fn(&(f64, f64)) -> f64| {
+            let ends = (f64::MAX, f64::MIN);
+            points.clone().map(value).fold(ends, |(low, high), v| (low.min(v), high.max(v)))
+        };
+        let mut x = range(|point| point.0);
+        if let (Some(first), Some(last)) = (axes.x_ticks.first(), axes.x_ticks.last()) {
+            x = (x.0.min(first.0), x.1.max(last.0));
+        }
+        let (y_min, y_max) = range(|point| point.1);
+        let (y, y_ticks) = if axes.y_logarithmic {
+            let ticks = round_powers(y_min, y_max, axes.is_sparse);
+            let ends = ticks.first().zip(ticks.last());
+            (ends.map_or((0.0, 1.0), |(low, high)| (low.log10(), high.log10())), ticks)
+        } else {
+            let ticks = round_steps(0.0, y_max.max(f64::MIN_POSITIVE));
+            ((0.0, ticks.last().copied().unwrap_or(1.0)), ticks)
+        };
+        Some(Scales { x, y, y_logarithmic: axes.y_logarithmic, y_ticks })
+    }
+
+    fn x_of(&self, x: f64) -> f64 {
+        let (low, high) = self.x;
+        let span = if high > low { high - low } else { 1.0 };
+        LEFT + (x - low) / span * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y_of(&self, y: f64) -> f64 {
+        let y = if self.y_logarithmic { y.log10() } else { y };
+        let (low, high) = self.y;
+        HEIGHT - BOTTOM - (y - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+    }
+}
+
+/// Draws a horizontal line with a label at each tick of the y axis.
+fn draw_grid(out: &mut String, scales: &Scales) {
+    for tick in &scales.y_ticks {
+        let y = scales.y_of(*tick);
         let _ = write!(
             out,
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
@@ -101,30 +132,35 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
             WIDTH - RIGHT,
             LEFT - 6.0,
             y + 4.0,
-            show_tick(tick)
+            show_tick(*tick)
         );
     }
-    let round;
-    let x_ticks: &[(f64, String)] = {
-        round = if axes.x_ticks.is_empty() {
-            let steps = round_steps(x_low, x_high).into_iter().filter(|x| *x <= x_high);
-            steps.map(|x| (x, show_tick(x))).collect::<Vec<_>>()
-        } else {
-            axes.x_ticks.iter().map(|(x, name)| (*x, (*name).to_owned())).collect()
-        };
-        &round
+}
+
+/// Writes the labels of the x axis: the given ones, or round numbers.
+fn draw_x_labels(out: &mut String, axes: &Axes<'_>, scales: &Scales) {
+    let (low, high) = scales.x;
+    let labels: Vec<(f64, String)> = if axes.x_ticks.is_empty() {
+        let steps = round_steps(low, high).into_iter().filter(|x| *x <= high);
+        steps.map(|x| (x, show_tick(x))).collect()
+    } else {
+        axes.x_ticks.iter().map(|(x, name)| (*x, (*name).to_owned())).collect()
     };
-    for (x, name) in x_ticks {
+    for (x, label) in labels {
+        let x = scales.x_of(x);
         // A label at the right end would stick out.
-        let anchor = if x_of(*x) > WIDTH - 2.0 * RIGHT { "end" } else { "middle" };
+        let anchor = if x > WIDTH - 2.0 * RIGHT { "end" } else { "middle" };
         let _ = write!(
             out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-            x_of(*x),
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
             HEIGHT - BOTTOM + 16.0,
-            escape(name)
+            escape(&label)
         );
     }
+}
+
+/// Writes what the axes show.
+fn draw_titles(out: &mut String, axes: &Axes<'_>) {
     let _ = write!(
         out,
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
@@ -135,27 +171,33 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
         (TOP + HEIGHT - BOTTOM) / 2.0,
         escape(axes.y)
     );
-    for (line, points) in &lines {
-        let dash = if line.dashed { " dashed" } else { "" };
-        let _ = write!(out, "<polyline class=\"c{}{dash}\" points=\"", line.colour % COLOURS);
-        for (x, y) in points {
-            let _ = write!(out, "{:.1},{:.1} ", x_of(*x), y_of(*y));
-        }
-        let _ = write!(out, "\"><title>{}</title></polyline>", escape(&line.name));
-        for (x, y) in points.iter().filter(|_| axes.is_sparse) {
-            let _ = write!(
-                out,
-                "<circle class=\"mark c{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}: {}</title></circle>",
-                line.colour % COLOURS,
-                x_of(*x),
-                y_of(*y),
-                escape(&line.name),
-                format_number(*y)
-            );
-        }
+}
+
+/// Draws a line, and a mark at each of its points if there are few.
+fn draw_line(
+    out: &mut String,
+    line: &Line,
+    points: &[(f64, f64)],
+    scales: &Scales,
+    is_sparse: bool,
+) {
+    let dash = if line.dashed { " dashed" } else { "" };
+    let _ = write!(out, "<polyline class=\"c{}{dash}\" points=\"", line.colour % COLOURS);
+    for (x, y) in points {
+        let _ = write!(out, "{:.1},{:.1} ", scales.x_of(*x), scales.y_of(*y));
     }
-    out.push_str("</svg></figure>");
-    out
+    let _ = write!(out, "\"><title>{}</title></polyline>", escape(&line.name));
+    for (x, y) in points.iter().filter(|_| is_sparse) {
+        let _ = write!(
+            out,
+            "<circle class=\"mark c{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}: {}</title></circle>",
+            line.colour % COLOURS,
+            scales.x_of(*x),
+            scales.y_of(*y),
+            escape(&line.name),
+            format_number(*y)
+        );
+    }
 }
 
 /// Formats the names of the lines, each beside a sample of the line.

@@ -27,128 +27,207 @@ pub fn html(title: &str, runs: &[SubscriptionRun]) -> String {
 }
 
 fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
-    let us = |value: f64| Some(format_duration(value / 1e6));
-    let seconds = |value: f64| Some(format_duration(value));
-    let mib = |value: f64| Some(format!("{value:.1} MiB"));
-    let count = |value: u64| Some(format_count(value));
-    let cores = |value: f64| Some(format!("{value:.2}"));
-    let some = |value: u64| (value > 0).then(|| format_count(value));
-    let of = |value: &dyn Fn(&SubscriptionRun) -> Option<String>| {
-        runs.iter().map(value).collect::<Vec<_>>()
-    };
-    let server = |value: &dyn Fn(&SubscriptionServerUsage) -> Option<String>| {
-        runs.iter().map(|run| value(run.server.as_ref()?)).collect::<Vec<_>>()
-    };
-    let latency = |value: fn(&LatencySummary) -> f64| {
-        of(&|run| us(value((run.deliveries > 0).then_some(&run.latency)?)))
-    };
-    drop_empty_rows(vec![
-        ("scenario", of(&|run| Some(run.scenario.clone()))),
-        ("clients", of(&|run| count(run.clients))),
-        ("subscribed", of(&|run| run.churn.is_none().then(|| format_count(run.subscribed)))),
+    let columns = Columns(runs);
+    let mut rows = subscribing_rows(&columns);
+    rows.extend(result_rows(&columns));
+    rows.extend(usage_rows(&columns));
+    drop_empty_rows(rows)
+}
+
+/// The runs side by side: each method returns one value for each run.
+struct Columns<'a>(&'a [SubscriptionRun]);
+
+impl Columns<'_> {
+    fn of(&self, value: &dyn Fn(&SubscriptionRun) -> Option<String>) -> Vec<Option<String>> {
+        self.0.iter().map(value).collect()
+    }
+
+    fn of_server(
+        &self,
+        value: &dyn Fn(&SubscriptionServerUsage) -> Option<String>,
+    ) -> Vec<Option<String>> {
+        self.of(&|run| value(run.server.as_ref()?))
+    }
+
+    fn of_latency(&self, value: fn(&LatencySummary) -> f64) -> Vec<Option<String>> {
+        self.of(&|run| us(value((run.deliveries > 0).then_some(&run.latency)?)))
+    }
+}
+
+fn us(value: f64) -> Option<String> {
+    Some(format_duration(value / 1e6))
+}
+
+fn seconds(value: f64) -> Option<String> {
+    Some(format_duration(value))
+}
+
+fn mib(value: f64) -> Option<String> {
+    Some(format!("{value:.1} MiB"))
+}
+
+fn count(value: u64) -> Option<String> {
+    Some(format_count(value))
+}
+
+/// Formats a count; nothing if it is zero.
+fn some(value: u64) -> Option<String> {
+    (value > 0).then(|| format_count(value))
+}
+
+fn cores(value: f64) -> Option<String> {
+    Some(format!("{value:.2}"))
+}
+
+/// How clients connected, subscribed and left.
+fn subscribing_rows(columns: &Columns<'_>) -> Vec<Row> {
+    vec![
+        ("scenario", columns.of(&|run| Some(run.scenario.clone()))),
+        ("clients", columns.of(&|run| count(run.clients))),
+        (
+            "subscribed",
+            columns.of(&|run| run.churn.is_none().then(|| format_count(run.subscribed))),
+        ),
         (
             "  all within",
-            of(&|run| seconds((run.joining_seconds > 0.0).then_some(run.joining_seconds)?)),
+            columns.of(&|run| seconds((run.joining_seconds > 0.0).then_some(run.joining_seconds)?)),
         ),
-        ("  each within, p50", of(&|run| us(run.joining.p50_us))),
-        ("  each within, p99", of(&|run| us(run.joining.p99_us))),
-        ("keys", of(&|run| (run.keys > 1).then(|| format_count(run.keys)))),
-        ("own header, bytes", of(&|run| some(run.header_bytes))),
-        ("connected and disconnected", of(&|run| count(run.churn.as_ref()?.cycles))),
+        ("  each within, p50", columns.of(&|run| us(run.joining.p50_us))),
+        ("  each within, p99", columns.of(&|run| us(run.joining.p99_us))),
+        ("keys", columns.of(&|run| (run.keys > 1).then(|| format_count(run.keys)))),
+        ("own header, bytes", columns.of(&|run| some(run.header_bytes))),
+        ("connected and disconnected", columns.of(&|run| count(run.churn.as_ref()?.cycles))),
         (
             "  1/s",
-            of(&|run| {
+            columns.of(&|run| {
                 run.churn.as_ref().map(|it| format_number(it.cycles as f64 / it.seconds.max(1e-9)))
             }),
         ),
-        ("unsubscribed and subscribed", of(&|run| count(run.resubscribed.as_ref()?.cycles))),
-        ("  1/s", of(&|run| Some(format_number(run.resubscribed.as_ref()?.cycles_per_second)))),
-        ("  each within, p50", of(&|run| us(run.resubscribed.as_ref()?.latency.p50_us))),
-        ("  each within, p99", of(&|run| us(run.resubscribed.as_ref()?.latency.p99_us))),
+        (
+            "unsubscribed and subscribed",
+            columns.of(&|run| count(run.resubscribed.as_ref()?.cycles)),
+        ),
+        (
+            "  1/s",
+            columns.of(&|run| Some(format_number(run.resubscribed.as_ref()?.cycles_per_second))),
+        ),
+        ("  each within, p50", columns.of(&|run| us(run.resubscribed.as_ref()?.latency.p50_us))),
+        ("  each within, p99", columns.of(&|run| us(run.resubscribed.as_ref()?.latency.p99_us))),
         (
             "  server CPU for each",
-            of(&|run| us(run.resubscribed.as_ref()?.server_cpu_us_per_cycle?)),
+            columns.of(&|run| us(run.resubscribed.as_ref()?.server_cpu_us_per_cycle?)),
         ),
-        ("  server cores", of(&|run| cores(run.resubscribed.as_ref()?.server_cores?))),
-        ("events", of(&|run| some(run.events))),
-        ("  event, bytes", of(&|run| count(run.throughput.as_ref()?.payload_bytes))),
-        ("  in flight at most", of(&|run| count(run.throughput.as_ref()?.window))),
+        ("  server cores", columns.of(&|run| cores(run.resubscribed.as_ref()?.server_cores?))),
+    ]
+}
+
+/// Events, their results, and how long they took.
+fn result_rows(columns: &Columns<'_>) -> Vec<Row> {
+    vec![
+        ("events", columns.of(&|run| some(run.events))),
+        ("  event, bytes", columns.of(&|run| count(run.throughput.as_ref()?.payload_bytes))),
+        ("  in flight at most", columns.of(&|run| count(run.throughput.as_ref()?.window))),
         (
             "  complete, 1/s",
-            of(&|run| Some(format_number(run.throughput.as_ref()?.events_per_second))),
+            columns.of(&|run| Some(format_number(run.throughput.as_ref()?.events_per_second))),
         ),
-        ("  server CPU for each", of(&|run| us(run.throughput.as_ref()?.server_cpu_us_per_event?))),
+        (
+            "  server CPU for each",
+            columns.of(&|run| us(run.throughput.as_ref()?.server_cpu_us_per_event?)),
+        ),
         (
             "  published, 1/s",
-            of(&|run| {
+            columns.of(&|run| {
                 let has_pace = run.events > 0 && run.throughput.is_none();
                 has_pace.then(|| format_number(run.rate))
             }),
         ),
-        ("results, expected", of(&|run| some(run.expected))),
-        ("  received", of(&|run| (run.expected > 0).then(|| format_count(run.received)))),
-        ("  lost, announced", of(&|run| (run.expected > 0).then(|| format_count(run.lost)))),
-        ("  missing", of(&|run| (run.expected > 0).then(|| format_count(run.missing)))),
-        ("  out of order", of(&|run| some(run.disordered))),
-        ("  with errors", of(&|run| some(run.errors))),
-        ("  of other clients", of(&|run| some(run.foreign))),
+        ("results, expected", columns.of(&|run| some(run.expected))),
+        ("  received", columns.of(&|run| (run.expected > 0).then(|| format_count(run.received)))),
+        (
+            "  lost, announced",
+            columns.of(&|run| (run.expected > 0).then(|| format_count(run.lost))),
+        ),
+        ("  missing", columns.of(&|run| (run.expected > 0).then(|| format_count(run.missing)))),
+        ("  out of order", columns.of(&|run| some(run.disordered))),
+        ("  with errors", columns.of(&|run| some(run.errors))),
+        ("  of other clients", columns.of(&|run| some(run.foreign))),
         (
             "results, 1/s",
-            of(&|run| (run.deliveries > 0).then(|| format_number(run.deliveries_per_second))),
+            columns
+                .of(&|run| (run.deliveries > 0).then(|| format_number(run.deliveries_per_second))),
         ),
         (
             "message, bytes",
-            of(&|run| (run.deliveries > 0).then(|| format_number(run.message_bytes))),
+            columns.of(&|run| (run.deliveries > 0).then(|| format_number(run.message_bytes))),
         ),
-        ("latency p50", latency(|it| it.p50_us)),
-        ("  p90", latency(|it| it.p90_us)),
-        ("  p99", latency(|it| it.p99_us)),
-        ("  p99.9", latency(|it| it.p999_us)),
-        ("  max", latency(|it| it.max_us)),
-        ("never read", of(&|run| count(run.slow.as_ref()?.clients))),
-        ("  met their policy", of(&|run| count(run.slow.as_ref()?.met_policy))),
-        ("all reconnected within", of(&|run| seconds(run.rejoined.as_ref()?.seconds))),
-        ("all released within", of(&|run| seconds(run.vanished.as_ref()?.seconds?))),
-        ("  server CPU for each", of(&|run| us(run.vanished.as_ref()?.cpu_us_per_connection?))),
-        ("server CPU per result", server(&|it| us(it.cpu_us_per_delivery?))),
-        ("server CPU per joining", server(&|it| us(it.cpu_us_per_joining?))),
-        ("server cores, busy", server(&|it| cores(it.busy_cores?))),
-        ("server cores, idle", server(&|it| it.idle_cores.map(|cores| format!("{cores:.4}")))),
-        ("server memory, before", server(&|it| mib(it.resident_before_mib))),
-        ("  all subscribed", server(&|it| mib(it.resident_idle_mib))),
-        ("  at the end", server(&|it| mib(it.resident_after_mib))),
-        ("  at most", server(&|it| mib(it.resident_peak_mib))),
-        ("  a subscription, bytes", server(&|it| Some(format_number(it.bytes_per_subscription)))),
+        ("latency p50", columns.of_latency(|it| it.p50_us)),
+        ("  p90", columns.of_latency(|it| it.p90_us)),
+        ("  p99", columns.of_latency(|it| it.p99_us)),
+        ("  p99.9", columns.of_latency(|it| it.p999_us)),
+        ("  max", columns.of_latency(|it| it.max_us)),
+        ("never read", columns.of(&|run| count(run.slow.as_ref()?.clients))),
+        ("  met their policy", columns.of(&|run| count(run.slow.as_ref()?.met_policy))),
+        ("all reconnected within", columns.of(&|run| seconds(run.rejoined.as_ref()?.seconds))),
+        ("all released within", columns.of(&|run| seconds(run.vanished.as_ref()?.seconds?))),
+        (
+            "  server CPU for each",
+            columns.of(&|run| us(run.vanished.as_ref()?.cpu_us_per_connection?)),
+        ),
+    ]
+}
+
+/// What the server and the generator used.
+fn usage_rows(columns: &Columns<'_>) -> Vec<Row> {
+    vec![
+        ("server CPU per result", columns.of_server(&|it| us(it.cpu_us_per_delivery?))),
+        ("server CPU per joining", columns.of_server(&|it| us(it.cpu_us_per_joining?))),
+        ("server cores, busy", columns.of_server(&|it| cores(it.busy_cores?))),
+        (
+            "server cores, idle",
+            columns.of_server(&|it| it.idle_cores.map(|cores| format!("{cores:.4}"))),
+        ),
+        ("server memory, before", columns.of_server(&|it| mib(it.resident_before_mib))),
+        ("  all subscribed", columns.of_server(&|it| mib(it.resident_idle_mib))),
+        ("  at the end", columns.of_server(&|it| mib(it.resident_after_mib))),
+        ("  at most", columns.of_server(&|it| mib(it.resident_peak_mib))),
+        (
+            "  a subscription, bytes",
+            columns.of_server(&|it| Some(format_number(it.bytes_per_subscription))),
+        ),
         (
             "server threads",
-            server(&|it| {
+            columns.of_server(&|it| {
                 Some(format!("{} → {} → {}", it.threads_before, it.threads_idle, it.threads_after))
             }),
         ),
         (
             "server descriptors",
-            server(&|it| {
+            columns.of_server(&|it| {
                 let (before, idle) = (it.descriptors_before, it.descriptors_idle);
                 (idle > 0).then(|| format!("{before} → {idle} → {}", it.descriptors_after))
             }),
         ),
-        ("server memory, warm", of(&|run| mib(run.churn.as_ref()?.resident_warm_mib))),
-        ("server memory, end", of(&|run| mib(run.churn.as_ref()?.resident_end_mib))),
-        ("server memory, before", of(&|run| mib(run.resubscribed.as_ref()?.resident_before_mib))),
-        ("  warm", of(&|run| mib(run.resubscribed.as_ref()?.resident_warm_mib))),
-        ("  end", of(&|run| mib(run.resubscribed.as_ref()?.resident_end_mib))),
-        ("generator CPU per result", of(&|run| us(run.generator.cpu_us_per_delivery?))),
-        ("generator cores", of(&|run| Some(format!("{:.2}", run.generator.cores)))),
-    ])
+        ("server memory, warm", columns.of(&|run| mib(run.churn.as_ref()?.resident_warm_mib))),
+        ("server memory, end", columns.of(&|run| mib(run.churn.as_ref()?.resident_end_mib))),
+        (
+            "server memory, before",
+            columns.of(&|run| mib(run.resubscribed.as_ref()?.resident_before_mib)),
+        ),
+        ("  warm", columns.of(&|run| mib(run.resubscribed.as_ref()?.resident_warm_mib))),
+        ("  end", columns.of(&|run| mib(run.resubscribed.as_ref()?.resident_end_mib))),
+        ("generator CPU per result", columns.of(&|run| us(run.generator.cpu_us_per_delivery?))),
+        ("generator cores", columns.of(&|run| Some(format!("{:.2}", run.generator.cores)))),
+    ]
 }
 
 /// The value of an interval that a line shows.
-type IntervalValue = fn(&SubscriptionInterval) -> Option<f64>;
+type SubscriptionIntervalValue = fn(&SubscriptionInterval) -> Option<f64>;
 
 fn plots(runs: &[SubscriptionRun]) -> String {
     let histograms: Vec<_> = runs.iter().map(|run| (run.name.as_str(), &run.histogram)).collect();
     let mut out = percentiles("results", &histograms);
-    let mut over_time = |title: &str, y: &str, values: &[(bool, IntervalValue)]| {
+    let mut over_time = |title: &str, y: &str, values: &[(bool, SubscriptionIntervalValue)]| {
         let mut lines = Vec::new();
         for (colour, run) in runs.iter().enumerate() {
             for (dashed, value) in values {

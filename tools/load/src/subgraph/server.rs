@@ -232,7 +232,7 @@ async fn serve(stream: TcpStream, shared: Arc<ServerState>) {
 async fn respond(
     shared: &ServerState,
     request: Request<Incoming>,
-) -> Result<Response<ResponseBody>, Closed> {
+) -> Result<Response<SentBody>, Closed> {
     let path = request.uri().path();
     let endpoint = shared
         .endpoints
@@ -241,11 +241,12 @@ async fn respond(
         .or_else(|| shared.endpoints.iter().find(|endpoint| endpoint.path.is_empty()));
     let Some(endpoint) = endpoint else {
         let body = errors_only("there is no subgraph at this path");
-        return Ok(response(StatusCode::NOT_FOUND, JSON, ResponseBody::whole(body)));
+        return Ok(build_response(StatusCode::NOT_FOUND, JSON, SentBody::whole(body)));
     };
     if request.method() != Method::POST {
         let body = errors_only("send the operation by POST");
-        let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, JSON, ResponseBody::whole(body));
+        let mut refused =
+            build_response(StatusCode::METHOD_NOT_ALLOWED, JSON, SentBody::whole(body));
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return Ok(refused);
     }
@@ -254,7 +255,7 @@ async fn respond(
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let body = errors_only("the request body is too large");
-            return Ok(response(StatusCode::PAYLOAD_TOO_LARGE, JSON, ResponseBody::whole(body)));
+            return Ok(build_response(StatusCode::PAYLOAD_TOO_LARGE, JSON, SentBody::whole(body)));
         }
         Err(_) => return Err(Closed),
     };
@@ -266,7 +267,7 @@ async fn respond(
     }
     let content_type = negotiate_media_type(&head.headers);
     match fault {
-        None => Ok(subgraph_response(content_type, endpoint.subgraph.respond(&body))),
+        None => Ok(build_subgraph_response(content_type, endpoint.subgraph.respond(&body))),
         Some(fault) => respond_faulty(endpoint, content_type, &body, fault).await,
     }
 }
@@ -277,56 +278,56 @@ async fn respond_faulty(
     content_type: &'static str,
     body: &Bytes,
     fault: Fault,
-) -> Result<Response<ResponseBody>, Closed> {
+) -> Result<Response<SentBody>, Closed> {
     let subgraph = &endpoint.subgraph;
     let (type_name, field, message) = match fault {
         Fault::Down => return Err(Closed),
         Fault::Response { status, content_type, body } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            return Ok(response(status, &content_type, ResponseBody::whole(body)));
+            return Ok(build_response(status, &content_type, SentBody::whole(body)));
         }
         Fault::InternalServerError => {
-            let body = ResponseBody::whole("something went wrong");
-            return Ok(response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", body));
+            let body = SentBody::whole("something went wrong");
+            return Ok(build_response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", body));
         }
         Fault::Html => {
-            return Ok(response(StatusCode::OK, "text/html", ResponseBody::whole(HTML)));
+            return Ok(build_response(StatusCode::OK, "text/html", SentBody::whole(HTML)));
         }
         Fault::TruncatedJson => {
-            let mut answer = subgraph.respond(body);
-            answer.body.truncate(answer.body.len() / 2);
-            return Ok(subgraph_response(content_type, answer));
+            let mut response = subgraph.respond(body);
+            response.body.truncate(response.body.len() / 2);
+            return Ok(build_subgraph_response(content_type, response));
         }
         Fault::CutOff => {
-            let answer = subgraph.respond(body).body;
-            return Ok(response(
+            let response = subgraph.respond(body).body;
+            return Ok(build_response(
                 StatusCode::OK,
                 content_type,
-                ResponseBody::half_of(answer.into()),
+                SentBody::half_of(response.into()),
             ));
         }
         Fault::Headers(headers) => {
-            let mut answer = subgraph_response(content_type, subgraph.respond(body));
+            let mut response = build_subgraph_response(content_type, subgraph.respond(body));
             for (name, value) in headers {
                 let (name, value) =
                     (HeaderName::from_static(name), HeaderValue::from_static(value));
-                answer.headers_mut().append(name, value);
+                response.headers_mut().append(name, value);
             }
-            return Ok(answer);
+            return Ok(response);
         }
         Fault::Slow(time) => {
             tokio::time::sleep(time).await;
-            return Ok(subgraph_response(content_type, subgraph.respond(body)));
+            return Ok(build_subgraph_response(content_type, subgraph.respond(body)));
         }
         // `Controls::take_fault` has already waited.
-        Fault::Hold => return Ok(subgraph_response(content_type, subgraph.respond(body))),
+        Fault::Hold => return Ok(build_subgraph_response(content_type, subgraph.respond(body))),
         Fault::GraphqlError { message, code } => {
             let mut error = serde_json::json!({ "message": message });
             if let Some(code) = code {
                 error["extensions"] = serde_json::json!({ "code": code });
             }
             let body = serde_json::json!({ "data": null, "errors": [error] }).to_string();
-            return Ok(response(StatusCode::OK, content_type, ResponseBody::whole(body)));
+            return Ok(build_response(StatusCode::OK, content_type, SentBody::whole(body)));
         }
         Fault::NullField { type_name, field } => (type_name, field, None),
         Fault::FieldError { type_name, field, message } => (type_name, field, Some(message)),
@@ -334,9 +335,9 @@ async fn respond_faulty(
     let Some(fault) = subgraph.field_fault(&type_name, &field, message) else {
         // A fault that cannot occur would make a test pass for the wrong reason.
         let body = errors_only(&format!("the fault names an unknown field `{type_name}.{field}`"));
-        return Ok(response(StatusCode::BAD_REQUEST, JSON, ResponseBody::whole(body)));
+        return Ok(build_response(StatusCode::BAD_REQUEST, JSON, SentBody::whole(body)));
     };
-    Ok(subgraph_response(content_type, subgraph.respond_with_fault(body, Some(&fault))))
+    Ok(build_subgraph_response(content_type, subgraph.respond_with_fault(body, Some(&fault))))
 }
 
 /// Returns the media type of the response: the newer one only if the client accepts it by name.
@@ -348,15 +349,15 @@ fn negotiate_media_type(headers: &HeaderMap) -> &'static str {
     if names_it { GRAPHQL_RESPONSE } else { JSON }
 }
 
-fn subgraph_response(
+fn build_subgraph_response(
     content_type: &'static str,
-    answer: SubgraphResponse,
-) -> Response<ResponseBody> {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response(status, content_type, ResponseBody::whole(answer.body))
+    response: SubgraphResponse,
+) -> Response<SentBody> {
+    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    build_response(status, content_type, SentBody::whole(response.body))
 }
 
-fn response(status: StatusCode, content_type: &str, body: ResponseBody) -> Response<ResponseBody> {
+fn build_response(status: StatusCode, content_type: &str, body: SentBody) -> Response<SentBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     if let Ok(content_type) = HeaderValue::from_str(content_type) {
@@ -366,13 +367,13 @@ fn response(status: StatusCode, content_type: &str, body: ResponseBody) -> Respo
 }
 
 /// A body that is available as a whole, or that ends before its announced length.
-struct ResponseBody {
+struct SentBody {
     left: Bytes,
     /// The number of bytes that are announced but never sent.
     missing: u64,
 }
 
-impl ResponseBody {
+impl SentBody {
     fn whole(bytes: impl Into<Bytes>) -> Self {
         Self { left: bytes.into(), missing: 0 }
     }
@@ -383,7 +384,7 @@ impl ResponseBody {
     }
 }
 
-impl Body for ResponseBody {
+impl Body for SentBody {
     type Data = Bytes;
     type Error = Closed;
 

@@ -75,11 +75,11 @@ async fn query_each<'a, T: 'a, A, F: Future<Output = RedisResult<A>>>(
     items: &'a [T],
     asked: impl Fn(&'a T) -> F,
 ) -> RedisResult<Vec<A>> {
-    let mut answers = Vec::with_capacity(items.len());
+    let mut responses = Vec::with_capacity(items.len());
     for some in items.chunks(CONCURRENT_QUERIES_MAX) {
-        answers.extend(try_join_all(some.iter().map(&asked)).await?);
+        responses.extend(try_join_all(some.iter().map(&asked)).await?);
     }
-    Ok(answers)
+    Ok(responses)
 }
 
 /// Returns the state of a stream. A stream that does not exist is empty.

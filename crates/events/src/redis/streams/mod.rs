@@ -105,11 +105,11 @@ impl Streams {
             ),
         })?;
         wait_connected(&reader.state).await.map_err(unavailable)?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let closed = || unavailable(PROVIDER_CLOSED.into());
         let command = OpenStreamCommand { keys, start, reply, in_use: reader.in_use };
         reader.commands.send(command).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?.map_err(|error| match error {
+        response.await.map_err(|_| closed())?.map_err(|error| match error {
             StreamOpenError::Unavailable(reason) => unavailable(reason),
             StreamOpenError::Refused(reason) => {
                 SourceError::Refused { provider: provider.into(), reason }

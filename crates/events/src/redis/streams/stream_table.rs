@@ -490,12 +490,12 @@ mod tests {
         let mut slow = open(&mut table, 1, true);
         let request = table.next_catch_up_read(ENTRIES_PER_READ, &mut Vec::new()).unwrap();
         // The broker responds to the catch-up read, stores 4 and 5, and responds to the live read, which arrives first.
-        let answer = read("a", 1, 2..=3);
+        let response = read("a", 1, 2..=3);
         table.start_live_read();
         table.on_live_read(&read("a", 3, 4..=5));
         table.stop_live_read();
         assert_eq!(table.start_live_read(), [("a".into(), id(5))]);
-        table.on_catch_up_read(&request, &answer);
+        table.on_catch_up_read(&request, &response);
         // A stream that was opened at the latest entry before 4 has the same position.
         let mut new = open(&mut table, 3, false);
         assert!(table.is_live_read_outdated(), "the live read begins too late");
