@@ -29,6 +29,7 @@ mod metrics_export;
 mod offload;
 mod operation;
 mod operation_metrics;
+mod prepare_settings;
 mod prepared_request;
 mod profiling;
 mod reload;
