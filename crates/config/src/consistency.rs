@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::check::closest;
 use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
+use super::wording::find_similar;
 use super::{ClientTls, Config, HeaderRule, Listener, RedisProvider, Retry};
 
 /// Checks a whole configuration, command line flags included.
@@ -30,7 +30,7 @@ pub(super) fn subgraphs(
     findings: &mut Findings,
 ) {
     for (section, name) in config.named_subgraphs().filter(|(_, name)| !names.contains(name)) {
-        let help = match closest(name, names.iter().copied()) {
+        let help = match find_similar(name, names.iter().copied()) {
             Some(known) => format!("did you mean `{known}`?"),
             None => format!("the supergraph has: {}", names.join(", ")),
         };

@@ -37,6 +37,7 @@ mod override_labels;
 mod quantity;
 mod reference;
 mod schema;
+mod schema_facts;
 mod secrecy;
 mod secret;
 mod sharing;
@@ -45,6 +46,7 @@ mod source_tree;
 mod subgraphs;
 mod threads;
 mod trace;
+mod wording;
 mod yaml;
 
 #[cfg(test)]

@@ -548,7 +548,7 @@ fn every_key_is_documented_and_every_value_has_an_example_that_loads() {
                 wrong.push(format!("{path} has neither a default nor is it required"));
             }
         }
-        if check::type_name(property) == Some("integer")
+        if schema_facts::type_name(property) == Some("integer")
             && !(property["minimum"].is_i64() && property["maximum"].is_i64())
         {
             wrong.push(format!("{path} has no bounds"));
