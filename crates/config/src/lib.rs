@@ -27,14 +27,19 @@ mod format;
 mod format_check;
 mod headers;
 mod http;
+mod kafka;
 mod limits;
 mod listen;
 mod live;
 mod load;
 mod logging;
 mod moved_keys;
+mod nats;
 mod override_labels;
+mod provider_consistency;
+mod provider_settings;
 mod quantity;
+mod redis;
 mod reference;
 mod schema;
 mod schema_facts;
@@ -62,22 +67,24 @@ pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, Jwt
 pub use client_tls::ClientTls;
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
-pub use events::{
-    Events, JetStream, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, MemoryProvider,
-    NatsAuthentication, NatsProvider, Providers, RedisAuthentication, RedisProvider, RedisSentinel,
-    RedisStreams, Retry, SaslPlain, SaslScram, ScramMechanism, UserInfo,
-};
+pub use events::{Events, MemoryProvider, Providers};
 pub use headers::{
     ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,
     Headers, Merge, Propagation,
 };
 pub use http::{Batching, Compression, Http, Http2};
+pub use kafka::{
+    KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, SaslPlain, SaslScram, ScramMechanism,
+};
 pub use limits::Limits;
 pub use listen::{Admin, Cors, Ide, Listener, Supergraph, TlsFiles, UnixSocket};
 pub use live::{OverflowPolicy, Subscriptions, WebSocket};
 pub use load::{LoadedConfig, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
+pub use nats::{JetStream, NatsAuthentication, NatsProvider};
 pub use override_labels::LabelSetting;
+pub use provider_settings::{Retry, UserInfo};
+pub use redis::{RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams};
 pub use reference::config_reference;
 pub use schema::config_schema;
 pub use secret::Secret;
