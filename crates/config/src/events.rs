@@ -1,5 +1,5 @@
-//! Settings of events: the brokers that event subgraphs publish to and subscribe to. The settings of each kind of broker
-//! are in a module of their own.
+//! Settings of events: the brokers that event subgraphs publish to and subscribe to. The settings of each kind of
+//! broker are in a module of their own.
 
 use std::time::Duration;
 

@@ -8,9 +8,13 @@
 //! (rules between several keys). `load` runs them in order; `secrecy` keeps secrets out of excerpts. [`diagnostic`]
 //! draws the messages, also those about supergraphs and command lines.
 //!
-//! Not in this crate: reading the supergraph, and everything that applies a setting. To add a key, add a documented
-//! field with a default and an example to its section, and use it. The schema, the checks and the reference page
-//! follow. To move a key, add it to `moved_keys`.
+//! To add a key, add a documented field with a default and an example to its section, and use it. The schema, the
+//! checks and the reference page follow. To move a key, add it to `moved_keys`. To add a kind of broker, add a module such as
+//! `nats`, a field of [`Providers`], and its rules to `provider_consistency`.
+//!
+//! Not in this crate: reading the supergraph, everything that applies a setting, and checks that need the graph or the
+//! network (`starling check`). The crate knows the lower ones only for the syntax and the defaults of values: claims of
+//! tokens, headers of connections, addresses of brokers.
 
 mod address;
 mod authentication;
@@ -101,8 +105,8 @@ use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
 
 /// The whole configuration.
 ///
-/// [`Config::default`] is the meaning of an empty file. Values are checked when a file is loaded ([`load()`]); code that
-/// builds a `Config` itself must keep to the ranges in the schema.
+/// [`Config::default`] is the meaning of an empty file. Values are checked when a file is loaded ([`load()`]); code
+/// that builds a `Config` itself must keep to the ranges in the schema.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Starling configuration")]
@@ -131,8 +135,8 @@ pub struct Config {
     #[schemars(with = "WorkersText", example = 4)]
     pub workers: WorkerCount,
 
-    /// The number of threads that hold WebSockets and event streams over HTTP/1.1: a number from 1 to 256, or `auto` for
-    /// one thread per two workers and at least one.
+    /// The number of threads that hold WebSockets and event streams over HTTP/1.1: a number from 1 to 256, or `auto`
+    /// for one thread per two workers and at least one.
     #[schemars(with = "ReactorsText", example = 2)]
     pub reactors: ReactorCount,
 

@@ -69,7 +69,7 @@ pub(super) fn how_to_write(schema: &Value) -> String {
     }
 }
 
-/// Returns a message that a value does not fit. It omits the text if that came from the environment.
+/// Returns a label that says that a value does not fit. It omits the text if that came from the environment.
 pub(super) fn misfit(scalar: &Scalar) -> String {
     if scalar.has_variable {
         "the value of the variable does not fit".to_owned()

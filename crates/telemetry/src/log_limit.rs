@@ -1,6 +1,6 @@
-//! A limit on log lines that repeat, such as those that clients or failing servers cause: the first occurrence is logged
-//! at once, then at most one line per interval gives the number of occurrences. When failures have stopped, one more
-//! line can report that.
+//! A limit on log lines that repeat, such as those that clients or failing servers cause: the first occurrence is
+//! logged at once, then at most one line per interval gives the number of occurrences. When failures have stopped, one
+//! more line can report that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
