@@ -34,7 +34,6 @@ mod http;
 mod kafka;
 mod limits;
 mod listen;
-mod live;
 mod load;
 mod logging;
 mod moved_keys;
@@ -53,8 +52,11 @@ mod sharing;
 mod shutdown;
 mod source_tree;
 mod subgraphs;
+mod subscriptions;
+mod supergraph;
 mod threads;
 mod trace;
+mod web_pages;
 mod wording;
 mod yaml;
 
@@ -81,8 +83,7 @@ pub use kafka::{
     KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, SaslPlain, SaslScram, ScramMechanism,
 };
 pub use limits::Limits;
-pub use listen::{Admin, Cors, Ide, Listener, Supergraph, TlsFiles, UnixSocket};
-pub use live::{OverflowPolicy, Subscriptions, WebSocket};
+pub use listen::{Admin, Listener, TlsFiles, UnixSocket};
 pub use load::{LoadedConfig, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
 pub use nats::{JetStream, NatsAuthentication, NatsProvider};
@@ -98,8 +99,11 @@ pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
     SubgraphSettings, Traffic, TrafficOverride, TrafficSettings,
 };
+pub use subscriptions::{OverflowPolicy, Subscriptions, WebSocket};
+pub use supergraph::Supergraph;
 pub use threads::{ReactorCount, WorkerCount};
 pub use trace::Trace;
+pub use web_pages::{Cors, Ide};
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
 
