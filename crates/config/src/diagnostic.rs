@@ -1,8 +1,8 @@
 //! Messages about files that people write: the mistake, its place, and the correction.
 //!
 //! A [`Diagnostic`] contains everything that one message needs, so that configuration, supergraph and command line
-//! errors look the same. [`render`] draws them with an excerpt of the file, [`log`] writes them to the log. The checks themselves are elsewhere (for
-//! the configuration, in the other modules of this crate).
+//! errors look the same. [`render`] draws them with an excerpt of the file, [`log`] writes them to the log. The checks
+//! themselves are elsewhere: for the configuration, in the other modules of this crate.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -7,7 +7,6 @@ mod coerce;
 mod compact_text;
 mod concurrency_limit;
 mod diagnostic_text;
-mod duration_histogram;
 mod error;
 mod field_merging;
 mod identity;
@@ -32,7 +31,6 @@ mod variable_usage;
 mod tests;
 
 pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WhenFull};
-pub use duration_histogram::DurationHistogram;
 pub use error::{Limit, PrepareError, Problem};
 pub use limits::Limits;
 pub use metrics::PREPARER_METRICS;

@@ -7,6 +7,7 @@ mod connection_options;
 pub mod forwarding;
 pub mod generation;
 pub mod operation;
+mod prepare_settings;
 pub mod prepared_request;
 pub mod serving;
 pub mod sharing;

@@ -10,6 +10,7 @@
 //! This crate depends on no other crate of the router, so that each of them can use it. It knows neither GraphQL nor
 //! HTTP.
 
+mod duration_histogram;
 mod exporter;
 mod log_limit;
 mod log_writer;
@@ -17,6 +18,7 @@ pub mod logging;
 mod metric;
 mod prometheus_text;
 
+pub use duration_histogram::{Buckets, DurationHistogram, WorkBuckets};
 pub use exporter::{MetricsExporter, MetricsWriter, TextFormat};
 pub use log_limit::LogLimit;
 pub use log_writer::LOG_METRICS;
