@@ -6,7 +6,7 @@
 //! the task that serves the connection closes it. So a client that reads nothing takes memory from itself first.
 //!
 //! Connections that read are spared for as long as possible: above the budget only connections that read nothing for
-//! [`STALLED_AFTER`] are evicted, above twice the budget any connection.
+//! `STALLED_AFTER` are evicted, above twice the budget any connection.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

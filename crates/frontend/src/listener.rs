@@ -1,4 +1,4 @@
-//! Listeners: they accept connections and assign each to a worker. [`super::connection`] serves the connection.
+//! Listeners: they accept connections and assign each to a worker. `connection` serves the connection.
 
 use std::fmt;
 use std::io::Write as _;

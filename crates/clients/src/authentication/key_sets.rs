@@ -214,7 +214,7 @@ impl KeySets {
     }
 
     /// Follows the key sets until shutdown, by tasks of this runtime. Returns when each was refreshed once, or after
-    /// [`START_TIME_MAX`].
+    /// `START_TIME_MAX`.
     pub async fn start(&self, verifier: &Arc<Verifier>, shutdown: &watch::Receiver<bool>) {
         let first: Vec<_> = self.0.iter().map(|it| it.refreshes.subscribe()).collect();
         for followed in &self.0 {
