@@ -82,7 +82,7 @@ pub(super) async fn serve(
             let client_request = ClientRequest::multiplexed(&client);
             let response = handle(&server, &client_request, request).await;
             let in_flight = client_request.take_in_flight();
-            Ok::<_, Infallible>(response.map(|body| StreamBody::new(body, &client, in_flight)))
+            Ok::<_, Infallible>(response.map(|body| Http2Body::new(body, &client, in_flight)))
         }
     });
     let header_bytes = u32::try_from(http.max_header_size).unwrap_or(u32::MAX);
@@ -250,12 +250,12 @@ async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
 }
 
 /// The body of a response in pieces, with the times at which they are taken.
-struct StreamBody {
+struct Http2Body {
     body: PacedBody,
     progress: Option<Rc<StreamProgress>>,
 }
 
-impl StreamBody {
+impl Http2Body {
     fn new(body: ResponseBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
         let progress = CURRENT.with_borrow(Clone::clone);
         if let Some(progress) = &progress {
@@ -270,7 +270,7 @@ impl StreamBody {
     }
 }
 
-impl Body for StreamBody {
+impl Body for Http2Body {
     type Data = Bytes;
     type Error = Infallible;
 

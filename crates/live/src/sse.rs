@@ -16,7 +16,7 @@ use super::end_reasons::{shutting_down_error, too_slow};
 use super::live_server::LiveServer;
 use super::operation_runner::OperationRunner;
 use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
-use super::takeover::{AcceptedStream, LiveConnection, StreamBody, framing_of};
+use super::takeover::{AcceptedStream, LiveBody, LiveConnection, framing_of};
 use super::timer::sleep_until;
 use crate::metrics::{OpenGauge, Transport};
 use clients::kept_operations::KeptTotal;
@@ -38,11 +38,11 @@ pub fn open_result_stream(
     kind: StreamFormat,
     version: Version,
     (client, kept): (ClientKey, &Arc<KeptTotal>),
-) -> StreamBody {
+) -> LiveBody {
     if let Some(framing) = framing_of(version) {
         // The connection serves no other request.
         let stream = AcceptedStream { framing, kind, ready };
-        return StreamBody::Connection(framing, LiveConnection::ResultStream(stream));
+        return LiveBody::Connection(framing, LiveConnection::ResultStream(stream));
     }
     let runner = live.runner();
     let outlet = runner.limits.make_outlet();
@@ -61,7 +61,7 @@ pub fn open_result_stream(
         operations,
     };
     tokio::task::spawn_local(write_results(writer, results, pieces, open));
-    StreamBody::Pieces(body)
+    LiveBody::Pieces(body)
 }
 
 /// The parts that the task of a stream over HTTP/2 works with.

@@ -42,7 +42,7 @@ pub struct AcceptedStream {
 
 /// The body of a stream of results.
 #[derive(Debug)]
-pub enum StreamBody {
+pub enum LiveBody {
     /// Pieces for the HTTP library, as they are made.
     Pieces(mpsc::Receiver<Bytes>),
     /// The connection itself, which a reactor takes over with this framing once the head is written.

@@ -11,8 +11,8 @@ use prepare::OperationRequest;
 
 use clients::refusal::Refusal;
 use frontend::service::{
-    self, AcceptedHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService,
-    SharedStreamService,
+    AcceptedHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService,
+    SharedStreamService, StreamBody,
 };
 use frontend::takeover::Takeover;
 use live::client_context::ClientContext;
@@ -20,7 +20,7 @@ use live::first_event::{self, NoFirstEvent};
 use live::live_server::LiveServer;
 use live::sse;
 use live::sse_single_connection::requests::{self, StreamOperation};
-use live::takeover::{AcceptedWebSocket, LiveConnection, StreamBody};
+use live::takeover::{AcceptedWebSocket, LiveBody, LiveConnection};
 use live::websocket_settings::NegotiatedProtocol;
 use serving::forwarding::ClientHeaders::OfMessage;
 use serving::operation;
@@ -141,11 +141,11 @@ impl GraphqlEndpoint {
         outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)
     }
 
-    fn stream_body(&self, body: StreamBody) -> service::StreamBody {
+    fn stream_body(&self, body: LiveBody) -> StreamBody {
         match body {
-            StreamBody::Pieces(pieces) => service::StreamBody::Pieces(pieces),
-            StreamBody::Connection(framing, connection) => {
-                service::StreamBody::Takeover(framing, self.takeover(connection))
+            LiveBody::Pieces(pieces) => StreamBody::Pieces(pieces),
+            LiveBody::Connection(framing, connection) => {
+                StreamBody::Takeover(framing, self.takeover(connection))
             }
         }
     }
@@ -180,7 +180,7 @@ impl SharedStreamService for GraphqlEndpoint {
         requests::reserve(&self.live, token, client)
     }
 
-    fn open_stream(&self, token: &str, version: Version) -> Result<service::StreamBody, Refusal> {
+    fn open_stream(&self, token: &str, version: Version) -> Result<StreamBody, Refusal> {
         requests::open(&self.live, token, version).map(|body| self.stream_body(body))
     }
 

@@ -19,7 +19,7 @@ use crate::client_work::ClientWork;
 use crate::live_server::LiveServer;
 use crate::metrics::Transport;
 use crate::sse::AHEAD;
-use crate::takeover::{LiveConnection, StreamBody, framing_of};
+use crate::takeover::{LiveBody, LiveConnection, framing_of};
 use clients::authentication::Identity;
 use clients::offload::INLINE_BYTES_MAX;
 use clients::refusal::Refusal;
@@ -71,7 +71,7 @@ pub fn reserve(live: &LiveServer, token: &str, client: ClientKey) -> Result<(), 
 ///
 /// # Errors
 /// No stream has the token, or the stream is open already.
-pub fn open(live: &LiveServer, token: &str, version: Version) -> Result<StreamBody, Refusal> {
+pub fn open(live: &LiveServer, token: &str, version: Version) -> Result<LiveBody, Refusal> {
     let stream = match live.streams.open(token, Instant::now()) {
         Ok(stream) => stream,
         Err(StreamRefusal::InUse) => {
@@ -84,12 +84,12 @@ pub fn open(live: &LiveServer, token: &str, version: Version) -> Result<StreamBo
     let stream = OpenStream::new((runner, &live.streams, &live.shutdown), token, stream);
     if let Some(framing) = framing_of(version) {
         let connection = LiveConnection::SingleConnection(framing, Box::new(stream));
-        return Ok(StreamBody::Connection(framing, connection));
+        return Ok(LiveBody::Connection(framing, connection));
     }
     let (pieces, body) = mpsc::channel(AHEAD);
     let open = runner.metrics.open_stream(Transport::sse);
     tokio::task::spawn_local(open_stream::write_stream(stream, pieces, open));
-    Ok(StreamBody::Pieces(body))
+    Ok(LiveBody::Pieces(body))
 }
 
 /// The request of an operation whose results come over a stream of single connection mode.
