@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use config::Http;
 use execute::ClientKey;
 
 use crate::byte_budget::{ByteAccount, ByteBudget};
 use crate::connections::{ConnectionLimits, Connections};
 use crate::offload::Offload;
-use config::Http;
 
 /// The limits of clients over every transport. There is one for the whole process.
 #[derive(Debug)]

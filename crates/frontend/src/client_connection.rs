@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use execute::ClientKey;
-use tokio::sync::Notify;
-
-use super::response::ResponseBody;
 use clients::byte_budget::{ByteAccount, CHARGED_BYTES_MIN};
 use clients::client_limits::ClientLimits;
 use clients::connections::ConnectionPermit;
 use clients::kept_operations::KeptTotal;
+use execute::ClientKey;
+use tokio::sync::Notify;
+
+use super::response::ResponseBody;
 
 /// The number of requests of one connection that are served in one turn. A client that pipelines sends the next request
 /// with the first.

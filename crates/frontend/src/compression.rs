@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
+use clients::offload::{INLINE_BYTES_MAX, Offload, OffloadError};
 use coding::{Coding, ExpandError, Preference};
 use config::Compression;
 use execute::ClientKey;
@@ -15,7 +16,6 @@ use telemetry::{Metric, read};
 use tokio::sync::Semaphore;
 
 use super::response::{Response, ResponseBody};
-use clients::offload::{INLINE_BYTES_MAX, Offload, OffloadError};
 
 /// The size from which bodies are compressed on the blocking pool. At about 100 MB/s this size takes 160 µs, during
 /// which a worker serves no other client. The handover to the pool and back costs about 20 µs.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use clients::connection_metrics::TimeoutPhase;
+use clients::connections::{ConnectionPermit, TakenOver};
 use http::response::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -26,8 +28,6 @@ use super::stream::{Carrier, ClientProtocol, ClientStream};
 use super::takeover::Takeover;
 use super::write_timeout::{WriteTimeout, is_stall};
 use super::{http2, pipeline};
-use clients::connection_metrics::TimeoutPhase;
-use clients::connections::{ConnectionPermit, TakenOver};
 
 /// The time that a client may take for its TLS handshake: a few round trips, some of them lost.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);

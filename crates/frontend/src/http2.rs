@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use clients::connection_metrics::TimeoutPhase;
+use clients::connections::ConnectionPermit;
+use clients::workers;
 use execute::{ErrorCode, GraphqlError};
 use http::{Request, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -32,9 +35,6 @@ use super::pipeline;
 use super::response::{self, Response, ResponseBody};
 use super::stream::ClientStream;
 use super::write_timeout::is_stall;
-use clients::connection_metrics::TimeoutPhase;
-use clients::connections::ConnectionPermit;
-use clients::workers;
 
 /// The number of bytes that a client may send ahead on one stream. A body at the default `limits.body` takes eight
 /// round trips.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::pipeline::Pipeline;
 use clients::client_limits::ClientLimits;
 use clients::connection_metrics::ConnectionMetrics;
 use clients::shutdown::Shutdown;
 use clients::workers::Workers;
 use config::Http;
+
+use super::pipeline::Pipeline;
 
 /// The HTTP server of the public listeners.
 pub struct HttpServer {

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clients::connections::ConnectionRefused;
 use execute::{ErrorCode, GraphqlError};
 use futures_util::FutureExt;
 use net::TlsServer;
@@ -17,7 +18,6 @@ use super::http_server::HttpServer;
 use super::media::ResponseFormat;
 use super::unix::{BoundSocket, SocketFile};
 use crate::descriptors::SpareDescriptor;
-use clients::connections::ConnectionRefused;
 
 /// The pause after the process or the system ran out of descriptors: accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use clients::byte_budget::ByteAccount;
 use http_body::{Body, Frame, SizeHint};
 
 use super::response::ResponseBody;
-use clients::byte_budget::ByteAccount;
 
 /// A response body that is passed to the HTTP library in pieces.
 #[derive(Debug)]

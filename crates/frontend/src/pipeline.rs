@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use clients::authentication::{ClientAuthentication, Identity};
+use clients::cache_control;
+use config::Cors;
 use execute::{ErrorCode, GraphqlError};
 use http::header::{CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode, Version};
@@ -21,9 +24,6 @@ use super::service::{
 };
 use super::transport::{self, EndpointRequest, RequestHead, RequestKind};
 use super::{authority, batch, cors, framing, page, single_connection, stream_response, websocket};
-use clients::authentication::{ClientAuthentication, Identity};
-use clients::cache_control;
-use config::Cors;
 
 /// The parts of the router through which each request passes.
 pub struct Pipeline {

@@ -4,7 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use clients::authentication::Identity;
+use clients::client_limits::ClientLimits;
+use clients::connection_metrics::{ConnectionMetrics, TimeoutPhase};
+use clients::offload::{INLINE_BYTES_MAX, OffloadError};
+use clients::operation_metrics::OperationMetrics;
 use coding::Coding;
+use config::{Batching, Config, Limits};
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::header::{ACCEPT_ENCODING, CONNECTION, HeaderValue};
 use http::request::Parts;
@@ -19,12 +25,6 @@ use super::media::{self, AcceptedFormats, ResponseFormat};
 use super::request::{self, ParsedRequest, RequestError};
 use super::response::{self, Response};
 use super::{batch, request_cache};
-use clients::authentication::Identity;
-use clients::client_limits::ClientLimits;
-use clients::connection_metrics::{ConnectionMetrics, TimeoutPhase};
-use clients::offload::{INLINE_BYTES_MAX, OffloadError};
-use clients::operation_metrics::OperationMetrics;
-use config::{Batching, Config, Limits};
 
 /// A GraphQL request that was received and parsed.
 pub(super) struct ReceivedRequest {

@@ -4,9 +4,8 @@ use std::cell::RefCell;
 
 use astjson::{Document, Kind};
 use bytes::Bytes;
-use prepare::OperationRequest;
-
 use clients::request_extensions::{PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query};
+use prepare::OperationRequest;
 
 /// The reason that a request is not a well-formed GraphQL request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -6,6 +6,9 @@ use std::task::{Context, Poll};
 
 use astjson::{Document, PathSegment};
 use bytes::Bytes;
+use clients::cache_control;
+use clients::error_mapping;
+use clients::refusal::{RETRY_AFTER_SECONDS, Refusal};
 use execute::{ErrorCode, GraphqlError, Payload};
 use http::StatusCode;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
@@ -14,9 +17,6 @@ use tokio::sync::mpsc;
 
 use super::media::ResponseFormat;
 use super::takeover::Takeover;
-use clients::cache_control;
-use clients::error_mapping;
-use clients::refusal::{RETRY_AFTER_SECONDS, Refusal};
 
 /// The body of every response.
 #[derive(Debug)]

@@ -4,6 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clients::authentication::Identity;
+use clients::kept_operations::KeptTotal;
+use clients::refusal::Refusal;
 use execute::{ClientKey, GraphqlError, LocalFuture, Payload};
 use http::request::Parts;
 use http::{HeaderMap, Version};
@@ -16,9 +19,6 @@ use super::client_connection::ClientRequest;
 use super::media::AcceptedFormats;
 use super::request;
 use super::takeover::Takeover;
-use clients::authentication::Identity;
-use clients::kept_operations::KeptTotal;
-use clients::refusal::Refusal;
 
 /// The execution of operations, as the front end needs it.
 pub trait GraphqlService: SharedStreamService {

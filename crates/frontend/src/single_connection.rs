@@ -1,6 +1,8 @@
 //! Requests of single connection mode (GraphQL over SSE), the least used transport: one event stream carries several
 //! operations, each started by a request of its own. The service holds the service.
 
+use clients::authentication::Identity;
+use clients::refusal::Refusal;
 use execute::{ErrorCode, GraphqlError};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
@@ -15,8 +17,6 @@ use super::request::ParsedRequest;
 use super::response::{self, Response};
 use super::service::{GraphqlBatch, GraphqlRequest, GraphqlService, RequestClient};
 use super::stream_response;
-use clients::authentication::Identity;
-use clients::refusal::Refusal;
 
 /// The header with the token of a stream.
 const TOKEN_HEADER: &str = "x-graphql-event-stream-token";

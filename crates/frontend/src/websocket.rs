@@ -1,5 +1,6 @@
 //! The WebSocket handshake of GraphQL (RFC 6455, section 4.2). After it the connection leaves HTTP.
 
+use clients::authentication::Identity;
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, Request, StatusCode, Version};
 use http_body::Body;
@@ -8,7 +9,6 @@ use wire::websocket::handshake;
 
 use super::response::{self, Response, ResponseBody};
 use super::service::{AcceptedHandshake, GraphqlService};
-use clients::authentication::Identity;
 
 /// True if a request is a WebSocket handshake, even a malformed one. Upgrades to other protocols (curl asks for `h2c`)
 /// may be ignored (RFC 9110, section 7.8).

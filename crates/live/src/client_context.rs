@@ -1,9 +1,8 @@
 //! The context of a connection's client, which its operations are prepared with.
 
-use http::{HeaderMap, HeaderName};
-
 use clients::authentication::Identity;
 use config::{Config, HeaderRule, HeaderRules};
+use http::{HeaderMap, HeaderName};
 use serving::{forwarding, trace};
 
 /// The headers and the identity of a connection's client.

@@ -5,10 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use clients::byte_budget::ByteAccount;
 use execute::Payload;
 use tokio::sync::{Semaphore, SemaphorePermit};
-
-use clients::byte_budget::ByteAccount;
 
 /// The maximum number of started operations of one connection: operations that wait for a worker, are prepared or
 /// executed, also if their client has completed them meanwhile. A connection that has so many is not read.

@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clients::authentication::{Identity, expired_error};
+use clients::kept_operations::{ExistingAmounts, KeptTotal};
 use execute::{ClientKey, GraphqlError};
 use hub::Subscriber;
 use plan::OperationKind;
+use serving::prepared_request::PreparedRequest;
 use tokio::task::AbortHandle;
 
 use super::client_work::{ClientWork, StartedOperation};
@@ -13,9 +16,6 @@ use super::end_reasons::broken_off;
 use super::operation_runner::{LiveSubscription, OperationRunner};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::metrics::{OpenGauge, Transport};
-use clients::authentication::{Identity, expired_error};
-use clients::kept_operations::{ExistingAmounts, KeptTotal};
-use serving::prepared_request::PreparedRequest;
 
 /// The operations of one connection and what they need to run. Clones share one list.
 #[derive(Clone)]

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clients::kept_operations::KeptTotal;
+use clients::refusal::Refusal;
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
 use http::StatusCode;
+use serving::prepared_request::PreparedRequest;
 
 use super::connection_operations::ConnectionOperations;
 use super::end_reasons::{shutting_down_error, too_slow};
 use super::live_server::LiveServer;
 use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
 use crate::metrics::Transport;
-use clients::kept_operations::KeptTotal;
-use clients::refusal::Refusal;
-use serving::prepared_request::PreparedRequest;
 
 /// The number of the only operation.
 const OPERATION: u32 = 0;

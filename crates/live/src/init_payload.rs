@@ -5,9 +5,8 @@ use std::borrow::Cow;
 
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
-
 use clients::authentication::{PresentedToken, TokenRefusal, TokenSource, after_prefix};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 const NO_TOKEN: TokenRefusal = TokenRefusal::Unreadable(Cow::Borrowed(
     "the member of connection_init that should contain a token contains none",

@@ -4,10 +4,9 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use clients::offload::{Offload, OffloadError};
 use execute::ClientKey;
 use wire::websocket::{LargeMessage, ReadMessage};
-
-use clients::offload::{Offload, OffloadError};
 
 /// Reads a message when its turn comes, before `deadline`. The caller reads nothing more of its connection meanwhile.
 pub(super) async fn read_large_message<T: Send + 'static>(

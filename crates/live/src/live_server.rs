@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clients::connections::{ConnectionRefused, Connections, TakenOver};
+use clients::shutdown::Shutdown;
 
 use super::operation_runner::OperationRunner;
 use super::reactors::ReactorHandles;
 use super::reactors::context::ReactorContext;
 use super::sse_single_connection::stream_table::StreamTable;
 use super::takeover::LiveConnection;
-use clients::connections::{ConnectionRefused, Connections, TakenOver};
-use clients::shutdown::Shutdown;
 
 /// The live layer. There is one for the whole process.
 pub struct LiveServer {

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
-use hub::{Hub, SubscribeRequest, Subscriber, Subscription};
-use plan::OperationKind;
-
-use super::metrics::{Policy, SubscriptionMetrics};
-use super::subscription_limits::SubscriptionLimits;
 use clients::authentication::{ClientAuthentication, Identity};
 use clients::byte_budget::ByteAccount;
 use clients::kept_operations::{ExistingAmounts, KeptOperation, KeptShare};
+use execute::{ClientKey, ErrorCode, GraphqlError, Payload};
+use hub::{Hub, SubscribeRequest, Subscriber, Subscription};
+use plan::OperationKind;
 use serving::operation;
 use serving::prepared_request::PreparedRequest;
 use serving::serving::Serving;
 use serving::subscription_migration;
 use serving::trace::RequestTrace;
+
+use super::metrics::{Policy, SubscriptionMetrics};
+use super::subscription_limits::SubscriptionLimits;
 
 /// Runs the operations of live connections. There is one for the whole process.
 pub struct OperationRunner {

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use clients::kept_operations::KeptTotal;
+use clients::shutdown::Shutdown;
 use execute::ClientKey;
 use http::Version;
+use serving::prepared_request::PreparedRequest;
 use tokio::sync::mpsc;
 use wire::result_stream::{ResultStream, StreamFormat};
 
@@ -19,9 +22,6 @@ use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
 use super::takeover::{AcceptedStream, LiveBody, LiveConnection, framing_of};
 use super::timer::sleep_until;
 use crate::metrics::{OpenGauge, Transport};
-use clients::kept_operations::KeptTotal;
-use clients::shutdown::Shutdown;
-use serving::prepared_request::PreparedRequest;
 
 /// The number of events passed to the HTTP library ahead of the socket; more wait in the outlet, to which the
 /// configured limits apply.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use config::Subscriptions;
+
 use super::group_shares::GroupShares;
 use super::outlet::ConnectionOutlet;
 use super::queue_total::QueueTotal;
-use config::Subscriptions;
 
 /// The limits of live subscriptions. There is one for the whole process.
 #[derive(Debug)]

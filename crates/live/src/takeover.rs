@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::Version;
+use serving::prepared_request::PreparedRequest;
 use tokio::sync::mpsc;
 use wire::http1::Framing;
 use wire::result_stream::StreamFormat;
@@ -9,7 +10,6 @@ use wire::result_stream::StreamFormat;
 use super::client_context::ClientContext;
 use super::sse_single_connection::open_stream::OpenStream;
 use super::websocket_settings::NegotiatedProtocol;
-use serving::prepared_request::PreparedRequest;
 
 /// The protocol that a connection speaks after HTTP.
 #[derive(Debug)]

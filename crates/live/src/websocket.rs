@@ -1,13 +1,13 @@
 //! GraphQL on WebSockets (graphql-transport-ws and graphql-ws): messages of the protocols as the router's own types.
 
 use bytes::Bytes;
+use clients::authentication::TokenRefusal;
 use prepare::OperationRequest;
 use wire::graphql_transport_ws;
 use wire::subprotocol::Subprotocol;
 use wire::websocket::CloseCode;
 
 use super::end_reasons::AUTHENTICATION_UNAVAILABLE;
-use clients::authentication::TokenRefusal;
 
 /// Converts the operation of a `subscribe` message to the form that all transports share.
 pub(super) fn operation_request(request: graphql_transport_ws::Request) -> OperationRequest {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use config::Config;
 use http::HeaderName;
 use wire::connection::Connection;
 use wire::graphql_transport_ws::ProtocolConfig;
@@ -10,7 +11,6 @@ use wire::subprotocol::Subprotocol;
 use wire::websocket::{ClientBounds, WebSocketConfig};
 
 use super::jitter;
-use config::Config;
 
 /// The number of messages of the largest size that a client may send before its `connection_init` is acknowledged.
 const INIT_MESSAGES: usize = 4;

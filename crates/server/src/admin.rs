@@ -5,7 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use clients::shutdown::Shutdown;
+use clients::workers::Workers;
 use events::{Message, Provider, Providers};
+use frontend::body;
+use frontend::response::{self, Response};
+use frontend::write_timeout::{STALL_TIME_MAX, WriteTimeout};
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hub::Hub;
@@ -21,11 +26,6 @@ use tokio::task::JoinSet;
 use crate::admin_host;
 use crate::profiling;
 use crate::subscriptions_page;
-use clients::shutdown::Shutdown;
-use clients::workers::Workers;
-use frontend::body;
-use frontend::response::{self, Response};
-use frontend::write_timeout::{STALL_TIME_MAX, WriteTimeout};
 
 /// The maximum number of connections at the same time; more wait. Operators and Prometheus need a handful.
 const CONNECTIONS_MAX: usize = 64;

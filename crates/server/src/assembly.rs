@@ -2,27 +2,21 @@
 
 use std::sync::Arc;
 
-use events::Providers;
-use hub::{Cursors, Hub, HubSettings};
-use ide::Page;
-
-use crate::admin::Admin;
-use crate::graph_load_metrics::GraphLoadMetrics;
-use crate::graphql_service::GraphqlEndpoint;
-use crate::metrics_export::{self, MetricsSources};
-use crate::reload::Reloader;
 use clients::authentication::{Authenticator, ClientAuthentication};
 use clients::client_limits::ClientLimits;
 use clients::connection_metrics::ConnectionMetrics;
 use clients::shutdown::Shutdown;
 use clients::workers::{Job, Workers};
 use config::{Config, OverflowPolicy};
+use events::Providers;
 use frontend::compression::Compressor;
 use frontend::http_server::HttpServer;
 use frontend::metrics::HttpMetrics;
 use frontend::page::EndpointPage;
 use frontend::pipeline::Pipeline;
 use frontend::received_request::RequestReceiver;
+use hub::{Cursors, Hub, HubSettings};
+use ide::Page;
 use live::client_context::NeededHeaders;
 use live::live_server::LiveServer;
 use live::metrics::SubscriptionMetrics;
@@ -33,6 +27,12 @@ use live::subscription_limits::SubscriptionLimits;
 use live::websocket_settings::WebSocketSettings;
 use serving::generation::ServingGraph;
 use serving::serving::Serving;
+
+use crate::admin::Admin;
+use crate::graph_load_metrics::GraphLoadMetrics;
+use crate::graphql_service::GraphqlEndpoint;
+use crate::metrics_export::{self, MetricsSources};
+use crate::reload::Reloader;
 
 /// The inputs of the assembly.
 pub(crate) struct RouterMaterial {

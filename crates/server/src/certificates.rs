@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Http, TlsFiles};
+use frontend::stream::{ALPN_HTTP1, ALPN_HTTP2};
 use net::{TlsServer, TlsServerError, TlsServerFiles};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::reload::Stamp;
-use frontend::stream::{ALPN_HTTP1, ALPN_HTTP2};
 
 /// The interval at which the files are checked. Notifications of the system would save three checks per second, and
 /// miss changes on network file systems, behind links in parent folders, and in mounts of single files.

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use clients::authentication::key_sets;
 use config::diagnostic::{Diagnostic, Severity};
 use config::{LoadedConfig, Overrides};
+use serving::generation::{self, SupergraphSource};
+use serving::upstreams::SubgraphCertificates;
 
 use crate::providers;
 use crate::start_material::StartMaterial;
-use clients::authentication::key_sets;
-use serving::generation::{self, SupergraphSource};
-use serving::upstreams::SubgraphCertificates;
 
 /// Checks the configuration at `path` (`None`: flags and defaults only) and its supergraph, its topics and providers
 /// included, and the keys and certificates that a start needs. Connects to nothing. Returns errors and warnings in the

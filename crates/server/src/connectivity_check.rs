@@ -16,13 +16,13 @@ use events::{Provider, Verdict};
 use execute::{FetchError, Subgraph, SubgraphRequest};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
+use serving::generation::{self, SupergraphSource};
+use serving::upstreams::SubgraphCertificates;
 use tokio::time::sleep;
 use upstream::Upstream;
 
 use crate::has_errors;
 use crate::providers;
-use serving::generation::{self, SupergraphSource};
-use serving::upstreams::SubgraphCertificates;
 
 /// The time limit for a broker or a subgraph. A slower one is unusable for clients.
 const TIME_MAX: Duration = Duration::from_secs(5);

@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
-use execute::ErrorCode;
-use wire::graphql_transport_ws::CLOSE_CODES;
-
 use clients::error_mapping;
+use execute::ErrorCode;
 use live::SLOW_SUBSCRIBER;
+use wire::graphql_transport_ws::CLOSE_CODES;
 
 /// Returns the text of `docs/errors.md`.
 pub fn error_reference() -> String {

@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use execute::{ClientKey, ErrorCode, GraphqlError, LocalFuture};
-use futures_util::future::join_all;
-use http::{Method, StatusCode, Version};
-use plan::OperationKind;
-use prepare::OperationRequest;
-
 use clients::refusal::Refusal;
+use execute::{ClientKey, ErrorCode, GraphqlError, LocalFuture};
 use frontend::service::{
     AcceptedHandshake, GraphqlBatch, GraphqlRequest, GraphqlResponse, GraphqlService,
     SharedStreamService, StreamBody,
 };
 use frontend::takeover::Takeover;
+use futures_util::future::join_all;
+use http::{Method, StatusCode, Version};
 use live::client_context::ClientContext;
 use live::first_event::{self, NoFirstEvent};
 use live::live_server::LiveServer;
@@ -22,6 +19,8 @@ use live::sse;
 use live::sse_single_connection::requests::{self, StreamOperation};
 use live::takeover::{AcceptedWebSocket, LiveBody, LiveConnection};
 use live::websocket_settings::NegotiatedProtocol;
+use plan::OperationKind;
+use prepare::OperationRequest;
 use serving::forwarding::ClientHeaders::OfMessage;
 use serving::operation;
 use serving::prepared_request::PreparedRequest;

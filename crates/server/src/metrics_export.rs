@@ -6,16 +6,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
-use execute::SubgraphFlights;
-use hub::HUB_METRICS;
-use prepare::PREPARER_METRICS;
-use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
-use single_flight::SINGLE_FLIGHT_METRICS;
-use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
-use upstream::UPSTREAM_METRICS;
-
-use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
 use clients::authentication::ClientAuthentication;
 use clients::authentication::metrics::{AUTHENTICATION_METRICS, KEY_SET_METRICS};
 use clients::byte_budget::RESPONSE_QUEUE_METRICS;
@@ -24,13 +14,23 @@ use clients::connections::OPEN_CONNECTION_METRICS;
 use clients::kept_operations::KEPT_OPERATION_METRICS;
 use clients::offload::OFFLOAD_METRICS;
 use clients::operation_metrics::OPERATION_METRICS;
+use events::{PROVIDER_METRICS, Provider, Providers, TOPIC_METRICS};
+use execute::SubgraphFlights;
 use frontend::compression::COMPRESSION_METRICS;
 use frontend::http_server::HttpServer;
 use frontend::metrics::HTTP_METRICS;
+use hub::HUB_METRICS;
 use live::metrics::SUBSCRIPTION_METRICS;
 use live::operation_runner::OperationRunner;
 use live::queue_total::QUEUE_METRICS;
+use prepare::PREPARER_METRICS;
+use profile::{DESCRIPTOR_METRICS, USAGE_METRICS};
 use serving::generation::GRAPH_METRICS;
+use single_flight::SINGLE_FLIGHT_METRICS;
+use telemetry::{LOG_METRICS, Metric, MetricsExporter, MetricsWriter};
+use upstream::UPSTREAM_METRICS;
+
+use crate::graph_load_metrics::{GRAPH_LOAD_METRICS, GraphLoadMetrics};
 
 /// The metrics of the program itself.
 const BUILD_METRICS: &[Metric<()>] =

@@ -7,11 +7,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_DISPOSITION;
-use http::{HeaderValue, Method, Request, StatusCode};
-
 use clients::workers::Workers;
 use frontend::response::{self, Response};
+use http::header::CONTENT_DISPOSITION;
+use http::{HeaderValue, Method, Request, StatusCode};
 
 /// The common prefix of all paths.
 pub(crate) const PREFIX: &str = "/debug/pprof/";

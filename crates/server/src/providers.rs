@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use events::{
-    Kafka, KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
-    RedisSettings,
-};
-
 use config::diagnostic::Diagnostic;
 use config::{
     Config, KafkaAuthentication, KafkaProvider, NatsAuthentication, RedisAuthentication,
     ScramMechanism, Secret,
+};
+use events::{
+    Kafka, KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
+    RedisSettings,
 };
 
 /// Creates the configured providers for checks: none of them ever connects.

@@ -5,19 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use clients::shutdown::Shutdown;
+use config::Config;
+use config::diagnostic::{self, Style};
 use events::Providers;
 use hub::{GroupId, Hub, LiveOperation, OperationUpdate};
 use notify::{RecursiveMode, Watcher};
+use serving::generation::{self, ServingGraph, SupergraphSource};
+use serving::serving::Serving;
+use serving::subscription_migration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::graph_load_metrics::{GraphLoadMetrics, ReloadResult};
-use clients::shutdown::Shutdown;
-use config::Config;
-use config::diagnostic::{self, Style};
-use serving::generation::{self, ServingGraph, SupergraphSource};
-use serving::serving::Serving;
-use serving::subscription_migration;
 
 /// The quiet time after the last change before the file is read, because editors and deployments write a file in
 /// several steps.

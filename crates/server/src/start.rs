@@ -6,9 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use clients::drain;
+use clients::shutdown::Shutdown;
+use clients::workers::{self, WorkerThreads, Workers};
+use config::diagnostic::{self, Diagnostic, Style};
+use config::{Config, Cursor, Listener, ReactorCount, WorkerCount};
 use events::Providers;
+use frontend::descriptors;
+use frontend::listener::{self, BoundListener};
+use frontend::{tcp, unix};
 use hub::Cursors;
 use ide::{Page, PageConfig, Tab};
+use live::reactors::Reactors;
+use live::sse_single_connection::requests;
+use serving::generation::{self, SupergraphSource};
 use tokio::sync::watch;
 
 use crate::admin;
@@ -18,17 +29,6 @@ use crate::graph_load_metrics::ReloadResult;
 use crate::providers::providers;
 use crate::reload;
 use crate::start_material::StartMaterial;
-use clients::drain;
-use clients::shutdown::Shutdown;
-use clients::workers::{self, WorkerThreads, Workers};
-use config::diagnostic::{self, Diagnostic, Style};
-use config::{Config, Cursor, Listener, ReactorCount, WorkerCount};
-use frontend::descriptors;
-use frontend::listener::{self, BoundListener};
-use frontend::{tcp, unix};
-use live::reactors::Reactors;
-use live::sse_single_connection::requests;
-use serving::generation::{self, SupergraphSource};
 
 /// The inputs of a start.
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use clients::authentication::Authenticator;
 use config::diagnostic::Diagnostic;
 use config::{Config, Listener};
 use net::TlsServer;
 
 use crate::certificates::Certificates;
-use clients::authentication::Authenticator;
 
 /// The keys of tokens and the certificates of listeners.
 pub(crate) struct StartMaterial {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use clients::cache_control;
 use config::{HeaderRule, Headers, Merge, Propagation};
 use execute::{ClaimPath, ClaimValues, Claims, ForwardedHeaders, ResponseHeaders};
 use graph::{SubgraphId, Supergraph};
@@ -12,7 +13,6 @@ use sha2::{Digest, Sha256};
 use upstream::belongs_to_connection;
 
 use crate::connection_options::ConnectionOptions;
-use clients::cache_control;
 
 /// Rules for requests, by subgraph: for all subgraphs in the configuration, in its order, also those that the graph
 /// does not have. So two clients that are equal on this graph are equal on every other one, and a group stays a group

@@ -5,6 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use clients::authentication::Identity;
+use clients::error_mapping;
+use clients::offload::INLINE_BYTES_MAX;
+use clients::request_extensions::{
+    NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
+};
 use execute::{ClientKey, ErrorCode, GraphqlError, Payload, RequestContext, Seed};
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
@@ -15,12 +21,6 @@ use crate::prepared_request::PreparedRequest;
 use crate::serving::Serving;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
-use clients::authentication::Identity;
-use clients::error_mapping;
-use clients::offload::INLINE_BYTES_MAX;
-use clients::request_extensions::{
-    NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
-};
 
 /// Prepares `request` for the current graph. The work waits in the queue of its client: of `identity`, or of `address`
 /// if the client is anonymous.

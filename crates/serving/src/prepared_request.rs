@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clients::authentication::Identity;
 use execute::ForwardedHeaders;
 use plan::Variables;
 use prepare::Prepared;
 
 use crate::generation::ServingGraph;
-use clients::authentication::Identity;
 
 /// An operation with everything that its execution needs.
 #[derive(Debug)]

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use clients::client_limits::ClientLimits;
+use clients::operation_metrics::OperationMetrics;
+use config::Config;
 use http::HeaderMap;
 use tokio::sync::watch;
 
 use crate::generation::ServingGraph;
 use crate::sharing::SharedWork;
 use crate::trace::RequestTrace;
-use clients::client_limits::ClientLimits;
-use clients::operation_metrics::OperationMetrics;
-use config::Config;
 
 /// The graph that serves now, with the state of operations in flight.
 pub struct Serving {

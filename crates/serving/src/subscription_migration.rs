@@ -7,6 +7,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clients::authentication::Identity;
+use clients::error_mapping;
 use execute::{ClaimValues, Claims, ErrorCode, GraphqlError};
 use hub::{EventResolver, GroupKey, LiveOperation};
 use plan::SubscriptionRoot;
@@ -15,8 +17,6 @@ use prepare::{OperationRequest, PrepareError};
 use crate::forwarding;
 use crate::generation::ServingGraph;
 use crate::prepared_request::PreparedRequest;
-use clients::authentication::Identity;
-use clients::error_mapping;
 
 /// The pause when requests of clients keep the preparer busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);

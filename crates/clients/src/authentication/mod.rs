@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use authentication::{IssuerId, Rejection, Verifier};
+use config::diagnostic::Diagnostic;
+use config::{Config, Jwt, JwtHeader};
 use execute::{ErrorCode, GraphqlError};
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -18,8 +20,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use self::metrics::AuthenticationMetrics;
 use crate::refusal::Refusal;
 pub use client_authentication::ClientAuthentication;
-use config::diagnostic::Diagnostic;
-use config::{Config, Jwt, JwtHeader};
 pub use identity::{EXPIRY_CHECK_INTERVAL_MAX, Identity};
 pub use key_sets::KeySets;
 

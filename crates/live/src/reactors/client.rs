@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
+use clients::connections::ConnectionPermit;
+use clients::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
+use config::Subscriptions;
 use execute::{ClientKey, GraphqlError};
 use futures_util::future::AbortHandle;
 use hub::Subscription;
@@ -13,9 +16,6 @@ use super::super::client_context::ClientContext;
 use super::super::client_work::ClientWork;
 use super::super::sse_single_connection::open_stream::OpenStream;
 use crate::metrics::{OpenGauge, Transport};
-use clients::connections::ConnectionPermit;
-use clients::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
-use config::Subscriptions;
 
 /// The data of one connection.
 pub(crate) struct Client {

@@ -5,6 +5,7 @@ use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
 
 use bytes::Bytes;
+use clients::authentication::expired_error;
 use execute::{GraphqlError, Payload};
 use wire::connection::Connection;
 use wire::graphql_transport_ws::{FORBIDDEN, ServerEvent};
@@ -19,7 +20,6 @@ use wire::{Chunks, Machine};
 use super::deflation::Deflation;
 use crate::end_reasons::{SLOW_SUBSCRIBER, TOKEN_EXPIRED, shutting_down_error, too_slow};
 use crate::metrics::Transport;
-use clients::authentication::expired_error;
 
 /// The protocol machine of one connection.
 // Not boxed: an idle connection has no heap object of its own.

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use clients::connection_metrics::ConnectionMetrics;
+use clients::workers::Workers;
+
 use crate::client_context::NeededHeaders;
 use crate::operation_runner::OperationRunner;
 use crate::websocket_settings::WebSocketSettings;
-use clients::connection_metrics::ConnectionMetrics;
-use clients::workers::Workers;
 
 /// The parts of the router that reactor threads use.
 pub struct ReactorContext {

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clients::authentication::{InitOutcome, TokenRefusal};
+use clients::connections::ConnectionPermit;
+use clients::kept_operations::KeptOperation;
 use execute::{GraphqlError, Payload};
 use hub::{OutletCommand, Subscription};
 use prepare::OperationRequest;
 use reactor::{DiscardStats, Stream, Token};
+use serving::prepared_request::PreparedRequest;
 use tokio::sync::oneshot;
 use wire::subprotocol::ParsedMessage;
 use wire::websocket::ReadMessage;
@@ -16,10 +20,6 @@ use super::context::ReactorContext;
 use crate::client_context::ClientContext;
 use crate::metrics::OpenGauge;
 use crate::sse_single_connection::open_stream::OpenStream;
-use clients::authentication::{InitOutcome, TokenRefusal};
-use clients::connections::ConnectionPermit;
-use clients::kept_operations::KeptOperation;
-use serving::prepared_request::PreparedRequest;
 
 /// A message of another thread to a reactor.
 pub(crate) enum Message {

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use clients::connections::TakenOver;
+use config::Subscriptions;
 use reactor::{Mailbox, Reactor, ReactorSettings, Stream};
 use socket2::SockRef;
 use wire::http1::{FramedBody, Framing};
@@ -25,8 +27,6 @@ use super::client_context::ClientContext;
 use super::jitter;
 use super::takeover::{AcceptedStream, AcceptedWebSocket, LiveConnection};
 use client_machine::ClientMachine;
-use clients::connections::TakenOver;
-use config::Subscriptions;
 pub use context::ReactorContext;
 use message::{Adoption, FirstOperation, Message};
 use outlet::ReactorOutlet;

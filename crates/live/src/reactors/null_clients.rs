@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
+use clients::connections::{ConnectionRefused, Connections};
 use reactor::{DiscardStats, Stream};
 use tokio::sync::oneshot;
 use wire::graphql_transport_ws::SUBPROTOCOL;
@@ -15,7 +16,6 @@ use super::{ReactorHandles, Reactors};
 use crate::client_context::ClientContext;
 use crate::metrics::Transport;
 use crate::websocket_settings::NegotiatedProtocol;
-use clients::connections::{ConnectionRefused, Connections};
 
 impl ReactorHandles {
     /// Adds a WebSocket without a socket. Its client sends `greeting`, then `said` when it is acknowledged, and nothing

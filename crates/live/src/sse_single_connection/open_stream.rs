@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use clients::shutdown::Shutdown;
 use tokio::sync::mpsc;
 use wire::sse::{Sse, SseConfig};
 
@@ -15,7 +16,6 @@ use crate::metrics::OpenGauge;
 use crate::operation_runner::OperationRunner;
 use crate::outlet::NextDelivery;
 use crate::timer::sleep_until;
-use clients::shutdown::Shutdown;
 
 /// An open stream. Dropping it removes the stream and ends its operations.
 pub struct OpenStream {

@@ -5,11 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use clients::authentication::Identity;
+use clients::offload::INLINE_BYTES_MAX;
+use clients::refusal::Refusal;
+use clients::request_extensions::string_member;
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::request::Parts;
 use http::{Method, StatusCode, Version};
 use plan::OperationKind;
 use prepare::OperationRequest;
+use serving::forwarding::ClientHeaders::OfMessage;
+use serving::operation;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
@@ -20,12 +26,6 @@ use crate::live_server::LiveServer;
 use crate::metrics::Transport;
 use crate::sse::AHEAD;
 use crate::takeover::{LiveBody, LiveConnection, framing_of};
-use clients::authentication::Identity;
-use clients::offload::INLINE_BYTES_MAX;
-use clients::refusal::Refusal;
-use clients::request_extensions::string_member;
-use serving::forwarding::ClientHeaders::OfMessage;
-use serving::operation;
 
 /// The interval at which streams that were not opened in time are removed. Their operations run until then.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);

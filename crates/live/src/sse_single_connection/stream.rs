@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use clients::kept_operations::KeptTotal;
 use execute::GraphqlError;
+use serving::prepared_request::PreparedRequest;
 use wire::sse::Sse;
 
 use crate::client_work::ClientWork;
@@ -11,8 +13,6 @@ use crate::connection_operations::{AbortOnDrop, ConnectionOperations, OperationL
 use crate::metrics::Transport;
 use crate::operation_runner::OperationRunner;
 use crate::outlet::{ConnectionOutlet, Delivery};
-use clients::kept_operations::KeptTotal;
-use serving::prepared_request::PreparedRequest;
 
 /// The state of one stream, shared by the requests that start operations and the writer of the stream.
 pub(super) struct SharedStream {

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use clients::authentication::{
+    EXPIRY_CHECK_INTERVAL_MAX, Identity, InitIdentification, InitOutcome, TokenRefusal,
+};
 use reactor::Token;
 use wire::graphql_transport_ws::INVALID_MESSAGE;
 
@@ -12,9 +15,6 @@ use super::super::message::Message;
 use super::{ClientSockets, SubscriptionServer};
 use crate::client_context::ClientContext;
 use crate::{init_payload, websocket};
-use clients::authentication::{
-    EXPIRY_CHECK_INTERVAL_MAX, Identity, InitIdentification, InitOutcome, TokenRefusal,
-};
 
 /// The shortest interval between two searches for expired tokens. A search through a hundred thousand connections takes
 /// some milliseconds.

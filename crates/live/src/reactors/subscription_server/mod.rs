@@ -10,6 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use clients::connection_metrics::TimeoutPhase;
+use clients::drain;
 use futures_util::future::AbortHandle;
 use hub::GroupId;
 use reactor::{Application, ConnectionEnd, Sockets, Token};
@@ -25,8 +27,6 @@ use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
 use crate::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::websocket;
-use clients::connection_metrics::TimeoutPhase;
-use clients::drain;
 
 /// The application of one reactor thread.
 pub(crate) struct SubscriptionServer {

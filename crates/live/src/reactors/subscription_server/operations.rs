@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use clients::kept_operations::{Amounts, ExistingAmounts};
 use execute::ClientKey;
 use futures_util::future::{AbortHandle, Abortable};
 use hub::Subscriber;
 use plan::OperationKind;
 use reactor::Token;
+use serving::forwarding::ClientHeaders::Kept;
+use serving::operation;
 use wire::connection::OffThreadParse;
 use wire::websocket::LargeMessage;
 
@@ -23,9 +26,6 @@ use crate::end_reasons::broken_off;
 use crate::large_messages;
 use crate::metrics::Transport;
 use crate::operation_runner::{LiveSubscription, OperationRunner};
-use clients::kept_operations::{Amounts, ExistingAmounts};
-use serving::forwarding::ClientHeaders::Kept;
-use serving::operation;
 
 impl SubscriptionServer {
     /// Starts an operation on a worker. Its outcome comes back through the mailbox.
