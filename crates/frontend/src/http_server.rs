@@ -14,13 +14,13 @@ use super::pipeline::Pipeline;
 pub struct HttpServer {
     /// The settings of connections.
     pub settings: Http,
-    /// The path of their requests.
+    /// The stages that each request passes.
     pub pipeline: Pipeline,
     /// The limits of clients.
     pub limits: Arc<ClientLimits>,
     /// The threads that serve connections.
     pub workers: Arc<Workers>,
-    /// The counters of connections.
+    /// The counters of connections that ended badly.
     pub metrics: Arc<ConnectionMetrics>,
     /// The state of the shutdown.
     pub shutdown: Arc<Shutdown>,
