@@ -9,7 +9,7 @@ use crate::metric::HistogramReading;
 /// The upper bounds of the buckets of a histogram. A type of its own for each set of bounds, so that counters with a
 /// histogram have a default.
 pub trait Buckets {
-    /// The bounds in microseconds, ascending, at most [`BOUNDS_MAX`].
+    /// The bounds in microseconds, ascending, at most 15.
     const BOUNDS_MICROS: &'static [u64];
 }
 
