@@ -45,7 +45,10 @@ fn operation(text: &str) -> SubgraphOperation {
 fn executable() -> Executable {
     let root = Fetch {
         subgraph: graph::SubgraphId(0),
-        kind: FetchKind::Root(operation("{reviews{id body product{__typename upc}}}")),
+        kind: FetchKind::Root {
+            operation: operation("{reviews{id body product{__typename upc}}}"),
+            data_keys: vec!["reviews".into()],
+        },
         depends_on: vec![],
         any_of: vec![],
         representations_max: 1_000_000,

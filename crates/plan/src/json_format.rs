@@ -38,7 +38,7 @@ impl Plan {
                     json.list("dependsOn", &fetch.depends_on, |json, id| json.push_number(id.0));
                     json.list("anyOf", &fetch.any_of, condition);
                     match &fetch.kind {
-                        FetchKind::Root(operation) => {
+                        FetchKind::Root { operation, .. } => {
                             json.text("kind", "root");
                             operation_members(json, operation);
                         }

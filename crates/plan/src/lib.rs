@@ -14,8 +14,8 @@ mod variables;
 
 pub use fetch_plan::{
     ContextSource, ContextVariable, EntityBatch, EventField, Fetch, FetchId, FetchKind, Path,
-    PathStep, Plan, Representation, RepresentationField, Requirement, SubgraphOperation,
-    SubscriptionRoot,
+    PathStep, Plan, Representation, RepresentationField, Requirement, ReusePlace, ReusedValue,
+    SubgraphOperation, SubscriptionRoot,
 };
 pub use operation::{
     Condition, Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet,

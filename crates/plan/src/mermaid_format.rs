@@ -34,7 +34,7 @@ impl Plan {
             for (index, fetch) in members {
                 let mut lines = vec![format!("#{index} {}", graph.subgraph(fetch.subgraph).name)];
                 match &fetch.kind {
-                    FetchKind::Root(_) => lines.push("root fields".to_owned()),
+                    FetchKind::Root { .. } => lines.push("root fields".to_owned()),
                     FetchKind::RootBelow { target, .. } => {
                         lines.push(format!("root fields at {}", keys(target)));
                     }

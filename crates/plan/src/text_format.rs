@@ -70,7 +70,7 @@ fn fetch_text(out: &mut String, index: usize, fetch: &Fetch, graph: &Supergraph)
     }
     line(out, 1, &head);
     match &fetch.kind {
-        FetchKind::Root(operation) => operation_text(out, 2, operation),
+        FetchKind::Root { operation, .. } => operation_text(out, 2, operation),
         FetchKind::RootBelow { operation, target } => {
             line(out, 2, &format!("at {}", path_text(target)));
             operation_text(out, 2, operation);

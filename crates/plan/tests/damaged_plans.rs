@@ -67,7 +67,7 @@ fn sent(plan: &mut Plan, fetch: usize) -> &mut SubgraphOperation {
     match &mut plan.fetches[fetch].kind {
         FetchKind::Entities { operation, .. }
         | FetchKind::RootBelow { operation, .. }
-        | FetchKind::Root(operation) => operation,
+        | FetchKind::Root { operation, .. } => operation,
         other => panic!("{other:?} has no text"),
     }
 }

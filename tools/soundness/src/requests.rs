@@ -27,7 +27,7 @@ pub(crate) struct Requests {
 /// Returns the total length of the operations that `plan` sends.
 pub(crate) fn total_bytes(plan: &Plan) -> usize {
     let of_fetch = |kind: &FetchKind| match kind {
-        FetchKind::Root(sent)
+        FetchKind::Root { operation: sent, .. }
         | FetchKind::RootBelow { operation: sent, .. }
         | FetchKind::Entities { operation: sent, .. } => sent.text.len(),
         FetchKind::Publish(_) | FetchKind::Request(_) => 0,
@@ -61,7 +61,8 @@ pub(crate) fn parse_requests(
     }
     for fetch in &plan.fetches {
         requests.fetches.push(match &fetch.kind {
-            FetchKind::Root(sent) | FetchKind::RootBelow { operation: sent, .. } => {
+            FetchKind::Root { operation: sent, .. }
+            | FetchKind::RootBelow { operation: sent, .. } => {
                 Some(read(fetch.subgraph, sent, &[])?)
             }
             FetchKind::Entities { operation: sent, batches } => {

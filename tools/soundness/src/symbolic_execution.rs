@@ -85,7 +85,7 @@ impl<'a> SymbolicExecution<'a> {
             if any_holds(&fetch.any_of, self.variables) {
                 let producer = index as Producer;
                 match (&fetch.kind, &self.requests.fetches[index]) {
-                    (FetchKind::Root(_), Some(sent)) => {
+                    (FetchKind::Root { .. }, Some(sent)) => {
                         self.fetch_root(fetch.subgraph, sent, producer)?;
                     }
                     (FetchKind::RootBelow { target, .. }, Some(sent)) => {
@@ -117,7 +117,7 @@ impl<'a> SymbolicExecution<'a> {
     ) -> Result<(), Unsound> {
         let kind = &self.plan.fetches[index].kind;
         let is_root =
-            matches!(kind, FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_));
+            matches!(kind, FetchKind::Root { .. } | FetchKind::Publish(_) | FetchKind::Request(_));
         if self.plan.kind != OperationKind::Mutation || !is_root {
             return Ok(());
         }

@@ -12,6 +12,7 @@ use graph::{FieldSetItem, SubgraphId, Supergraph};
 use super::{
     conditions::{self, merge_any_of},
     data_keys::PlaceId,
+    entity_reuse::{self, WrittenSelection},
     error::PlanError,
     fetch_graph::{
         FetchGraph, FetchNode, FetchNodeId, FetchNodeKind, Need, SelectionId, Selections,
@@ -48,6 +49,7 @@ pub(super) fn assemble_plan(
 
     let mut fetch_of: HashMap<FetchNodeId, FetchId> = HashMap::default();
     let mut fetches: Vec<Fetch> = Vec::new();
+    let mut written: Vec<Vec<WrittenSelection<'_>>> = Vec::new();
     let mut subscription = event.map(SubscriptionRoot::Event);
     let mut assembler = FetchAssembler {
         graph,
@@ -67,7 +69,10 @@ pub(super) fn assemble_plan(
         group.members.iter().for_each(|&member| need.add_need(&nodes[member].need));
         let any_of = need.into_any_of();
         let kind = match assembler.assemble(group, &any_of, fetches.len()) {
-            AssembledGroup::Fetch(kind) => kind,
+            AssembledGroup::Fetch { kind, selections } => {
+                written.push(selections);
+                kind
+            }
             AssembledGroup::Subscription(root) => {
                 subscription = Some(root);
                 continue;
@@ -94,7 +99,8 @@ pub(super) fn assemble_plan(
         return Err(PlanError::too_complex());
     }
     remove_implied_dependencies(&mut fetches);
-    let plan = Plan { kind: operation.kind, fetches, subscription, shape };
+    let mut plan = Plan { kind: operation.kind, fetches, subscription, shape };
+    entity_reuse::add_reuse_places(graph, &selections, &written, &mut plan, fields_left);
     Ok((plan, steps_max - fields_left))
 }
 
@@ -113,20 +119,24 @@ struct FetchAssembler<'a> {
 }
 
 /// The result of one group of nodes.
-enum AssembledGroup {
-    Fetch(FetchKind),
+enum AssembledGroup<'a> {
+    Fetch {
+        kind: FetchKind,
+        /// The selection set of a root fetch, or of each entity batch.
+        selections: Vec<WrittenSelection<'a>>,
+    },
     /// The subscription of a subgraph, which is not a fetch of the plan.
     Subscription(SubscriptionRoot),
 }
 
-impl FetchAssembler<'_> {
+impl<'a> FetchAssembler<'a> {
     /// Writes the content of a group that is sent if any of `any_of` holds, as fetch with that number.
     fn assemble(
         &mut self,
         group: &RequestGroup,
         any_of: &[Condition],
         number: usize,
-    ) -> AssembledGroup {
+    ) -> AssembledGroup<'a> {
         let first = &self.nodes[group.members[0]];
         let mut writer = OperationWriter {
             graph: self.graph,
@@ -137,6 +147,7 @@ impl FetchAssembler<'_> {
             context: Vec::new(),
             fields_left: self.fields_left,
         };
+        let mut selections = Vec::new();
         let kind = match &first.kind {
             FetchNodeKind::Root(kind) => {
                 let body = writer.selection_set(first.selection, any_of);
@@ -148,7 +159,9 @@ impl FetchAssembler<'_> {
                         operation: written,
                     });
                 }
-                FetchKind::Root(written)
+                selections.push(WrittenSelection { selection: first.selection, reached: &[] });
+                let data_keys = writer.data_keys(first.selection, any_of);
+                FetchKind::Root { operation: written, data_keys }
             }
             FetchNodeKind::RootBelow => {
                 let given = self.given_conditions(first, any_of);
@@ -167,7 +180,11 @@ impl FetchAssembler<'_> {
                     given: self.given_conditions(&self.nodes[member], any_of),
                 };
                 let members: Vec<_> = group.members.iter().map(needed).collect();
-                let (operation, mut batches) = write_entities(&mut writer, &members, number);
+                let (operation, mut batches, nodes) = write_entities(&mut writer, &members, number);
+                selections.extend(nodes.into_iter().map(|node| WrittenSelection {
+                    selection: node.selection,
+                    reached: any_of_place(self.reached, node.place),
+                }));
                 for batch in batches.iter_mut().filter(|batch| batch.any_of == any_of) {
                     batch.any_of.clear();
                 }
@@ -175,7 +192,7 @@ impl FetchAssembler<'_> {
             }
         };
         self.fields_left = writer.fields_left;
-        AssembledGroup::Fetch(kind)
+        AssembledGroup::Fetch { kind, selections }
     }
 
     /// Returns the conditions that are known to hold for the objects of a node.
@@ -373,14 +390,16 @@ fn exact_needs(nodes: &[FetchNode], merged_into: &[FetchNodeId]) -> Vec<Option<N
 }
 
 /// A node, its exact need if it has one, and the conditions that are known to hold at its place.
-struct NeededNode<'a> {
+struct NeededNode<'a, 'c> {
     node: &'a FetchNode,
     exact_need: Option<&'a Need>,
-    given: &'a [Condition],
+    given: &'c [Condition],
 }
 
 /// The nodes with equal representation, selection and exact need, which share an alias.
-struct DistinctBatch {
+struct DistinctBatch<'a> {
+    /// The first of the nodes.
+    node: &'a FetchNode,
     selection: String,
     variables: BTreeSet<VariableId>,
     representation: Representation,
@@ -392,11 +411,11 @@ struct DistinctBatch {
 }
 
 /// Groups nodes by their representation, selection and exact need.
-fn distinct_batches(
+fn distinct_batches<'a>(
     writer: &mut OperationWriter<'_>,
-    members: &[NeededNode<'_>],
-) -> Vec<DistinctBatch> {
-    let mut distinct: Vec<DistinctBatch> = Vec::new();
+    members: &[NeededNode<'a, '_>],
+) -> Vec<DistinctBatch<'a>> {
+    let mut distinct: Vec<DistinctBatch<'_>> = Vec::new();
     for &NeededNode { node, exact_need, given } in members {
         let typename = writer.graph.ty(node.ty).name.clone();
         writer.variables.clear();
@@ -414,6 +433,7 @@ fn distinct_batches(
                 known.need.add_need(&node.need);
             }
             None => distinct.push(DistinctBatch {
+                node,
                 selection,
                 variables,
                 representation,
@@ -432,18 +452,20 @@ fn distinct_batches(
     distinct
 }
 
-/// Writes `_entities` of all members, with one alias for each distinct representation and selection.
-fn write_entities(
+/// Writes `_entities` of all members, with one alias for each distinct representation and selection. Also returns a node
+/// of each batch, whose selection was written.
+fn write_entities<'a>(
     writer: &mut OperationWriter<'_>,
-    members: &[NeededNode<'_>],
+    members: &[NeededNode<'a, '_>],
     number: usize,
-) -> (SubgraphOperation, Vec<EntityBatch>) {
+) -> (SubgraphOperation, Vec<EntityBatch>, Vec<&'a FetchNode>) {
     let distinct = distinct_batches(writer, members);
     let is_single = distinct.len() == 1;
     let base = free_variable(writer.operation, "representations");
     let mut body = String::from("{");
     let mut own = Vec::new();
     let mut batches = Vec::new();
+    let mut nodes = Vec::new();
     let mut all_variables = BTreeSet::new();
     for (index, batch) in distinct.into_iter().enumerate() {
         let (data_key, variable, alias) = match is_single {
@@ -464,6 +486,7 @@ fn write_entities(
             writer.document(OperationKind::Query, &format!("{{{field}}}"), number, declared)
         });
         own.push(declared);
+        nodes.push(batch.node);
         batches.push(EntityBatch {
             data_key: data_key.into(),
             variable: variable.into(),
@@ -474,6 +497,7 @@ fn write_entities(
             any_of: batch.need.into_any_of(),
             alone,
             context: Vec::new(),
+            reuse: Vec::new(),
         });
     }
     // A node that reads values from further up has a request of its own.
@@ -483,7 +507,7 @@ fn write_entities(
     }
     body.push('}');
     writer.variables = all_variables;
-    (writer.document(OperationKind::Query, &body, number, &own), batches)
+    (writer.document(OperationKind::Query, &body, number, &own), batches, nodes)
 }
 
 /// Returns the keys of a selection without duplicates.

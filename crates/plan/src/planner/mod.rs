@@ -7,8 +7,8 @@
 //! - `solver`: the subgraphs for each field, by dynamic programming over positions, with `jump_choice` (the jumps to
 //!   make) and `field_choice` (the holders that carry a field);
 //! - `fetch_graph`: fetch nodes, with `conditions` (the conditions of selections);
-//! - `fetch_assembly`: merging of nodes, batches;
-//! - `operation_text`: the text of subgraph operations;
+//! - `fetch_assembly`: merging of nodes, batches, with `operation_text` (the text of subgraph operations) and
+//!   `entity_reuse` (the entities that a request knows already);
 //! - `response_shape`: the shape of the response.
 
 mod allowed_requests;
@@ -16,6 +16,7 @@ mod conditions;
 mod context_arguments;
 mod cover;
 mod data_keys;
+mod entity_reuse;
 mod error;
 mod fetch_assembly;
 mod fetch_graph;

@@ -58,6 +58,28 @@ impl OperationWriter<'_> {
         format!("{{{inner}}}")
     }
 
+    /// Returns the keys of the fields that [`OperationWriter::selection_set`] writes for the root of an operation, in the
+    /// same order and without duplicates.
+    pub(super) fn data_keys(&self, selection: SelectionId, given: &[Condition]) -> Vec<Box<str>> {
+        let node = &self.selections[selection];
+        let mut keys: Vec<Box<str>> = Vec::new();
+        let mut known: HashSet<&str> = HashSet::default();
+        if node.selects_type {
+            keys.push("__typename".into());
+        }
+        for entry in node.entries() {
+            let is_written = entry.on.is_none_or(|on| on == node.ty)
+                && conditions::remaining_conditions(&entry.any_of, given).is_some();
+            if is_written && known.insert(&entry.data_key) {
+                keys.push((*entry.data_key).into());
+            }
+        }
+        if keys.is_empty() {
+            keys.push("__typename".into());
+        }
+        keys
+    }
+
     fn abstract_set(
         &mut self,
         ty: TypeId,
