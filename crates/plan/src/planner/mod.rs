@@ -7,7 +7,8 @@
 //! - `solver`: the subgraphs for each field, by dynamic programming over positions, with `jump_choice` (the jumps to
 //!   make) and `field_choice` (the holders that carry a field);
 //! - `fetch_graph`: fetch nodes, with `conditions` (the conditions of selections);
-//! - `fetch_assembly`: merging of nodes, batches, with `operation_text` (the text of subgraph operations) and
+//! - `fetch_assembly`: the fetches of the plan, with `request_groups` (the nodes that become one request),
+//!   `entity_batches` (the aliases of an entity request), `operation_text` (the text of subgraph operations) and
 //!   `entity_reuse` (the entities that a request knows already);
 //! - `response_shape`: the shape of the response.
 
@@ -16,6 +17,7 @@ mod conditions;
 mod context_arguments;
 mod cover;
 mod data_keys;
+mod entity_batches;
 mod entity_reuse;
 mod error;
 mod fetch_assembly;
@@ -27,6 +29,7 @@ mod interface_objects;
 mod jump_choice;
 mod limits;
 mod operation_text;
+mod request_groups;
 mod request_minimizer;
 mod response_shape;
 mod selection_tree;
