@@ -125,7 +125,7 @@ fn join_a_thousand_objects(bencher: Bencher<'_, '_>) {
 }
 
 #[divan::bench]
-fn answer_the_benchmark_operation(bencher: Bencher<'_, '_>) {
+fn execute_the_benchmark_operation(bencher: Bencher<'_, '_>) {
     let benchmark = replay::Benchmark::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     // The first run records the responses.
