@@ -1,5 +1,5 @@
-//! Errors of preparing an operation and of its variables. Each becomes a GraphQL request error at
-//! the edge of the router.
+//! Errors of preparing an operation and of its variables. At the edge of the router each becomes a GraphQL request
+//! error with an [`execute::ErrorCode`]; this crate knows no codes.
 
 use apollo_compiler::diagnostic::{Diagnostic, ToCliReport};
 use apollo_compiler::parser::{SourceMap, SourceSpan};

@@ -21,8 +21,8 @@ pub(super) struct NeededNode<'a, 'c> {
     pub(super) given: &'c [Condition],
 }
 
-/// Writes `_entities` of all members, with one alias for each distinct representation and selection. Also returns a node
-/// of each batch, whose selection was written.
+/// Writes `_entities` of all members, with one alias for each distinct representation and selection. Also returns a
+/// node of each batch, whose selection was written.
 pub(super) fn write_entities<'a>(
     writer: &mut OperationWriter<'_>,
     members: &[NeededNode<'a, '_>],

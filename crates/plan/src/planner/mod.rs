@@ -1,16 +1,24 @@
-//! The entry to planning. An operation passes through these modules in order:
+//! The entry to planning. An operation passes through these steps in order:
 //!
-//! - `selection_tree`: selections as shared nodes, with those that `context_arguments` adds for `@fromContext`;
-//! - `data_keys`: the field that each key of the data tree belongs to;
-//! - `union_narrowing`: narrows unions to the members that every subgraph of a field knows;
-//! - `request_minimizer`: the requests for the whole operation, with those that `cover` chooses for long operations;
-//! - `solver`: the subgraphs for each field, by dynamic programming over positions, with `jump_choice` (the jumps to
-//!   make) and `field_choice` (the holders that carry a field);
-//! - `fetch_graph`: fetch nodes, with `conditions` (the conditions of selections);
-//! - `fetch_assembly`: the fetches of the plan, with `request_groups` (the nodes that become one request),
-//!   `entity_batches` (the aliases of an entity request), `operation_text` (the text of subgraph operations) and
-//!   `entity_reuse` (the entities that a request knows already);
-//! - `response_shape`: the shape of the response.
+//! 1. `selection_tree`: selections as shared nodes, with those that `context_arguments` adds for `@fromContext`.
+//! 2. `data_keys`: the field that each key of the data tree belongs to.
+//! 3. `union_narrowing`: narrows unions to the members that every subgraph of a field knows.
+//! 4. `request_minimizer`: the requests for the whole operation, with those that `cover` chooses for long operations.
+//!    `allowed_requests` restricts the solver to them, `solution_requests` counts those of a solution.
+//! 5. `solver`: the subgraphs for each field, by dynamic programming over positions, with `holders` (the fields that a
+//!    subgraph can resolve here), `jump_choice` (the jumps to make), `field_choice` (the holders that carry a field)
+//!    and `interface_objects`. Its result is a `solution`; `unreachable_field` explains why there is none.
+//! 6. `fetch_graph`: fetch nodes, with `conditions` (the conditions of selections).
+//! 7. `fetch_assembly`: the fetches of the plan, with `request_groups` (the nodes that become one request),
+//!    `entity_batches` (the aliases of an entity request), `operation_text` and `fragment_folding` (the text of
+//!    subgraph operations) and `entity_reuse` (the entities that a request knows already).
+//! 8. `response_shape`: the shape of the response.
+//!
+//! A new rule begins with a fixture: a supergraph, an operation and the wanted plan in `tests/fixtures`. Facts that
+//! hold for all operations, such as the resolvers of a field, belong to the crate `graph`. Rules about possible
+//! requests belong to `holders` and `jump_choice`; the cost by which the solver prefers one is in `solution`. Rules
+//! about the number of requests belong to `request_groups` and `entity_batches`. The crate `soundness` checks every
+//! plan of tests and debug builds, and has to know a rule that permits new plans.
 
 mod allowed_requests;
 mod conditions;

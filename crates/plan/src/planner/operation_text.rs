@@ -58,8 +58,8 @@ impl OperationWriter<'_> {
         format!("{{{inner}}}")
     }
 
-    /// Returns the keys of the fields that [`OperationWriter::selection_set`] writes for the root of an operation, in the
-    /// same order and without duplicates.
+    /// Returns the keys of the fields that [`OperationWriter::selection_set`] writes for the root of an operation, in
+    /// the same order and without duplicates.
     pub(super) fn data_keys(&self, selection: SelectionId, given: &[Condition]) -> Vec<Box<str>> {
         let node = &self.selections[selection];
         let mut keys: Vec<Box<str>> = Vec::new();

@@ -26,8 +26,8 @@ const WORK_MAX: u64 = 2_000_000;
 /// The number of operations on masks that cost as much as a step of the solver.
 const WORK_IN_STEP: u64 = 16;
 
-/// The number of random orders, the same in every run, in which requests are left out, tried in addition to the order by
-/// wave.
+/// The number of random orders, the same in every run, in which requests are left out, tried in addition to the order
+/// by wave.
 const SHUFFLES: u64 = 4;
 
 /// Chooses a small set of requests in `waves` waves that suffices for the operation and from which none can be left
