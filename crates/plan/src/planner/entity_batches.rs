@@ -52,7 +52,7 @@ pub(super) fn write_entities<'a>(
         let alone = (!is_single).then(|| {
             writer.variables = batch.variables;
             let declared = std::slice::from_ref(&declared);
-            writer.document(OperationKind::Query, &format!("{{{field}}}"), number, declared)
+            writer.write_document(OperationKind::Query, &format!("{{{field}}}"), number, declared)
         });
         own.push(declared);
         nodes.push(batch.node);
@@ -76,7 +76,7 @@ pub(super) fn write_entities<'a>(
     }
     body.push('}');
     writer.variables = all_variables;
-    (writer.document(OperationKind::Query, &body, number, &own), batches, nodes)
+    (writer.write_document(OperationKind::Query, &body, number, &own), batches, nodes)
 }
 
 /// The nodes with equal representation, selection and exact need, which share an alias.
@@ -102,7 +102,8 @@ fn distinct_batches<'a>(
     for &NeededNode { node, exact_need, given } in members {
         let typename = writer.graph.ty(node.ty).name.clone();
         writer.variables.clear();
-        let selection = format!("...on {typename}{}", writer.selection_set(node.selection, given));
+        let selection =
+            format!("...on {typename}{}", writer.write_selection_set(node.selection, given));
         let variables = std::mem::take(&mut writer.variables);
         let representation =
             Representation { typename: Some(typename), fields: node.representation.clone() };
@@ -112,7 +113,7 @@ fn distinct_batches<'a>(
                 && known.exact_need.as_ref() == exact_need
         }) {
             Some(known) => {
-                known.targets.add(&node.target);
+                known.targets.add_target(&node.target);
                 known.need.add_need(&node.need);
             }
             None => distinct.push(DistinctBatch {
@@ -203,13 +204,13 @@ struct TargetPaths {
 impl TargetPaths {
     fn new(target: &Path) -> Self {
         let mut targets = Self { paths: Vec::new(), known: HashMap::default() };
-        targets.add(target);
+        targets.add_target(target);
         targets
     }
 
     /// Adds a target. If it differs from a known one only in the types of its last step, the two are merged: interface
     /// objects have equal requests for objects of several types.
-    fn add(&mut self, target: &Path) {
+    fn add_target(&mut self, target: &Path) {
         let alike = |known: &Path| match (known.steps.split_last(), target.steps.split_last()) {
             (Some((a, above)), Some((b, other))) => {
                 above == other

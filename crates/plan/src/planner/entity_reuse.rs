@@ -222,9 +222,9 @@ impl<'a> ReuseSearch<'a> {
             let selects_typename = set.selects_type || self.is_abstract(set, place.fetch);
             let values = match needed.selects_typename && !selects_typename {
                 true => None,
-                false => self.reused_values(needed, fields),
+                false => self.find_values(needed, fields),
             };
-            let representation = self.representation(needed, fields);
+            let representation = self.find_representation(needed, fields);
             if let (Some(representation), Some(values)) = (representation, values) {
                 found.push(ReusePlace { path: path.clone(), representation, values });
             }
@@ -241,7 +241,7 @@ impl<'a> ReuseSearch<'a> {
     }
 
     /// Returns the representation of the objects that have `fields`; `None` if a key member is missing.
-    fn representation<'f, I: Iterator<Item = &'f SelectedField>>(
+    fn find_representation<'f, I: Iterator<Item = &'f SelectedField>>(
         &self,
         needed: &NeededFields<'_>,
         fields: impl Fn() -> I,
@@ -265,7 +265,7 @@ impl<'a> ReuseSearch<'a> {
     }
 
     /// Returns the needed values among `fields`; `None` if one is missing.
-    fn reused_values<'f, I: Iterator<Item = &'f SelectedField>>(
+    fn find_values<'f, I: Iterator<Item = &'f SelectedField>>(
         &self,
         needed: &NeededFields<'_>,
         fields: impl Fn() -> I,

@@ -63,7 +63,7 @@ pub(super) fn assemble_plan(
         let mut need = Need::NEVER;
         group.members.iter().for_each(|&member| need.add_need(&nodes[member].need));
         let any_of = need.into_any_of();
-        let kind = match assembler.assemble(group, &any_of, fetches.len()) {
+        let kind = match assembler.assemble_group(group, &any_of, fetches.len()) {
             AssembledGroup::Fetch { kind, selections } => {
                 written.push(selections);
                 kind
@@ -126,7 +126,7 @@ enum AssembledGroup<'a> {
 
 impl<'a> FetchAssembler<'a> {
     /// Writes the content of a group that is sent if any of `any_of` holds, as fetch with that number.
-    fn assemble(
+    fn assemble_group(
         &mut self,
         group: &RequestGroup,
         any_of: &[Condition],
@@ -145,8 +145,8 @@ impl<'a> FetchAssembler<'a> {
         let mut selections = Vec::new();
         let kind = match &first.kind {
             FetchNodeKind::Root(kind) => {
-                let body = writer.selection_set(first.selection, any_of);
-                let written = writer.document(*kind, &body, number, &[]);
+                let body = writer.write_selection_set(first.selection, any_of);
+                let written = writer.write_document(*kind, &body, number, &[]);
                 if *kind == OperationKind::Subscription {
                     self.fields_left = writer.fields_left;
                     return AssembledGroup::Subscription(SubscriptionRoot::Upstream {
@@ -155,14 +155,14 @@ impl<'a> FetchAssembler<'a> {
                     });
                 }
                 selections.push(WrittenSelection { selection: first.selection, reached: &[] });
-                let data_keys = writer.data_keys(first.selection, any_of);
+                let data_keys = writer.root_data_keys(first.selection, any_of);
                 FetchKind::Root { operation: written, data_keys }
             }
             FetchNodeKind::RootBelow => {
                 let given = self.given_conditions(first, any_of);
-                let body = writer.selection_set(first.selection, given);
+                let body = writer.write_selection_set(first.selection, given);
                 FetchKind::RootBelow {
-                    operation: writer.document(OperationKind::Query, &body, number, &[]),
+                    operation: writer.write_document(OperationKind::Query, &body, number, &[]),
                     target: first.target.clone(),
                 }
             }

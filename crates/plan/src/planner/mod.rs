@@ -174,7 +174,12 @@ fn event_subgraph(graph: &Supergraph, wanted: &CollectedField) -> Option<graph::
 
 impl Planner<'_> {
     /// Adds the nodes of a solved root, within the steps that remain.
-    fn build(&mut self, solution: &ObjectSolution, kind: FetchNodeKind, before: &[FetchNodeId]) {
+    fn add_nodes(
+        &mut self,
+        solution: &ObjectSolution,
+        kind: FetchNodeKind,
+        before: &[FetchNodeId],
+    ) {
         let steps_max = self.steps_max.saturating_sub(self.solver.all_steps());
         self.builder.add_root(solution, kind, before, steps_max);
     }
@@ -193,7 +198,7 @@ impl Planner<'_> {
             let among = Some(SubgraphSet::of(subgraph));
             let alone = CollectedFields::new(fields.on, vec![wanted]);
             let solution = request_minimizer::solve_root(&mut self.solver, &alone, among)?;
-            self.build(&solution, kind, &[]);
+            self.add_nodes(&solution, kind, &[]);
         }
         match others.is_empty() {
             true => Ok(()),
@@ -206,7 +211,7 @@ impl Planner<'_> {
         fields: &std::rc::Rc<CollectedFields>,
     ) -> Result<(), PlanError> {
         let solution = request_minimizer::solve_root(&mut self.solver, fields, None)?;
-        self.build(&solution, FetchNodeKind::Root(OperationKind::Query), &[]);
+        self.add_nodes(&solution, FetchNodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
 
@@ -254,7 +259,7 @@ impl Planner<'_> {
             let group = CollectedFields::new(fields.on, group);
             let among = Some(SubgraphSet::of(subgraph));
             let solution = request_minimizer::solve_root(&mut self.solver, &group, among)?;
-            self.build(&solution, kind, &before);
+            self.add_nodes(&solution, kind, &before);
         }
         Ok(())
     }
@@ -305,7 +310,7 @@ impl Planner<'_> {
                 let event = self.event_field(subgraph, wanted)?;
                 let among = Some(SubgraphSet::of(subgraph));
                 let solution = request_minimizer::solve_root(&mut self.solver, fields, among)?;
-                self.build(&solution, FetchNodeKind::Event, &[]);
+                self.add_nodes(&solution, FetchNodeKind::Event, &[]);
                 Ok(Some(event))
             }
             None => {
@@ -313,7 +318,7 @@ impl Planner<'_> {
                 let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
                 let among = Some(SubgraphSet::of(subgraph));
                 let solution = request_minimizer::solve_root(&mut self.solver, fields, among)?;
-                self.build(&solution, FetchNodeKind::Root(OperationKind::Subscription), &[]);
+                self.add_nodes(&solution, FetchNodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }
         }

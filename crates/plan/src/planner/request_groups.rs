@@ -167,7 +167,7 @@ fn fingerprint(
     exact_need: Option<&Need>,
     given: &[Condition],
 ) -> u64 {
-    fn add(
+    fn hash_selection(
         selections: &Selections,
         selection: SelectionId,
         given: &[Condition],
@@ -179,13 +179,13 @@ fn fingerprint(
             let any_of = conditions::remaining_conditions(&entry.any_of, given);
             (entry.on, &entry.data_key, entry.field, &entry.arguments.text, any_of).hash(hasher);
             if let Some(child) = entry.child {
-                add(selections, child, given, hasher);
+                hash_selection(selections, child, given, hasher);
             }
         }
     }
     let mut hasher = FixedState::default().build_hasher();
     (node.ty, &node.representation, exact_need).hash(&mut hasher);
-    add(selections, node.selection, given, &mut hasher);
+    hash_selection(selections, node.selection, given, &mut hasher);
     hasher.finish()
 }
 

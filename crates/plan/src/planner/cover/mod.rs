@@ -53,7 +53,7 @@ fn find_smallest_set(check: &mut CoverageCheck, waves: usize) -> Option<Waves> {
         return None;
     }
     let all = check.model.all_requests(waves);
-    if !check.suffices(&all) {
+    if !check.is_sufficient(&all) {
         return None;
     }
     let mut optional = Vec::new();
@@ -61,7 +61,7 @@ fn find_smallest_set(check: &mut CoverageCheck, waves: usize) -> Option<Waves> {
         if check.work > WORK_MAX {
             return None;
         }
-        if check.suffices(&without_request(all.clone(), request)) {
+        if check.is_sufficient(&without_request(all.clone(), request)) {
             optional.push(request);
         }
     }
@@ -113,7 +113,7 @@ fn leave_out_requests(
             continue;
         }
         requests[wave] &= !subgraph;
-        if !check.suffices(&requests) {
+        if !check.is_sufficient(&requests) {
             requests[wave] |= subgraph;
         }
     }
