@@ -108,14 +108,14 @@ impl CompiledRepresentation {
             opening: opening.into(),
             typename_slot: objects.slot("__typename"),
             objects: objects.number_with(keys),
-            members: members(objects, &representation.fields),
+            members: compile_members(objects, &representation.fields),
         }
     }
 }
 
 impl CompiledReusePlace {
     /// Compiles the places of one batch.
-    pub(crate) fn all(
+    pub(crate) fn compile_all(
         plan: &Plan,
         layout: &ResponseLayout,
         targets: &PathTree<'_>,
@@ -146,7 +146,10 @@ impl CompiledReusePlace {
     }
 }
 
-fn members(objects: LayoutCursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
+fn compile_members(
+    objects: LayoutCursor<'_>,
+    fields: &[RepresentationField],
+) -> Vec<CompiledMember> {
     let member = |field: &RepresentationField| {
         let below = objects.object_member(&field.data_key);
         CompiledMember {
@@ -154,7 +157,7 @@ fn members(objects: LayoutCursor<'_>, fields: &[RepresentationField]) -> Vec<Com
             is_plain: field.types.is_empty() && field.fields.is_empty(),
             slot: objects.slot(&field.data_key),
             typename_slot: below.slot("__typename"),
-            members: members(below, &field.fields),
+            members: compile_members(below, &field.fields),
         }
     };
     fields.iter().map(member).collect()

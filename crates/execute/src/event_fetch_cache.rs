@@ -102,9 +102,9 @@ impl EventFetchCache {
         (results.len() < REQUESTS_MAX).then(|| Arc::clone(results.entry(key.clone()).or_default()))
     }
 
-    fn store(&self, key: &QueryKey, fetch_once: &CachedResult) {
-        let fetch_once = fetch_once.as_ref().map_or(0, |fetch_once| fetch_once.body.len());
-        let bytes = REQUEST_BYTES + key.body.len() + fetch_once;
+    fn store(&self, key: &QueryKey, result: &CachedResult) {
+        let response_bytes = result.as_ref().map_or(0, |response| response.body.len());
+        let bytes = REQUEST_BYTES + key.body.len() + response_bytes;
         if self.room.reserve(bytes) {
             self.stored_bytes.fetch_add(bytes, Relaxed);
         } else {

@@ -124,7 +124,12 @@ fn compile_fetch(
                     let objects = layout.cursor(kind);
                     CompiledBatch {
                         representation: CompiledRepresentation::new(objects, &batch.representation),
-                        reuse: CompiledReusePlace::all(plan, layout, all_targets, &batch.reuse),
+                        reuse: CompiledReusePlace::compile_all(
+                            plan,
+                            layout,
+                            all_targets,
+                            &batch.reuse,
+                        ),
                         entity: shape.at(kind.unwrap_or(usize::MAX)),
                         several_groups: groups.iter().any(|&group| group != 0),
                         one_each: batch.targets.iter().any(|path| is_read_through(plan, path)),

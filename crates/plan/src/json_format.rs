@@ -36,7 +36,7 @@ impl Plan {
                     json.write_text("subgraph", &graph.subgraph(fetch.subgraph).name);
                     json.write_number("wave", u64::from(waves[index]));
                     json.write_list("dependsOn", &fetch.depends_on, |json, id| {
-                        json.push_number(id.0)
+                        json.push_number(id.0);
                     });
                     json.write_list("anyOf", &fetch.any_of, write_condition);
                     match &fetch.kind {

@@ -78,7 +78,7 @@ impl Checker {
             execution.values_left.set(values_left);
             execution.fetch_all()?;
             values_left = execution.values_left.get();
-            response::check(graph, operation, plan, &variables, execution.into_root())?;
+            response::check_response(graph, operation, plan, &variables, execution.into_root())?;
         }
         Ok(())
     }

@@ -216,7 +216,9 @@ impl<'a> SymbolicExecution<'a> {
         let mut root = std::mem::take(&mut self.root);
         for target in &batch.targets {
             self.visit_targets(&mut root, &target.steps, &[], before, &mut |run, ty, known| {
-                representations::check(run.graph, subgraph, batch, ty, known, before)?;
+                representations::check_representation(
+                    run.graph, subgraph, batch, ty, known, before,
+                )?;
                 run.record_selections(ty, known, &entities.selection_set, &scope)
             })?;
         }
@@ -361,7 +363,7 @@ impl<'a> SymbolicExecution<'a> {
             return Ok(());
         }
         let mut provides = provided;
-        let mention = self.mention(ty, own, scope.subgraph);
+        let mention = self.mentioned_field(ty, own, scope.subgraph);
         let there = graph.field_in(mention, scope.subgraph);
         provides.extend(there.and_then(|there| there.provides.as_ref()));
         let inner = FetchScope { provides, batch: None, ..*scope };
@@ -397,7 +399,7 @@ impl<'a> SymbolicExecution<'a> {
         if !provided.is_empty() {
             return Ok(provided);
         }
-        let mention = self.mention(ty, own, scope.subgraph);
+        let mention = self.mentioned_field(ty, own, scope.subgraph);
         let subgraph = &graph.subgraph(scope.subgraph).name;
         if !graph.field(mention).resolved_by.contains(scope.subgraph) {
             unsound!("subgraph `{subgraph}` does not resolve `{}`", coordinate(graph, own));
@@ -428,7 +430,7 @@ impl<'a> SymbolicExecution<'a> {
         selected: &'a ast::Field,
         scope: &FetchScope<'a>,
     ) -> Result<Vec<&'a str>, Unsound> {
-        let mention = self.mention(ty, own, scope.subgraph);
+        let mention = self.mentioned_field(ty, own, scope.subgraph);
         let there = self.graph.field_in(mention, scope.subgraph);
         let mut read = Vec::new();
         for wanted in there.into_iter().flat_map(|there| &there.context) {
@@ -454,8 +456,8 @@ impl<'a> SymbolicExecution<'a> {
     }
 
     /// Returns the field as which the subgraph knows `own`: its own field, or the field of an interface object.
-    fn mention(&self, ty: TypeId, own: FieldId, subgraph: SubgraphId) -> FieldId {
-        representations::mention(self.graph, ty, own, subgraph)
+    fn mentioned_field(&self, ty: TypeId, own: FieldId, subgraph: SubgraphId) -> FieldId {
+        representations::mentioned_field(self.graph, ty, own, subgraph)
     }
 
     /// True if the subgraph knows objects of that type only as an interface object.
