@@ -7,7 +7,7 @@ use plan::{EntityBatch, Path, Plan, ReusePlace, ReusedValue};
 use prepare::{PrepareSettings, Preparer};
 
 fn graph() -> Arc<Supergraph> {
-    let sdl = include_str!("known_entities/supergraph.graphql");
+    let sdl = include_str!("fixtures/known-entities/supergraph.graphql");
     Arc::new(Supergraph::from_sdl(sdl, "supergraph.graphql").expect("the supergraph is valid"))
 }
 

@@ -14,8 +14,8 @@ use plan::{
 use crate::{
     arguments,
     assignments::any_holds,
-    representations,
-    requests::Requests,
+    known_entities, representations,
+    requests::{Requests, response_key},
     symbolic_tree::{FieldFacts, ObjectFacts, ObjectsAt, Producer, SEED, coordinate},
     violation::{Unsound, unsound},
 };
@@ -221,6 +221,26 @@ impl<'a> SymbolicExecution<'a> {
                 )?;
                 run.record_selections(ty, known, &entities.selection_set, &scope)
             })?;
+        }
+        for place in &batch.reuse {
+            let selections = &entities.selection_set;
+            known_entities::check_values(self.plan, place, selections)?;
+            self.visit_targets(
+                &mut root,
+                &place.path.steps,
+                &[],
+                before,
+                &mut |run, ty, known| {
+                    known_entities::check_object(
+                        run.graph,
+                        run.operation,
+                        place,
+                        selections,
+                        ty,
+                        known,
+                    )
+                },
+            )?;
         }
         self.root = root;
         Ok(())
@@ -489,10 +509,6 @@ impl<'a> SymbolicExecution<'a> {
             }
         })
     }
-}
-
-fn response_key(field: &ast::Field) -> &str {
-    field.alias.as_ref().unwrap_or(&field.name).as_str()
 }
 
 /// Collects the field sets that a set of `@provides` states below the field `name` of an object of type `ty`.
