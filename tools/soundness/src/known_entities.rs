@@ -58,12 +58,12 @@ pub(crate) fn check_object(
     Ok(())
 }
 
-fn batch_fields(selections: &[Selection]) -> Result<Vec<&Field>, Unsound> {
+fn batch_fields<'a>(selections: &'a [Selection]) -> Result<Vec<&'a Field>, Unsound> {
     let [Selection::InlineFragment(fragment)] = selections else {
         unsound!("entities of several types are copied from another place")
     };
-    let field = |selection| match selection {
-        &Selection::Field(ref field) => Ok(&**field),
+    let field = |selection: &'a Selection| match selection {
+        Selection::Field(field) => Ok(&**field),
         _ => unsound!("fields in fragments are copied from another place"),
     };
     fragment.selection_set.iter().map(field).collect()
