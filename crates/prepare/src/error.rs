@@ -41,18 +41,18 @@ pub enum PrepareError {
     Internal(String),
 }
 
-/// One of [`crate::Limits`].
+/// The name of one of [`crate::Limits`], with its configuration key and unit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Limit {
-    /// [`crate::Limits::tokens`]
+    /// The limit [`crate::Limits::tokens`].
     Tokens,
-    /// [`crate::Limits::depth`]
+    /// The limit [`crate::Limits::depth`].
     Depth,
-    /// [`crate::Limits::aliases`]
+    /// The limit [`crate::Limits::aliases`].
     Aliases,
-    /// [`crate::Limits::root_fields`]
+    /// The limit [`crate::Limits::root_fields`].
     RootFields,
-    /// [`crate::Limits::selections`]
+    /// The limit [`crate::Limits::selections`].
     Selections,
 }
 
