@@ -12,7 +12,7 @@ use crate::{
     violation::{Unsound, unsound},
 };
 
-/// Checks that a place has a value for each field of a batch, whose `_entities` field has these selections.
+/// Checks that a place has a value for each field of a batch. `selections` are those below its `_entities` field.
 pub(crate) fn check_values(
     plan: &Plan,
     place: &ReusePlace,
