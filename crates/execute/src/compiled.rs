@@ -3,8 +3,7 @@
 use astjson::Shape;
 use bytes::Bytes;
 
-use crate::compiled_objects::{CompiledRepresentation, CompiledTarget};
-use crate::entity_reuse::ReuseSource;
+use crate::compiled_objects::{CompiledRepresentation, CompiledReusePlace, CompiledTarget};
 
 /// The constants of one fetch, with the same index as in [`plan::Plan::fetches`].
 #[derive(Debug)]
@@ -17,9 +16,6 @@ pub(crate) struct CompiledFetch {
     pub(crate) head: Vec<u8>,
     /// The whole request body, for root fetches without variables.
     pub(crate) constant_body: Bytes,
-    /// For root fetches: the keys of the response's `data`, as the text of the operation names
-    /// them.
-    pub(crate) root_keys: Vec<Box<str>>,
     /// For root fields below others: the path to the objects.
     pub(crate) below: Option<CompiledBelow>,
     /// For entity fetches: the constants of each batch.
@@ -52,6 +48,6 @@ pub(crate) struct CompiledBatch {
     pub(crate) representation: CompiledRepresentation,
     /// The layout of one entity.
     pub(crate) entity: Shape,
-    /// The places where its entities may be known.
-    pub(crate) sources: Vec<ReuseSource>,
+    /// The constants of each place in [`plan::EntityBatch::reuse`].
+    pub(crate) reuse: Vec<CompiledReusePlace>,
 }

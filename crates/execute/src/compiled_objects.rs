@@ -1,8 +1,9 @@
-//! The constants of the objects that a fetch is for: the path to them in the tree, and the
-//! representation of each in a request.
+//! The constants of the objects that a fetch is for: the path to them in the tree, the representation of each in a
+//! request, and the places where they may be known already.
 
-use plan::{Path, Plan, Representation, RepresentationField};
+use plan::{Path, Plan, Representation, RepresentationField, ReusePlace, ReusedValue};
 
+use crate::path_tree::PathTree;
 use crate::response_layout::{LayoutCursor, ResponseLayout};
 
 /// The slots of the member that a step leads through, and of the `__typename` of the object below it.
@@ -57,6 +58,23 @@ pub(crate) struct CompiledMember {
     pub(crate) members: Vec<CompiledMember>,
 }
 
+/// The constants of one place where entities of a batch may be known.
+#[derive(Debug)]
+pub(crate) struct CompiledReusePlace {
+    pub(crate) target: CompiledTarget,
+    pub(crate) representation: CompiledRepresentation,
+    /// The constants of each value that is copied.
+    pub(crate) values: Vec<CompiledReusedValue>,
+}
+
+/// The constants of one value that is copied from another place.
+#[derive(Debug)]
+pub(crate) struct CompiledReusedValue {
+    pub(crate) slot: usize,
+    /// Comma, key in the batch's response, and colon.
+    pub(crate) printed_key: Box<[u8]>,
+}
+
 /// Returns the slots of the members on `path`, by step.
 pub(crate) fn step_slots(plan: &Plan, layout: &ResponseLayout, path: &Path) -> Vec<StepSlots> {
     let mut cursor = layout.cursor(Some(plan.shape.root.0 as usize));
@@ -90,12 +108,48 @@ impl CompiledRepresentation {
             opening: opening.into(),
             typename_slot: objects.slot("__typename"),
             objects: objects.number_with(keys),
-            members: members(objects, &representation.fields),
+            members: compile_members(objects, &representation.fields),
         }
     }
 }
 
-fn members(objects: LayoutCursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
+impl CompiledReusePlace {
+    /// Compiles the places of one batch.
+    pub(crate) fn compile_all(
+        plan: &Plan,
+        layout: &ResponseLayout,
+        targets: &PathTree<'_>,
+        places: &[ReusePlace],
+    ) -> Vec<Self> {
+        let compile = |(index, place): (usize, &ReusePlace)| {
+            let mut objects = layout.cursor(Some(plan.shape.root.0 as usize));
+            for step in &place.path.steps {
+                objects = objects.object_member(&step.data_key);
+            }
+            let value = |value: &ReusedValue| CompiledReusedValue {
+                slot: objects.slot(&value.data_key),
+                printed_key: [b",\"", value.response_key.as_bytes(), b"\":"].concat().into(),
+            };
+            let before = places[..index].last().map(|before| &before.path);
+            Self {
+                target: CompiledTarget {
+                    shared_from: targets.shared_from(&place.path),
+                    as_before: common_steps(before, &place.path),
+                    slots: step_slots(plan, layout, &place.path),
+                    group: 0,
+                },
+                representation: CompiledRepresentation::new(objects, &place.representation),
+                values: place.values.iter().map(value).collect(),
+            }
+        };
+        places.iter().enumerate().map(compile).collect()
+    }
+}
+
+fn compile_members(
+    objects: LayoutCursor<'_>,
+    fields: &[RepresentationField],
+) -> Vec<CompiledMember> {
     let member = |field: &RepresentationField| {
         let below = objects.object_member(&field.data_key);
         CompiledMember {
@@ -103,7 +157,7 @@ fn members(objects: LayoutCursor<'_>, fields: &[RepresentationField]) -> Vec<Com
             is_plain: field.types.is_empty() && field.fields.is_empty(),
             slot: objects.slot(&field.data_key),
             typename_slot: below.slot("__typename"),
-            members: members(below, &field.fields),
+            members: compile_members(below, &field.fields),
         }
     };
     fields.iter().map(member).collect()

@@ -1,138 +1,90 @@
-//! The GraphQL error of the router and its codes.
+//! The GraphQL error of the router and its codes. A new code is one line of the table below; the router decides its
+//! HTTP status and explanation, and the compiler names both places.
 
 use std::borrow::Cow;
 
-/// `extensions.code` of an error. `docs/errors.md` lists them with their HTTP status.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ErrorCode {
-    /// The request is not a well-formed GraphQL request (body, parameters, headers).
-    BadRequest,
-    /// The document does not parse.
-    GraphqlParseFailed,
-    /// The document does not validate against the schema, or names no known operation.
-    GraphqlValidationFailed,
-    /// Several operations and no name, or an unknown name.
-    OperationNotFound,
-    /// The request has the hash of an operation but not its text.
-    PersistedQueryNotSupported,
-    /// A variable's value does not fit its type.
-    BadUserInput,
-    /// There is no token, or it is wrong or has expired.
-    Unauthenticated,
-    /// The token cannot be verified at present: the keys of its issuer are not known.
-    AuthenticationUnavailable,
-    /// The claims of the token, or its absence, do not allow it.
-    Forbidden,
-    /// The operation exceeds a configured limit.
-    OperationLimitExceeded,
-    /// The operation is valid but cannot be planned.
-    PlanningFailed,
-    /// The operation needs a feature that this version does not have.
-    NotSupported,
-    /// A subgraph could not be reached, or its response was invalid or too late.
-    SubgraphRequestFailed,
-    /// A subgraph receives no requests because most requests to it have failed.
-    SubgraphUnavailable,
-    /// An error that a subgraph reported without a code of its own.
-    DownstreamServiceError,
-    /// A value does not fit the schema: null where it is not allowed, a string for an `Int`.
-    InvalidSubgraphValue,
-    /// The request took longer than its deadline.
-    Timeout,
-    /// A provider of events is down or unknown.
-    ProviderUnavailable,
-    /// No responder listens for requests over a broker.
-    NoResponder,
-    /// The stream or topic of a subscription was deleted at the broker.
-    SourceGone,
-    /// A cursor was not made by this graph's routers, or was changed.
-    CursorInvalid,
-    /// A cursor belongs to another subscription.
-    CursorForeign,
-    /// The broker no longer has the events after a cursor.
-    CursorExpired,
-    /// An event, or the response to a request over a broker, is malformed.
-    InvalidEvent,
-    /// The graph was replaced, and the subscription is not valid on the new one.
-    GraphReloaded,
-    /// The subscriber read too slowly.
-    SlowSubscriber,
-    /// The router is shutting down.
-    ShuttingDown,
-    /// A limit on connections, subscriptions or queues was reached.
-    Overloaded,
-    /// A defect of the router.
-    InternalServerError,
+/// Defines [`ErrorCode`] from the documentation, name and text of each code.
+macro_rules! error_codes {
+    ($($(#[$documentation:meta])+ $name:ident = $text:literal,)+) => {
+        /// `extensions.code` of an error. `docs/errors.md` lists them with their HTTP status.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum ErrorCode {
+            $($(#[$documentation])+ $name,)+
+        }
+
+        impl ErrorCode {
+            /// All codes, for the generated table.
+            pub const ALL: [Self; [$(Self::$name,)+].len()] = [$(Self::$name,)+];
+
+            /// Returns the code as clients see it.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)+
+                }
+            }
+        }
+    };
 }
 
-impl ErrorCode {
-    /// All codes, for the generated table.
-    pub const ALL: [Self; 29] = [
-        Self::BadRequest,
-        Self::GraphqlParseFailed,
-        Self::GraphqlValidationFailed,
-        Self::OperationNotFound,
-        Self::PersistedQueryNotSupported,
-        Self::BadUserInput,
-        Self::Unauthenticated,
-        Self::AuthenticationUnavailable,
-        Self::Forbidden,
-        Self::OperationLimitExceeded,
-        Self::PlanningFailed,
-        Self::NotSupported,
-        Self::SubgraphRequestFailed,
-        Self::SubgraphUnavailable,
-        Self::DownstreamServiceError,
-        Self::InvalidSubgraphValue,
-        Self::Timeout,
-        Self::ProviderUnavailable,
-        Self::NoResponder,
-        Self::SourceGone,
-        Self::CursorInvalid,
-        Self::CursorForeign,
-        Self::CursorExpired,
-        Self::InvalidEvent,
-        Self::GraphReloaded,
-        Self::SlowSubscriber,
-        Self::ShuttingDown,
-        Self::Overloaded,
-        Self::InternalServerError,
-    ];
-
-    /// The code as clients see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BadRequest => "BAD_REQUEST",
-            Self::GraphqlParseFailed => "GRAPHQL_PARSE_FAILED",
-            Self::GraphqlValidationFailed => "GRAPHQL_VALIDATION_FAILED",
-            Self::OperationNotFound => "OPERATION_NOT_FOUND",
-            Self::PersistedQueryNotSupported => "PERSISTED_QUERY_NOT_SUPPORTED",
-            Self::BadUserInput => "BAD_USER_INPUT",
-            Self::Unauthenticated => "UNAUTHENTICATED",
-            Self::AuthenticationUnavailable => "AUTHENTICATION_UNAVAILABLE",
-            Self::Forbidden => "FORBIDDEN",
-            Self::OperationLimitExceeded => "OPERATION_LIMIT_EXCEEDED",
-            Self::PlanningFailed => "PLANNING_FAILED",
-            Self::NotSupported => "NOT_SUPPORTED",
-            Self::SubgraphRequestFailed => "SUBGRAPH_REQUEST_FAILED",
-            Self::SubgraphUnavailable => "SUBGRAPH_UNAVAILABLE",
-            Self::DownstreamServiceError => "DOWNSTREAM_SERVICE_ERROR",
-            Self::InvalidSubgraphValue => "INVALID_SUBGRAPH_VALUE",
-            Self::Timeout => "TIMEOUT",
-            Self::ProviderUnavailable => "PROVIDER_UNAVAILABLE",
-            Self::NoResponder => "NO_RESPONDER",
-            Self::SourceGone => "SOURCE_GONE",
-            Self::CursorInvalid => "CURSOR_INVALID",
-            Self::CursorForeign => "CURSOR_FOREIGN",
-            Self::CursorExpired => "CURSOR_EXPIRED",
-            Self::InvalidEvent => "INVALID_EVENT",
-            Self::GraphReloaded => "GRAPH_RELOADED",
-            Self::SlowSubscriber => "SLOW_SUBSCRIBER",
-            Self::ShuttingDown => "SHUTTING_DOWN",
-            Self::Overloaded => "OVERLOADED",
-            Self::InternalServerError => "INTERNAL_SERVER_ERROR",
-        }
-    }
+error_codes! {
+    /// The request is not a well-formed GraphQL request (body, parameters, headers).
+    BadRequest = "BAD_REQUEST",
+    /// The document does not parse.
+    GraphqlParseFailed = "GRAPHQL_PARSE_FAILED",
+    /// The document does not validate against the schema, or names no known operation.
+    GraphqlValidationFailed = "GRAPHQL_VALIDATION_FAILED",
+    /// Several operations and no name, or an unknown name.
+    OperationNotFound = "OPERATION_NOT_FOUND",
+    /// The request has the hash of an operation but not its text.
+    PersistedQueryNotSupported = "PERSISTED_QUERY_NOT_SUPPORTED",
+    /// A variable's value does not fit its type.
+    BadUserInput = "BAD_USER_INPUT",
+    /// There is no token, or it is wrong or has expired.
+    Unauthenticated = "UNAUTHENTICATED",
+    /// The token cannot be verified at present: the keys of its issuer are not known.
+    AuthenticationUnavailable = "AUTHENTICATION_UNAVAILABLE",
+    /// The claims of the token, or its absence, do not allow it.
+    Forbidden = "FORBIDDEN",
+    /// The operation exceeds a configured limit.
+    OperationLimitExceeded = "OPERATION_LIMIT_EXCEEDED",
+    /// The operation is valid but cannot be planned.
+    PlanningFailed = "PLANNING_FAILED",
+    /// The operation needs a feature that this version does not have.
+    NotSupported = "NOT_SUPPORTED",
+    /// A subgraph could not be reached, or its response was invalid or too late.
+    SubgraphRequestFailed = "SUBGRAPH_REQUEST_FAILED",
+    /// A subgraph receives no requests because most requests to it have failed.
+    SubgraphUnavailable = "SUBGRAPH_UNAVAILABLE",
+    /// An error that a subgraph reported without a code of its own.
+    DownstreamServiceError = "DOWNSTREAM_SERVICE_ERROR",
+    /// A value does not fit the schema: null where it is not allowed, a string for an `Int`.
+    InvalidSubgraphValue = "INVALID_SUBGRAPH_VALUE",
+    /// The request took longer than its deadline.
+    Timeout = "TIMEOUT",
+    /// A provider of events is down or unknown.
+    ProviderUnavailable = "PROVIDER_UNAVAILABLE",
+    /// No responder listens for requests over a broker.
+    NoResponder = "NO_RESPONDER",
+    /// The stream or topic of a subscription was deleted at the broker.
+    SourceGone = "SOURCE_GONE",
+    /// A cursor was not made by this graph's routers, or was changed.
+    CursorInvalid = "CURSOR_INVALID",
+    /// A cursor belongs to another subscription.
+    CursorForeign = "CURSOR_FOREIGN",
+    /// The broker no longer has the events after a cursor.
+    CursorExpired = "CURSOR_EXPIRED",
+    /// An event, or the response to a request over a broker, is malformed.
+    InvalidEvent = "INVALID_EVENT",
+    /// The graph was replaced, and the subscription is not valid on the new one.
+    GraphReloaded = "GRAPH_RELOADED",
+    /// The subscriber read too slowly.
+    SlowSubscriber = "SLOW_SUBSCRIBER",
+    /// The router is shutting down.
+    ShuttingDown = "SHUTTING_DOWN",
+    /// A limit on connections, subscriptions or queues was reached.
+    Overloaded = "OVERLOADED",
+    /// A defect of the router.
+    InternalServerError = "INTERNAL_SERVER_ERROR",
 }
 
 /// One step of an error's path in the client's response.

@@ -54,7 +54,7 @@ impl<'a> Position<'a> {
         data_key: &str,
     ) -> Option<(&'a str, Self)> {
         let Self::Object(here) = self else { return None };
-        variants(here, document, object)
+        possible_variants(here, document, object)
             .flat_map(|variant| &variant.fields)
             .find(|field| &*field.data_key == data_key)
             .map(|field| (&*field.response_key, Self::of(shape, &field.value)))
@@ -62,7 +62,7 @@ impl<'a> Position<'a> {
 }
 
 /// Returns the possible variants of an object: that of its `__typename`, or all.
-fn variants<'a>(
+fn possible_variants<'a>(
     here: &'a ObjectShape,
     document: &Document,
     object: Option<NodeId>,
@@ -270,7 +270,7 @@ pub(crate) fn find_exit(
                     return None;
                 }
                 let is_same = |field: &&ShapeField| field.response_key == *key;
-                let mut shown = variants(here, document, Some(node))
+                let mut shown = possible_variants(here, document, Some(node))
                     .flat_map(|variant| &variant.fields)
                     .filter(|field| field.is_shown(variables));
                 let shown = if left.is_none() { shown.find(is_same) } else { None };
@@ -481,7 +481,7 @@ impl<'a> SentValues<'a> {
         };
         shown
             .into_iter()
-            .flat_map(|here| variants(here, self.document, object))
+            .flat_map(|here| possible_variants(here, self.document, object))
             .flat_map(|variant| &variant.fields)
             .any(|field| adds(&field.data_key) && field.is_shown(self.variables))
             || self.active_batches().any(|next| self.is_needed_by(next, above, adds, requests))

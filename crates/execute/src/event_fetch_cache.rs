@@ -70,16 +70,16 @@ impl EventFetchCache {
         fetch: impl FnOnce() -> F,
     ) -> CachedResult {
         let Some(cell) = self.result_cell(&key) else { return fetch().await };
-        let mut asked = false;
+        let mut is_sender = false;
         let fetch = async {
-            asked = true;
+            is_sender = true;
             fetch().await
         };
-        let fetch_once = cell.get_or_init(|| fetch).await.clone();
-        if asked {
-            self.store(&key, &fetch_once);
+        let result = cell.get_or_init(|| fetch).await.clone();
+        if is_sender {
+            self.store(&key, &result);
         }
-        fetch_once
+        result
     }
 
     /// True if the request is new; it is registered then, so that later calls return false.
@@ -102,9 +102,9 @@ impl EventFetchCache {
         (results.len() < REQUESTS_MAX).then(|| Arc::clone(results.entry(key.clone()).or_default()))
     }
 
-    fn store(&self, key: &QueryKey, fetch_once: &CachedResult) {
-        let fetch_once = fetch_once.as_ref().map_or(0, |fetch_once| fetch_once.body.len());
-        let bytes = REQUEST_BYTES + key.body.len() + fetch_once;
+    fn store(&self, key: &QueryKey, result: &CachedResult) {
+        let response_bytes = result.as_ref().map_or(0, |response| response.body.len());
+        let bytes = REQUEST_BYTES + key.body.len() + response_bytes;
         if self.room.reserve(bytes) {
             self.stored_bytes.fetch_add(bytes, Relaxed);
         } else {
@@ -153,56 +153,56 @@ mod tests {
         }
     }
 
-    fn fetch_once(text: &'static str) -> CachedResult {
+    fn cached_result(text: &'static str) -> CachedResult {
         let (status, headers) = (http::StatusCode::OK, http::HeaderMap::new());
         Ok(SubgraphResponse { status, headers, body: text.into() })
     }
 
-    async fn ask(memo: &EventFetchCache, key: QueryKey, asked: &Cell<u32>) {
+    async fn fetch_counted(cache: &EventFetchCache, key: QueryKey, sent: &Cell<u32>) {
         let fetch = || async {
-            asked.set(asked.get() + 1);
+            sent.set(sent.get() + 1);
             tokio::task::yield_now().await;
-            fetch_once("{}")
+            cached_result("{}")
         };
-        assert_eq!(memo.fetch_once(key, fetch).await.unwrap().body, "{}");
+        assert_eq!(cache.fetch_once(key, fetch).await.unwrap().body, "{}");
     }
 
     #[tokio::test]
     async fn a_request_is_sent_once_for_all_clients_that_its_subgraph_cannot_distinguish() {
-        let (memo, asked) =
+        let (cache, sent) =
             (EventFetchCache::new(Arc::new(FetchCacheBudget::new(10_000))), Cell::new(0));
-        let all = ["a", "b", "a"].map(|user| ask(&memo, key("public", user), &asked));
+        let all = ["a", "b", "a"].map(|user| fetch_counted(&cache, key("public", user), &sent));
         futures_util::future::join_all(all).await;
-        ask(&memo, key("public", "c"), &asked).await;
-        assert_eq!(asked.get(), 1, "also for a caller after the response");
-        let all = ["a", "b", "a"].map(|user| ask(&memo, key("private", user), &asked));
+        fetch_counted(&cache, key("public", "c"), &sent).await;
+        assert_eq!(sent.get(), 1, "also for a caller after the response");
+        let all = ["a", "b", "a"].map(|user| fetch_counted(&cache, key("private", user), &sent));
         futures_util::future::join_all(all).await;
-        assert_eq!(asked.get(), 3, "once for each user that it knows");
+        assert_eq!(sent.get(), 3, "once for each user that it knows");
     }
 
     #[tokio::test]
     async fn a_cancelled_caller_leaves_the_request_to_the_next() {
-        let (memo, asked) =
+        let (cache, sent) =
             (EventFetchCache::new(Arc::new(FetchCacheBudget::new(10_000))), Cell::new(0));
-        let mut first = Box::pin(memo.fetch_once(key("public", "a"), std::future::pending));
+        let mut first = Box::pin(cache.fetch_once(key("public", "a"), std::future::pending));
         assert!(futures_util::poll!(&mut first).is_pending());
-        let second = ask(&memo, key("public", "b"), &asked);
+        let second = fetch_counted(&cache, key("public", "b"), &sent);
         drop(first);
         second.await;
-        assert_eq!(asked.get(), 1);
+        assert_eq!(sent.get(), 1);
     }
 
     #[tokio::test]
     async fn responses_over_the_room_are_not_kept_and_all_room_is_released() {
         let room = Arc::new(FetchCacheBudget::new(REQUEST_BYTES + 10));
-        let (memo, asked) = (EventFetchCache::new(Arc::clone(&room)), Cell::new(0));
+        let (cache, sent) = (EventFetchCache::new(Arc::clone(&room)), Cell::new(0));
         for _ in 0..2 {
-            ask(&memo, key("1", "a"), &asked).await;
-            ask(&memo, key("2", "a"), &asked).await;
+            fetch_counted(&cache, key("1", "a"), &sent).await;
+            fetch_counted(&cache, key("2", "a"), &sent).await;
         }
-        assert_eq!(asked.get(), 3, "there was room for the first only");
+        assert_eq!(sent.get(), 3, "there was room for the first only");
         assert_eq!(room.used(), REQUEST_BYTES + 3);
-        drop(memo);
+        drop(cache);
         assert_eq!(room.used(), 0);
     }
 }

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use plan::{Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation};
 
 use crate::compiled::{CompiledBatch, CompiledBelow, CompiledFetch};
-use crate::compiled_objects::{CompiledRepresentation, CompiledTarget, common_steps, step_slots};
-use crate::entity_reuse;
+use crate::compiled_objects::{
+    CompiledRepresentation, CompiledReusePlace, CompiledTarget, common_steps, step_slots,
+};
 use crate::path_tree::PathTree;
 use crate::projection::CompiledPrinting;
 use crate::response_layout::ResponseLayout;
-use crate::root_keys::parse_root_keys;
 
 /// Initial capacity of the first payload of an operation.
 const PAYLOAD_BYTES_GUESS: usize = 1024;
@@ -39,7 +39,7 @@ impl Executable {
             .fetches
             .iter()
             .map(|fetch| match &fetch.kind {
-                FetchKind::Root(_) => layout.add_root_response(&plan),
+                FetchKind::Root { .. } => layout.add_root_response(&plan),
                 FetchKind::RootBelow { target, .. } => {
                     layout.add_root_below_response(&plan, target)
                 }
@@ -53,9 +53,8 @@ impl Executable {
             .fetches
             .iter()
             .zip(responses)
-            .enumerate()
-            .map(|(number, (fetch, response))| {
-                compile_fetch(&plan, number, fetch, &layout, &targets, &shape, response)
+            .map(|(fetch, response)| {
+                compile_fetch(&plan, fetch, &layout, &targets, &shape, response)
             })
             .collect();
         for (index, fetch) in plan.fetches.iter().enumerate() {
@@ -82,7 +81,6 @@ impl Executable {
 
 fn compile_fetch(
     plan: &Plan,
-    number: usize,
     fetch: &Fetch,
     layout: &ResponseLayout,
     all_targets: &PathTree<'_>,
@@ -94,16 +92,14 @@ fn compile_fetch(
         dependencies: 0,
         head: Vec::new(),
         constant_body: Bytes::new(),
-        root_keys: Vec::new(),
         below: None,
         batches: Vec::new(),
         response: shape.at(response),
     };
     match &fetch.kind {
-        FetchKind::Root(operation) => {
+        FetchKind::Root { operation, .. } => {
             compiled.head = request_head(operation);
             compiled.constant_body = [&compiled.head[..], b"}}"].concat().into();
-            compiled.root_keys = parse_root_keys(&operation.text);
         }
         FetchKind::RootBelow { operation, target } => {
             compiled.head = request_head(operation);
@@ -128,12 +124,11 @@ fn compile_fetch(
                     let objects = layout.cursor(kind);
                     CompiledBatch {
                         representation: CompiledRepresentation::new(objects, &batch.representation),
-                        sources: entity_reuse::reuse_sources(
+                        reuse: CompiledReusePlace::compile_all(
                             plan,
                             layout,
                             all_targets,
-                            number,
-                            batch,
+                            &batch.reuse,
                         ),
                         entity: shape.at(kind.unwrap_or(usize::MAX)),
                         several_groups: groups.iter().any(|&group| group != 0),
@@ -154,9 +149,7 @@ fn compile_fetch(
                 })
                 .collect();
         }
-        FetchKind::Publish(event) | FetchKind::Request(event) => {
-            compiled.root_keys.push(event.data_key.clone());
-        }
+        FetchKind::Publish(_) | FetchKind::Request(_) => {}
     }
     compiled
 }

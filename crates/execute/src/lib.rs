@@ -1,18 +1,27 @@
-//! Executes a plan with variables and prints the payload: fetches, merges, propagates nulls,
-//! prints.
+//! Executes a plan with variables and prints the payload: fetches, merges, propagates nulls, prints.
 //!
-//! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`] and
-//! brokers through [`Publisher`].
+//! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`] and brokers through
+//! [`Publisher`].
 //!
 //! The path of a request:
 //!
-//! 1. An [`Executable`] (plan, constant texts, layout of the responses) and an arena from the
-//!    thread's pool.
-//! 2. `execution` starts every fetch whose inputs are complete.
-//! 3. `representations` writes the representations of an entity fetch.
-//! 4. `response` reads what a subgraph sent into the slots that `response_layout` has computed, and
-//!    merges it into one tree.
-//! 5. `projection` walks the response shape over the tree, propagates nulls and prints.
+//! 1. `executable` compiles a plan once: constant texts, the layout of responses (`response_layout`), and the types of
+//!    `compiled` and `compiled_objects`. `document_pool` lends an arena to each execution.
+//! 2. `execution` starts every fetch whose inputs are complete. `representations` writes the representations of an
+//!    entity fetch, `shared_fetch` sends the request, or waits for an equal one (`sharing`, `event_fetch_cache`).
+//! 3. `response` reads what a subgraph sent into the slots of the layout, and `execution::merge_response` merges it
+//!    into one tree.
+//! 4. `projection` walks the response shape over the tree, propagates nulls and prints a [`Payload`].
+//!
+//! Beside the path:
+//!
+//! - Errors: `error` has [`GraphqlError`] and all codes; a new [`ErrorCode`] is one line there. `error_list` collects
+//!   the errors of an execution, `error_path` finds their places in the client's response, and `error_masking` decides
+//!   which errors of subgraphs clients see.
+//! - Events: `event` and `event_keys` check payloads of brokers, `current_state` fetches the first result of a
+//!   subscription, `execution::execute_batch` resolves several events together.
+//! - `bounds` has the limits of one execution. Limits on operations are checked before, in the crate `prepare`.
+//! - `claims` and `client_key` describe the client, for authorization and for fair queues in other crates.
 
 mod argument_text;
 mod bounds;
@@ -24,7 +33,6 @@ mod context;
 mod context_values;
 mod current_state;
 mod document_pool;
-mod entity_reuse;
 mod error;
 mod error_list;
 mod error_masking;
@@ -43,12 +51,9 @@ mod query_key;
 mod representations;
 mod response;
 mod response_layout;
-mod root_keys;
-mod selections;
 mod shared_fetch;
 mod sharing;
 mod subgraph;
-mod tokens;
 mod trace;
 
 pub use argument_text::print_value;

@@ -8,12 +8,11 @@ use std::ops::Range;
 
 use astjson::{Document, Kind, NodeId, Shape};
 use foldhash::{HashMap, HashSet};
-use plan::{EntityBatch, Path, Representation, RepresentationField};
+use plan::{EntityBatch, Path, Representation, RepresentationField, ReusedValue};
 
 use crate::bounds::{REMEMBERED_MAX, SCRATCH_ENTRIES_MAX, TARGET_OBJECTS_MAX};
 use crate::compiled::CompiledBatch;
 use crate::compiled_objects::{CompiledMember, CompiledRepresentation, CompiledTarget};
-use crate::entity_reuse::{ReuseSource, ReuseValue};
 
 /// The objects of one batch of one request.
 #[derive(Debug, Default)]
@@ -35,8 +34,8 @@ pub(crate) struct RememberedObject {
     pub(crate) node: NodeId,
     /// The object that holds the known values.
     pub(crate) known: NodeId,
-    /// The index of its source among those of the batch.
-    pub(crate) source: u32,
+    /// The index of the place of `known` in [`EntityBatch::reuse`].
+    pub(crate) place: u32,
     /// The index of the target path that led to the object.
     pub(crate) target: u32,
 }
@@ -80,15 +79,8 @@ pub(crate) fn write_representations(
     let mut collected = CollectedBatch::default();
     let Scratch { mut walk, mut known } = SCRATCH.take();
     known.clear();
-    for (number, source) in compiled.sources.iter().enumerate() {
-        known.add_known_entities(
-            document,
-            root,
-            &compiled.entity,
-            source,
-            number as u32,
-            &mut walk,
-        );
+    for place in 0..batch.reuse.len() {
+        known.add_known_entities(document, root, batch, compiled, place, &mut walk);
     }
     let start = out.len();
     out.push(b'[');
@@ -112,9 +104,9 @@ pub(crate) fn write_representations(
             let item = match known.decide(out, start, collected.items) {
                 RepresentationDecision::Remembered(place) => {
                     out.truncate(mark);
-                    let (known, source) = known.places[place as usize];
+                    let (known, place) = known.places[place as usize];
                     let target = number as u32;
-                    collected.remembered.push(RememberedObject { node, known, source, target });
+                    collected.remembered.push(RememberedObject { node, known, place, target });
                     continue;
                 }
                 RepresentationDecision::Duplicate(item) => {
@@ -173,7 +165,7 @@ struct KnownRepresentations {
     hasher: foldhash::fast::RandomState,
     /// Representations of entities that are known, one after the other.
     remembered: Vec<u8>,
-    /// The places where they are known: object, and number of the source.
+    /// Where they are known: the object, and the index of its place in [`EntityBatch::reuse`].
     places: Vec<(NodeId, u32)>,
 }
 
@@ -241,17 +233,19 @@ impl KnownRepresentations {
         }
     }
 
-    /// Adds the entities of a batch that the request knows from one source.
+    /// Adds the entities of a batch that the request knows from a place, given by its index.
     fn add_known_entities(
         &mut self,
         document: &Document,
         root: NodeId,
-        shape: &Shape,
-        source: &ReuseSource,
-        number: u32,
+        batch: &EntityBatch,
+        compiled: &CompiledBatch,
+        number: usize,
         walk: &mut TargetWalk,
     ) {
-        let objects = walk.objects_at(document, root, shape, &source.path, &source.target);
+        let (place, shape) = (&batch.reuse[number], &compiled.entity);
+        let compiled = &compiled.reuse[number];
+        let objects = walk.objects_at(document, root, shape, &place.path, &compiled.target);
         // If there are too many objects, they are fetched, which ends with the error about the
         // bound.
         let Ok(objects) = objects else { return };
@@ -259,11 +253,12 @@ impl KnownRepresentations {
             if self.places.len() >= REMEMBERED_MAX {
                 return;
             }
-            if !source.values.iter().all(|value| value.of(document, node).is_some()) {
+            let mut values = place.values.iter().zip(&compiled.values);
+            if !values.all(|(value, own)| scalar_text(document, node, value, own.slot).is_some()) {
                 continue;
             }
             let start = self.remembered.len();
-            let (representation, own) = (&source.representation, &source.compiled);
+            let (representation, own) = (&place.representation, &compiled.representation);
             let out = &mut self.remembered;
             if !write_representation(document, node, shape, representation, own, out) {
                 out.truncate(start);
@@ -276,7 +271,7 @@ impl KnownRepresentations {
                 match self.by_hash.entry(hash) {
                     Entry::Vacant(free) => {
                         free.insert(KnownText { start, len: text.len(), item });
-                        self.places.push((node, number));
+                        self.places.push((node, number as u32));
                         break;
                     }
                     Entry::Occupied(taken) => {
@@ -293,14 +288,17 @@ impl KnownRepresentations {
     }
 }
 
-impl ReuseValue {
-    /// Returns the text of the value, if it is a scalar and not null.
-    pub(crate) fn of<'d>(&self, document: &'d Document, object: NodeId) -> Option<&'d str> {
-        let value = document.get_near(object, &self.data_key, self.slot)?;
-        match document.kind_and_raw(value) {
-            (Kind::Null | Kind::Array | Kind::Object, _) => None,
-            (Kind::Bool | Kind::Number | Kind::String, raw) => Some(raw),
-        }
+/// Returns the text of a value that is copied from `object`, if it is a scalar and not null. `slot` is a hint.
+pub(crate) fn scalar_text<'d>(
+    document: &'d Document,
+    object: NodeId,
+    value: &ReusedValue,
+    slot: usize,
+) -> Option<&'d str> {
+    let value = document.get_near(object, &value.data_key, slot)?;
+    match document.kind_and_raw(value) {
+        (Kind::Null | Kind::Array | Kind::Object, _) => None,
+        (Kind::Bool | Kind::Number | Kind::String, raw) => Some(raw),
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn fetch(
     let (result, role) = fetch_or_join(context, subgraph, body, is_mutation).await;
     let response = result.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
     let took = trace.now().saturating_sub(began);
-    trace.record(FetchTrace { subgraph, began, took, request_bytes, answer: response, role });
+    trace.record(FetchTrace { subgraph, began, took, request_bytes, response, role });
     result
 }
 

@@ -29,7 +29,7 @@ pub struct FetchTrace {
     /// Length of the request's body.
     pub request_bytes: usize,
     /// HTTP status and length of the response's body; `None` if there was no response.
-    pub answer: Option<(u16, usize)>,
+    pub response: Option<(u16, usize)>,
     /// The role in a shared request; `None` if it must not be shared, or sharing is turned off.
     pub role: Option<Role>,
 }

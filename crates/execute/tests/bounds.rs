@@ -22,7 +22,7 @@ fn plan(shape: &str, batches: &[&str]) -> Arc<Executable> {
     };
     let mut fetches = vec![Fetch {
         subgraph: graph::SubgraphId(0),
-        kind: FetchKind::Root(operation("{p}")),
+        kind: FetchKind::Root { operation: operation("{p}"), data_keys: vec!["p".into()] },
         depends_on: vec![],
         any_of: vec![],
         representations_max: 1_000_000,

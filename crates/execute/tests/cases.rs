@@ -9,6 +9,7 @@
 //! - `entities SUBGRAPH [after 0] [if …] [max 2] | TEXT`, followed by `batch …` lines; `max`: the
 //!   number of representations in one request
 //! - `alone TEXT`: the operation with the last batch only
+//! - `reuse PATH as REPRESENTATION copy KEY<KEY_THERE …`: a place where entities of the last batch may be known
 //! - `publish FIELD KEY | name=value, …`: values as JSON scalars, `$0` for variables, `E:NAME` for enums
 //! - `request FIELD KEY | name=value, …`: likewise; the publisher's response is the field's value,
 //!   or `!no-responder`
@@ -29,8 +30,8 @@ use execute::{Executable, Seed};
 use kit::notation;
 use kit::subgraphs::{Rule, World, subgraph_id};
 use plan::{
-    EventField, Fetch, FetchId, FetchKind, OperationKind, Path, Plan, Shape, SubgraphOperation,
-    SubscriptionRoot, Value, VariableId, Variables,
+    EntityBatch, EventField, Fetch, FetchId, FetchKind, OperationKind, Path, Plan, Shape,
+    SubgraphOperation, SubscriptionRoot, Value, VariableId, Variables,
 };
 
 #[test]
@@ -88,7 +89,7 @@ fn run(input: &str) -> String {
         .map(|(index, (name, _))| (name.clone(), VariableId(index as u16)))
         .collect();
     for fetch in &mut case.fetches {
-        if let FetchKind::Root(operation)
+        if let FetchKind::Root { operation, .. }
         | FetchKind::RootBelow { operation, .. }
         | FetchKind::Entities { operation, .. } = &mut fetch.kind
         {
@@ -150,13 +151,9 @@ impl Case {
                 };
                 batches.push(notation::batch(rest));
             }
+            "reuse" => self.last_batch().reuse.push(notation::reuse_place(rest)),
             "alone" => {
-                let Some(FetchKind::Entities { batches, .. }) =
-                    self.fetches.last_mut().map(|fetch| &mut fetch.kind)
-                else {
-                    panic!("alone without entities")
-                };
-                batches.last_mut().unwrap().alone = Some(SubgraphOperation {
+                self.last_batch().alone = Some(SubgraphOperation {
                     text: rest.into(),
                     kind: OperationKind::Query,
                     name: None,
@@ -234,6 +231,15 @@ impl Case {
         }
     }
 
+    fn last_batch(&mut self) -> &mut EntityBatch {
+        let Some(FetchKind::Entities { batches, .. }) =
+            self.fetches.last_mut().map(|fetch| &mut fetch.kind)
+        else {
+            panic!("not after entities")
+        };
+        batches.last_mut().unwrap()
+    }
+
     fn fetch(&mut self, verb: &str, rest: &str) {
         let (head, text) = rest.split_once(" | ").unwrap();
         let mut words = head.split(' ');
@@ -265,7 +271,7 @@ impl Case {
         let kind = match verb {
             "entities" => FetchKind::Entities { operation, batches: vec![] },
             "below" => FetchKind::RootBelow { operation, target },
-            _ => FetchKind::Root(operation),
+            _ => FetchKind::Root { operation, data_keys: notation::root_keys(text) },
         };
         self.fetches.push(Fetch { subgraph, kind, depends_on, any_of, representations_max });
     }

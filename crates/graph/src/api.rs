@@ -190,18 +190,18 @@ fn remove_dangling(api: &mut Schema) -> bool {
 }
 
 fn strip_directives(ty: &mut ExtendedType) {
-    fn strip(directives: &mut DirectiveList) {
+    fn strip_directives(directives: &mut DirectiveList) {
         directives.0.retain(|directive| CLIENT_DIRECTIVES.contains(&directive.name.as_str()));
     }
     fn strip_ast(directives: &mut apollo_compiler::ast::DirectiveList) {
         directives.0.retain(|directive| CLIENT_DIRECTIVES.contains(&directive.name.as_str()));
     }
     match ty {
-        ExtendedType::Scalar(scalar) => strip(&mut scalar.make_mut().directives),
-        ExtendedType::Union(union) => strip(&mut union.make_mut().directives),
+        ExtendedType::Scalar(scalar) => strip_directives(&mut scalar.make_mut().directives),
+        ExtendedType::Union(union) => strip_directives(&mut union.make_mut().directives),
         ExtendedType::Object(object) => {
             let object = object.make_mut();
-            strip(&mut object.directives);
+            strip_directives(&mut object.directives);
             for field in object.fields.values_mut() {
                 let field = field.make_mut();
                 strip_ast(&mut field.directives);
@@ -210,7 +210,7 @@ fn strip_directives(ty: &mut ExtendedType) {
         }
         ExtendedType::Interface(interface) => {
             let interface = interface.make_mut();
-            strip(&mut interface.directives);
+            strip_directives(&mut interface.directives);
             for field in interface.fields.values_mut() {
                 let field = field.make_mut();
                 strip_ast(&mut field.directives);
@@ -219,12 +219,12 @@ fn strip_directives(ty: &mut ExtendedType) {
         }
         ExtendedType::Enum(values) => {
             let values = values.make_mut();
-            strip(&mut values.directives);
+            strip_directives(&mut values.directives);
             values.values.values_mut().for_each(|v| strip_ast(&mut v.make_mut().directives));
         }
         ExtendedType::InputObject(input) => {
             let input = input.make_mut();
-            strip(&mut input.directives);
+            strip_directives(&mut input.directives);
             input.fields.values_mut().for_each(|f| strip_ast(&mut f.make_mut().directives));
         }
     }

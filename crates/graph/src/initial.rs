@@ -155,13 +155,13 @@ impl Supergraph {
         let Some(id) = self.field_named(self.query, name) else {
             return Err(format!("initial: there is no root field `{query}.{name}`"));
         };
-        let asked = self.field(id);
+        let source = self.field(id);
         let place = format!("initial: `{query}.{name}`");
-        if !is_assignable(&asked.ty, &field.ty, true) {
+        if !is_assignable(&source.ty, &field.ty, true) {
             return Err(format!("{place} has another type than the subscription's field"));
         }
         for argument in &field.arguments {
-            let there = asked.arguments.iter().find(|it| it.name == argument.name);
+            let there = source.arguments.iter().find(|it| it.name == argument.name);
             let Some(Argument { ty, .. }) = there else {
                 return Err(format!("{place} has no argument {:?}", argument.name));
             };
@@ -176,7 +176,7 @@ impl Supergraph {
             let is_given = field.arguments.iter().any(|own| own.name == it.name);
             !is_given && it.ty.ends_with('!') && it.default.is_none()
         };
-        match asked.arguments.iter().find(is_missing) {
+        match source.arguments.iter().find(is_missing) {
             Some(missing) => Err(format!(
                 "{place} needs the argument {:?}, which the subscription's field does not have",
                 missing.name

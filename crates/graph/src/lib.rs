@@ -2,6 +2,13 @@
 //!
 //! Invariant: this crate knows nothing of operations. A supergraph is read once per generation and never changes
 //! afterwards.
+//!
+//! - `model` has the types: [`Supergraph`], [`Type`], [`Field`], with small integers as names (`ids`, `subgraph_set`).
+//! - `sdl` reads them from supergraph SDL; `errors` has the errors of a schema. A new federation directive is read there
+//!   and becomes a fact of the model.
+//! - `api` derives the schema that clients see.
+//! - `jumps` computes which subgraphs are reachable from others, for the planner.
+//! - `event_role` and `initial` describe root fields of event subgraphs, `override_labels` the variants of a graph.
 
 mod api;
 mod errors;

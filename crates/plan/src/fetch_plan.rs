@@ -43,7 +43,12 @@ pub struct Fetch {
 #[derive(Clone, PartialEq, Debug)]
 pub enum FetchKind {
     /// Root fields. The response's `data` merges into the root of the tree.
-    Root(SubgraphOperation),
+    Root {
+        /// The operation that is sent.
+        operation: SubgraphOperation,
+        /// The keys of the response's `data`, without duplicates. Fields under conditions are included.
+        data_keys: Vec<Box<str>>,
+    },
     /// Query root fields for objects below other fields, such as a mutation's `payload { query { … } }`. All such
     /// objects are the same one, so the response's `data` merges into every object at the end of the path. The fetch is
     /// not sent if there is none.
@@ -75,7 +80,16 @@ impl FetchKind {
     pub fn batches(&self) -> &[EntityBatch] {
         match self {
             Self::Entities { batches, .. } => batches,
-            Self::Root(_) | Self::RootBelow { .. } | Self::Publish(_) | Self::Request(_) => &[],
+            Self::Root { .. } | Self::RootBelow { .. } | Self::Publish(_) | Self::Request(_) => &[],
+        }
+    }
+
+    /// Returns the keys that the fetch adds to the root of the data tree; empty for fetches for objects below it.
+    pub fn root_keys(&self) -> &[Box<str>] {
+        match self {
+            Self::Root { data_keys, .. } => data_keys,
+            Self::Publish(event) | Self::Request(event) => std::slice::from_ref(&event.data_key),
+            Self::RootBelow { .. } | Self::Entities { .. } => &[],
         }
     }
 }
@@ -119,6 +133,29 @@ pub struct EntityBatch {
     /// Variables with values that are read from objects further up. Objects for which these values differ cannot be
     /// fetched in one request.
     pub context: Vec<ContextVariable>,
+    /// The places where the request may know entities of this batch already, so that they are not fetched again.
+    pub reuse: Vec<ReusePlace>,
+}
+
+/// Objects that an earlier fetch of the same subgraph has filled with every field of a batch. Whether the values exist
+/// is known at run time only; entities of which a value is missing are fetched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReusePlace {
+    /// The path to the objects.
+    pub path: Path,
+    /// The representation that an object of this place has in requests of the batch.
+    pub representation: Representation,
+    /// The values that replace the fields of the batch. All of them are leaves.
+    pub values: Vec<ReusedValue>,
+}
+
+/// A value that is copied from a [`ReusePlace`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReusedValue {
+    /// The key of the value in the objects of the place.
+    pub data_key: Box<str>,
+    /// The key of the value in the batch's response.
+    pub response_key: Box<str>,
 }
 
 /// The part of an entity's representation that one of its fields requires (`@requires`). Requests contain

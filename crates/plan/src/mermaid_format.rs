@@ -23,7 +23,7 @@ impl Plan {
             let _ = writeln!(
                 out,
                 "  events([\"events of {}\"])",
-                escaped(&graph.subgraph(subgraph).name)
+                escape(&graph.subgraph(subgraph).name)
             );
         }
         let waves = self.waves();
@@ -34,9 +34,9 @@ impl Plan {
             for (index, fetch) in members {
                 let mut lines = vec![format!("#{index} {}", graph.subgraph(fetch.subgraph).name)];
                 match &fetch.kind {
-                    FetchKind::Root(_) => lines.push("root fields".to_owned()),
+                    FetchKind::Root { .. } => lines.push("root fields".to_owned()),
                     FetchKind::RootBelow { target, .. } => {
-                        lines.push(format!("root fields at {}", keys(target)));
+                        lines.push(format!("root fields at {}", print_path(target)));
                     }
                     FetchKind::Publish(event) => lines.push(format!("publish {}", event.data_key)),
                     FetchKind::Request(event) => lines.push(format!("request {}", event.data_key)),
@@ -47,7 +47,7 @@ impl Plan {
                             let typename = typename.unwrap_or("*");
                             let targets = batch.targets.iter();
                             places.extend(
-                                targets.map(|path| format!("{typename} at {}", keys(path))),
+                                targets.map(|path| format!("{typename} at {}", print_path(path))),
                             );
                         }
                         let more = places.len().saturating_sub(PLACES_MAX);
@@ -60,7 +60,7 @@ impl Plan {
                 if !fetch.any_of.is_empty() {
                     lines.push("only under a condition".to_owned());
                 }
-                let lines: Vec<String> = lines.iter().map(|line| escaped(line)).collect();
+                let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
                 let _ = writeln!(out, "    f{index}[\"{}\"]", lines.join("<br/>"));
             }
             out.push_str("  end\n");
@@ -77,12 +77,12 @@ impl Plan {
     }
 }
 
-fn keys(path: &Path) -> String {
+fn print_path(path: &Path) -> String {
     let keys: Vec<&str> = path.steps.iter().map(|step| &*step.data_key).collect();
     keys.join(".")
 }
 
 /// Escapes text inside a quoted label, where `#` begins an entity.
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('#', "#35;").replace('"', "#quot;").replace('<', "#lt;").replace('>', "#gt;")
 }

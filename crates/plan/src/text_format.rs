@@ -27,7 +27,7 @@ impl Plan {
         let kind = format!("{:?}", self.kind).to_lowercase();
         let requests = self.fetches.len();
         let last = waves.iter().copied().max().unwrap_or(0);
-        line(
+        write_line(
             &mut out,
             0,
             &format!(
@@ -39,11 +39,11 @@ impl Plan {
         match &self.subscription {
             None => {}
             Some(SubscriptionRoot::Event(event)) => {
-                line(&mut out, 0, &format!("events: {}", event_text(event, graph)));
+                write_line(&mut out, 0, &format!("events: {}", event_text(event, graph)));
             }
             Some(SubscriptionRoot::Upstream { subgraph, operation }) => {
-                line(&mut out, 0, &format!("events: {}", graph.subgraph(*subgraph).name));
-                operation_text(&mut out, 2, operation);
+                write_line(&mut out, 0, &format!("events: {}", graph.subgraph(*subgraph).name));
+                write_operation(&mut out, 2, operation);
             }
         }
         let mut order: Vec<usize> = (0..self.fetches.len()).collect();
@@ -52,7 +52,7 @@ impl Plan {
         for index in order {
             if waves[index] != wave {
                 wave = waves[index];
-                line(&mut out, 0, &format!("wave {wave}"));
+                write_line(&mut out, 0, &format!("wave {wave}"));
             }
             fetch_text(&mut out, index, &self.fetches[index], graph);
         }
@@ -68,24 +68,24 @@ fn fetch_text(out: &mut String, index: usize, fetch: &Fetch, graph: &Supergraph)
     if !fetch.any_of.is_empty() {
         let _ = write!(head, " if {}", conditions_text(&fetch.any_of));
     }
-    line(out, 1, &head);
+    write_line(out, 1, &head);
     match &fetch.kind {
-        FetchKind::Root(operation) => operation_text(out, 2, operation),
+        FetchKind::Root { operation, .. } => write_operation(out, 2, operation),
         FetchKind::RootBelow { operation, target } => {
-            line(out, 2, &format!("at {}", path_text(target)));
-            operation_text(out, 2, operation);
+            write_line(out, 2, &format!("at {}", path_text(target)));
+            write_operation(out, 2, operation);
         }
         FetchKind::Publish(event) => {
-            line(out, 2, &format!("publish {}", event_text(event, graph)));
+            write_line(out, 2, &format!("publish {}", event_text(event, graph)));
         }
         FetchKind::Request(event) => {
-            line(out, 2, &format!("request {}", event_text(event, graph)));
+            write_line(out, 2, &format!("request {}", event_text(event, graph)));
         }
         FetchKind::Entities { operation, batches } => {
             for batch in batches {
                 batch_text(out, batch);
             }
-            operation_text(out, 2, operation);
+            write_operation(out, 2, operation);
         }
     }
 }
@@ -97,14 +97,14 @@ fn batch_text(out: &mut String, batch: &EntityBatch) {
     if !batch.any_of.is_empty() {
         let _ = write!(head, " if {}", conditions_text(&batch.any_of));
     }
-    line(out, 2, &head);
+    write_line(out, 2, &head);
     for target in &batch.targets {
-        line(out, 3, &format!("at {}", path_text(target)));
+        write_line(out, 3, &format!("at {}", path_text(target)));
     }
     for variable in &batch.context {
         let from: Vec<String> =
             variable.sources.iter().map(|source| source_text(batch, source)).collect();
-        line(out, 3, &format!("with ${} = {}", variable.variable, from.join(" or ")));
+        write_line(out, 3, &format!("with ${} = {}", variable.variable, from.join(" or ")));
     }
 }
 
@@ -189,7 +189,7 @@ fn conditions_text(any_of: &[Condition]) -> String {
 
 /// Writes the compact document with one selection per line. Only the planner writes these texts, so they have neither
 /// comments nor block strings.
-fn operation_text(out: &mut String, indent: usize, operation: &SubgraphOperation) {
+fn write_operation(out: &mut String, indent: usize, operation: &SubgraphOperation) {
     let mut depth = indent;
     let mut current = String::new();
     let mut parentheses = 0_u32;
@@ -220,30 +220,30 @@ fn operation_text(out: &mut String, indent: usize, operation: &SubgraphOperation
                     current.push(' ');
                 }
                 current.push('{');
-                line(out, depth, &std::mem::take(&mut current));
+                write_line(out, depth, &std::mem::take(&mut current));
                 depth += 1;
             }
             '}' if parentheses == 0 => {
                 if !current.is_empty() {
-                    line(out, depth, &std::mem::take(&mut current));
+                    write_line(out, depth, &std::mem::take(&mut current));
                 }
                 depth = depth.saturating_sub(1);
-                line(out, depth, "}");
+                write_line(out, depth, "}");
             }
             ' ' if parentheses == 0 && depth > indent && current != "...on" => {
                 if !current.is_empty() {
-                    line(out, depth, &std::mem::take(&mut current));
+                    write_line(out, depth, &std::mem::take(&mut current));
                 }
             }
             other => current.push(other),
         }
     }
     if !current.is_empty() {
-        line(out, depth, &current);
+        write_line(out, depth, &current);
     }
 }
 
-fn line(out: &mut String, indent: usize, text: &str) {
+fn write_line(out: &mut String, indent: usize, text: &str) {
     out.extend(std::iter::repeat_n("  ", indent));
     out.push_str(text);
     out.push('\n');

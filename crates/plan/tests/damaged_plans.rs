@@ -67,7 +67,7 @@ fn sent(plan: &mut Plan, fetch: usize) -> &mut SubgraphOperation {
     match &mut plan.fetches[fetch].kind {
         FetchKind::Entities { operation, .. }
         | FetchKind::RootBelow { operation, .. }
-        | FetchKind::Root(operation) => operation,
+        | FetchKind::Root { operation, .. } => operation,
         other => panic!("{other:?} has no text"),
     }
 }
@@ -97,6 +97,10 @@ const REQUIRES: &str = "requires/operation.graphql";
 
 /// An operation with conditions: `user` is fetched from `a`, then `email` and `phone` under conditions from `b`.
 const CONDITIONS: &str = "conditions/operation.graphql";
+
+/// The operation `{ top { upc name cost: price reviews { product { name price } } } }`: fetch 2 may copy the last two
+/// fields from `top`.
+const KNOWN_ENTITIES: &str = "known-entities/operation.graphql";
 
 #[test]
 fn a_fetch_waits_for_the_values_that_it_sends() {
@@ -317,4 +321,32 @@ fn a_batch_is_fetched_whenever_a_selection_needs_it() {
     let never = || Condition { all: vec![(plan::VariableId(0), true)] };
     let spoil = |plan: &mut Plan| batch(plan, 1, 0).any_of.push(never());
     check(REQUIRES, spoil, "no fetch selects `Product.shipping`");
+}
+
+#[test]
+fn the_root_keys_of_a_fetch_are_those_of_its_text() {
+    let spoil = |plan: &mut Plan| match &mut plan.fetches[0].kind {
+        FetchKind::Root { data_keys, .. } => data_keys.clear(),
+        other => panic!("{other:?} has no root fields"),
+    };
+    check(REQUIRES, spoil, "differ from those of the operation");
+}
+
+#[test]
+fn a_value_is_copied_from_the_same_field() {
+    let spoil = |plan: &mut Plan| {
+        let values = &mut batch(plan, 2, 0).reuse[0].values;
+        values[1].data_key = values[0].data_key.clone();
+    };
+    check(KNOWN_ENTITIES, spoil, "`Product.name` is copied as another `price`");
+    let spoil = |plan: &mut Plan| {
+        batch(plan, 2, 0).reuse[0].representation.fields[0].data_key = "name".into();
+    };
+    check(KNOWN_ENTITIES, spoil, "`Product.name` is copied as another `upc`");
+}
+
+#[test]
+fn an_entity_is_copied_as_a_whole() {
+    let spoil = |plan: &mut Plan| drop(batch(plan, 2, 0).reuse[0].values.pop());
+    check(KNOWN_ENTITIES, spoil, "`price` of a batch is not copied");
 }

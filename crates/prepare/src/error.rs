@@ -1,5 +1,5 @@
-//! Errors of preparing an operation and of its variables. Each becomes a GraphQL request error at
-//! the edge of the router.
+//! Errors of preparing an operation and of its variables. At the edge of the router each becomes a GraphQL request
+//! error with an [`execute::ErrorCode`]; this crate knows no codes.
 
 use apollo_compiler::diagnostic::{Diagnostic, ToCliReport};
 use apollo_compiler::parser::{SourceMap, SourceSpan};
@@ -41,18 +41,18 @@ pub enum PrepareError {
     Internal(String),
 }
 
-/// One of [`crate::Limits`].
+/// The name of one of [`crate::Limits`], with its configuration key and unit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Limit {
-    /// [`crate::Limits::tokens`]
+    /// The limit [`crate::Limits::tokens`].
     Tokens,
-    /// [`crate::Limits::depth`]
+    /// The limit [`crate::Limits::depth`].
     Depth,
-    /// [`crate::Limits::aliases`]
+    /// The limit [`crate::Limits::aliases`].
     Aliases,
-    /// [`crate::Limits::root_fields`]
+    /// The limit [`crate::Limits::root_fields`].
     RootFields,
-    /// [`crate::Limits::selections`]
+    /// The limit [`crate::Limits::selections`].
     Selections,
 }
 

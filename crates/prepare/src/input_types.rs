@@ -32,7 +32,7 @@ enum InputType {
 #[derive(Debug)]
 struct InputObject {
     fields: Vec<InputField>,
-    /// Index into `fields`.
+    /// The index of each field in `fields`.
     by_name: HashMap<Box<str>, usize>,
     /// The fields that must be visited even if no value is given: those with a default and those
     /// that require a value. Ascending.

@@ -1,7 +1,23 @@
 //! Prepares operations: parses, validates, normalises, plans and caches them.
 //!
-//! Invariant: knows nothing of sockets. All state belongs to one supergraph; a reload creates a new
-//! preparer.
+//! Invariant: knows nothing of sockets. All state belongs to one supergraph; a reload creates a new preparer.
+//!
+//! A [`Preparer`] looks an [`OperationRequest`] up in its cache (`preparer`). On a miss the operation waits for a
+//! permit (`concurrency_limit`), and one caller runs the pipeline (`pipeline`):
+//!
+//! 1. `lexical` counts tokens, then the text is parsed.
+//! 2. `limits` checks the syntax tree before fragments are inlined.
+//! 3. `apollo-compiler` validates; `field_merging` bounds that, and `variable_usage` adds checks. `diagnostic_text`
+//!    words the messages.
+//! 4. `normalise` makes the [`plan::Operation`], `literal_extraction` replaces its literals by variables, and
+//!    `identity` hashes it.
+//! 5. `plan_cache` has one plan for all texts with one identity; `override_labels` selects the variant of the graph.
+//! 6. The result is [`Prepared`] (`prepared`). For each request `coerce` then coerces the values of variables to the
+//!    types in `input_types`, and `introspection` executes `__schema` and `__type`.
+//!
+//! A new limit on operations is a field of [`Limits`] with its check in `limits`, and a variant of [`Limit`] with its
+//! unit and configuration key in `error`. A new reason to refuse an operation is a variant of [`PrepareError`]; the
+//! router maps it to a GraphQL error.
 
 mod coerce;
 mod compact_text;

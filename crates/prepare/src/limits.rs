@@ -1,5 +1,6 @@
-//! Limits on operations, checked on the syntax tree before fragments are inlined, so that a
-//! document that expands exponentially costs no more than it has characters.
+//! Limits on operations, checked on the syntax tree before fragments are inlined, so that a document that expands
+//! exponentially costs no more than it has characters. Tokens are counted before, in [`crate::lexical`]. The merging of
+//! fields within [`Limits::selections`] is checked during validation, in [`crate::field_merging`].
 
 use std::collections::HashMap;
 

@@ -179,7 +179,7 @@ impl Pipeline {
     ) -> Result<Option<StatePlan>, PrepareError> {
         let Some(SubscriptionRoot::Event(event)) = &plan.subscription else { return Ok(None) };
         let Some(initial) = self.graph.initial_state(event.field) else { return Ok(None) };
-        let (asked, graph) = match &initial {
+        let (state, graph) = match &initial {
             InitialState::Field(field) => {
                 (operation.as_query(&variant.graph, *field), Arc::clone(&variant.graph))
             }
@@ -189,7 +189,7 @@ impl Pipeline {
                 (operation.clone(), Arc::new(graph))
             }
         };
-        let mut plan = match self.plan_operation(&graph, &asked) {
+        let mut plan = match self.plan_operation(&graph, &state) {
             Ok(plan) => plan,
             // Events may bring values that no subgraph can fetch: such a stream is served without a
             // state.
@@ -199,7 +199,7 @@ impl Pipeline {
             Err(error) => return Err(error),
         };
         #[cfg(debug_assertions)]
-        soundness::Checker::new(Arc::clone(&graph)).check(&asked, &plan).map_err(|unsound| {
+        soundness::Checker::new(Arc::clone(&graph)).check(&state, &plan).map_err(|unsound| {
             PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
         })?;
         match initial {

@@ -23,7 +23,8 @@ pub struct PrepareSettings {
     /// Number of operations that are prepared at the same time.
     pub at_once: usize,
     /// Number of operations that may wait to be prepared; more are refused
-    /// ([`PrepareError::Overloaded`](crate::PrepareError::Overloaded)). A request of more than 32 KiB counts as several.
+    /// ([`PrepareError::Overloaded`](crate::PrepareError::Overloaded)). A request of more than 32 KiB counts as
+    /// several.
     pub waiting_max: usize,
     /// Number of operations of one client that may wait to be prepared.
     pub waiting_per_client_max: usize,

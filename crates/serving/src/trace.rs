@@ -55,7 +55,7 @@ impl RequestTrace {
             }
             let mut name = Vec::new();
             astjson::print_string(&graph.subgraph(fetch.subgraph).name, &mut name);
-            let (status, bytes) = match fetch.answer {
+            let (status, bytes) = match fetch.response {
                 Some((status, bytes)) => (status.to_string(), bytes.to_string()),
                 None => ("null".to_owned(), "null".to_owned()),
             };

@@ -113,13 +113,13 @@ impl Http2Connection {
             .await
             .map_err(|error| FetchError::Connect(error.to_string()))?;
         let allowed = Rc::new(Cell::new(STREAMS_MAX));
-        let told = Rc::clone(&allowed);
+        let announced = Rc::clone(&allowed);
         tokio::task::spawn_local(async move {
             let driven = poll_fn(|context| {
                 let polled = Pin::new(&mut connection).poll(context);
                 let allowed = connection.current_max_send_streams();
                 if polled.is_pending() && allowed > STREAMS_BEFORE_SETTINGS {
-                    told.set(allowed.min(STREAMS_MAX));
+                    announced.set(allowed.min(STREAMS_MAX));
                 }
                 polled
             });

@@ -19,13 +19,13 @@ pub(crate) fn check_content_type(
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let mut parts = content_type.unwrap_or_default().split(';').map(str::trim);
     let essence = content_type.and(parts.next());
-    let is_answer = match essence {
+    let is_graphql = match essence {
         Some(essence) if essence.eq_ignore_ascii_case("application/graphql-response+json") => true,
         Some(essence) => essence.eq_ignore_ascii_case("application/json") && status.is_success(),
         // Without a content type, a success may be JSON.
         None => status.is_success(),
     };
-    if !is_answer {
+    if !is_graphql {
         let printable = |it: &str| {
             it.chars().filter(char::is_ascii_graphic).take(CONTENT_TYPE_BYTES_MAX).collect()
         };

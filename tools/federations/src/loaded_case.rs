@@ -354,31 +354,32 @@ const PLACES_SURE: usize = 16;
 /// (GraphQL specification, section 6.4.4), and a subgraph that had to omit the object reports no others. Values from
 /// which fields of `impaired` objects are computed may have failed, and these errors may be reported.
 fn find_error_difference(response: &str, right: &Value, impaired: &[Impaired]) -> Option<String> {
-    let answered: Value = serde_json::from_str(response).ok()?;
+    let reported: Value = serde_json::from_str(response).ok()?;
     let paths = |of: &Value| -> Vec<Value> {
         let errors = of["errors"].as_array();
         errors.into_iter().flatten().map(|error| error["path"].clone()).collect()
     };
     let data = &right["data"];
-    let (answered, right) = (paths(&answered), paths(right));
+    let (reported, right) = (paths(&reported), paths(right));
     let is_same_null = |one: &Value, other: &Value| {
         let null = null_above(data, one);
         one == other || (null.is_some() && null_above(data, other) == null)
     };
-    let is_told = |path: &Value| {
+    let is_impaired = |path: &Value| {
         let steps = path.as_array().map_or(&[][..], Vec::as_slice);
         impaired.iter().any(|object| match object.is_selected {
             true => steps.starts_with(&object.path),
             false => steps == object.path,
         })
     };
-    let is_known = |path: &&Value| right.iter().any(|it| is_same_null(path, it)) || is_told(path);
-    if let Some(stray) = answered.iter().find(|path| !is_known(path)) {
+    let is_known =
+        |path: &&Value| right.iter().any(|it| is_same_null(path, it)) || is_impaired(path);
+    if let Some(stray) = reported.iter().find(|path| !is_known(path)) {
         return Some(format!("there is no error at {stray}"));
     }
-    let is_there = |path: &&Value| answered.iter().any(|it| is_same_null(path, it));
+    let is_there = |path: &&Value| reported.iter().any(|it| is_same_null(path, it));
     match right.iter().find(|path| !is_there(path)) {
-        Some(missing) if answered.is_empty() || right.len() <= PLACES_SURE => {
+        Some(missing) if reported.is_empty() || right.len() <= PLACES_SURE => {
             Some(format!("the error at {missing} is not reported"))
         }
         _ => None,

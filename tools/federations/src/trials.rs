@@ -94,7 +94,7 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
         .collect();
     tally.federations += 1;
     for _ in 0..operations {
-        let asked = match is_wide {
+        let generated = match is_wide {
             true => generate_wide_operation(&graph, &mut random),
             false => generate_operation(&graph, &mut random),
         };
@@ -109,11 +109,11 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
                 };
                 Box::new(TrialFailure { seed, case, failure })
             };
-            for variables in &asked.variables {
-                let answered = loaded.compare(&asked.text, variables);
-                let answered =
-                    answered.map_err(|failure| found(&asked.text, variables, failure))?;
-                let (response, requests) = match &answered {
+            for variables in &generated.variables {
+                let outcome = loaded.compare(&generated.text, variables);
+                let outcome =
+                    outcome.map_err(|failure| found(&generated.text, variables, failure))?;
+                let (response, requests) = match &outcome {
                     Outcome::Correct { response, requests } => (response, requests),
                     Outcome::Refused(_) => {
                         tally.refused += 1;
@@ -127,21 +127,21 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
                 tally.correct += 1;
                 tally.requests += requests.len() as u64;
                 if let Some(larger) = larger
-                    && larger.compare(&asked.text, variables).as_ref() != Ok(&answered)
+                    && larger.compare(&generated.text, variables).as_ref() != Ok(&outcome)
                 {
                     let message = "an unused subgraph changes the requests".to_owned();
                     let failure = Failure { kind: FailureKind::Variation, message };
-                    return Err(found(&asked.text, variables, failure));
+                    return Err(found(&generated.text, variables, failure));
                 }
                 let variation = *random.pick(&Variation::ALL);
-                let text = variation.of(&loaded.graph, &asked.text, &mut random);
+                let text = variation.of(&loaded.graph, &generated.text, &mut random);
                 let Some(text) = text else { continue };
                 let other = loaded.compare(&text, variables);
                 let other = other.map_err(|failure| found(&text, variables, failure))?;
                 if let Some(message) = variation.find_difference(response, requests.len(), &other) {
                     let message = format!("{variation:?}: {message}\n{text}");
                     let failure = Failure { kind: FailureKind::Variation, message };
-                    return Err(found(&asked.text, variables, failure));
+                    return Err(found(&generated.text, variables, failure));
                 }
                 tally.variations += 1;
             }

@@ -7,6 +7,7 @@
 //! - each member of a representation was produced by an earlier fetch, and the members contain a whole key and all
 //!   fields that the selected fields require,
 //! - no key of the tree is written twice with different meanings,
+//! - the root keys of a fetch are those of its text, and entities are copied from places that have the same fields,
 //! - every selection of the client is in the response exactly when its conditions hold, in order, and is read from the
 //!   key under which the same field with the same arguments was stored,
 //! - root fields of mutations run once each and one after the other.
@@ -15,6 +16,7 @@
 
 mod arguments;
 mod assignments;
+mod known_entities;
 mod representations;
 mod requests;
 mod response;
@@ -78,7 +80,7 @@ impl Checker {
             execution.values_left.set(values_left);
             execution.fetch_all()?;
             values_left = execution.values_left.get();
-            response::check(graph, operation, plan, &variables, execution.into_root())?;
+            response::check_response(graph, operation, plan, &variables, execution.into_root())?;
         }
         Ok(())
     }

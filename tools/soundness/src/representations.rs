@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Checks the representation of an object of type `ty` about which `known` is known.
-pub(crate) fn check(
+pub(crate) fn check_representation(
     graph: &Supergraph,
     subgraph: SubgraphId,
     batch: &EntityBatch,
@@ -75,7 +75,7 @@ pub(crate) fn check_required(
 }
 
 /// Returns the field as which a subgraph knows `own`: its own field, or the field of an interface object.
-pub(crate) fn mention(
+pub(crate) fn mentioned_field(
     graph: &Supergraph,
     ty: TypeId,
     own: FieldId,

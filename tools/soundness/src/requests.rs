@@ -1,6 +1,6 @@
 //! The texts of a plan's subgraph operations: parsing, and validation against the schemas of their subgraphs.
 
-use apollo_compiler::ast::{Definition, Document, OperationDefinition, Selection};
+use apollo_compiler::ast::{Definition, Document, Field, OperationDefinition, Selection};
 use apollo_compiler::validation::Valid;
 use apollo_compiler::{Node, Schema};
 use graph::{SubgraphId, Supergraph};
@@ -27,7 +27,7 @@ pub(crate) struct Requests {
 /// Returns the total length of the operations that `plan` sends.
 pub(crate) fn total_bytes(plan: &Plan) -> usize {
     let of_fetch = |kind: &FetchKind| match kind {
-        FetchKind::Root(sent)
+        FetchKind::Root { operation: sent, .. }
         | FetchKind::RootBelow { operation: sent, .. }
         | FetchKind::Entities { operation: sent, .. } => sent.text.len(),
         FetchKind::Publish(_) | FetchKind::Request(_) => 0,
@@ -61,9 +61,12 @@ pub(crate) fn parse_requests(
     }
     for fetch in &plan.fetches {
         requests.fetches.push(match &fetch.kind {
-            FetchKind::Root(sent) | FetchKind::RootBelow { operation: sent, .. } => {
-                Some(read(fetch.subgraph, sent, &[])?)
+            FetchKind::Root { operation: sent, data_keys } => {
+                let parsed = read(fetch.subgraph, sent, &[])?;
+                check_root_keys(&parsed, data_keys)?;
+                Some(parsed)
             }
+            FetchKind::RootBelow { operation: sent, .. } => Some(read(fetch.subgraph, sent, &[])?),
             FetchKind::Entities { operation: sent, batches } => {
                 Some(read(fetch.subgraph, sent, batches)?)
             }
@@ -124,11 +127,34 @@ fn read_operation(
     Ok(parsed.clone())
 }
 
+/// Checks that `data_keys` are the response keys of the root fields, in their order and without duplicates.
+fn check_root_keys(parsed: &OperationDefinition, data_keys: &[Box<str>]) -> Result<(), Unsound> {
+    fn collect_keys<'a>(selections: &'a [Selection], keys: &mut Vec<&'a str>) {
+        for selection in selections {
+            match selection {
+                Selection::Field(field) if !keys.contains(&response_key(field)) => {
+                    keys.push(response_key(field));
+                }
+                Selection::InlineFragment(fragment) => collect_keys(&fragment.selection_set, keys),
+                Selection::Field(_) | Selection::FragmentSpread(_) => {}
+            }
+        }
+    }
+    let mut keys = Vec::new();
+    collect_keys(&parsed.selection_set, &mut keys);
+    if !keys.iter().copied().eq(data_keys.iter().map(|key| &**key)) {
+        unsound!("the root keys {data_keys:?} differ from those of the operation: {parsed}");
+    }
+    Ok(())
+}
+
 fn entities_key(selection: &Selection) -> Option<&str> {
     match selection {
-        Selection::Field(field) if field.name == "_entities" => {
-            Some(field.alias.as_ref().unwrap_or(&field.name).as_str())
-        }
+        Selection::Field(field) if field.name == "_entities" => Some(response_key(field)),
         _ => None,
     }
+}
+
+pub(crate) fn response_key(field: &Field) -> &str {
+    field.alias.as_ref().unwrap_or(&field.name).as_str()
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Checks the response to `operation` that is read from `root`.
-pub(crate) fn check(
+pub(crate) fn check_response(
     graph: &Supergraph,
     operation: &Operation,
     plan: &Plan,

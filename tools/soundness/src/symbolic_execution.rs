@@ -14,8 +14,8 @@ use plan::{
 use crate::{
     arguments,
     assignments::any_holds,
-    representations,
-    requests::Requests,
+    known_entities, representations,
+    requests::{Requests, response_key},
     symbolic_tree::{FieldFacts, ObjectFacts, ObjectsAt, Producer, SEED, coordinate},
     violation::{Unsound, unsound},
 };
@@ -85,7 +85,7 @@ impl<'a> SymbolicExecution<'a> {
             if any_holds(&fetch.any_of, self.variables) {
                 let producer = index as Producer;
                 match (&fetch.kind, &self.requests.fetches[index]) {
-                    (FetchKind::Root(_), Some(sent)) => {
+                    (FetchKind::Root { .. }, Some(sent)) => {
                         self.fetch_root(fetch.subgraph, sent, producer)?;
                     }
                     (FetchKind::RootBelow { target, .. }, Some(sent)) => {
@@ -117,7 +117,7 @@ impl<'a> SymbolicExecution<'a> {
     ) -> Result<(), Unsound> {
         let kind = &self.plan.fetches[index].kind;
         let is_root =
-            matches!(kind, FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_));
+            matches!(kind, FetchKind::Root { .. } | FetchKind::Publish(_) | FetchKind::Request(_));
         if self.plan.kind != OperationKind::Mutation || !is_root {
             return Ok(());
         }
@@ -216,9 +216,31 @@ impl<'a> SymbolicExecution<'a> {
         let mut root = std::mem::take(&mut self.root);
         for target in &batch.targets {
             self.visit_targets(&mut root, &target.steps, &[], before, &mut |run, ty, known| {
-                representations::check(run.graph, subgraph, batch, ty, known, before)?;
+                representations::check_representation(
+                    run.graph, subgraph, batch, ty, known, before,
+                )?;
                 run.record_selections(ty, known, &entities.selection_set, &scope)
             })?;
+        }
+        for place in &batch.reuse {
+            let selections = &entities.selection_set;
+            known_entities::check_values(self.plan, place, selections)?;
+            self.visit_targets(
+                &mut root,
+                &place.path.steps,
+                &[],
+                before,
+                &mut |run, ty, known| {
+                    known_entities::check_object(
+                        run.graph,
+                        run.operation,
+                        place,
+                        selections,
+                        ty,
+                        known,
+                    )
+                },
+            )?;
         }
         self.root = root;
         Ok(())
@@ -361,7 +383,7 @@ impl<'a> SymbolicExecution<'a> {
             return Ok(());
         }
         let mut provides = provided;
-        let mention = self.mention(ty, own, scope.subgraph);
+        let mention = self.mentioned_field(ty, own, scope.subgraph);
         let there = graph.field_in(mention, scope.subgraph);
         provides.extend(there.and_then(|there| there.provides.as_ref()));
         let inner = FetchScope { provides, batch: None, ..*scope };
@@ -397,7 +419,7 @@ impl<'a> SymbolicExecution<'a> {
         if !provided.is_empty() {
             return Ok(provided);
         }
-        let mention = self.mention(ty, own, scope.subgraph);
+        let mention = self.mentioned_field(ty, own, scope.subgraph);
         let subgraph = &graph.subgraph(scope.subgraph).name;
         if !graph.field(mention).resolved_by.contains(scope.subgraph) {
             unsound!("subgraph `{subgraph}` does not resolve `{}`", coordinate(graph, own));
@@ -428,7 +450,7 @@ impl<'a> SymbolicExecution<'a> {
         selected: &'a ast::Field,
         scope: &FetchScope<'a>,
     ) -> Result<Vec<&'a str>, Unsound> {
-        let mention = self.mention(ty, own, scope.subgraph);
+        let mention = self.mentioned_field(ty, own, scope.subgraph);
         let there = self.graph.field_in(mention, scope.subgraph);
         let mut read = Vec::new();
         for wanted in there.into_iter().flat_map(|there| &there.context) {
@@ -454,8 +476,8 @@ impl<'a> SymbolicExecution<'a> {
     }
 
     /// Returns the field as which the subgraph knows `own`: its own field, or the field of an interface object.
-    fn mention(&self, ty: TypeId, own: FieldId, subgraph: SubgraphId) -> FieldId {
-        representations::mention(self.graph, ty, own, subgraph)
+    fn mentioned_field(&self, ty: TypeId, own: FieldId, subgraph: SubgraphId) -> FieldId {
+        representations::mentioned_field(self.graph, ty, own, subgraph)
     }
 
     /// True if the subgraph knows objects of that type only as an interface object.
@@ -487,10 +509,6 @@ impl<'a> SymbolicExecution<'a> {
             }
         })
     }
-}
-
-fn response_key(field: &ast::Field) -> &str {
-    field.alias.as_ref().unwrap_or(&field.name).as_str()
 }
 
 /// Collects the field sets that a set of `@provides` states below the field `name` of an object of type `ty`.

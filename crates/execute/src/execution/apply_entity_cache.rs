@@ -1,19 +1,21 @@
-//! Copies entities that the request knows already to other places: see [`crate::entity_reuse`].
+//! Copies entities that the request knows already to other places: see [`plan::EntityBatch::reuse`].
 
 use std::collections::hash_map::Entry;
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
+use plan::EntityBatch;
 
 use super::Execution;
 use crate::compiled::CompiledBatch;
-use crate::representations::RememberedObject;
+use crate::representations::{RememberedObject, scalar_text};
 
 impl Execution<'_> {
     /// Merges the known values into `objects`, in place of a response of their batch.
     pub(super) fn apply_known_entities(
         &mut self,
-        batch: &CompiledBatch,
+        batch: &EntityBatch,
+        compiled: &CompiledBatch,
         objects: Vec<RememberedObject>,
     ) {
         if objects.is_empty() {
@@ -24,20 +26,24 @@ impl Execution<'_> {
         let mut text = vec![b'['];
         let mut numbers = Vec::with_capacity(objects.len());
         for object in &objects {
-            let group = batch.targets[object.target as usize].group;
+            let group = compiled.targets[object.target as usize].group;
             let next = items.len();
             let number = match items.entry((object.known, group)) {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(free) => {
-                    let source = &batch.sources[object.source as usize];
+                    let place = object.place as usize;
+                    let values = batch.reuse[place].values.iter();
                     if next > 0 {
                         text.push(b',');
                     }
                     text.push(b'{');
-                    for (index, value) in source.values.iter().enumerate() {
+                    for (index, (value, own)) in
+                        values.zip(&compiled.reuse[place].values).enumerate()
+                    {
                         // The value was there when the object was chosen.
-                        let raw = value.of(&self.document, object.known).unwrap_or("null");
-                        text.extend_from_slice(&value.printed_key[usize::from(index == 0)..]);
+                        let raw = scalar_text(&self.document, object.known, value, own.slot);
+                        let raw = raw.unwrap_or("null");
+                        text.extend_from_slice(&own.printed_key[usize::from(index == 0)..]);
                         text.extend_from_slice(raw.as_bytes());
                     }
                     text.push(b'}');
@@ -48,7 +54,9 @@ impl Execution<'_> {
         }
         text.push(b']');
         // The list consists of texts that were parsed before, so this succeeds.
-        let Ok(list) = self.document.parse_shaped(Bytes::from(text), &batch.entity) else { return };
+        let Ok(list) = self.document.parse_shaped(Bytes::from(text), &compiled.entity) else {
+            return;
+        };
         let entities: Vec<_> = self.document.elements(list).collect();
         for (object, number) in objects.iter().zip(numbers) {
             // Scalars always fit.

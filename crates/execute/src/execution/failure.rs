@@ -46,7 +46,7 @@ impl<'a> Execution<'a> {
         collected: &[CollectedBatch],
         problem: &str,
     ) {
-        let place = self.first_place(index, fetch, collected);
+        let place = self.first_place(fetch, collected);
         let error = self.unusable_response(fetch, problem).at(place);
         self.fail_with(index, fetch, collected, error);
     }
@@ -117,7 +117,7 @@ impl<'a> Execution<'a> {
         } else {
             self.errors.push(index as u32, error);
         }
-        self.errors.explain_keys(&self.executable.fetches[index].root_keys);
+        self.errors.explain_keys(fetch.kind.root_keys());
         self.explain_objects(collected);
     }
 
@@ -131,8 +131,7 @@ impl<'a> Execution<'a> {
         error: GraphqlError,
     ) {
         let limit = self.errors.failure_places_left().max(1);
-        let AffectedPlaces { paths, left_out } =
-            self.affected_places(index, fetch, collected, limit);
+        let AffectedPlaces { paths, left_out } = self.affected_places(fetch, collected, limit);
         self.errors.push_failure(index as u32, error, paths, left_out);
     }
 
@@ -158,7 +157,7 @@ impl<'a> Execution<'a> {
     fn is_masked(&self, fetch: &Fetch) -> bool {
         match &fetch.kind {
             FetchKind::Publish(_) | FetchKind::Request(_) => false,
-            FetchKind::Root(_) | FetchKind::RootBelow { .. } | FetchKind::Entities { .. } => {
+            FetchKind::Root { .. } | FetchKind::RootBelow { .. } | FetchKind::Entities { .. } => {
                 self.context.generation.disclosure.hides_errors(fetch.subgraph)
             }
         }
@@ -197,22 +196,20 @@ impl<'a> Execution<'a> {
         self.errors.explained_objects.extend(objects.map(|object| object.node));
     }
 
-    /// The first place in the client's response that a fetch concerns.
+    /// Returns the first place in the client's response that a fetch concerns.
     pub(super) fn first_place(
         &self,
-        index: usize,
         fetch: &'a Fetch,
         collected: &[CollectedBatch],
     ) -> Vec<PathSegment> {
-        let places = self.affected_places(index, fetch, collected, 1);
+        let places = self.affected_places(fetch, collected, 1);
         places.paths.into_iter().next().unwrap_or_default()
     }
 
-    /// Up to `limit` places in the client's response that a fetch concerns; one without a path if
-    /// none is found.
+    /// Returns up to `limit` places in the client's response that a fetch concerns; one without a path if none is
+    /// found.
     fn affected_places(
         &self,
-        index: usize,
         fetch: &'a Fetch,
         collected: &[CollectedBatch],
         limit: usize,
@@ -223,8 +220,8 @@ impl<'a> Execution<'a> {
                 batches.iter().map(|batch| &batch.targets[..]).collect()
             }
             FetchKind::RootBelow { target, .. } => vec![std::slice::from_ref(target)],
-            FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_) => {
-                return self.affected_root_fields(index, limit);
+            FetchKind::Root { .. } | FetchKind::Publish(_) | FetchKind::Request(_) => {
+                return self.affected_root_fields(fetch, limit);
             }
         };
         let mut affected = AffectedPlaces::default();
@@ -263,10 +260,10 @@ impl<'a> Execution<'a> {
         affected
     }
 
-    /// The root fields of the client's response that a fetch concerns.
-    fn affected_root_fields(&self, index: usize, limit: usize) -> AffectedPlaces {
+    /// Returns the root fields of the client's response that a fetch concerns.
+    fn affected_root_fields(&self, fetch: &Fetch, limit: usize) -> AffectedPlaces {
         let shape = &self.executable.plan().shape;
-        let keys = &self.executable.fetches[index].root_keys;
+        let keys = fetch.kind.root_keys();
         let Position::Object(root) = Position::root(shape) else {
             return AffectedPlaces { paths: vec![Vec::new()], left_out: 0 };
         };
@@ -336,7 +333,7 @@ impl<'a> Execution<'a> {
                 }
                 (
                     FetchState::Waiting,
-                    FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_),
+                    FetchKind::Root { .. } | FetchKind::Publish(_) | FetchKind::Request(_),
                 ) => {
                     let message = "Not executed: the request's time was up before its turn came.";
                     self.fail_fetch(index, fetch, &[], ErrorCode::Timeout, message);
@@ -347,7 +344,7 @@ impl<'a> Execution<'a> {
 
     fn is_mutation(&self, fetch: &Fetch) -> bool {
         match &fetch.kind {
-            FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
+            FetchKind::Root { operation, .. } => operation.kind == OperationKind::Mutation,
             FetchKind::Publish(_) => true,
             FetchKind::Request(_) => self.executable.plan().kind == OperationKind::Mutation,
             FetchKind::RootBelow { .. } | FetchKind::Entities { .. } => false,

@@ -139,7 +139,7 @@ impl<'a> Execution<'a> {
         for &node in errors {
             self.push_unplaced_error(index, fetch, collected, node, &mut is_first);
         }
-        self.errors.explain_keys(&self.executable.fetches[index].root_keys);
+        self.errors.explain_keys(fetch.kind.root_keys());
         self.explain_objects(collected);
     }
 
@@ -153,7 +153,7 @@ impl<'a> Execution<'a> {
         self.log_reported(fetch, &response.errors);
         match &fetch.kind {
             FetchKind::Publish(_) | FetchKind::Request(_) => {}
-            FetchKind::Root(_) => {
+            FetchKind::Root { .. } => {
                 // If one side is null and the other is not, the other stays: a subgraph that does
                 // not know a shared value does not remove it from one that does.
                 if let Some(data) = response.data
@@ -334,7 +334,7 @@ impl<'a> Execution<'a> {
             let start = ResponsePlace { node: self.root, path: path_to, beyond, position };
             let (place, beyond) = error_path::extend_path(&self.document, shape, start, &path);
             if place.is_empty() {
-                self.errors.explain_keys(&self.executable.fetches[index].root_keys);
+                self.errors.explain_keys(fetch.kind.root_keys());
                 if response.data.is_none() {
                     self.push_unplaced_error(index, fetch, &[], node, &mut is_first);
                 } else {
@@ -432,7 +432,7 @@ impl<'a> Execution<'a> {
         is_first: &mut bool,
     ) {
         if !std::mem::take(is_first) {
-            let place = self.first_place(index, fetch, collected);
+            let place = self.first_place(fetch, collected);
             return self.push_subgraph_error(index, fetch, node, place);
         }
         if let Some(error) = self.subgraph_error(fetch, node, Vec::new()) {

@@ -25,12 +25,12 @@ impl<'a> Execution<'a> {
         }
         let compiled = &self.executable.fetches[index];
         match &fetch.kind {
-            FetchKind::Root(operation) if operation.variables.is_empty() => {
+            FetchKind::Root { operation, .. } if operation.variables.is_empty() => {
                 let body = compiled.constant_body.clone();
                 let call = OutgoingRequest::subgraph(operation, body);
                 self.send(SentRequest::whole(index), call, calls);
             }
-            FetchKind::Root(operation) => {
+            FetchKind::Root { operation, .. } => {
                 let mut body = Vec::with_capacity(compiled.head.len() + 64);
                 body.extend_from_slice(&compiled.head);
                 self.write_variables(operation, &mut body);
@@ -148,8 +148,8 @@ impl<'a> Execution<'a> {
                 }
             }
         }
-        for (compiled, collected) in compiled.batches.iter().zip(&mut all) {
-            self.apply_known_entities(compiled, std::mem::take(&mut collected.remembered));
+        for ((batch, compiled), collected) in batches.iter().zip(&compiled.batches).zip(&mut all) {
+            self.apply_known_entities(batch, compiled, std::mem::take(&mut collected.remembered));
         }
         // Never more than the bound on representations of an operation.
         let items: u32 = all.iter().map(|collected| collected.items).sum();

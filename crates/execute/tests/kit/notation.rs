@@ -8,10 +8,11 @@
 //! Paths: `topProducts.reviews[Review|Note].author`. Representations: `Product upc! weight
 //! org!{id!} name<data kind@Book`, with `*` for the object's own type.
 
+use apollo_compiler::ast::{Definition, Document, Selection};
 use plan::{
     Condition, ContextSource, ContextVariable, EntityBatch, Leaf, ObjectShape, ObjectShapeId, Path,
-    PathStep, Representation, RepresentationField, Shape, ShapeField, ValueKind, ValueShape,
-    VariableId, Variant,
+    PathStep, Representation, RepresentationField, ReusePlace, ReusedValue, Shape, ShapeField,
+    ValueKind, ValueShape, VariableId, Variant,
 };
 
 pub struct Reader<'a> {
@@ -218,7 +219,39 @@ pub fn batch(text: &str) -> EntityBatch {
         requirements: Vec::new(),
         any_of: Vec::new(),
         alone: None,
+        reuse: Vec::new(),
     }
+}
+
+/// `a.b as Product upc! copy name price<cost`: the values that the batch calls `name` and `price`.
+pub fn reuse_place(text: &str) -> ReusePlace {
+    let (path_text, rest) = text.split_once(" as ").unwrap();
+    let (representation, values) = rest.split_once(" copy ").unwrap();
+    let mut reader = Reader::new(representation);
+    let typename = Some(reader.word().into());
+    let fields = representation_fields(&mut reader);
+    let value = |text: &str| {
+        let (response_key, data_key) = text.split_once('<').unwrap_or((text, text));
+        ReusedValue { data_key: data_key.into(), response_key: response_key.into() }
+    };
+    ReusePlace {
+        path: path(path_text),
+        representation: Representation { typename, fields },
+        values: values.split(' ').map(value).collect(),
+    }
+}
+
+/// Returns the response keys of the root fields of an operation.
+pub fn root_keys(operation: &str) -> Vec<Box<str>> {
+    let document = Document::parse(operation, "operation.graphql").unwrap();
+    let [Definition::OperationDefinition(operation)] = &document.definitions[..] else {
+        panic!("not one operation: {document}")
+    };
+    let key = |selection: &Selection| match selection {
+        Selection::Field(field) => field.response_name().as_str().into(),
+        _ => panic!("not a field: {selection}"),
+    };
+    operation.selection_set.iter().map(key).collect()
 }
 
 /// `currency=1[User]:locale.currency,0:currency`: variable, then sources: steps, types, keys.

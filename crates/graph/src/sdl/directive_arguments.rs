@@ -5,7 +5,7 @@ use apollo_compiler::{Node, ast::Value, parser::SourceSpan, schema::Directive};
 use crate::ConstValue;
 
 /// Returns the string argument of that name and its position.
-pub(super) fn text<'a>(
+pub(super) fn read_text<'a>(
     directive: &'a Directive,
     name: &str,
 ) -> Option<(&'a str, Option<SourceSpan>)> {
@@ -28,12 +28,12 @@ pub(super) fn enum_name<'a>(
 }
 
 /// Returns the boolean argument of that name.
-pub(super) fn boolean(directive: &Directive, name: &str) -> Option<bool> {
+pub(super) fn read_boolean(directive: &Directive, name: &str) -> Option<bool> {
     directive.specified_argument_by_name(name)?.to_bool()
 }
 
 /// Converts a value to plain data. Variables are invalid in a schema and become null.
-pub(super) fn constant(value: &Value) -> ConstValue {
+pub(super) fn convert_value(value: &Value) -> ConstValue {
     match value {
         Value::Null | Value::Variable(_) => ConstValue::Null,
         Value::Enum(name) => ConstValue::Enum(name.as_str().into()),
@@ -41,11 +41,15 @@ pub(super) fn constant(value: &Value) -> ConstValue {
         Value::Float(number) => ConstValue::Float(number.as_str().into()),
         Value::Int(number) => ConstValue::Int(number.as_str().into()),
         Value::Boolean(value) => ConstValue::Boolean(*value),
-        Value::List(items) => ConstValue::List(items.iter().map(|item| constant(item)).collect()),
+        Value::List(items) => {
+            ConstValue::List(items.iter().map(|item| convert_value(item)).collect())
+        }
         Value::Object(members) => ConstValue::Object(
             members
                 .iter()
-                .map(|(name, value): &(_, Node<Value>)| (name.as_str().into(), constant(value)))
+                .map(|(name, value): &(_, Node<Value>)| {
+                    (name.as_str().into(), convert_value(value))
+                })
                 .collect(),
         ),
     }
@@ -65,6 +69,6 @@ impl ConstValue {
         let [Selection::Field(field)] = &*operation.selection_set else { return None };
         let [argument] = &*field.arguments else { return None };
         let is_exact = field.selection_set.is_empty() && field.directives.is_empty();
-        is_exact.then(|| constant(&argument.value))
+        is_exact.then(|| convert_value(&argument.value))
     }
 }

@@ -26,7 +26,11 @@ pub(super) fn mark_event_subgraphs(supergraph: &mut Supergraph) {
 }
 
 /// Checks the event directives of all fields. The kinds of all subgraphs must be known.
-pub(super) fn check(supergraph: &Supergraph, schema: &Schema, errors: &mut ErrorCollector<'_>) {
+pub(super) fn check_event_fields(
+    supergraph: &Supergraph,
+    schema: &Schema,
+    errors: &mut ErrorCollector<'_>,
+) {
     for field in &supergraph.fields {
         let parent = supergraph.ty(field.parent);
         let place =

@@ -13,7 +13,11 @@ pub(super) const DEPTH_MAX: usize = 64;
 const TOKENS_MAX: usize = 10_000;
 
 /// Parses `text` as a selection on `on`. The error gives the reason without the position.
-pub(super) fn parse(text: &str, on: TypeId, supergraph: &Supergraph) -> Result<FieldSet, String> {
+pub(super) fn parse_field_set(
+    text: &str,
+    on: TypeId,
+    supergraph: &Supergraph,
+) -> Result<FieldSet, String> {
     let inner = text.trim();
     if let Some(set) = parse_leaf_names(inner, on, supergraph) {
         return Ok(set);
@@ -30,7 +34,7 @@ pub(super) fn parse(text: &str, on: TypeId, supergraph: &Supergraph) -> Result<F
     let [Definition::OperationDefinition(operation)] = &*document.definitions else {
         return Err("a field set is one list of fields".to_owned());
     };
-    let set = resolve(&operation.selection_set, on, supergraph)?;
+    let set = resolve_selections(&operation.selection_set, on, supergraph)?;
     if set.items.is_empty() {
         Err("a field set names at least one field".to_owned())
     } else {
@@ -61,7 +65,7 @@ fn parse_leaf_names(text: &str, on: TypeId, supergraph: &Supergraph) -> Option<F
     Some(FieldSet { items })
 }
 
-fn resolve(
+fn resolve_selections(
     selections: &[Selection],
     on: TypeId,
     supergraph: &Supergraph,
@@ -96,7 +100,7 @@ fn resolve(
                 items.push(FieldSetItem::Field {
                     field: id,
                     arguments: arguments.into(),
-                    fields: resolve(&field.selection_set, child, supergraph)?,
+                    fields: resolve_selections(&field.selection_set, child, supergraph)?,
                 });
             }
             Selection::InlineFragment(fragment) => {
@@ -107,7 +111,7 @@ fn resolve(
                         .filter(|&id| supergraph.ty(id).kind.is_composite())
                         .ok_or_else(|| format!("there is no type `{name}` to select on"))?,
                 };
-                let fields = resolve(&fragment.selection_set, target, supergraph)?;
+                let fields = resolve_selections(&fragment.selection_set, target, supergraph)?;
                 let is_same = target == on && supergraph.ty(on).kind == TypeKind::Object;
                 if is_same {
                     items.extend(fields.items);

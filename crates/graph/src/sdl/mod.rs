@@ -106,7 +106,7 @@ impl Supergraph {
                 apollo_compiler::validation::Valid::assume_valid(failed.partial)
             }
         };
-        let supergraph = reader::read(&schema, &links, &mut errors);
+        let supergraph = reader::read_schema(&schema, &links, &mut errors);
         errors.finish().map(|()| supergraph)
     }
 

@@ -24,7 +24,7 @@ pub(super) struct PendingFieldSet {
 }
 
 /// Parses all pending field sets and stores each in its place.
-pub(super) fn fill(
+pub(super) fn fill_field_sets(
     supergraph: &mut Supergraph,
     pending: Vec<PendingFieldSet>,
     errors: &mut ErrorCollector<'_>,
@@ -50,7 +50,7 @@ pub(super) fn fill(
             // Handled above.
             FieldSetSlot::Context { .. } => continue,
         };
-        let set = match field_sets::parse(&text, on, supergraph) {
+        let set = match field_sets::parse_field_set(&text, on, supergraph) {
             Ok(set) => set,
             Err(reason) => {
                 let message = format!("`{what}: \"{text}\"` cannot be read: {reason}");
@@ -87,7 +87,7 @@ fn context_selections(
     for (index, ty) in supergraph.types.iter().enumerate() {
         let id = TypeId(index as u32);
         if ty.contexts.iter().any(|known| **known == *context)
-            && let Ok(set) = field_sets::parse(text, id, supergraph)
+            && let Ok(set) = field_sets::parse_field_set(text, id, supergraph)
         {
             selections.push((id, set));
         }

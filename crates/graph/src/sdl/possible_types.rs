@@ -9,7 +9,7 @@ use super::{directive_arguments as arguments, directive_names::DirectiveNames};
 use crate::{SubgraphId, SubgraphSet, Supergraph, TypeId};
 
 /// Fills in [`crate::Type::possible`] and [`crate::TypeInSubgraph::possible`].
-pub(super) fn fill(
+pub(super) fn fill_possible_types(
     supergraph: &mut Supergraph,
     schema: &Schema,
     graphs: &HashMap<String, SubgraphId>,
@@ -32,7 +32,7 @@ pub(super) fn fill(
                     possible[interface.0 as usize].push(id);
                 }
                 for directive in definition.directives().get_all(&names.implements) {
-                    let Some(interface) = arguments::text(directive, "interface")
+                    let Some(interface) = arguments::read_text(directive, "interface")
                         .and_then(|(name, _)| supergraph.type_named(name))
                     else {
                         continue;
@@ -48,7 +48,7 @@ pub(super) fn fill(
                     union.members.iter().filter_map(|name| supergraph.type_named(name)).collect();
                 for directive in definition.directives().get_all(&names.union_member) {
                     is_said.insert(id);
-                    let member = arguments::text(directive, "member")
+                    let member = arguments::read_text(directive, "member")
                         .and_then(|(name, _)| supergraph.type_named(name));
                     if let (Some(member), Some(graph)) = (member, graph_of(directive)) {
                         said.entry((id, graph)).or_default().push(member);

@@ -25,7 +25,11 @@ use crate::{
 };
 
 /// Reads the model from `schema`. The result is meaningful only if no errors were pushed.
-pub(super) fn read(schema: &Schema, links: &Links, errors: &mut ErrorCollector<'_>) -> Supergraph {
+pub(super) fn read_schema(
+    schema: &Schema,
+    links: &Links,
+    errors: &mut ErrorCollector<'_>,
+) -> Supergraph {
     let graphs = DeclaredSubgraphs::read(schema, links, errors);
     let mut reader = SchemaReader {
         schema,
@@ -59,8 +63,13 @@ pub(super) fn read(schema: &Schema, links: &Links, errors: &mut ErrorCollector<'
         override_labels,
         api: ApiSchema(std::sync::Arc::new(api)),
     };
-    possible_types::fill(&mut supergraph, schema, &graphs.by_name, &DirectiveNames::of(links));
-    pending_field_sets::fill(&mut supergraph, field_sets, errors);
+    possible_types::fill_possible_types(
+        &mut supergraph,
+        schema,
+        &graphs.by_name,
+        &DirectiveNames::of(links),
+    );
+    pending_field_sets::fill_field_sets(&mut supergraph, field_sets, errors);
     event_fields::mark_event_subgraphs(&mut supergraph);
     let is_v0_1 = links.is_join_v0_1();
     pending_field_sets::mark_resolvable_key_members(&mut supergraph, is_v0_1);
@@ -71,7 +80,7 @@ pub(super) fn read(schema: &Schema, links: &Links, errors: &mut ErrorCollector<'
     interfaces::register_interface_objects(&mut supergraph);
     supergraph.resolve(OverrideLabels::NONE);
     mark_inaccessible(&mut supergraph);
-    event_fields::check(&supergraph, schema, errors);
+    event_fields::check_event_fields(&supergraph, schema, errors);
     supergraph
 }
 
@@ -99,8 +108,9 @@ impl DeclaredSubgraphs {
                 );
                 continue;
             };
-            let name = arguments::text(applied, "name").map_or(value.as_str(), |(name, _)| name);
-            let url = arguments::text(applied, "url").map_or("", |(url, _)| url);
+            let name =
+                arguments::read_text(applied, "name").map_or(value.as_str(), |(name, _)| name);
+            let url = arguments::read_text(applied, "url").map_or("", |(url, _)| url);
             if graphs.subgraphs.iter().any(|other| &*other.name == name) {
                 errors.push(
                     applied.location(),
@@ -202,7 +212,7 @@ impl SchemaReader<'_, '_, '_> {
             self.read_join_types(id, definition.directives());
             let contexts = definition.directives().get_all(&self.names.context);
             self.types[index].contexts = contexts
-                .filter_map(|directive| arguments::text(directive, "name"))
+                .filter_map(|directive| arguments::read_text(directive, "name"))
                 .map(|(name, _)| name.into())
                 .collect();
             let (fields, implements) = match definition {
@@ -240,15 +250,15 @@ impl SchemaReader<'_, '_, '_> {
                     possible: Vec::new(),
                 });
             }
-            if arguments::boolean(directive, "isInterfaceObject") == Some(true)
+            if arguments::read_boolean(directive, "isInterfaceObject") == Some(true)
                 && let Some(there) =
                     ty.subgraphs.iter_mut().find(|there| there.subgraph == subgraph)
             {
                 there.interface_object = true;
             }
-            if let Some((text, place)) = arguments::text(directive, "key") {
-                let resolvable = arguments::boolean(directive, "resolvable").unwrap_or(true);
-                let is_extension = arguments::boolean(directive, "extension") == Some(true);
+            if let Some((text, place)) = arguments::read_text(directive, "key") {
+                let resolvable = arguments::read_boolean(directive, "resolvable").unwrap_or(true);
+                let is_extension = arguments::read_boolean(directive, "extension") == Some(true);
                 let slot = FieldSetSlot::Key { ty: id, subgraph, resolvable, is_extension };
                 self.field_sets.push(PendingFieldSet { text: text.to_owned(), place, slot });
             }
@@ -336,15 +346,15 @@ impl SchemaReader<'_, '_, '_> {
             let Some(subgraph) = self.graph_argument(directive, "graph") else { continue };
             let index = field.subgraphs.len();
             let mut there = FieldInSubgraph::of(subgraph);
-            there.external = arguments::boolean(directive, "external") == Some(true)
-                || arguments::boolean(directive, "usedOverridden") == Some(true);
-            if let Some((from, _)) = arguments::text(directive, "override") {
-                let label = arguments::text(directive, "overrideLabel")
+            there.external = arguments::read_boolean(directive, "external") == Some(true)
+                || arguments::read_boolean(directive, "usedOverridden") == Some(true);
+            if let Some((from, _)) = arguments::read_text(directive, "override") {
+                let label = arguments::read_text(directive, "overrideLabel")
                     .map(|(label, place)| self.override_label(label, place));
                 overridden.push((from.to_owned(), subgraph, label));
             }
             self.read_context_arguments(id, index, &mut there, directive);
-            if let Some((text, place)) = arguments::text(directive, "type") {
+            if let Some((text, place)) = arguments::read_text(directive, "type") {
                 match ast::Type::parse(text, "type.graphql").ok().and_then(|ty| self.type_ref(&ty))
                 {
                     Some(ty) => there.ty = Some(ty).filter(|ty| *ty != field.ty),
@@ -352,7 +362,7 @@ impl SchemaReader<'_, '_, '_> {
                 }
             }
             for (argument, is_requires) in [("requires", true), ("provides", false)] {
-                if let Some((text, place)) = arguments::text(directive, argument) {
+                if let Some((text, place)) = arguments::read_text(directive, argument) {
                     let slot = match is_requires {
                         true => FieldSetSlot::Requires { field: id, mention: index },
                         false => FieldSetSlot::Provides { field: id, mention: index },
@@ -389,7 +399,7 @@ impl SchemaReader<'_, '_, '_> {
         directive: &ast::Directive,
     ) {
         let Some(value) = directive.specified_argument_by_name("contextArguments") else { return };
-        let ConstValue::List(items) = arguments::constant(value) else { return };
+        let ConstValue::List(items) = arguments::convert_value(value) else { return };
         for item in items {
             let ConstValue::Object(members) = item else { continue };
             let text = |wanted: &str| match members.iter().find(|(name, _)| **name == *wanted) {
@@ -447,7 +457,7 @@ impl SchemaReader<'_, '_, '_> {
                         ),
                     }
                 }
-                let Some((name, _)) = arguments::text(directive, "name") else { continue };
+                let Some((name, _)) = arguments::read_text(directive, "name") else { continue };
                 let members = match directive.specified_argument_by_name("args").map(|args| &**args)
                 {
                     Some(Value::Object(members)) => members.as_slice(),
@@ -458,7 +468,9 @@ impl SchemaReader<'_, '_, '_> {
                     name: name.trim_start_matches('@').into(),
                     arguments: members
                         .iter()
-                        .map(|(name, value)| (name.as_str().into(), arguments::constant(value)))
+                        .map(|(name, value)| {
+                            (name.as_str().into(), arguments::convert_value(value))
+                        })
                         .collect(),
                 });
             } else if !self.names.machinery.iter().any(|name| directive.name == name.as_str()) {
@@ -469,7 +481,10 @@ impl SchemaReader<'_, '_, '_> {
                         .arguments
                         .iter()
                         .map(|argument| {
-                            (argument.name.as_str().into(), arguments::constant(&argument.value))
+                            (
+                                argument.name.as_str().into(),
+                                arguments::convert_value(&argument.value),
+                            )
                         })
                         .collect(),
                 });

@@ -121,11 +121,11 @@ impl Scenario {
 }
 
 pub(super) fn joined(mut reply: SubscribeReply) -> Subscription {
-    reply.try_recv().expect("an answer").expect("joined")
+    reply.try_recv().expect("a reply").expect("joined")
 }
 
 fn refused(mut reply: SubscribeReply) -> ErrorCode {
-    reply.try_recv().expect("an answer").expect_err("refused").code
+    reply.try_recv().expect("a reply").expect_err("refused").code
 }
 
 #[test]

@@ -41,6 +41,12 @@ pub(super) fn add_known(given: &[Condition], more: &Condition) -> Vec<Condition>
     given.iter().filter_map(|given| conjunction(given, more)).collect()
 }
 
+/// True if `any_of` holds in any case where one of `given` holds (empty `given`: nothing is known).
+pub(super) fn follows_from(any_of: &[Condition], given: &[Condition]) -> bool {
+    let follows = |given: &Condition| any_of.iter().any(|it| implies(given, it));
+    any_of.is_empty() || (!given.is_empty() && given.iter().all(follows))
+}
+
 /// Returns the part of `any_of` that remains to be stated where one of `given` holds (empty `given`: nothing is known).
 /// The list is empty if nothing remains. `None` if `any_of` never holds there.
 pub(super) fn remaining_conditions(
@@ -48,8 +54,7 @@ pub(super) fn remaining_conditions(
     given: &[Condition],
 ) -> Option<Vec<Condition>> {
     let [first, others @ ..] = given else { return Some(any_of.to_vec()) };
-    let follows = |given: &Condition| any_of.iter().any(|it| implies(given, it));
-    if any_of.is_empty() || given.iter().all(follows) {
+    if follows_from(any_of, given) {
         return Some(Vec::new());
     }
     let mut left = Vec::new();

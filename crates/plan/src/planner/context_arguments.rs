@@ -27,12 +27,12 @@ pub(super) fn add_context_fields(
 ) -> SetRef {
     let has_contexts = graph.types.iter().any(|ty| !ty.contexts.is_empty());
     match has_contexts {
-        true => add(graph, tree, &root, &mut ContextNeeds::default()),
+        true => add_to_set(graph, tree, &root, &mut ContextNeeds::default()),
         false => root,
     }
 }
 
-fn add<'a>(
+fn add_to_set<'a>(
     graph: &'a Supergraph,
     tree: &mut SelectionTree,
     set: &SetNode,
@@ -51,7 +51,7 @@ fn add<'a>(
                 }
                 if let Some(below) = &select.set {
                     let mut inner = ContextNeeds::default();
-                    select.set = Some(add(graph, tree, below, &mut inner));
+                    select.set = Some(add_to_set(graph, tree, below, &mut inner));
                     inner.of_parents.into_iter().for_each(|it| push(&mut of_this, it));
                     inner.of_this.into_iter().for_each(|it| push(&mut of_this, it));
                 }
@@ -60,7 +60,7 @@ fn add<'a>(
             SetItem::Fragment { on, condition, set } => {
                 // The fragment is about the same object as another type.
                 let mut inner = ContextNeeds::default();
-                let set = add(graph, tree, set, &mut inner);
+                let set = add_to_set(graph, tree, set, &mut inner);
                 inner.of_parents.into_iter().for_each(|it| push(&mut needs.of_parents, it));
                 inner.of_this.into_iter().for_each(|it| push(&mut of_this, it));
                 items.push(SetItem::Fragment { on: *on, condition: condition.clone(), set });
@@ -69,14 +69,14 @@ fn add<'a>(
     }
     let mut added: Vec<SetItem> = Vec::new();
     for argument in of_this {
-        let is_settled = read(graph, tree, argument, set.on, &mut added);
+        let is_settled = select_value(graph, tree, argument, set.on, &mut added);
         if !is_settled {
             push(&mut needs.of_this, argument);
         }
     }
     // The added fields come first, so that they are already selected when anything below is planned.
     added.extend(items);
-    tree.share(SetNode { on: set.on, items: added })
+    tree.share_set(SetNode { on: set.on, items: added })
 }
 
 fn push<'a>(needs: &mut Vec<&'a ContextArgument>, argument: &'a ContextArgument) {
@@ -97,7 +97,7 @@ fn arguments_of(graph: &Supergraph, field: FieldId) -> impl Iterator<Item = &Con
 
 /// Selects the value that `argument` reads of an object of type `on`. Returns true if every such object sets the
 /// context, so that no object further up is read.
-fn read(
+fn select_value(
     graph: &Supergraph,
     tree: &mut SelectionTree,
     argument: &ContextArgument,
@@ -126,7 +126,7 @@ fn read(
 }
 
 /// Returns the places of the value of `argument` for objects at `path`, nearest first.
-pub(super) fn sources(
+pub(super) fn find_sources(
     graph: &Supergraph,
     keys: &DataKeys<'_>,
     argument: &ContextArgument,
@@ -149,7 +149,7 @@ pub(super) fn sources(
             let types = std::iter::once(setter).chain(&graph.ty(*setter).possible);
             for &ty in types {
                 let mut data_keys = Vec::new();
-                if !leaf(graph, keys, place, set, ty, &mut data_keys) {
+                if !collect_leaf_keys(graph, keys, place, set, ty, &mut data_keys) {
                     continue;
                 }
                 let names = graph.ty(ty).possible.iter().map(|&it| graph.ty(it).name.clone());
@@ -181,7 +181,7 @@ pub(super) fn sources(
 }
 
 /// Collects the data keys from an object to the leaf of a field set. Returns false if the leaf was not selected there.
-fn leaf(
+fn collect_leaf_keys(
     graph: &Supergraph,
     keys: &DataKeys<'_>,
     place: PlaceId,
@@ -193,7 +193,7 @@ fn leaf(
         match item {
             FieldSetItem::Fragment { on, fields } => {
                 let applies = *on == ty || graph.ty(*on).possible.contains(&ty);
-                if applies && leaf(graph, keys, place, fields, ty, data_keys) {
+                if applies && collect_leaf_keys(graph, keys, place, fields, ty, data_keys) {
                     return true;
                 }
             }
@@ -208,7 +208,7 @@ fn leaf(
                 }
                 let below = graph.field(*field).ty.named();
                 if let Some(place) = keys.existing_child(place, key)
-                    && leaf(graph, keys, place, fields, below, data_keys)
+                    && collect_leaf_keys(graph, keys, place, fields, below, data_keys)
                 {
                     return true;
                 }

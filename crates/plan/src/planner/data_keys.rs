@@ -69,7 +69,7 @@ impl<'a> DataKeys<'a> {
         let (CollectedTarget::Field(field), Some(key)) = (wanted.target, &wanted.key) else {
             return;
         };
-        self.reserve(PlaceId::ROOT, key, field, &wanted.arguments);
+        self.reserve_key(PlaceId::ROOT, key, field, &wanted.arguments);
         let place = self.child(PlaceId::ROOT, key);
         self.place(place).payload = payload;
         for part in wanted.parts.iter() {
@@ -87,7 +87,7 @@ impl<'a> DataKeys<'a> {
                     let FieldTarget::Field(field) = select.target else { continue };
                     let Some(key) = &select.key else { continue };
                     let is_payload = self.is_payload(at, field);
-                    self.reserve(at, key, field, &select.arguments);
+                    self.reserve_key(at, key, field, &select.arguments);
                     if let Some(set) = &select.set {
                         let child = match is_payload {
                             true => self.child(at, &self.graph.field(field).name.as_ref().into()),
@@ -103,7 +103,7 @@ impl<'a> DataKeys<'a> {
         }
     }
 
-    fn reserve(
+    fn reserve_key(
         &mut self,
         at: PlaceId,
         response_key: &Rc<str>,
@@ -116,7 +116,7 @@ impl<'a> DataKeys<'a> {
             arguments: arguments.clone(),
             shape: None,
         };
-        self.place(at).claim(response_key, claim);
+        self.place(at).add_claim(response_key, claim);
     }
 
     fn note_payload_names(&mut self, at: PlaceId, on: TypeId) {
@@ -147,7 +147,7 @@ impl<'a> DataKeys<'a> {
         subgraph: SubgraphId,
     ) -> Rc<str> {
         let CollectedTarget::Field(field) = wanted.target else { return TYPENAME.into() };
-        if let Some(known) = self.places[at.0 as usize].known(wanted, field) {
+        if let Some(known) = self.places[at.0 as usize].find_known_key(wanted, field) {
             return known.clone();
         }
         let definition = self.graph.field(field);
@@ -165,7 +165,7 @@ impl<'a> DataKeys<'a> {
             Some(key) => place.client_name(key, &claim),
             None => place.internal_name(&claim),
         };
-        place.claim(&data_key, claim);
+        place.add_claim(&data_key, claim);
         match &wanted.key {
             Some(key) => {
                 place.client.entry(key.clone()).or_default().push((field, data_key.clone()));
@@ -236,7 +236,7 @@ impl<'a> DataKeys<'a> {
     }
 
     /// Returns the interface as which objects here are printed if their types are not selected.
-    pub(super) fn untyped(&self, at: PlaceId) -> Option<TypeId> {
+    pub(super) fn untyped_interface(&self, at: PlaceId) -> Option<TypeId> {
         self.places[at.0 as usize].untyped
     }
 
@@ -266,7 +266,7 @@ const TYPENAME: &str = "__typename";
 
 impl<'a> DataPlace<'a> {
     /// Returns the key that was assigned to an equal field before.
-    fn known(&self, wanted: &CollectedField, field: FieldId) -> Option<&Rc<str>> {
+    fn find_known_key(&self, wanted: &CollectedField, field: FieldId) -> Option<&Rc<str>> {
         match &wanted.key {
             Some(key) => {
                 let picked = self.client.get(key)?;
@@ -276,7 +276,7 @@ impl<'a> DataPlace<'a> {
         }
     }
 
-    fn claim(&mut self, data_key: &Rc<str>, claim: KeyClaim<'a>) {
+    fn add_claim(&mut self, data_key: &Rc<str>, claim: KeyClaim<'a>) {
         match self.claims.get_mut(data_key) {
             Some(there) if there.contains(&claim) => {}
             Some(there) => there.push(claim),

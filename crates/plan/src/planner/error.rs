@@ -1,4 +1,5 @@
-//! The errors of planning.
+//! The reasons why an operation has no plan. `prepare` passes them on, and the edge of the router gives them error
+//! codes.
 
 /// The reason why there is no plan.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -65,7 +65,7 @@ impl Need {
     pub(super) const NEVER: Self = Self::AnyOf(Vec::new());
 
     /// Adds a disjunction in the form that fields have: empty means always.
-    pub(super) fn add(&mut self, any_of: &[Condition]) {
+    pub(super) fn add_any_of(&mut self, any_of: &[Condition]) {
         if any_of.is_empty() {
             *self = Self::Always;
         } else if let Self::AnyOf(known) = self {
@@ -77,7 +77,7 @@ impl Need {
         match other {
             Self::Always => *self = Self::Always,
             Self::AnyOf(conditions) if conditions.is_empty() => {}
-            Self::AnyOf(conditions) => self.add(conditions),
+            Self::AnyOf(conditions) => self.add_any_of(conditions),
         }
     }
 
@@ -541,7 +541,8 @@ impl<'a> FetchGraphBuilder<'a> {
         let Some(there) = graph.field_in(field, subgraph) else { return Vec::new() };
         let mut uses = Vec::new();
         for argument in &there.context {
-            let sources = context_arguments::sources(graph, &self.keys, argument, &at.path(graph));
+            let sources =
+                context_arguments::find_sources(graph, &self.keys, argument, &at.path(graph));
             if sources.is_empty() {
                 let definition = graph.field(field);
                 self.problem.get_or_insert_with(|| {
@@ -573,7 +574,7 @@ impl<'a> FetchGraphBuilder<'a> {
             touched.insert(place.node);
             // Below an added field, the requests that need the field determine the need.
             if !at.is_added && self.fetch_graph.nodes[place.node].selection == place.selection {
-                self.fetch_graph.nodes[place.node].need.add(&at.selected_here());
+                self.fetch_graph.nodes[place.node].need.add_any_of(&at.selected_here());
             }
             return;
         };
@@ -594,14 +595,14 @@ impl<'a> FetchGraphBuilder<'a> {
             if choice.wanted.key.is_some()
                 && self.fetch_graph.nodes[place.node].selection == place.selection
             {
-                self.fetch_graph.nodes[place.node].need.add(&selected);
+                self.fetch_graph.nodes[place.node].need.add_any_of(&selected);
             }
             let child = self.add_entry(place, &data_key, field, choice, &selected, at);
             below.extend(child.map(|selection| HolderPlace { selection, on: None, ..place }));
         }
         if let Some(child) = &choice.child {
             let at = at.below(&mut self.keys, &data_key, &choice.wanted);
-            self.fetch_graph.reached.entry(at.id).or_insert(Need::NEVER).add(&selected);
+            self.fetch_graph.reached.entry(at.id).or_insert(Need::NEVER).add_any_of(&selected);
             self.add_position(child, &below, &at, touched);
         }
     }

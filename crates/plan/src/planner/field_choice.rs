@@ -10,7 +10,7 @@ use super::{
     selection_tree::CollectedField,
     solution::{Carriers, Cost, FieldChoice, JumpInput, Solution, used_holders},
     solver::Solver,
-    unreachable_field::unreachable,
+    unreachable_field::explain_unreachable,
 };
 use crate::OperationKind;
 
@@ -111,7 +111,7 @@ impl<'a> Solver<'a> {
         }
         self.steps += 1;
         let Some(((is_fetched, _), first)) = first else {
-            self.record_reason(|graph| unreachable(graph, wanted, holders));
+            self.record_reason(|graph| explain_unreachable(graph, wanted, holders));
             return None;
         };
         if wanted.parts.is_empty() {

@@ -24,7 +24,7 @@ impl FieldText {
 
 /// Moves selections that are valid on interfaces out of `fragments` on `ty`, and writes them: first on `ty` itself,
 /// then on interfaces that some of its object types share.
-pub(super) fn fold(
+pub(super) fn fold_fragments(
     graph: &Supergraph,
     subgraph: SubgraphId,
     ty: TypeId,
@@ -54,7 +54,7 @@ pub(super) fn fold(
         for (_, lines) in fragments.iter_mut().filter(|(on, _)| members.contains(on)) {
             lines.retain(|line| !folded.contains(&line.text));
         }
-        separate(out);
+        push_separator(out);
         match interface == ty {
             true => out.push_str(&folded.join(" ")),
             false => {
@@ -109,7 +109,7 @@ fn is_alike(graph: &Supergraph, subgraph: SubgraphId, interface: TypeId, line: &
 }
 
 /// Adds a space between two selections.
-pub(super) fn separate(out: &mut String) {
+pub(super) fn push_separator(out: &mut String) {
     if !out.is_empty() && !out.ends_with(['{', ' ']) {
         out.push(' ');
     }

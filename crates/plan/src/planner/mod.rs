@@ -1,21 +1,32 @@
-//! The entry to planning. An operation passes through these modules in order:
+//! The entry to planning. An operation passes through these steps in order:
 //!
-//! - `selection_tree`: selections as shared nodes, with those that `context_arguments` adds for `@fromContext`;
-//! - `data_keys`: the field that each key of the data tree belongs to;
-//! - `union_narrowing`: narrows unions to the members that every subgraph of a field knows;
-//! - `request_minimizer`: the requests for the whole operation, with those that `cover` chooses for long operations;
-//! - `solver`: the subgraphs for each field, by dynamic programming over positions, with `jump_choice` (the jumps to
-//!   make) and `field_choice` (the holders that carry a field);
-//! - `fetch_graph`: fetch nodes, with `conditions` (the conditions of selections);
-//! - `fetch_assembly`: merging of nodes, batches;
-//! - `operation_text`: the text of subgraph operations;
-//! - `response_shape`: the shape of the response.
+//! 1. `selection_tree`: selections as shared nodes, with those that `context_arguments` adds for `@fromContext`.
+//! 2. `data_keys`: the field that each key of the data tree belongs to.
+//! 3. `union_narrowing`: narrows unions to the members that every subgraph of a field knows.
+//! 4. `request_minimizer`: the requests for the whole operation, with those that `cover` chooses for long operations.
+//!    `allowed_requests` restricts the solver to them, `solution_requests` counts those of a solution.
+//! 5. `solver`: the subgraphs for each field, by dynamic programming over positions, with `holders` (the fields that a
+//!    subgraph can resolve here), `jump_choice` (the jumps to make), `field_choice` (the holders that carry a field)
+//!    and `interface_objects`. Its result is a `solution`; `unreachable_field` explains why there is none.
+//! 6. `fetch_graph`: fetch nodes, with `conditions` (the conditions of selections).
+//! 7. `fetch_assembly`: the fetches of the plan, with `request_groups` (the nodes that become one request),
+//!    `entity_batches` (the aliases of an entity request), `operation_text` and `fragment_folding` (the text of
+//!    subgraph operations) and `entity_reuse` (the entities that a request knows already).
+//! 8. `response_shape`: the shape of the response.
+//!
+//! A new rule begins with a fixture: a supergraph, an operation and the wanted plan in `tests/fixtures`. Facts that
+//! hold for all operations, such as the resolvers of a field, belong to the crate `graph`. Rules about possible
+//! requests belong to `holders` and `jump_choice`; the cost by which the solver prefers one is in `solution`. Rules
+//! about the number of requests belong to `request_groups` and `entity_batches`. The crate `soundness` checks every
+//! plan of tests and debug builds, and has to know a rule that permits new plans.
 
 mod allowed_requests;
 mod conditions;
 mod context_arguments;
 mod cover;
 mod data_keys;
+mod entity_batches;
+mod entity_reuse;
 mod error;
 mod fetch_assembly;
 mod fetch_graph;
@@ -26,6 +37,7 @@ mod interface_objects;
 mod jump_choice;
 mod limits;
 mod operation_text;
+mod request_groups;
 mod request_minimizer;
 mod response_shape;
 mod selection_tree;
@@ -162,7 +174,12 @@ fn event_subgraph(graph: &Supergraph, wanted: &CollectedField) -> Option<graph::
 
 impl Planner<'_> {
     /// Adds the nodes of a solved root, within the steps that remain.
-    fn build(&mut self, solution: &ObjectSolution, kind: FetchNodeKind, before: &[FetchNodeId]) {
+    fn add_nodes(
+        &mut self,
+        solution: &ObjectSolution,
+        kind: FetchNodeKind,
+        before: &[FetchNodeId],
+    ) {
         let steps_max = self.steps_max.saturating_sub(self.solver.all_steps());
         self.builder.add_root(solution, kind, before, steps_max);
     }
@@ -181,7 +198,7 @@ impl Planner<'_> {
             let among = Some(SubgraphSet::of(subgraph));
             let alone = CollectedFields::new(fields.on, vec![wanted]);
             let solution = request_minimizer::solve_root(&mut self.solver, &alone, among)?;
-            self.build(&solution, kind, &[]);
+            self.add_nodes(&solution, kind, &[]);
         }
         match others.is_empty() {
             true => Ok(()),
@@ -194,7 +211,7 @@ impl Planner<'_> {
         fields: &std::rc::Rc<CollectedFields>,
     ) -> Result<(), PlanError> {
         let solution = request_minimizer::solve_root(&mut self.solver, fields, None)?;
-        self.build(&solution, FetchNodeKind::Root(OperationKind::Query), &[]);
+        self.add_nodes(&solution, FetchNodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
 
@@ -242,7 +259,7 @@ impl Planner<'_> {
             let group = CollectedFields::new(fields.on, group);
             let among = Some(SubgraphSet::of(subgraph));
             let solution = request_minimizer::solve_root(&mut self.solver, &group, among)?;
-            self.build(&solution, kind, &before);
+            self.add_nodes(&solution, kind, &before);
         }
         Ok(())
     }
@@ -293,7 +310,7 @@ impl Planner<'_> {
                 let event = self.event_field(subgraph, wanted)?;
                 let among = Some(SubgraphSet::of(subgraph));
                 let solution = request_minimizer::solve_root(&mut self.solver, fields, among)?;
-                self.build(&solution, FetchNodeKind::Event, &[]);
+                self.add_nodes(&solution, FetchNodeKind::Event, &[]);
                 Ok(Some(event))
             }
             None => {
@@ -301,7 +318,7 @@ impl Planner<'_> {
                 let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
                 let among = Some(SubgraphSet::of(subgraph));
                 let solution = request_minimizer::solve_root(&mut self.solver, fields, among)?;
-                self.build(&solution, FetchNodeKind::Root(OperationKind::Subscription), &[]);
+                self.add_nodes(&solution, FetchNodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }
         }

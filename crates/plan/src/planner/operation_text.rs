@@ -8,7 +8,7 @@ use graph::{SubgraphId, Supergraph, TypeId};
 
 use super::conditions;
 use super::fetch_graph::{ContextUse, SelectedField, SelectionId, Selections};
-use super::fragment_folding::{self, FieldText, separate};
+use super::fragment_folding::{self, FieldText, push_separator};
 use crate::{Condition, ContextVariable, Operation, OperationKind, SubgraphOperation, VariableId};
 
 /// The number of comparisons of conditions that cost as much as writing a field.
@@ -32,7 +32,11 @@ pub(super) struct OperationWriter<'a> {
 impl OperationWriter<'_> {
     /// Returns the text `{…}` of a selection set that is only reached where one of `given` holds (always, if empty), so
     /// that these conditions are not repeated inside.
-    pub(super) fn selection_set(&mut self, selection: SelectionId, given: &[Condition]) -> String {
+    pub(super) fn write_selection_set(
+        &mut self,
+        selection: SelectionId,
+        given: &[Condition],
+    ) -> String {
         let node = &self.selections[selection];
         let mut inner = String::new();
         let is_abstract = self.graph.ty(node.ty).kind.is_abstract()
@@ -44,7 +48,7 @@ impl OperationWriter<'_> {
                 }
                 for entry in node.entries() {
                     if entry.on.is_none_or(|on| on == node.ty) {
-                        self.entry(entry, given, &mut inner);
+                        self.write_field(entry, given, &mut inner);
                     }
                 }
                 if inner.is_empty() {
@@ -53,12 +57,38 @@ impl OperationWriter<'_> {
                     inner.push_str(if is_there { "__typename" } else { "__any:__typename" });
                 }
             }
-            true => self.abstract_set(node.ty, node.entries(), given, &mut inner),
+            true => self.write_abstract_set(node.ty, node.entries(), given, &mut inner),
         }
         format!("{{{inner}}}")
     }
 
-    fn abstract_set(
+    /// Returns the keys of the fields that [`OperationWriter::write_selection_set`] writes for the root of an operation, in
+    /// the same order and without duplicates.
+    pub(super) fn root_data_keys(
+        &self,
+        selection: SelectionId,
+        given: &[Condition],
+    ) -> Vec<Box<str>> {
+        let node = &self.selections[selection];
+        let mut keys: Vec<Box<str>> = Vec::new();
+        let mut known: HashSet<&str> = HashSet::default();
+        if node.selects_type {
+            keys.push("__typename".into());
+        }
+        for entry in node.entries() {
+            let is_written = entry.on.is_none_or(|on| on == node.ty)
+                && conditions::remaining_conditions(&entry.any_of, given).is_some();
+            if is_written && known.insert(&entry.data_key) {
+                keys.push((*entry.data_key).into());
+            }
+        }
+        if keys.is_empty() {
+            keys.push("__typename".into());
+        }
+        keys
+    }
+
+    fn write_abstract_set(
         &mut self,
         ty: TypeId,
         entries: &[SelectedField],
@@ -69,11 +99,11 @@ impl OperationWriter<'_> {
         let mut common = HashSet::default();
         for entry in entries.iter().filter(|entry| entry.on.is_none()) {
             let mut text = String::new();
-            self.entry(entry, given, &mut text);
+            self.write_field(entry, given, &mut text);
             if text.is_empty() {
                 continue;
             }
-            separate(out);
+            push_separator(out);
             out.push_str(&text);
             common.insert(text);
         }
@@ -83,7 +113,7 @@ impl OperationWriter<'_> {
         for entry in entries {
             let Some(on) = entry.on.filter(|on| possible.contains(on)) else { continue };
             let mut text = String::new();
-            self.entry(entry, given, &mut text);
+            self.write_field(entry, given, &mut text);
             if text.is_empty() || common.contains(&text) {
                 continue;
             }
@@ -95,10 +125,10 @@ impl OperationWriter<'_> {
                 }
             }
         }
-        fragment_folding::fold(self.graph, self.subgraph, ty, &mut fragments, out);
+        fragment_folding::fold_fragments(self.graph, self.subgraph, ty, &mut fragments, out);
         for (on, lines) in &fragments {
             if !lines.is_empty() {
-                separate(out);
+                push_separator(out);
                 let texts: Vec<&str> = lines.iter().map(|line| &*line.text).collect();
                 let _ = write!(out, "...on {}{{{}}}", self.graph.ty(*on).name, texts.join(" "));
             }
@@ -106,7 +136,7 @@ impl OperationWriter<'_> {
     }
 
     /// Writes a field once for each condition, and not at all if none of them can hold here.
-    fn entry(&mut self, entry: &SelectedField, given: &[Condition], out: &mut String) {
+    fn write_field(&mut self, entry: &SelectedField, given: &[Condition], out: &mut String) {
         let compared = 1 + (entry.any_of.len() * given.len()) as u64 / COMPARISONS_IN_STEP;
         self.fields_left = self.fields_left.saturating_sub(compared);
         if self.fields_left == 0 {
@@ -130,27 +160,27 @@ impl OperationWriter<'_> {
             let _ = write!(text, "({arguments})");
         }
         if any_of.is_empty() {
-            separate(out);
+            push_separator(out);
             out.push_str(&text);
-            self.below(entry, given, out);
+            self.write_below(entry, given, out);
             return;
         }
         for condition in &any_of {
-            separate(out);
+            push_separator(out);
             let Some((last, outer)) = condition.all.split_last() else { continue };
             for &one in outer {
-                let _ = write!(out, "...{}{{", self.directive(one));
+                let _ = write!(out, "...{}{{", self.condition_directive(one));
             }
-            let _ = write!(out, "{text}{}", self.directive(*last));
+            let _ = write!(out, "{text}{}", self.condition_directive(*last));
             let known = conditions::add_known(given, condition);
-            self.below(entry, &known, out);
+            self.write_below(entry, &known, out);
             out.extend(std::iter::repeat_n('}', outer.len()));
         }
     }
 
-    fn below(&mut self, entry: &SelectedField, given: &[Condition], out: &mut String) {
+    fn write_below(&mut self, entry: &SelectedField, given: &[Condition], out: &mut String) {
         if let Some(child) = entry.child {
-            let below = self.selection_set(child, given);
+            let below = self.write_selection_set(child, given);
             out.push_str(&below);
         }
     }
@@ -172,7 +202,7 @@ impl OperationWriter<'_> {
         variable
     }
 
-    fn directive(&mut self, (variable, wanted): (VariableId, bool)) -> String {
+    fn condition_directive(&mut self, (variable, wanted): (VariableId, bool)) -> String {
         self.variables.insert(variable);
         let directive = if wanted { "include" } else { "skip" };
         format!("@{directive}(if:${})", self.variable_name(variable))
@@ -183,7 +213,7 @@ impl OperationWriter<'_> {
     }
 
     /// Returns the whole document around `body`, with the variables `own` (name, type) before the client's.
-    pub(super) fn document(
+    pub(super) fn write_document(
         &self,
         kind: OperationKind,
         body: &str,

@@ -41,7 +41,7 @@ pub(super) fn build_shape(
         visited_max: visited.saturating_add(steps_max),
     };
     let root = parts.first().map_or(graph.query, |part| part.set.on);
-    let root = shapes.object(parts, root, Some(PlaceId::ROOT))?;
+    let root = shapes.build_object(parts, root, Some(PlaceId::ROOT))?;
     let steps = shapes.steps() - visited;
     Ok((Shape { objects: shapes.objects, root }, steps))
 }
@@ -72,7 +72,7 @@ impl ShapeBuilder<'_> {
         self.tree.visited() + self.fields as u64 + self.compared
     }
 
-    fn object(
+    fn build_object(
         &mut self,
         parts: &GuardedSets,
         ty: TypeId,
@@ -83,7 +83,7 @@ impl ShapeBuilder<'_> {
             return Ok(known);
         }
         let definition = self.graph.ty(ty);
-        let untyped = at.and_then(|at| self.keys.untyped(at));
+        let untyped = at.and_then(|at| self.keys.untyped_interface(at));
         let untyped = untyped.filter(|&interface| {
             definition.kind.is_abstract() && !selection_tree::depends_on_type(parts, interface)
         });
@@ -94,7 +94,7 @@ impl ShapeBuilder<'_> {
         };
         let mut variants = Vec::with_capacity(members.len());
         for member in members {
-            variants.push(self.variant(parts, member, at)?);
+            variants.push(self.build_variant(parts, member, at)?);
         }
         let object = ObjectShape {
             type_name: definition.name.clone(),
@@ -114,7 +114,7 @@ impl ShapeBuilder<'_> {
         Ok(id)
     }
 
-    fn variant(
+    fn build_variant(
         &mut self,
         parts: &GuardedSets,
         member: TypeId,
@@ -186,13 +186,13 @@ impl ShapeBuilder<'_> {
     ) -> Result<ValueShape, PlanError> {
         let ty = self.graph.field(field).ty.named();
         let inner = match self.graph.ty(ty).kind.is_composite() {
-            true => ValueKind::Object(self.object(parts, ty, below)?),
-            false => ValueKind::Leaf(self.leaf(ty)),
+            true => ValueKind::Object(self.build_object(parts, ty, below)?),
+            false => ValueKind::Leaf(self.build_leaf(ty)),
         };
         Ok(wrap_value(&self.graph.field(field).ty, &inner))
     }
 
-    fn leaf(&mut self, ty: TypeId) -> Leaf {
+    fn build_leaf(&mut self, ty: TypeId) -> Leaf {
         let graph = self.graph;
         self.leaves
             .entry(ty)

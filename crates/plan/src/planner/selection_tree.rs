@@ -106,7 +106,7 @@ impl SelectionTree {
         self.sets.len()
     }
 
-    pub(super) fn share(&mut self, set: SetNode) -> SetRef {
+    pub(super) fn share_set(&mut self, set: SetNode) -> SetRef {
         if let Some(known) = self.sets.get(&set) {
             return SetRef(known.clone());
         }
@@ -134,7 +134,7 @@ impl SelectionTree {
                 },
             })
             .collect();
-        self.share(SetNode { on: set.on, items })
+        self.share_set(SetNode { on: set.on, items })
     }
 
     pub(super) fn of_field_set(
@@ -165,7 +165,7 @@ impl SelectionTree {
                 },
             })
             .collect();
-        self.share(SetNode { on, items })
+        self.share_set(SetNode { on, items })
     }
 
     /// Returns the list that contains one set without condition.
@@ -199,7 +199,7 @@ impl SelectionTree {
         for part in parts.iter() {
             self.collect_set(graph, &part.set, &part.condition, on, &mut found);
         }
-        let fields = found.list.into_iter().map(|found| Rc::new(self.wanted(graph, found)));
+        let fields = found.list.into_iter().map(|found| Rc::new(self.finish_field(graph, found)));
         let collected = CollectedFields::new(on, fields.collect());
         self.collected.insert((parts.id, on), collected.clone());
         collected
@@ -237,7 +237,7 @@ impl SelectionTree {
                         .map(|set| GuardedSet { set: set.clone(), condition: condition.clone() });
                     let at = found.count;
                     found.count += 1;
-                    match found.same(select, target) {
+                    match found.find_same(select, target) {
                         Some(known) => {
                             known.parts.extend(part);
                             known.occurrences.push((at, condition));
@@ -271,7 +271,7 @@ impl SelectionTree {
                 .contains(&member)
     }
 
-    fn wanted(&mut self, graph: &Supergraph, found: MergedField<'_>) -> CollectedField {
+    fn finish_field(&mut self, graph: &Supergraph, found: MergedField<'_>) -> CollectedField {
         let MergedField { select, target, mut parts, occurrences } = found;
         let conditions = occurrences.iter().map(|(_, condition)| condition.clone());
         let distinct = without_repetition(conditions.collect());
@@ -525,7 +525,7 @@ struct MergedField<'a> {
 const SCANNED_MAX: usize = 16;
 
 impl<'a> FieldMerger<'a> {
-    fn same(
+    fn find_same(
         &mut self,
         select: &FieldItem,
         target: CollectedTarget,

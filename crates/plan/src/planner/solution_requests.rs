@@ -74,84 +74,89 @@ impl Hash for SolutionRef<'_> {
 
 impl SolutionRequests {
     pub(super) fn of(solution: &ObjectSolution, graph: &Supergraph) -> Self {
-        let mut reader = RequestCollector { graph, known: HashMap::default() };
-        let mut asked = PartRequests::default();
-        reader.object(solution, &[], &mut asked);
-        let urgent = asked.requests.iter().filter(|(_, end)| **end == asked.end);
+        let mut collector = RequestCollector { graph, known: HashMap::default() };
+        let mut part = PartRequests::default();
+        collector.add_object(solution, &[], &mut part);
+        let urgent = part.requests.iter().filter(|(_, end)| **end == part.end);
         Self {
             urgent: urgent.map(|(&request, _)| request).collect(),
-            all: asked.requests.keys().copied().collect(),
+            all: part.requests.keys().copied().collect(),
         }
     }
 }
 
 impl<'s> RequestCollector<'s, '_> {
     /// Adds the requests of `object`. Returns the wave in which all of it is available.
-    fn object(
+    fn add_object(
         &mut self,
         object: &'s ObjectSolution,
         held: &[u32],
-        asked: &mut PartRequests,
+        part: &mut PartRequests,
     ) -> u32 {
         let mut levels = held.to_vec();
         levels.extend(object.jumps.iter().map(|jump| jump.depth));
         // The last wave of everything that waits for a holder, by holder.
         let mut ends = levels.clone();
         for choice in &object.choices {
-            let end = self.below(choice, &levels, asked);
+            let end = self.add_below(choice, &levels, part);
             choice.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
         }
         // Jumps depend on earlier ones only.
         for (index, jump) in object.jumps.iter().enumerate().rev() {
             let own = held.len() + index;
             for input in &jump.inputs {
-                let end = self.below(&input.choice, &levels, asked).max(ends[own]);
+                let end = self.add_below(&input.choice, &levels, part).max(ends[own]);
                 input.choice.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
             }
             if self.graph.subgraph(jump.subgraph).kind != SubgraphKind::Events {
-                asked.add((jump.subgraph, levels[own]), ends[own]);
+                part.add((jump.subgraph, levels[own]), ends[own]);
             }
         }
         let end = ends.into_iter().max().unwrap_or(0);
-        asked.end = asked.end.max(end);
+        part.end = part.end.max(end);
         end
     }
 
-    fn below(&mut self, choice: &'s FieldChoice, levels: &[u32], asked: &mut PartRequests) -> u32 {
+    fn add_below(
+        &mut self,
+        choice: &'s FieldChoice,
+        levels: &[u32],
+        part: &mut PartRequests,
+    ) -> u32 {
         let Some(child) = &choice.child else { return 0 };
         let mut held: Vec<u32> = choice.carriers.iter().map(|&at| levels[at]).collect();
         let base = held.iter().copied().min().unwrap_or(0);
         held.iter_mut().for_each(|level| *level -= base);
-        let part = self.position(child, held);
-        asked.add_part(&part, base);
-        part.end + base
+        let below = self.collect_position(child, held);
+        part.add_part(&below, base);
+        below.end + base
     }
 
-    fn position(&mut self, solution: &'s Solution, held: Vec<u32>) -> Rc<PartRequests> {
+    fn collect_position(&mut self, solution: &'s Solution, held: Vec<u32>) -> Rc<PartRequests> {
         let key = (SolutionRef(solution), held.into_boxed_slice());
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
         let held = &key.1;
-        let mut asked = PartRequests::default();
+        let mut part = PartRequests::default();
         match &solution.kind {
             SolutionKind::Object(object) => {
-                self.object(object, held, &mut asked);
+                self.add_object(object, held, &mut part);
             }
             SolutionKind::Abstract { common, members, .. } => {
                 let mut levels = held.to_vec();
                 if let Some(common) = common {
-                    self.object(common, held, &mut asked);
+                    self.add_object(common, held, &mut part);
                     levels.extend(common.jumps.iter().map(|jump| jump.depth));
                 }
                 for (knowing, object) in members {
                     let held: Vec<u32> = knowing.iter().map(|&at| levels[at]).collect();
-                    self.object(object, &held, &mut asked);
+                    self.add_object(object, &held, &mut part);
                 }
             }
         }
-        let asked = Rc::new(asked);
-        self.known.insert(key, asked.clone());
-        asked
+        let part = Rc::new(part);
+        self.known.insert(key, part.clone());
+        part
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn narrow_unions(graph: &Supergraph, tree: &mut SelectionTree, root: 
     let is_differing = |field: FieldId| {
         let field_type = graph.ty(graph.field(field).ty.named());
         field_type.kind == TypeKind::Union
-            && shared_members(graph, field, resolvers(graph, field)).len()
+            && shared_members(graph, field, find_resolvers(graph, field)).len()
                 < field_type.possible.len()
     };
     if !tree.selected_fields().any(is_differing) {
@@ -26,12 +26,12 @@ pub(super) fn narrow_unions(graph: &Supergraph, tree: &mut SelectionTree, root: 
     let position = ObjectOrigin { field: None, holders: all, members: None };
     let mut narrowing =
         UnionNarrower { graph, tree, known: HashMap::default(), reachable: HashMap::default() };
-    narrowing.set(&root, &position)
+    narrowing.narrow_set(&root, &position)
 }
 
 /// Returns the subgraphs that resolve a field; for a field of an interface, those that resolve it for any of its
 /// members.
-fn resolvers(graph: &Supergraph, field: FieldId) -> SubgraphSet {
+fn find_resolvers(graph: &Supergraph, field: FieldId) -> SubgraphSet {
     let definition = graph.field(field);
     let members = graph.ty(definition.parent).possible.iter();
     let own = members.filter_map(|&member| graph.field_named(member, &definition.name));
@@ -69,7 +69,7 @@ struct UnionNarrower<'a> {
 }
 
 impl UnionNarrower<'_> {
-    fn set(&mut self, set: &SetRef, position: &ObjectOrigin) -> SetRef {
+    fn narrow_set(&mut self, set: &SetRef, position: &ObjectOrigin) -> SetRef {
         let key = (set.clone(), position.clone());
         if let Some(known) = self.known.get(&key) {
             return known.clone();
@@ -79,13 +79,13 @@ impl UnionNarrower<'_> {
             match item {
                 SetItem::Field(select) => {
                     let set = select.set.as_ref().map(|below| {
-                        let position = self.below(select, set.on, position);
-                        self.set(below, &position)
+                        let position = self.position_below(select, set.on, position);
+                        self.narrow_set(below, &position)
                     });
                     items.push(SetItem::Field(FieldItem { set, ..select.clone() }));
                 }
                 SetItem::Fragment { on, condition, set } => {
-                    let narrowed = self.set(set, position);
+                    let narrowed = self.narrow_set(set, position);
                     let on = *on;
                     match self.members_in_fragment(on, position) {
                         None => {
@@ -103,7 +103,7 @@ impl UnionNarrower<'_> {
                 }
             }
         }
-        let narrowed = self.tree.share(SetNode { on: set.on, items });
+        let narrowed = self.tree.share_set(SetNode { on: set.on, items });
         self.known.insert(key, narrowed.clone());
         narrowed
     }
@@ -124,11 +124,16 @@ impl UnionNarrower<'_> {
             return set.clone();
         }
         let inner = SetItem::Fragment { on, condition: Condition::default(), set: set.clone() };
-        self.tree.share(SetNode { on: member, items: vec![inner] })
+        self.tree.share_set(SetNode { on: member, items: vec![inner] })
     }
 
     /// Returns the position below a field that is selected on `on`.
-    fn below(&mut self, select: &FieldItem, on: TypeId, position: &ObjectOrigin) -> ObjectOrigin {
+    fn position_below(
+        &mut self,
+        select: &FieldItem,
+        on: TypeId,
+        position: &ObjectOrigin,
+    ) -> ObjectOrigin {
         let graph = self.graph;
         let FieldTarget::Field(field) = select.target else {
             return ObjectOrigin { field: None, holders: SubgraphSet::EMPTY, members: None };
@@ -141,7 +146,8 @@ impl UnionNarrower<'_> {
             else {
                 continue;
             };
-            let resolving = graph.field(own).resolved_by.intersection(self.reachable(member, here));
+            let resolving =
+                graph.field(own).resolved_by.intersection(self.reachable_subgraphs(member, here));
             holders = Some(holders.map_or(resolving, |known| known.intersection(resolving)));
         }
         let holders = holders.unwrap_or_default();
@@ -166,7 +172,7 @@ impl UnionNarrower<'_> {
     }
 
     /// Returns the subgraphs that can have an object of type `ty` in the end if `holders` have it.
-    fn reachable(&mut self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
+    fn reachable_subgraphs(&mut self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
         if let Some(&known) = self.reachable.get(&(ty, holders)) {
             return known;
         }

@@ -5,7 +5,7 @@ use graph::{FieldId, SubgraphKind, Supergraph};
 use super::{holders::Holder, selection_tree::CollectedField};
 
 /// Returns the reasons why a field cannot be fetched from any subgraph.
-pub(super) fn unreachable(
+pub(super) fn explain_unreachable(
     graph: &Supergraph,
     wanted: &CollectedField,
     holders: &[Holder<'_>],

@@ -55,7 +55,7 @@ pub(crate) fn read_response(buffer: &mut BytesMut) -> Result<Option<ResponseHead
         let (version, code) = (parsed.version.unwrap_or(0), parsed.code.unwrap_or(0));
         let status = StatusCode::from_u16(code).map_err(|_| "the status is no status")?;
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err("nobody asked for another protocol");
+            return Err("the server switches to another protocol without being asked");
         }
         if status.is_informational() {
             let _interim = buffer.split_to(length);

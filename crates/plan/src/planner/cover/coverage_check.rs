@@ -35,7 +35,7 @@ impl CoverageCheck {
     }
 
     /// True if these requests give all fields of the operation.
-    pub(super) fn suffices(&mut self, requests: &Waves) -> bool {
+    pub(super) fn is_sufficient(&mut self, requests: &Waves) -> bool {
         let waves = requests.len();
         self.work += self.work_of_check(waves);
         let mut timetables = std::mem::take(&mut self.timetables);
@@ -152,12 +152,13 @@ impl HeldObject<'_> {
             if left == 0 {
                 return 0;
             }
-            let is_later_in_time = (self.wave + 1..self.waves)
-                .any(|wave| self.arriving[wave] & field.by & self.fits(field, wave) != 0);
+            let is_later_in_time = (self.wave + 1..self.waves).any(|wave| {
+                self.arriving[wave] & field.by & self.holders_in_time(field, wave) != 0
+            });
             if is_later_in_time {
                 continue;
             }
-            let mut able = field.by & self.fits(field, self.wave);
+            let mut able = field.by & self.holders_in_time(field, self.wave);
             if field.requiring != 0 {
                 able |= self.gated_in_time(field, left);
             }
@@ -177,8 +178,9 @@ impl HeldObject<'_> {
         let others = field.needs.iter().map(known).max().unwrap_or(self.wave);
         let own = field.needs.iter().fold(holders, |known, need| known & need);
         let is_in_time = |since: usize| {
-            (since + 1..self.waves)
-                .any(|wave| self.arriving[wave] & field.requiring & self.fits(field, wave) != 0)
+            (since + 1..self.waves).any(|wave| {
+                self.arriving[wave] & field.requiring & self.holders_in_time(field, wave) != 0
+            })
         };
         let mut able = 0;
         if own != 0 && is_in_time(self.wave) {
@@ -191,7 +193,7 @@ impl HeldObject<'_> {
     }
 
     /// Returns the subgraphs that may have the object in `wave`, for the node below a field.
-    fn fits(&self, field: &CoverField, wave: usize) -> Mask {
+    fn holders_in_time(&self, field: &CoverField, wave: usize) -> Mask {
         field.child.map_or(Mask::MAX, |child| self.below[child * self.waves + wave])
     }
 }

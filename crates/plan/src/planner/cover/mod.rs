@@ -26,8 +26,8 @@ const WORK_MAX: u64 = 2_000_000;
 /// The number of operations on masks that cost as much as a step of the solver.
 const WORK_IN_STEP: u64 = 16;
 
-/// The number of random orders, the same in every run, in which requests are left out, tried in addition to the order by
-/// wave.
+/// The number of random orders, the same in every run, in which requests are left out, tried in addition to the order
+/// by wave.
 const SHUFFLES: u64 = 4;
 
 /// Chooses a small set of requests in `waves` waves that suffices for the operation and from which none can be left
@@ -53,7 +53,7 @@ fn find_smallest_set(check: &mut CoverageCheck, waves: usize) -> Option<Waves> {
         return None;
     }
     let all = check.model.all_requests(waves);
-    if !check.suffices(&all) {
+    if !check.is_sufficient(&all) {
         return None;
     }
     let mut optional = Vec::new();
@@ -61,7 +61,7 @@ fn find_smallest_set(check: &mut CoverageCheck, waves: usize) -> Option<Waves> {
         if check.work > WORK_MAX {
             return None;
         }
-        if check.suffices(&without_request(all.clone(), request)) {
+        if check.is_sufficient(&without_request(all.clone(), request)) {
             optional.push(request);
         }
     }
@@ -113,7 +113,7 @@ fn leave_out_requests(
             continue;
         }
         requests[wave] &= !subgraph;
-        if !check.suffices(&requests) {
+        if !check.is_sufficient(&requests) {
             requests[wave] |= subgraph;
         }
     }

@@ -85,13 +85,13 @@ impl CoverModel {
         let mut known = HashMap::default();
         let root = |field: &CoverField| {
             let start = usize::from((field.by | field.requiring) & self.events == 0);
-            start + field.child.map_or(0, |child| self.depth(child, field.by, &mut known))
+            start + field.child.map_or(0, |child| self.min_depth(child, field.by, &mut known))
         };
         self.roots.iter().map(root).max().unwrap_or(0)
     }
 
     /// Returns a lower bound on the number of waves after the one in which all of `holders` have the object.
-    fn depth(
+    fn min_depth(
         &self,
         node: usize,
         holders: Mask,
@@ -104,14 +104,14 @@ impl CoverModel {
             CoverNode::Abstract { members } => members
                 .iter()
                 .filter(|(mask, _)| mask & holders != 0)
-                .map(|&(mask, member)| self.depth(member, mask & holders, known))
+                .map(|&(mask, member)| self.min_depth(member, mask & holders, known))
                 .min(),
             CoverNode::Object { fields, leaves, .. } => fields
                 .iter()
                 .map(|field| {
                     let here = field.by & holders;
                     let below = |by: Mask, known: &mut _| {
-                        field.child.map_or(0, |child| self.depth(child, by, known))
+                        field.child.map_or(0, |child| self.min_depth(child, by, known))
                     };
                     let now = (here != 0).then(|| below(here, known));
                     let later = 1 + below(field.by | field.requiring, known);

@@ -29,7 +29,7 @@ pub(super) fn build_model(
         nodes: HashMap::default(),
         fields: 0,
     };
-    let built = builder.roots(fields, among);
+    let built = builder.add_roots(fields, among);
     builder.solver.steps += builder.fields as u64;
     built.map(|()| builder.model)
 }
@@ -45,7 +45,11 @@ struct CoverModelBuilder<'s, 'a> {
 }
 
 impl<'a> CoverModelBuilder<'_, 'a> {
-    fn roots(&mut self, fields: &Rc<CollectedFields>, among: Option<SubgraphSet>) -> Option<()> {
+    fn add_roots(
+        &mut self,
+        fields: &Rc<CollectedFields>,
+        among: Option<SubgraphSet>,
+    ) -> Option<()> {
         let graph = self.solver.graph;
         self.declare_subgraphs(fields)?;
         for wanted in &fields.fields {
@@ -53,8 +57,8 @@ impl<'a> CoverModelBuilder<'_, 'a> {
                 continue;
             }
             let mut found = Vec::new();
-            self.field(wanted, &mut found)?;
-            let among = among.map_or(Mask::MAX, |among| self.mask(among));
+            self.add_field(wanted, &mut found)?;
+            let among = among.map_or(Mask::MAX, |among| self.mask_of(among));
             found.iter_mut().for_each(|field| {
                 field.by = (field.by | field.requiring) & among;
                 field.requiring = 0;
@@ -111,12 +115,12 @@ impl<'a> CoverModelBuilder<'_, 'a> {
         (self.model.subgraphs.len() <= SUBGRAPHS_MAX).then_some(())
     }
 
-    fn mask(&self, subgraphs: SubgraphSet) -> Mask {
+    fn mask_of(&self, subgraphs: SubgraphSet) -> Mask {
         subgraphs.iter().filter_map(|it| self.bits.get(&it)).fold(0, |known, bit| known | 1 << bit)
     }
 
     /// Adds the node of the selections on an object, and returns its index.
-    fn node(&mut self, parts: &GuardedSets, ty: TypeId) -> Option<usize> {
+    fn add_node(&mut self, parts: &GuardedSets, ty: TypeId) -> Option<usize> {
         if let Some(&known) = self.nodes.get(&(parts.id(), ty)) {
             return Some(known);
         }
@@ -128,20 +132,20 @@ impl<'a> CoverModelBuilder<'_, 'a> {
         }
         let node = if definition.kind.is_abstract() {
             let mut members = Vec::new();
-            for (member, knowing) in self::members(graph, ty) {
-                let knowing = self.mask(knowing);
+            for (member, knowing) in find_members(graph, ty) {
+                let knowing = self.mask_of(knowing);
                 if knowing != 0 {
-                    members.push((knowing, self.node(parts, member)?));
+                    members.push((knowing, self.add_node(parts, member)?));
                 }
             }
             CoverNode::Abstract { members }
         } else {
             let mut fields = Vec::new();
             for wanted in &self.solver.collect(parts, ty).fields {
-                self.field(wanted, &mut fields)?;
+                self.add_field(wanted, &mut fields)?;
             }
             let knows = definition.subgraphs.iter().map(|there| there.subgraph).collect();
-            let (ty, knows) = (self.ty(ty), self.mask(knows));
+            let (ty, knows) = (self.add_type(ty), self.mask_of(knows));
             CoverNode::Object { ty, knows, leaves: Vec::new(), fields }
         };
         let index = self.model.nodes.len();
@@ -150,7 +154,7 @@ impl<'a> CoverModelBuilder<'_, 'a> {
         Some(index)
     }
 
-    fn ty(&mut self, ty: TypeId) -> usize {
+    fn add_type(&mut self, ty: TypeId) -> usize {
         let next = self.types.len();
         let index = *self.types.entry(ty).or_insert(next);
         if index == self.model.types.len() {
@@ -160,25 +164,25 @@ impl<'a> CoverModelBuilder<'_, 'a> {
     }
 
     /// Adds a field to the fields of its object.
-    fn field(&mut self, wanted: &CollectedField, into: &mut Vec<CoverField>) -> Option<()> {
+    fn add_field(&mut self, wanted: &CollectedField, into: &mut Vec<CoverField>) -> Option<()> {
         let graph = self.solver.graph;
         let CollectedTarget::Field(id) = wanted.target else { return Some(()) };
         let definition = graph.field(id);
-        let by = self.mask(wanted.unconditional_resolvers);
+        let by = self.mask_of(wanted.unconditional_resolvers);
         let requiring =
-            self.mask(definition.resolved_by.difference(wanted.unconditional_resolvers));
+            self.mask_of(definition.resolved_by.difference(wanted.unconditional_resolvers));
         let mut needs = Vec::new();
         if requiring != 0 {
             let required = definition.subgraphs.iter().find_map(|there| there.requires.as_ref());
             for item in required.iter().flat_map(|set| &set.items) {
                 if let FieldSetItem::Field { field, .. } = item {
-                    needs.push(self.mask(graph.field(*field).resolved_by));
+                    needs.push(self.mask_of(graph.field(*field).resolved_by));
                 }
             }
         }
         let child = match wanted.parts.is_empty() {
             true => None,
-            false => Some(self.node(&wanted.parts, definition.ty.named())?),
+            false => Some(self.add_node(&wanted.parts, definition.ty.named())?),
         };
         into.push(CoverField { by, requiring, needs, child });
         Some(())
@@ -196,15 +200,19 @@ impl<'a> CoverModelBuilder<'_, 'a> {
         for index in 0..self.model.nodes.len() {
             let (below, rest) = self.model.nodes.split_at_mut(index);
             if let CoverNode::Object { fields, .. } = &mut rest[0] {
-                *fields = flattened(std::mem::take(fields), &values, below);
+                *fields = flatten_fields(std::mem::take(fields), &values, below);
             }
         }
         let roots = std::mem::take(&mut self.model.roots);
-        self.model.roots = flattened(roots, &values, &self.model.nodes);
+        self.model.roots = flatten_fields(roots, &values, &self.model.nodes);
     }
 }
 
-fn flattened(fields: Vec<CoverField>, values: &[bool], nodes: &[CoverNode]) -> Vec<CoverField> {
+fn flatten_fields(
+    fields: Vec<CoverField>,
+    values: &[bool],
+    nodes: &[CoverNode],
+) -> Vec<CoverField> {
     let mut flat = Vec::with_capacity(fields.len());
     for field in fields {
         let below = field.child.filter(|&child| values[child] && field.requiring == 0);
@@ -275,7 +283,7 @@ fn jump_type(graph: &Supergraph, ty: TypeId, subgraphs: &[SubgraphId]) -> JumpTy
 }
 
 /// Returns the object types of an abstract type, with the subgraphs that can return them for it.
-fn members(graph: &Supergraph, ty: TypeId) -> impl Iterator<Item = (TypeId, SubgraphSet)> {
+fn find_members(graph: &Supergraph, ty: TypeId) -> impl Iterator<Item = (TypeId, SubgraphSet)> {
     graph.ty(ty).possible.iter().map(move |&member| {
         let there = graph.ty(ty).subgraphs.iter();
         let knowing = there.filter(|there| there.possible.contains(&member));
