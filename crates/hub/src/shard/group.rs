@@ -20,7 +20,7 @@ use events::Position;
 use execute::{Missed, Payload};
 use futures_util::future::{AbortHandle, AbortRegistration};
 
-use super::TriggerId;
+use super::effect::TriggerId;
 use super::group_phase::GroupPhase;
 use super::outlets::{OutletId, Outlets, SubscriberCounts};
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
@@ -488,6 +488,12 @@ impl Group {
     pub(super) fn events_resolving(&self) -> usize {
         let is_done = |it: &&EventInFlight| matches!(it.state, ResolutionState::Done(_));
         self.in_flight.len() - self.in_flight.iter().filter(is_done).count()
+    }
+
+    /// True if the group has had everything up to the position of its trigger.
+    pub(super) fn is_at_trigger_position(&self) -> bool {
+        // A group that waits for another source resumes from that.
+        self.is_drained() && !self.has_unannounced_loss() && self.phase == GroupPhase::Live
     }
 
     /// True if no event waits or is in flight.

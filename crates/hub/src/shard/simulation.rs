@@ -469,7 +469,7 @@ impl Simulation {
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.triggers.has_no_source(), "triggers leaked");
         assert!(shard.groups.is_empty(), "groups leaked");
-        assert!(shard.outlets.is_empty(), "outlets leaked");
+        assert!(shard.groups.has_no_outlets(), "outlets leaked");
         assert_eq!(shard.scheduler.resolutions(), 0);
         for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");

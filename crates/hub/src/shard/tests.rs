@@ -32,7 +32,7 @@ fn live(stage: &mut Stage, outlet: &Arc<ScriptedOutlet>) -> (TriggerId, Subscrip
 
 fn is_empty(shard: &Shard) -> bool {
     shard.triggers.is_empty()
-        && shard.outlets.is_empty()
+        && shard.groups.has_no_outlets()
         && shard.triggers.has_no_source()
         && shard.groups.is_empty()
         && shard.scheduler.resolutions() == 0

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bindings::{FilterIndex, Source};
 use indexmap::IndexSet;
 
-use super::PendingSubscriber;
-use super::replay::Replay;
+use super::pending_subscriber::PendingSubscriber;
 use crate::operation::OperationByKey;
 use crate::{EndReason, GroupId, LiveOperation};
 
@@ -24,8 +23,6 @@ pub(super) struct Trigger {
     pub(super) merge_candidates: IndexSet<GroupId, foldhash::fast::RandomState>,
     pub(super) events: u64,
     pub(super) phase: TriggerPhase,
-    /// Set if the source can be read again, and payloads carry cursors or groups may fall behind.
-    pub(super) replay: Option<Box<Replay>>,
 }
 
 /// The phase of a trigger.
@@ -52,42 +49,44 @@ impl PendingOpen {
 }
 
 impl Trigger {
-    pub(super) fn new(source: Source, phase: TriggerPhase, replay: Option<Box<Replay>>) -> Self {
-        let (groups, by_key) = (FilterIndex::default(), HashMap::default());
-        let (joinable_for_state, merge_candidates) = (HashMap::default(), IndexSet::default());
+    /// Creates a trigger with a stream that is being opened.
+    pub(super) fn new(source: Source, waiting: PendingOpen) -> Self {
         Self {
             source,
-            groups,
-            by_key,
-            joinable_for_state,
-            merge_candidates,
+            groups: FilterIndex::default(),
+            by_key: HashMap::default(),
+            joinable_for_state: HashMap::default(),
+            merge_candidates: IndexSet::default(),
             events: 0,
-            phase,
-            replay,
+            phase: TriggerPhase::Opening(waiting),
         }
     }
 
-    /// True if it has no group, and no group or subscriber waits for it.
+    /// True if it has no live group, and no group or subscriber waits for its stream.
     pub(super) fn is_unused(&self) -> bool {
         let waits = matches!(&self.phase, TriggerPhase::Opening(waiting) if !waiting.is_empty());
-        let is_idle = self.replay.as_ref().is_none_or(|it| it.is_idle());
-        self.groups.is_empty() && !waits && is_idle
+        self.groups.is_empty() && !waits
     }
 
-    /// Takes the subscribers that wait for the trigger or a side reader, as far as `is_wanted` selects them.
+    /// True if no event follows.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.phase, TriggerPhase::Ending(_))
+    }
+
+    /// Takes the subscribers that wait for the stream, as far as `is_wanted` selects them.
     pub(super) fn take_pending(
         &mut self,
         is_wanted: impl Fn(&PendingSubscriber) -> bool,
     ) -> Vec<PendingSubscriber> {
-        let mut taken = Vec::new();
-        if let TriggerPhase::Opening(waiting) = &mut self.phase {
-            taken.extend(waiting.pending.extract_if(.., |it| is_wanted(it)));
-        }
-        let readers = self.replay.iter_mut().flat_map(|it| &mut it.readers);
-        for side in readers {
-            taken.extend(side.waiting.extract_if(.., |it| is_wanted(it)));
-        }
-        taken
+        let TriggerPhase::Opening(waiting) = &mut self.phase else { return Vec::new() };
+        waiting.pending.extract_if(.., |it| is_wanted(it)).collect()
+    }
+
+    /// Takes the operation that a group waits for this trigger with, if the group moves here.
+    pub(super) fn take_move(&mut self, id: GroupId) -> Option<Arc<LiveOperation>> {
+        let TriggerPhase::Opening(waiting) = &mut self.phase else { return None };
+        let at = waiting.moving.iter().position(|(group, _)| *group == id)?;
+        Some(waiting.moving.swap_remove(at).1)
     }
 
     /// Returns the number of the next event.
@@ -108,10 +107,40 @@ impl Trigger {
         }
     }
 
+    /// Adds a group that is joined for its state, or has just become live. It is merged with the equal group that new
+    /// subscribers join, if there is one.
+    pub(super) fn attach_candidate(&mut self, id: GroupId, operation: &Arc<LiveOperation>) {
+        self.attach(id, operation, true);
+        if !self.is_found(id, operation) {
+            self.merge_candidates.insert(id);
+        }
+    }
+
+    /// Returns the group that subscribers with that operation join, if there is one.
+    pub(super) fn joinable(&self, operation: &LiveOperation) -> Option<GroupId> {
+        let has_state = operation.resolve.has_state();
+        let joinable = if has_state { &self.joinable_for_state } else { &self.by_key };
+        joinable.get(&operation.group).copied()
+    }
+
+    /// Returns the group that an equal group is merged into: the one that new subscribers join, or itself.
+    pub(super) fn merge_target(&mut self, id: GroupId, operation: &Arc<LiveOperation>) -> GroupId {
+        *self.by_key.entry(OperationByKey(Arc::clone(operation))).or_insert(id)
+    }
+
+    /// True if new subscribers join that group.
     pub(super) fn is_found(&self, id: GroupId, operation: &LiveOperation) -> bool {
         self.by_key.get(&operation.group) == Some(&id)
     }
 
+    /// Removes a group, which may be live, from everything by which the trigger knows it.
+    pub(super) fn remove_group(&mut self, id: GroupId, operation: &LiveOperation) {
+        self.detach(id, operation);
+        self.merge_candidates.swap_remove(&id);
+        self.remove_joinable_for_state(id, operation);
+    }
+
+    /// Removes a group from those that get live events.
     pub(super) fn detach(&mut self, id: GroupId, operation: &LiveOperation) {
         self.groups.remove(id, operation.filter.as_deref());
         self.hide(id, operation);

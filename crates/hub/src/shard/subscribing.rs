@@ -1,0 +1,215 @@
+//! Subscribers that come and go, and the opening of triggers for them.
+
+use std::sync::Arc;
+
+use bindings::Source;
+use events::SourceError;
+
+use super::Shard;
+use super::catch_up::ResumeStart;
+use super::client_errors::{shutting_down, source_error};
+use super::effect::{Effect, TriggerId};
+use super::graph_change::replaced;
+use super::group::Group;
+use super::outlets::OutletId;
+use super::pending_subscriber::PendingSubscriber;
+use super::trigger::{PendingOpen, TriggerPhase};
+use crate::operation::OperationByKey;
+use crate::stats;
+use crate::{GroupId, Subscriber};
+
+impl Shard {
+    /// Adds a subscriber. The reply is sent when the trigger is live, so that no later event is missed.
+    pub(crate) fn subscribe(&mut self, pending: PendingSubscriber) {
+        if self.is_shut_down {
+            return pending.refuse(shutting_down());
+        }
+        if pending.operation.generation < self.generation {
+            return pending.refuse(replaced());
+        }
+        let source = &pending.operation.source;
+        let id = match self.triggers.find(source) {
+            Some(id) => id,
+            None => self.open(source.clone()),
+        };
+        match self.triggers.get_mut(id).map(|trigger| &mut trigger.phase) {
+            Some(TriggerPhase::Opening(waiting)) => waiting.pending.push(pending),
+            Some(TriggerPhase::Live) => self.join(id, pending),
+            Some(TriggerPhase::Ending(_)) | None => {
+                debug_assert!(false, "a trigger that ends is no longer found by its source");
+            }
+        }
+        self.settle();
+    }
+
+    /// Makes a trigger and requests its stream. The caller adds a subscriber or a group that waits for it.
+    pub(super) fn open(&mut self, source: Source) -> TriggerId {
+        let id = self.triggers.insert(source.clone(), PendingOpen::default());
+        let has_cursors = self.positions.are_for(&source);
+        // Also without cursors, groups that fall behind read from the broker.
+        if has_cursors || (self.settings.catch_up && source.is_stored_by_broker()) {
+            self.catch_up.add_trigger(id, source.clone());
+        }
+        if has_cursors {
+            self.positions.add(id);
+        }
+        self.effects.push(Effect::Open { trigger: id, source });
+        id
+    }
+
+    /// Handles the provider's response to [`Effect::Open`]. Returns false if the stream is no longer wanted.
+    pub(crate) fn on_opened(&mut self, id: TriggerId, result: Result<(), SourceError>) -> bool {
+        let Some(trigger) = self.triggers.get_mut(id) else { return false };
+        let TriggerPhase::Opening(waiting) =
+            std::mem::replace(&mut trigger.phase, TriggerPhase::Live)
+        else {
+            debug_assert!(false, "a trigger is opened once");
+            return true;
+        };
+        match result {
+            Ok(()) => {
+                for (group, operation) in waiting.moving {
+                    self.move_group(group, id, operation);
+                }
+                for pending in waiting.pending {
+                    self.join(id, pending);
+                }
+                self.triggers.check_later(id);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a subscription could not be opened");
+                stats::add(&self.stats.refused_provider, waiting.pending.len());
+                let error = source_error(&error);
+                for pending in waiting.pending {
+                    pending.refuse(error.clone());
+                }
+                self.remove_trigger(id);
+                for (group, _) in waiting.moving {
+                    self.fail_move(group, &error);
+                }
+            }
+        }
+        self.settle();
+        self.triggers.contains(id)
+    }
+
+    /// Adds a subscriber to a live trigger: to a group of live events, or to one that catches up if the subscriber
+    /// comes with a cursor.
+    pub(super) fn join(&mut self, id: TriggerId, mut pending: PendingSubscriber) {
+        let Some(trigger) = self.triggers.get(id) else { return };
+        // Each subscriber has its own copy of the rendered topics; the trigger's copy is shared instead.
+        pending.operation.source = trigger.source.clone();
+        let Some(resume) = pending.resume.clone() else {
+            return self.join_live(id, pending);
+        };
+        if pending.reply.is_closed() {
+            return;
+        }
+        let operation = Arc::new(pending.operation.clone());
+        let key = (OperationByKey(Arc::clone(&operation)), resume);
+        match self.catch_up.find_start(id, &key) {
+            Err(error) => pending.refuse(error),
+            Ok(ResumeStart::Wait) => self.catch_up.wait_for_reader(id, pending),
+            Ok(ResumeStart::Join { group, is_sent }) => {
+                self.add_subscriber(group, pending);
+                if !is_sent {
+                    // The group may have got a later position than this subscriber has.
+                    self.schedule_position_update(group);
+                }
+            }
+            Ok(ResumeStart::Begin(source)) => {
+                let scope = self.positions.scope(&operation);
+                let mut group = Group::new(self.groups.new_id(), id, operation, scope);
+                let group_id = group.id;
+                self.catch_up.add_resumed_group(&mut group, key, source);
+                self.groups.insert(group);
+                self.add_subscriber(group_id, pending);
+                self.continue_group(group_id);
+            }
+        }
+    }
+
+    /// Adds a subscriber to a group of a live trigger, for the events from now on.
+    fn join_live(&mut self, id: TriggerId, pending: PendingSubscriber) {
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
+        let has_state = pending.operation.resolve.has_state();
+        let group_id = match trigger.joinable(&pending.operation) {
+            Some(known) => {
+                stats::add(&self.stats.states_shared, usize::from(has_state));
+                known
+            }
+            None if pending.reply.is_closed() => return,
+            None => {
+                let operation = Arc::new(pending.operation.clone());
+                let scope = self.positions.scope(&operation);
+                let mut group = Group::new(self.groups.new_id(), id, Arc::clone(&operation), scope);
+                let group_id = group.id;
+                if has_state {
+                    trigger.attach_candidate(group_id, &operation);
+                    trigger.joinable_for_state.insert(OperationByKey(operation), group_id);
+                    let replay = self.catch_up.replay(id);
+                    let after = replay.map(|replay| (replay.position.clone(), replay.version));
+                    let (after, version) = after.unwrap_or_default();
+                    let is_stored = replay.is_some() && self.settings.catch_up;
+                    group.offer_state(after, version, is_stored);
+                } else {
+                    trigger.attach(group_id, &operation, true);
+                }
+                self.groups.insert(group);
+                group_id
+            }
+        };
+        self.add_subscriber(group_id, pending);
+        self.schedule_position_update(group_id);
+        if has_state && let Some(group) = self.groups.get_mut(group_id) {
+            self.scheduler.start_all(group, &mut self.effects);
+        }
+    }
+
+    /// Adds a subscriber to a group. If the caller is gone and the group is empty, the group is removed.
+    fn add_subscriber(&mut self, group_id: GroupId, pending: PendingSubscriber) {
+        if !self.groups.add_subscriber(group_id, pending) {
+            self.remove_group(group_id);
+        }
+    }
+
+    /// Records that a subscriber of that group may not have the latest cursor.
+    fn schedule_position_update(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.sent_version = 0;
+        if let Some(replay) = self.catch_up.replay_mut(group.trigger) {
+            replay.schedule_position_update();
+        }
+    }
+
+    /// Removes a subscriber. A subscriber of a removed group is ignored.
+    pub(crate) fn remove_subscriber(
+        &mut self,
+        group: GroupId,
+        outlet: OutletId,
+        member: Subscriber,
+    ) {
+        if let Some(emptied) = self.groups.remove_subscriber(group, outlet, member) {
+            self.remove_group(emptied);
+            self.settle();
+        }
+    }
+
+    /// Refuses subscribers that wait for a trigger or a side reader of it, as far as `is_refused` selects them.
+    pub(super) fn refuse_pending(
+        &mut self,
+        id: TriggerId,
+        is_refused: impl Fn(&PendingSubscriber) -> bool,
+        error: fn() -> execute::GraphqlError,
+    ) {
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
+        let mut refused = trigger.take_pending(&is_refused);
+        refused.append(&mut self.catch_up.take_waiting(id, is_refused));
+        if !refused.is_empty() {
+            self.triggers.check_later(id);
+        }
+        for pending in refused {
+            pending.refuse(error());
+        }
+    }
+}
