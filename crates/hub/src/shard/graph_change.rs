@@ -96,33 +96,28 @@ impl Shard {
             OperationChange::Ends => {
                 self.end_by_reload(id, EndReason::Error(Box::new(source_changed())));
             }
-            OperationChange::Now if has_same_source => self.splice_operation(id, operation),
+            OperationChange::Now if has_same_source => {
+                self.stop_joining(id);
+                let scope = self.positions.scope(&operation);
+                let operation = Arc::new(operation);
+                let Some(group) = self.groups.get_mut(id) else { return };
+                if group.phase != GroupPhase::CatchingUp
+                    && let Some(trigger) = self.triggers.get_mut(group.trigger)
+                {
+                    trigger.replace_operation(group, &operation);
+                }
+                if let Some(replay) = self.catch_up.replay_mut(group.trigger) {
+                    // Its index among the groups has changed, and with it its turn in a round.
+                    replay.schedule_position_update();
+                }
+                group.operation = operation;
+                group.change_scope(scope);
+                stats::add(&self.stats.spliced, 1);
+                // Its source may have ended while the group was about to leave it.
+                self.continue_group(id);
+            }
             OperationChange::Now => self.begin_move(id, operation),
         }
-    }
-
-    /// Replaces the operation of a group by one with the same source.
-    fn splice_operation(&mut self, id: GroupId, operation: LiveOperation) {
-        self.stop_joining(id);
-        let scope = self.positions.scope(&operation);
-        let operation = Arc::new(operation);
-        let Some(group) = self.groups.get_mut(id) else { return };
-        if group.phase != GroupPhase::CatchingUp {
-            if let Some(trigger) = self.triggers.get_mut(group.trigger) {
-                let may_be_joined = trigger.is_found(id, &group.operation) || group.is_drained();
-                trigger.detach(id, &group.operation);
-                trigger.attach(id, &operation, may_be_joined);
-            }
-            if let Some(replay) = self.catch_up.replay_mut(group.trigger) {
-                // Its index among the groups has changed.
-                replay.schedule_position_update();
-            }
-        }
-        group.operation = operation;
-        group.change_scope(scope);
-        stats::add(&self.stats.spliced, 1);
-        // Its source may have ended while the group was about to leave it.
-        self.continue_group(id);
     }
 
     /// Begins to move a live group to the other source of its new operation. The group keeps its operation until the
@@ -164,7 +159,7 @@ impl Shard {
         let scope = self.positions.scope(&operation);
         let Some(group) = self.groups.get_mut(id) else { return };
         debug_assert!(group.phase != GroupPhase::CatchingUp, "a move waits for the catch-up");
-        let left = std::mem::replace(&mut group.trigger, target);
+        let left = group.trigger;
         if let Some(trigger) = self.triggers.get_mut(left) {
             trigger.remove_group(id, &group.operation);
         }
@@ -172,28 +167,14 @@ impl Shard {
             // New subscribers must not get events of the old source.
             trigger.attach(id, &operation, group.is_drained());
         }
-        group.operation = operation;
-        group.scope = scope;
-        group.phase = GroupPhase::Live;
-        // The number counts events of the trigger that the group left.
-        group.in_order_from = 0;
-        group.record_gap();
-        // Its subscribers have cursors of the trigger that the group left.
-        group.sent_version = 0;
+        group.move_to(target, operation, scope);
         stats::add(&self.stats.spliced, 1);
         stats::add(&self.stats.moved, 1);
         self.triggers.check_later(left);
     }
 
-    /// Ends a group because the source that it was to move to could not be opened.
-    pub(super) fn fail_move(&mut self, id: GroupId, error: &GraphqlError) {
-        if let Some(group) = self.groups.get_mut(id) {
-            group.phase = GroupPhase::Live;
-            self.end_by_reload(id, EndReason::Error(Box::new(error.clone())));
-        }
-    }
-
-    fn end_by_reload(&mut self, id: GroupId, reason: EndReason) {
+    /// Ends a group that has no operation on the new graph.
+    pub(super) fn end_by_reload(&mut self, id: GroupId, reason: EndReason) {
         stats::add(&self.stats.ended_by_reload, usize::from(self.groups.contains(id)));
         self.end_group(id, &reason);
     }

@@ -183,6 +183,24 @@ impl Group {
         }
     }
 
+    /// Moves the group to another trigger, with its operation there. Events may have been missed in between.
+    pub(super) fn move_to(
+        &mut self,
+        trigger: TriggerId,
+        operation: Arc<LiveOperation>,
+        scope: Option<Scope>,
+    ) {
+        self.trigger = trigger;
+        self.operation = operation;
+        self.scope = scope;
+        self.phase = GroupPhase::Live;
+        // The number counts events of the trigger that the group left.
+        self.in_order_from = 0;
+        self.record_gap();
+        // Its subscribers have cursors of the trigger that the group left.
+        self.sent_version = 0;
+    }
+
     /// Adds a subscriber. It gets the results that are released from now on.
     pub(super) fn add_subscriber(&mut self, outlet: OutletId) {
         self.members.add(outlet);

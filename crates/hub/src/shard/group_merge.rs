@@ -6,29 +6,9 @@ use super::group::Group;
 use crate::GroupId;
 
 impl Shard {
-    /// Merges a live group, or the equal groups that wait for it, into the equal group that new subscribers join.
-    pub(super) fn merge_equal_groups(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get(group_id) else { return };
-        let Some(trigger) = self.triggers.get(group.trigger) else { return };
-        if trigger.merge_candidates.is_empty() {
-            return;
-        }
-        if trigger.merge_candidates.contains(&group_id) {
-            return self.merge(group_id);
-        }
-        let key = &group.operation.group;
-        let is_candidate =
-            |id: &GroupId| self.groups.get(*id).is_some_and(|it| it.operation.group == *key);
-        let candidates: Vec<_> =
-            trigger.merge_candidates.iter().copied().filter(is_candidate).collect();
-        for candidate in candidates {
-            self.merge(candidate);
-        }
-    }
-
     /// Merges a group into the equal group that new subscribers join, if both have delivered the same events and have
     /// none left to deliver.
-    fn merge(&mut self, from: GroupId) {
+    pub(super) fn merge(&mut self, from: GroupId) {
         let Some(group) = self.groups.get(from) else { return };
         let id = group.trigger;
         let Some(trigger) = self.triggers.get_mut(id) else { return };

@@ -199,6 +199,7 @@ impl GroupTable {
 
     /// Removes the groups with a filter that an event does not pass.
     pub(super) fn retain_passing(&self, groups: &mut Vec<GroupId>, event: &FilteredEvent) {
+        stats::add(&self.stats.filters_evaluated, groups.len());
         groups.retain(|id| {
             let filter = self.get(*id).and_then(|it| it.operation.filter.as_ref());
             filter.is_none_or(|filter| filter.passes(event))
@@ -299,6 +300,12 @@ impl GroupTable {
             group = merged.into;
         }
         group
+    }
+
+    /// True if the subscribers of a group, or of the one that it was merged into, have yet to learn of a loss.
+    #[cfg(test)]
+    pub(super) fn has_unannounced_loss(&self, group: GroupId) -> bool {
+        self.get(self.current(group)).is_some_and(Group::has_unannounced_loss)
     }
 
     #[cfg(test)]

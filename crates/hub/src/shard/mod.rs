@@ -60,7 +60,7 @@ use execute::FetchCacheBudget;
 use crate::cursor::Cursors;
 use crate::settings::VISITS_PER_STEP;
 use crate::stats::{HubStats, TriggerView};
-use crate::{EndReason, GroupId, HubSettings};
+use crate::{EndReason, HubSettings};
 use catch_up::{CatchUpSignal, CatchUps};
 pub(crate) use catch_up::{ReaderStep, RingRoom};
 pub(crate) use client_errors::shutting_down;
@@ -205,8 +205,13 @@ impl Shard {
                 let trigger = self.triggers.get(id)?;
                 trigger.groups.walk(walk)
             });
-            if let Some(group) = group {
-                self.send_position(group);
+            if let Some(id) = group {
+                if let Some(group) = self.groups.get_mut(id)
+                    && let Some(replay) = self.catch_up.replay_mut(group.trigger)
+                    && let Some(cursor) = self.positions.cursor_for(group, replay)
+                {
+                    self.groups.send_position(id, &cursor);
+                }
                 continue;
             }
             let id = self.positions.next_trigger()?;
@@ -219,24 +224,6 @@ impl Shard {
             }
         }
         Some((self.positions.triggers() + self.groups.len()) / VISITS_PER_STEP + 1)
-    }
-
-    /// Sends its position to a group, if its subscribers do not have it and the group is at the position.
-    fn send_position(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        let trigger = group.trigger;
-        let replay = self.catch_up.replay_mut(trigger);
-        let Some((replay, scope)) = replay.zip(group.scope) else { return };
-        if group.sent_version == replay.version {
-            return;
-        }
-        if !group.is_at_trigger_position() {
-            return replay.schedule_position_update();
-        }
-        group.sent_version = replay.version;
-        if let Some(cursor) = self.positions.print_cursor(trigger, replay, scope) {
-            self.groups.send_position(id, &cursor);
-        }
     }
 
     /// Ends everything; later subscribers are refused.
@@ -261,12 +248,5 @@ impl Shard {
             groups.filter_map(|id| self.groups.get(id)).map(group::Group::view).collect()
         };
         topology_view::view(&self.triggers, groups_of)
-    }
-
-    /// True if subscribers of that group have yet to learn of a loss, with the next event.
-    #[cfg(test)]
-    fn has_unannounced_loss(&self, group: GroupId) -> bool {
-        let group = self.groups.get(self.groups.current(group));
-        group.is_some_and(group::Group::has_unannounced_loss)
     }
 }

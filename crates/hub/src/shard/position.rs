@@ -20,6 +20,7 @@ use indexmap::IndexSet;
 
 use super::catch_up::Replay;
 use super::effect::TriggerId;
+use super::group::Group;
 use crate::LiveOperation;
 use crate::cursor::{Cursors, Scope};
 
@@ -113,15 +114,17 @@ impl PositionUpdates {
         }
     }
 
-    /// Returns the cursor of a trigger's position. `None` if the position does not fit into one.
-    pub(super) fn print_cursor(
-        &mut self,
-        trigger: TriggerId,
-        replay: &mut Replay,
-        scope: Scope,
-    ) -> Option<Bytes> {
+    /// Returns the position of a group's trigger as a cursor, if the subscribers of the group do not have it and the
+    /// group is at the position. A group that is not there is visited again in the next round.
+    pub(super) fn cursor_for(&mut self, group: &mut Group, replay: &mut Replay) -> Option<Bytes> {
         let (cursors, round) = (self.cursors.as_deref()?, self.round.as_mut()?);
-        let of = (trigger, replay.version, scope);
+        let scope = group.scope.filter(|_| group.sent_version != replay.version)?;
+        if !group.is_at_trigger_position() {
+            replay.schedule_position_update();
+            return None;
+        }
+        group.sent_version = replay.version;
+        let of = (group.trigger, replay.version, scope);
         let known = round.printed.take().filter(|known| known.of == of);
         let print = || PrintedCursor { of, cursor: replay.cursor(cursors, scope).map(Bytes::from) };
         round.printed.insert(known.unwrap_or_else(print)).cursor.clone()

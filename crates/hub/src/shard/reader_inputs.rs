@@ -7,7 +7,6 @@ use super::Shard;
 use super::catch_up::ReaderStep;
 use super::effect::TriggerId;
 use super::group_phase::GroupPhase;
-use super::trigger::Trigger;
 use crate::{GroupId, LiveOperation};
 
 impl Shard {
@@ -73,18 +72,6 @@ impl Shard {
             }
         }
         self.settle();
-    }
-
-    /// Offers events to a group that catches up, as far as it has room.
-    pub(super) fn feed_group(&mut self, group_id: GroupId) {
-        let has_room = self.groups.have_room(group_id);
-        while let Some(group) = self.groups.get_mut(group_id) {
-            let is_over = self.triggers.get(group.trigger).is_some_and(Trigger::is_ending);
-            let Some(offered) = self.catch_up.next_event(group, has_room, is_over) else { return };
-            if let Some(group) = self.groups.offer(group_id, offered) {
-                self.scheduler.start_all(group, &mut self.effects);
-            }
-        }
     }
 
     /// Makes a group live that has got everything that it missed. A move that was deferred until then follows.

@@ -72,10 +72,23 @@ impl Shard {
     /// source that ended.
     pub(super) fn continue_group(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get(group_id) else { return };
+        let Some(trigger) = self.triggers.get(group.trigger) else { return };
         if group.phase == GroupPhase::CatchingUp {
-            self.feed_group(group_id);
-        } else {
-            self.merge_equal_groups(group_id);
+            let (has_room, is_over) = (self.groups.have_room(group_id), trigger.is_ending());
+            while let Some(group) = self.groups.get_mut(group_id)
+                && let Some(offered) = self.catch_up.next_event(group, has_room, is_over)
+            {
+                if let Some(group) = self.groups.offer(group_id, offered) {
+                    self.scheduler.start_all(group, &mut self.effects);
+                }
+            }
+        } else if !trigger.merge_candidates.is_empty() {
+            let key = &group.operation.group;
+            let is_equal =
+                |id| self.groups.get(id).is_some_and(|other| other.operation.group == *key);
+            for candidate in trigger.groups_to_merge(group_id, is_equal) {
+                self.merge(candidate);
+            }
         }
         let Some(group) = self.groups.get_mut(group_id) else { return };
         self.scheduler.queue_if_ready(group);

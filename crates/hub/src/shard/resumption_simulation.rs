@@ -721,7 +721,7 @@ impl Simulation {
             // The last loss is announced with the next event, which has not come yet.
             let group = subscriber.subscription.as_ref().map(Subscription::group).unwrap();
             self.check_told(subscriber, group, &heard);
-            let has_lost = has_lost || self.stage.shard.has_unannounced_loss(group);
+            let has_lost = has_lost || self.stage.shard.groups.has_unannounced_loss(group);
             for (partition, published) in
                 self.topics[subscriber.topic as usize].published.into_iter().enumerate()
             {

@@ -12,7 +12,7 @@ use super::effect::TriggerId;
 use super::group::OfferedEvent;
 use super::trigger::TriggerPhase;
 use crate::stats;
-use crate::{EndReason, GroupId, TriggerEvent};
+use crate::{EndReason, TriggerEvent};
 
 impl Shard {
     /// Handles a message of a trigger's stream. `None` if the stream was dropped without an end. Returns the number of
@@ -27,12 +27,12 @@ impl Shard {
             Some(SourceMessage::Event(event)) => offers = self.on_event(id, event),
             Some(SourceMessage::Progress(partition_offset)) => {
                 if self.catch_up.record_passed(id, partition_offset) {
-                    self.announce_gap(id);
+                    self.groups.record_gaps(self.triggers.live_groups(id));
                 }
             }
             Some(SourceMessage::Gap) => {
                 stats::add(&self.stats.gaps, usize::from(self.triggers.contains(id)));
-                self.announce_gap(id);
+                self.groups.record_gaps(self.triggers.live_groups(id));
                 self.catch_up.on_gap(id);
             }
             Some(SourceMessage::End(end)) => self.on_source_ended(id, &end),
@@ -48,50 +48,35 @@ impl Shard {
         let Some((event, number)) = self.triggers.record_event(id, event) else { return 0 };
         let Some(recorded) = self.catch_up.record_event(id, &event, number) else { return 0 };
         if recorded.has_lane_hole {
-            self.announce_gap(id);
+            self.groups.record_gaps(self.triggers.live_groups(id));
         }
-        let matching = self.matching_groups(id, &event);
         let cursor = recorded.cursor;
         let is_stored = cursor.is_some() && self.settings.catch_up;
-        let most = self.settings.group_waiting;
         let Some(trigger) = self.triggers.get(id) else { return 0 };
+        let filtered = trigger.groups.filtered();
+        let mut matching = Vec::new();
+        if filtered > 0 {
+            if let Some(values) = FilteredEvent::read(&event.event) {
+                matching = trigger.groups.candidates(&values);
+                self.groups.retain_passing(&mut matching, &values);
+            }
+            stats::add(&self.stats.filtered_out, filtered - matching.len());
+        }
+        let most = self.settings.group_waiting;
         let unfiltered = (0..).map_while(|index| trigger.groups.unfiltered(index));
         let mut offers = 0;
         for group_id in unfiltered.chain(matching) {
             offers += 1;
             let (event, cursor) = (event.clone(), cursor.clone());
             let offered = OfferedEvent { event, number, cursor, is_stored };
-            if let Some(group) = self.groups.offer(group_id, offered) {
-                self.scheduler.start_all(group, &mut self.effects);
+            let Some(group) = self.groups.offer(group_id, offered) else { continue };
+            self.scheduler.start_all(group, &mut self.effects);
+            if group.waiting() > most {
                 self.groups.bound_waiting(group_id, most, is_stored);
             }
         }
         self.detach_groups_behind();
         offers
-    }
-
-    /// Returns the groups of a trigger with a filter that an event passes.
-    fn matching_groups(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
-        let mut matching = Vec::new();
-        let Some(trigger) = self.triggers.get(id) else { return matching };
-        let filtered = trigger.groups.filtered();
-        if filtered == 0 {
-            return matching;
-        }
-        if let Some(event) = FilteredEvent::read(&event.event) {
-            matching = trigger.groups.candidates(&event);
-            stats::add(&self.stats.filters_evaluated, matching.len());
-            self.groups.retain_passing(&mut matching, &event);
-        }
-        stats::add(&self.stats.filtered_out, filtered - matching.len());
-        matching
-    }
-
-    /// Makes the live groups of a trigger announce a gap with their next event.
-    fn announce_gap(&mut self, id: TriggerId) {
-        if let Some(trigger) = self.triggers.get(id) {
-            self.groups.record_gaps(trigger.groups.iter());
-        }
     }
 
     /// Handles the end of a trigger's source. Events that came before are still resolved and delivered.

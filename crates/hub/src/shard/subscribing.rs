@@ -16,7 +16,7 @@ use super::pending_subscriber::PendingSubscriber;
 use super::trigger::{PendingOpen, TriggerPhase};
 use crate::operation::OperationByKey;
 use crate::stats;
-use crate::{GroupId, Subscriber};
+use crate::{EndReason, GroupId, Subscriber};
 
 impl Shard {
     /// Adds a subscriber. The reply is sent when the trigger is live, so that no later event is missed.
@@ -74,7 +74,6 @@ impl Shard {
                 for pending in waiting.pending {
                     self.join(id, pending);
                 }
-                self.triggers.check_later(id);
             }
             Err(error) => {
                 tracing::warn!(%error, "a subscription could not be opened");
@@ -84,11 +83,13 @@ impl Shard {
                     pending.refuse(error.clone());
                 }
                 self.remove_trigger(id);
+                // They cannot get events of the source that their new operation listens to.
                 for (group, _) in waiting.moving {
-                    self.fail_move(group, &error);
+                    self.end_by_reload(group, EndReason::Error(Box::new(error.clone())));
                 }
             }
         }
+        self.triggers.check_later(id);
         self.settle();
         self.triggers.contains(id)
     }
@@ -111,11 +112,8 @@ impl Shard {
             Err(error) => pending.refuse(error),
             Ok(ResumeStart::Wait) => self.catch_up.wait_for_reader(id, pending),
             Ok(ResumeStart::Join { group, is_sent }) => {
-                self.add_subscriber(group, pending);
-                if !is_sent {
-                    // The group may have got a later position than this subscriber has.
-                    self.schedule_position_update(group);
-                }
+                // The group may have got a later position than this subscriber has.
+                self.add_subscriber(group, pending, is_sent);
             }
             Ok(ResumeStart::Begin(source)) => {
                 let scope = self.positions.scope(&operation);
@@ -123,7 +121,7 @@ impl Shard {
                 let group_id = group.id;
                 self.catch_up.add_resumed_group(&mut group, key, source);
                 self.groups.insert(group);
-                self.add_subscriber(group_id, pending);
+                self.add_subscriber(group_id, pending, true);
                 self.continue_group(group_id);
             }
         }
@@ -159,26 +157,23 @@ impl Shard {
                 group_id
             }
         };
-        self.add_subscriber(group_id, pending);
-        self.schedule_position_update(group_id);
+        self.add_subscriber(group_id, pending, false);
         if has_state && let Some(group) = self.groups.get_mut(group_id) {
             self.scheduler.start_all(group, &mut self.effects);
         }
     }
 
-    /// Adds a subscriber to a group. If the caller is gone and the group is empty, the group is removed.
-    fn add_subscriber(&mut self, group_id: GroupId, pending: PendingSubscriber) {
-        if !self.groups.add_subscriber(group_id, pending) {
-            self.remove_group(group_id);
+    /// Adds a subscriber to a group. If the caller is gone and the group is empty, the group is removed. `has_position`
+    /// is true if the subscriber has the latest cursor of the group.
+    fn add_subscriber(&mut self, id: GroupId, pending: PendingSubscriber, has_position: bool) {
+        if !self.groups.add_subscriber(id, pending) {
+            return self.remove_group(id);
         }
-    }
-
-    /// Records that a subscriber of that group may not have the latest cursor.
-    fn schedule_position_update(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        group.sent_version = 0;
-        if let Some(replay) = self.catch_up.replay_mut(group.trigger) {
-            replay.schedule_position_update();
+        if !has_position && let Some(group) = self.groups.get_mut(id) {
+            group.sent_version = 0;
+            if let Some(replay) = self.catch_up.replay_mut(group.trigger) {
+                replay.schedule_position_update();
+            }
         }
     }
 

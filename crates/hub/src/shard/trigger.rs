@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bindings::{FilterIndex, Source};
 use indexmap::IndexSet;
 
+use super::group::Group;
 use super::pending_subscriber::PendingSubscriber;
 use crate::operation::OperationByKey;
 use crate::{EndReason, GroupId, LiveOperation};
@@ -131,6 +132,27 @@ impl Trigger {
     /// True if new subscribers join that group.
     pub(super) fn is_found(&self, id: GroupId, operation: &LiveOperation) -> bool {
         self.by_key.get(&operation.group) == Some(&id)
+    }
+
+    /// Replaces the operation of a live group. Subscribers join it as before, or if it has no event of the old operation
+    /// left.
+    pub(super) fn replace_operation(&mut self, group: &Group, operation: &Arc<LiveOperation>) {
+        let may_be_joined = self.is_found(group.id, &group.operation) || group.is_drained();
+        self.detach(group.id, &group.operation);
+        self.attach(group.id, operation, may_be_joined);
+    }
+
+    /// Returns the equal groups to merge after an event of a group has ended: the group itself if it waits for that,
+    /// else those that wait for it.
+    pub(super) fn groups_to_merge(
+        &self,
+        id: GroupId,
+        is_equal: impl Fn(GroupId) -> bool,
+    ) -> Vec<GroupId> {
+        if self.merge_candidates.contains(&id) {
+            return vec![id];
+        }
+        self.merge_candidates.iter().copied().filter(|candidate| is_equal(*candidate)).collect()
     }
 
     /// Removes a group, which may be live, from everything by which the trigger knows it.

@@ -60,6 +60,11 @@ impl TriggerTable {
         self.triggers.get_mut(&id).map(Box::as_mut)
     }
 
+    /// Returns the groups of a trigger that get its live events.
+    pub(super) fn live_groups(&self, id: TriggerId) -> impl Iterator<Item = GroupId> {
+        self.get(id).into_iter().flat_map(|it| it.groups.iter())
+    }
+
     /// Returns all triggers, oldest first.
     pub(super) fn ids(&self) -> Vec<TriggerId> {
         let mut ids: Vec<_> = self.triggers.keys().copied().collect();
