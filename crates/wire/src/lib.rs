@@ -81,6 +81,6 @@ pub mod sse;
 pub mod subprotocol;
 pub mod websocket;
 
-pub use body::BodyMachine;
+pub use body::{BodyMachine, BodyQueue};
 pub use chunks::Chunks;
 pub use machine::Machine;

@@ -7,11 +7,8 @@ use events::StreamRequest;
 use futures_util::future::AbortRegistration;
 
 use super::group::ResolutionWork;
+use super::trigger_id::TriggerId;
 use crate::{GroupId, Resolve};
-
-/// The number of a trigger within its shard.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct TriggerId(pub(super) u64);
 
 /// An action that the shard requests from its task.
 pub(crate) enum Effect {

@@ -12,10 +12,10 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::Shard;
 use super::catch_up::OperationChange;
-use super::effect::TriggerId;
 use super::group::Group;
 use super::group_phase::GroupPhase;
 use super::trigger::TriggerPhase;
+use super::trigger_id::TriggerId;
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, OperationUpdate};
 

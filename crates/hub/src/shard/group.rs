@@ -20,9 +20,9 @@ use events::Position;
 use execute::{Missed, Payload};
 use futures_util::future::{AbortHandle, AbortRegistration};
 
-use super::effect::TriggerId;
 use super::group_phase::GroupPhase;
 use super::outlets::{OutletId, Outlets, SubscriberCounts};
+use super::trigger_id::TriggerId;
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::settings::BATCH_BYTES_MAX;

@@ -1,6 +1,6 @@
 //! The phase of a group: live, about to move to another trigger, or catching up with the live events.
 
-use super::effect::TriggerId;
+use super::trigger_id::TriggerId;
 
 /// The phase of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bindings::FilteredEvent;
 use bytes::Bytes;
 
-use super::LeaveSender;
 use super::group::{Group, OfferedEvent};
+use super::leave_sender::LeaveSender;
 use super::outlets::{OutletId, Outlets};
 use super::pending_subscriber::PendingSubscriber;
 use crate::cursor::Cursors;

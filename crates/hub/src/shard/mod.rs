@@ -23,6 +23,7 @@ mod group_end;
 mod group_merge;
 mod group_phase;
 mod group_table;
+mod leave_sender;
 mod outlets;
 mod pending_subscriber;
 mod position;
@@ -34,6 +35,7 @@ mod subscribing;
 pub(crate) mod task;
 mod topology_view;
 mod trigger;
+mod trigger_id;
 mod trigger_table;
 
 #[cfg(test)]
@@ -66,20 +68,19 @@ pub(crate) use catch_up::{ReaderStep, RingRoom};
 pub(crate) use client_errors::shutting_down;
 pub(crate) use concurrency_limit::ConcurrencyLimit;
 use concurrency_limit::ShardPermits;
-pub(crate) use effect::{Effect, TriggerId};
+pub(crate) use effect::Effect;
 pub(crate) use group::{ResolutionOutcome, ResolutionWork};
 pub(crate) use group_table::GROUP_NUMBER_BITS;
 use group_table::GroupTable;
+pub(crate) use leave_sender::LeaveSender;
 pub(crate) use outlets::OutletId;
 pub(crate) use pending_subscriber::PendingSubscriber;
 pub(crate) use position::GRAPH;
 use position::PositionUpdates;
 use scheduler::Scheduler;
 use trigger::{Trigger, TriggerPhase};
+pub(crate) use trigger_id::TriggerId;
 use trigger_table::TriggerTable;
-
-/// The channel by which a subscription reports its end to its shard.
-pub(crate) type LeaveSender = task::LeaveSender;
 
 /// The state of one shard.
 pub(crate) struct Shard {

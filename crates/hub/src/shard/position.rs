@@ -19,8 +19,8 @@ use bytes::Bytes;
 use indexmap::IndexSet;
 
 use super::catch_up::Replay;
-use super::effect::TriggerId;
 use super::group::Group;
+use super::trigger_id::TriggerId;
 use crate::LiveOperation;
 use crate::cursor::{Cursors, Scope};
 

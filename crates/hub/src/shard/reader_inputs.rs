@@ -5,8 +5,8 @@ use events::{SourceError, SourceMessage};
 
 use super::Shard;
 use super::catch_up::ReaderStep;
-use super::effect::TriggerId;
 use super::group_phase::GroupPhase;
+use super::trigger_id::TriggerId;
 use crate::{GroupId, LiveOperation};
 
 impl Shard {

@@ -8,9 +8,9 @@ use events::{Event, SourceMessage, StreamEnd};
 
 use super::Shard;
 use super::client_errors::source_end;
-use super::effect::TriggerId;
 use super::group::OfferedEvent;
 use super::trigger::TriggerPhase;
+use super::trigger_id::TriggerId;
 use crate::stats;
 use crate::{EndReason, TriggerEvent};
 

@@ -11,13 +11,13 @@ use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture}
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
+use super::leave_sender::Leave;
 use super::{
-    Effect, OutletId, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard,
-    TriggerId,
+    Effect, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard, TriggerId,
 };
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
-use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Subscriber, Workers};
+use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Workers};
 
 /// The maximum time for opening a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,26 +44,6 @@ pub(crate) enum Command {
 
 /// Groups and their operations.
 pub(crate) type Operations = Vec<(GroupId, Arc<LiveOperation>)>;
-
-/// A subscriber that left.
-pub(crate) type Leave = (GroupId, OutletId, Subscriber);
-
-/// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded by the
-/// number of subscribers, each of which leaves once.
-#[derive(Clone, Debug)]
-pub(crate) struct LeaveSender(mpsc::UnboundedSender<Leave>);
-
-impl LeaveSender {
-    pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<Leave>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), receiver)
-    }
-
-    pub(crate) fn leave(&self, leave: Leave) {
-        // A stopped shard has ended all subscribers already.
-        let _ = self.0.send(leave);
-    }
-}
 
 /// The owner of a stream: a trigger, or a side reader of it with the number of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

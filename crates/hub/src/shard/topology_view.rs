@@ -1,7 +1,7 @@
 //! A view of the shard's triggers and groups, for operators.
 
-use super::effect::TriggerId;
 use super::trigger::{Trigger, TriggerPhase};
+use super::trigger_id::TriggerId;
 use super::trigger_table::TriggerTable;
 use crate::GroupView;
 use crate::stats::{TriggerState, TriggerView};

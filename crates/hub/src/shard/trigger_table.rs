@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bindings::Source;
 use execute::{EventFetchCache, FetchCacheBudget, Sharing};
 
-use super::effect::TriggerId;
 use super::trigger::{PendingOpen, Trigger};
+use super::trigger_id::TriggerId;
 use crate::stats::{self, HubStats};
 use crate::{GroupId, LiveOperation, TriggerEvent};
 

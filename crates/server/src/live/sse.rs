@@ -11,6 +11,7 @@ use http::Version;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use http::header::{CONNECTION, TRANSFER_ENCODING};
 use tokio::sync::mpsc;
+use wire::BodyMachine;
 use wire::http1::Framing;
 use wire::result_stream::{ResultStream, StreamFormat};
 

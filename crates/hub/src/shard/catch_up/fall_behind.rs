@@ -16,7 +16,8 @@ use super::group_progress::{CatchUpSource, GroupProgress};
 use super::replay::Replay;
 use super::side_reader::{FIRST_SLOW, SIDE_READERS_MAX, earliest};
 use crate::cursor::Resume;
-use crate::shard::effect::{Effect, TriggerId};
+use crate::shard::effect::Effect;
+use crate::shard::trigger_id::TriggerId;
 use crate::{GroupId, LiveOperation, stats};
 
 /// The number of polls, 25 ms apart, at which a reader is found waiting for some of its groups before these are given

@@ -1,14 +1,18 @@
 //! The progress of one group that catches up.
 
 use events::Position;
+use indexmap::IndexMap;
 
-use crate::LiveOperation;
+use crate::{GroupId, LiveOperation};
 
 /// The number of polls in a row, with the interval of [`task`](crate::shard::task) between them, at which subscribers
 /// of a group may have no room. Then the group gets more events, and the policy for slow clients acts: one client that
 /// reads nothing must not delay those that missed the same events. The polls amount to ten seconds, since a slow
 /// network needs some to take what may wait for a client.
 const FULL_POLLS_MAX: u32 = 2000;
+
+/// The groups of a trigger that catch up, and their progress.
+pub(super) type CatchingUp = IndexMap<GroupId, Box<GroupProgress>, foldhash::fast::RandomState>;
 
 /// The progress of a group that catches up with the live events.
 pub(super) struct GroupProgress {

@@ -3,7 +3,7 @@
 use super::side_reader::{FALLEN_BEHIND, FIRST_SLOW, SHARED};
 use super::{CatchUpSource, CatchUps};
 use crate::GroupId;
-use crate::shard::effect::TriggerId;
+use crate::shard::trigger_id::TriggerId;
 
 impl CatchUps {
     /// Panics if the lists of a trigger disagree.

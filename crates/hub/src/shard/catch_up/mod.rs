@@ -31,9 +31,10 @@ use std::sync::Arc;
 use bindings::{FilteredEvent, Source};
 use events::PartitionOffset;
 
-use super::effect::{Effect, TriggerId};
+use super::effect::Effect;
 use super::group::{Group, OfferedEvent};
 use super::pending_subscriber::PendingSubscriber;
+use super::trigger_id::TriggerId;
 use crate::cursor::{EventCursor, Resume};
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, HubSettings, LiveOperation, TriggerEvent};

@@ -13,8 +13,9 @@ use super::side_reader::ReaderStream;
 use super::{CatchUpSignal, CatchUps};
 use crate::cursor::Resume;
 use crate::shard::client_errors::source_error;
-use crate::shard::effect::{Effect, TriggerId};
+use crate::shard::effect::Effect;
 use crate::shard::pending_subscriber::PendingSubscriber;
+use crate::shard::trigger_id::TriggerId;
 use crate::{EndReason, GroupId, stats};
 
 /// The number of attempts in a row at which the broker had deleted the first of the wanted events. After them all that

@@ -11,8 +11,8 @@ use super::group_progress::CatchUpSource;
 use super::{CatchUpSignal, CatchUps, READ_AHEAD, wait_for_subscribers};
 use crate::cursor::EventCursor;
 use crate::shard::client_errors::{source_end, source_error};
-use crate::shard::effect::TriggerId;
 use crate::shard::group::{Group, OfferedEvent};
+use crate::shard::trigger_id::TriggerId;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
 /// The next step of the task that reads a side reader's stream.

@@ -9,13 +9,14 @@ use bindings::Source;
 use events::{PartitionOffset, Position};
 use indexmap::{IndexMap, IndexSet};
 
-use super::group_progress::{CatchUpSource, GroupProgress};
+use super::group_progress::{CatchUpSource, CatchingUp, GroupProgress};
 use super::ring::{Ring, RingEntry, RingRoom};
 use super::side_reader::{SHARED, SideReader};
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::operation::OperationByKey;
-use crate::shard::effect::{Effect, TriggerId};
+use crate::shard::effect::Effect;
 use crate::shard::pending_subscriber::PendingSubscriber;
+use crate::shard::trigger_id::TriggerId;
 use crate::{GroupId, HubSettings, TriggerEvent};
 
 /// The number of positions without an event that are kept after they were sent, so that the ring serves subscribers
@@ -23,9 +24,6 @@ use crate::{GroupId, HubSettings, TriggerEvent};
 const SENT_POSITIONS_MAX: usize = 4;
 
 type Hasher = foldhash::fast::RandomState;
-
-/// The groups of a trigger that catch up, and their progress.
-pub(super) type CatchingUp = IndexMap<GroupId, Box<GroupProgress>, Hasher>;
 
 /// The replay state of a trigger.
 pub(crate) struct Replay {

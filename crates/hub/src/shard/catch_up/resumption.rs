@@ -14,10 +14,10 @@ use super::{CatchUpSignal, CatchUps};
 use crate::GroupId;
 use crate::cursor::Resume;
 use crate::operation::OperationByKey;
-use crate::shard::effect::TriggerId;
 use crate::shard::group::Group;
 use crate::shard::group_phase::GroupPhase;
 use crate::shard::pending_subscriber::PendingSubscriber;
+use crate::shard::trigger_id::TriggerId;
 use crate::stats;
 
 /// The number of polls of [`task`](crate::shard::task) without another subscriber after which the shared reader begins again for

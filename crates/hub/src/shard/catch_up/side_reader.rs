@@ -4,7 +4,7 @@
 use events::{PartitionOffset, Position, Start};
 use indexmap::IndexSet;
 
-use super::replay::CatchingUp;
+use super::group_progress::CatchingUp;
 use crate::GroupId;
 use crate::cursor::Resume;
 use crate::shard::pending_subscriber::PendingSubscriber;

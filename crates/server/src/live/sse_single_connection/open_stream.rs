@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use wire::BodyMachine;
 use wire::sse::{Sse, SseConfig};
 
 use super::stream::SharedStream;
