@@ -1,5 +1,5 @@
-//! The directives that bind a root field to topics, and the reading of their argument values. The meaning of the values
-//! is defined by the other modules of this folder.
+//! The directives that bind a root field to topics, and the reading of their argument values. The other modules of this
+//! crate give the values their meaning, and `graph::event_role` names the root fields that each directive is for.
 
 use graph::{AppliedDirective, ConstValue, EventRole};
 

@@ -1,4 +1,4 @@
-//! The contents of a streamed response, without framing: the queue and the heartbeats, which all formats have in common.
+//! The contents of a streamed response, without framing: the queue and the heartbeats that all formats have in common.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The results of one operation as an HTTP response body, in the format that the client accepts: the methods that
-//! [`Sse`] and [`Multipart`] share.
+//! The results of one operation as an HTTP response body, in the format that the client accepts. A new format is a
+//! variant of [`StreamFormat`] and [`ResultStream`].
 
 use std::time::{Duration, Instant};
 

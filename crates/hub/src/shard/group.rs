@@ -7,7 +7,7 @@
 //!
 //! The result of a stored event is held back, and all later results with it, while an outlet would drop it
 //! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so later events wait, and the
-//! group falls behind and reads the rest from its broker (see [`super::fall_behind`]).
+//! group falls behind and reads the rest from its broker (see [`super::catch_up`]).
 //!
 //! When there is room in flight again, all events that wait are resolved as one batch, if the operation takes batches.
 //! An event that finds room never waits for others.
