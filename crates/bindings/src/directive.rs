@@ -230,3 +230,16 @@ impl<'a> InputObject<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reader_of_supergraphs_knows_the_same_directives_with_the_same_roles() {
+        let here: Vec<_> = DIRECTIVES.iter().map(|it| (it.name, it.role)).collect();
+        let role = |name| EventRole::of_directive(name).expect("it has a role");
+        let there: Vec<_> = EventRole::directives().map(|name| (name, role(name))).collect();
+        assert_eq!(here, there);
+    }
+}

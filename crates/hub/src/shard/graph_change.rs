@@ -97,10 +97,9 @@ impl Shard {
                 self.end_by_reload(id, EndReason::Error(Box::new(source_changed())));
             }
             OperationChange::Now if has_same_source => {
-                self.stop_joining(id);
+                self.triggers.stop_joining(group);
                 let scope = self.positions.scope(&operation);
                 let operation = Arc::new(operation);
-                let Some(group) = self.groups.get_mut(id) else { return };
                 if group.phase != GroupPhase::CatchingUp
                     && let Some(trigger) = self.triggers.get_mut(group.trigger)
                 {
@@ -123,10 +122,10 @@ impl Shard {
     /// Begins to move a live group to the other source of its new operation. The group keeps its operation until the
     /// source is open.
     fn begin_move(&mut self, id: GroupId, operation: LiveOperation) {
-        self.stop_joining(id);
-        let Some(group) = self.groups.get(id) else { return };
+        let Some(group) = self.groups.get_mut(id) else { return };
         if let Some(trigger) = self.triggers.get_mut(group.trigger) {
             // Later subscribers need the new source at once.
+            trigger.stop_joining(group);
             trigger.hide(id, &group.operation);
         }
         let target = match self.triggers.find(&operation.source) {
@@ -155,14 +154,12 @@ impl Shard {
         target: TriggerId,
         operation: Arc<LiveOperation>,
     ) {
-        self.stop_joining(id);
         let scope = self.positions.scope(&operation);
         let Some(group) = self.groups.get_mut(id) else { return };
         debug_assert!(group.phase != GroupPhase::CatchingUp, "a move waits for the catch-up");
-        let left = group.trigger;
-        if let Some(trigger) = self.triggers.get_mut(left) {
-            trigger.remove_group(id, &group.operation);
-        }
+        // It no longer waits for its target, which is open.
+        group.phase = GroupPhase::Live;
+        self.triggers.remove_group(group);
         if let Some(trigger) = self.triggers.get_mut(target) {
             // New subscribers must not get events of the old source.
             trigger.attach(id, &operation, group.is_drained());
@@ -170,7 +167,6 @@ impl Shard {
         group.move_to(target, operation, scope);
         stats::add(&self.stats.spliced, 1);
         stats::add(&self.stats.moved, 1);
-        self.triggers.check_later(left);
     }
 
     /// Ends a group that has no operation on the new graph.

@@ -100,6 +100,10 @@ enum ResolutionState {
     Done(Option<Payload>),
 }
 
+/// The operation and the cursor of subscribers that resume.
+pub(super) type CursorKey = (OperationByKey, Resume);
+
+/// Subscribers with equal operation, variables and partition, and the events on their way to them.
 pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) trigger: TriggerId,
@@ -115,7 +119,7 @@ pub(super) struct Group {
     /// follow, as far as it was known when the subscribers came, and the version of that position.
     pub(super) state_after: Option<Box<(Position, u64)>>,
     /// The key by which subscribers with the same cursor find it, until it delivers its first event.
-    pub(super) catch_up_key: Option<Box<(OperationByKey, Resume)>>,
+    pub(super) cursor_key: Option<Box<CursorKey>>,
     pub(super) members: SubscriberCounts,
     pub(super) waiting: VecDeque<QueuedEvent>,
     in_flight: VecDeque<EventInFlight>,
@@ -157,7 +161,7 @@ impl Group {
             scope,
             in_order_from: 0,
             state_after: None,
-            catch_up_key: None,
+            cursor_key: None,
             trigger,
             phase: GroupPhase::Live,
             operation,

@@ -12,17 +12,10 @@ impl Shard {
 
     /// Removes a group without subscribers.
     pub(super) fn remove_group(&mut self, group_id: GroupId) {
-        self.stop_joining(group_id);
-        let Some(group) = self.groups.remove(group_id) else { return };
+        let Some(mut group) = self.groups.remove(group_id) else { return };
         self.catch_up.remove_group(&group);
+        self.triggers.remove_group(&mut group);
         self.scheduler.release(group.resolving());
         self.scheduler.sweep(self.groups.len(), |id| self.groups.contains(id));
-        if let Some(trigger) = self.triggers.get_mut(group.trigger) {
-            trigger.remove_group(group_id, &group.operation);
-        }
-        self.triggers.check_later(group.trigger);
-        if let Some(target) = group.phase.moving_to() {
-            self.triggers.cancel_move(group_id, target);
-        }
     }
 }

@@ -235,15 +235,15 @@ impl GroupTable {
     }
 
     /// Delivers the results of a group that are in order. Results that its outlets do not accept are tried again later.
-    /// Returns true if at least one event has left the group.
-    pub(super) fn release(&mut self, id: GroupId, cursors: Option<&Cursors>) -> bool {
-        let Some(group) = self.groups.get_mut(&id) else { return false };
+    /// Returns the group if at least one event has left it.
+    pub(super) fn release(&mut self, id: GroupId, cursors: Option<&Cursors>) -> Option<&mut Group> {
+        let group = self.groups.get_mut(&id)?;
         let released = group.release(&self.outlets, cursors, &self.stats);
         if released.is_held_back && !std::mem::replace(&mut group.is_held_back, true) {
             self.held_back.push_back(id);
             stats::add(&self.stats.held_back, 1);
         }
-        released.any
+        released.any.then_some(group)
     }
 
     /// True if a group has held-back results. Then [`GroupTable::take_held_back`] must be called in a moment.

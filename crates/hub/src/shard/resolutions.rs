@@ -50,21 +50,10 @@ impl Shard {
 
     /// Delivers the results of a group that are in order, and continues with the group.
     pub(super) fn release(&mut self, group_id: GroupId) {
-        let is_released = self.groups.release(group_id, self.positions.cursors());
-        if is_released {
-            self.stop_joining(group_id);
+        if let Some(group) = self.groups.release(group_id, self.positions.cursors()) {
+            self.triggers.stop_joining(group);
         }
         self.continue_group(group_id);
-    }
-
-    /// Stops subscribers from joining a group by its cursor or for its state: it has delivered something, or its
-    /// operation was replaced.
-    pub(super) fn stop_joining(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(group_id) else { return };
-        if let Some(trigger) = self.triggers.get_mut(group.trigger) {
-            trigger.remove_joinable_for_state(group_id, &group.operation);
-        }
-        self.catch_up.stop_joining(group);
     }
 
     /// Continues with a group after one of its events has ended: a group that catches up gets more if it has room, a

@@ -378,7 +378,7 @@ impl Simulation {
             }
             let has_state = |id: &GroupId| shard.groups[id].state_after.is_some();
             assert!(
-                trigger.joinable_for_state.values().all(has_state),
+                trigger.groups_for_state().all(has_state),
                 "only groups with an undelivered state are joined for it"
             );
             assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));

@@ -6,7 +6,6 @@ use bindings::Source;
 use events::SourceError;
 
 use super::Shard;
-use super::catch_up::ResumeStart;
 use super::client_errors::{shutting_down, source_error};
 use super::effect::Effect;
 use super::graph_change::replaced;
@@ -98,7 +97,7 @@ impl Shard {
     /// Adds a subscriber to a live trigger: to a group of live events, or to one that catches up if the subscriber
     /// comes with a cursor.
     pub(super) fn join(&mut self, id: TriggerId, mut pending: PendingSubscriber) {
-        let Some(trigger) = self.triggers.get(id) else { return };
+        let Some(trigger) = self.triggers.get_mut(id) else { return };
         // Each subscriber has its own copy of the rendered topics; the trigger's copy is shared instead.
         pending.operation.source = trigger.source.clone();
         let Some(resume) = pending.resume.clone() else {
@@ -109,18 +108,21 @@ impl Shard {
         }
         let operation = Arc::new(pending.operation.clone());
         let key = (OperationByKey(Arc::clone(&operation)), resume);
-        match self.catch_up.find_start(id, &key) {
+        if let Some(group) = trigger.joinable_by_cursor(&key) {
+            stats::add(&self.stats.resumed_shared, 1);
+            // The group may have got a later position than this subscriber has.
+            let has_position = self.catch_up.is_at(id, &key.1);
+            return self.add_subscriber(group, pending, has_position);
+        }
+        match self.catch_up.find_start(id, &key.1) {
             Err(error) => pending.refuse(error),
-            Ok(ResumeStart::Wait) => self.catch_up.wait_for_reader(id, pending),
-            Ok(ResumeStart::Join { group, is_sent }) => {
-                // The group may have got a later position than this subscriber has.
-                self.add_subscriber(group, pending, is_sent);
-            }
-            Ok(ResumeStart::Begin(source)) => {
+            Ok(None) => self.catch_up.wait_for_reader(id, pending),
+            Ok(Some(source)) => {
                 let scope = self.positions.scope(&operation);
                 let mut group = Group::new(self.groups.new_id(), id, operation, scope);
                 let group_id = group.id;
-                self.catch_up.add_resumed_group(&mut group, key, source);
+                self.catch_up.add_resumed_group(&mut group, key.1.clone(), source);
+                trigger.attach_resumed(&mut group, key);
                 self.groups.insert(group);
                 self.add_subscriber(group_id, pending, true);
                 self.continue_group(group_id);
@@ -144,8 +146,7 @@ impl Shard {
                 let mut group = Group::new(self.groups.new_id(), id, Arc::clone(&operation), scope);
                 let group_id = group.id;
                 if has_state {
-                    trigger.attach_candidate(group_id, &operation);
-                    trigger.joinable_for_state.insert(OperationByKey(operation), group_id);
+                    trigger.attach_for_state(group_id, &operation);
                     let replay = self.catch_up.replay(id);
                     let after = replay.map(|replay| (replay.position.clone(), replay.version));
                     let (after, version) = after.unwrap_or_default();

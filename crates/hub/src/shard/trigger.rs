@@ -6,10 +6,12 @@ use std::sync::Arc;
 use bindings::{FilterIndex, Source};
 use indexmap::IndexSet;
 
-use super::group::Group;
+use super::group::{CursorKey, Group};
 use super::pending_subscriber::PendingSubscriber;
 use crate::operation::OperationByKey;
 use crate::{EndReason, GroupId, LiveOperation};
+
+type Hasher = foldhash::fast::RandomState;
 
 /// One source and its groups.
 pub(super) struct Trigger {
@@ -17,13 +19,23 @@ pub(super) struct Trigger {
     pub(super) groups: FilterIndex<GroupId>,
     /// The groups that new subscribers join. A few groups are not among them: those that became equal to another one
     /// when a graph was replaced, and those that came from another trigger and still have events of that.
-    pub(super) by_key: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
-    /// The groups that begin with a state that is being resolved: equal subscribers join them and get the state too.
-    pub(super) joinable_for_state: HashMap<OperationByKey, GroupId, foldhash::fast::RandomState>,
+    pub(super) by_key: HashMap<OperationByKey, GroupId, Hasher>,
+    /// The groups that have delivered nothing yet. Boxed because many triggers never have any.
+    new_groups: Option<Box<NewGroups>>,
     /// The live groups with an equal group in `by_key`: the two are merged when they have delivered the same events.
-    pub(super) merge_candidates: IndexSet<GroupId, foldhash::fast::RandomState>,
+    pub(super) merge_candidates: IndexSet<GroupId, Hasher>,
     pub(super) events: u64,
     pub(super) phase: TriggerPhase,
+}
+
+/// The groups of a trigger that begin with something else than the next event. Equal subscribers join them until they
+/// have delivered something.
+#[derive(Default)]
+struct NewGroups {
+    /// The groups that begin with a state that is being resolved.
+    for_state: HashMap<OperationByKey, GroupId, Hasher>,
+    /// The groups that resume, by operation and cursor.
+    by_cursor: HashMap<CursorKey, GroupId, Hasher>,
 }
 
 /// The phase of a trigger.
@@ -56,7 +68,7 @@ impl Trigger {
             source,
             groups: FilterIndex::default(),
             by_key: HashMap::default(),
-            joinable_for_state: HashMap::default(),
+            new_groups: None,
             merge_candidates: IndexSet::default(),
             events: 0,
             phase: TriggerPhase::Opening(waiting),
@@ -120,8 +132,49 @@ impl Trigger {
     /// Returns the group that subscribers with that operation join, if there is one.
     pub(super) fn joinable(&self, operation: &LiveOperation) -> Option<GroupId> {
         let has_state = operation.resolve.has_state();
-        let joinable = if has_state { &self.joinable_for_state } else { &self.by_key };
+        let joinable = if has_state { &self.new_groups.as_ref()?.for_state } else { &self.by_key };
         joinable.get(&operation.group).copied()
+    }
+
+    /// Returns the group that subscribers with that operation and cursor join, if there is one.
+    pub(super) fn joinable_by_cursor(&self, key: &CursorKey) -> Option<GroupId> {
+        self.new_groups.as_ref()?.by_cursor.get(key).copied()
+    }
+
+    /// Makes subscribers with the same operation and cursor join a new group, until it has got an event.
+    pub(super) fn attach_resumed(&mut self, group: &mut Group, key: CursorKey) {
+        let new_groups = self.new_groups.get_or_insert_default();
+        new_groups.by_cursor.insert(key.clone(), group.id);
+        group.cursor_key = Some(Box::new(key));
+    }
+
+    /// Adds a new group that begins with a state. Equal subscribers join it and get the state too.
+    pub(super) fn attach_for_state(&mut self, id: GroupId, operation: &Arc<LiveOperation>) {
+        self.attach_candidate(id, operation);
+        let new_groups = self.new_groups.get_or_insert_default();
+        new_groups.for_state.insert(OperationByKey(Arc::clone(operation)), id);
+    }
+
+    /// Stops subscribers from joining a group by its cursor or for its state: it has delivered something, or its
+    /// operation was replaced.
+    pub(super) fn stop_joining(&mut self, group: &mut Group) {
+        let Some(NewGroups { for_state, by_cursor }) = self.new_groups.as_deref_mut() else {
+            return;
+        };
+        if for_state.get(&group.operation.group) == Some(&group.id) {
+            for_state.remove(&group.operation.group);
+        }
+        if let Some(key) = group.cursor_key.take()
+            && by_cursor.get(&*key) == Some(&group.id)
+        {
+            by_cursor.remove(&*key);
+        }
+    }
+
+    /// Returns the groups that are joined for their state.
+    #[cfg(test)]
+    pub(super) fn groups_for_state(&self) -> impl Iterator<Item = &GroupId> {
+        self.new_groups.iter().flat_map(|it| it.for_state.values())
     }
 
     /// Returns the group that an equal group is merged into: the one that new subscribers join, or itself.
@@ -156,23 +209,16 @@ impl Trigger {
     }
 
     /// Removes a group, which may be live, from everything by which the trigger knows it.
-    pub(super) fn remove_group(&mut self, id: GroupId, operation: &LiveOperation) {
-        self.detach(id, operation);
-        self.merge_candidates.swap_remove(&id);
-        self.remove_joinable_for_state(id, operation);
+    pub(super) fn remove_group(&mut self, group: &mut Group) {
+        self.stop_joining(group);
+        self.detach(group.id, &group.operation);
+        self.merge_candidates.swap_remove(&group.id);
     }
 
     /// Removes a group from those that get live events.
     pub(super) fn detach(&mut self, id: GroupId, operation: &LiveOperation) {
         self.groups.remove(id, operation.filter.as_deref());
         self.hide(id, operation);
-    }
-
-    /// Stops equal subscribers from joining that group for its state.
-    pub(super) fn remove_joinable_for_state(&mut self, id: GroupId, operation: &LiveOperation) {
-        if self.joinable_for_state.get(&operation.group) == Some(&id) {
-            self.joinable_for_state.remove(&operation.group);
-        }
     }
 
     /// Stops subscribers from joining that group.

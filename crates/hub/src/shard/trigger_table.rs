@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bindings::Source;
 use execute::{EventFetchCache, FetchCacheBudget, Sharing};
 
+use super::group::Group;
 use super::trigger::{PendingOpen, Trigger};
 use super::trigger_id::TriggerId;
 use crate::stats::{self, HubStats};
@@ -112,6 +113,24 @@ impl TriggerTable {
         // A newer trigger may have the source already.
         if self.by_source.get(&trigger.source) == Some(&id) {
             self.by_source.remove(&trigger.source);
+        }
+    }
+
+    /// Stops subscribers from joining a group, see [`Trigger::stop_joining`].
+    pub(super) fn stop_joining(&mut self, group: &mut Group) {
+        if let Some(trigger) = self.get_mut(group.trigger) {
+            trigger.stop_joining(group);
+        }
+    }
+
+    /// Removes a group from its trigger, and from the one that it waits for.
+    pub(super) fn remove_group(&mut self, group: &mut Group) {
+        if let Some(trigger) = self.get_mut(group.trigger) {
+            trigger.remove_group(group);
+        }
+        self.check_later(group.trigger);
+        if let Some(target) = group.phase.moving_to() {
+            self.cancel_move(group.id, target);
         }
     }
 

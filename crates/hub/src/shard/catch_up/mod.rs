@@ -45,7 +45,6 @@ use side_reader::{FALLEN_BEHIND, SHARED, is_before};
 pub(crate) use group_progress::CatchUpSource;
 pub(crate) use reader_messages::ReaderStep;
 pub(crate) use replay::Replay;
-pub(crate) use resumption::ResumeStart;
 pub(crate) use ring::RingRoom;
 
 /// The number of events from a side reader or the ring that wait in one group before it gets more. A few are enough,
@@ -138,6 +137,11 @@ impl CatchUps {
     /// Returns the past of a trigger to send its position, if its source can be read again.
     pub(crate) fn replay_mut(&mut self, id: TriggerId) -> Option<&mut Replay> {
         self.replays.get_mut(&id).map(Box::as_mut)
+    }
+
+    /// True if the cursor is at the current position of a trigger.
+    pub(crate) fn is_at(&self, id: TriggerId, resume: &Resume) -> bool {
+        self.replay(id).is_some_and(|it| it.is_at(resume))
     }
 
     /// True if no group of the trigger catches up, and no subscriber waits to.
@@ -311,14 +315,6 @@ impl CatchUps {
         stats::subtract(&self.stats.catching_up, 1);
         self.signals.push_back(CatchUpSignal::Check(group.trigger));
         progress.deferred_move
-    }
-
-    /// Stops subscribers from joining a group by its cursor: it has delivered something, or its operation was replaced.
-    pub(crate) fn stop_joining(&mut self, group: &mut Group) {
-        let Some(key) = group.catch_up_key.take() else { return };
-        if let Some(replay) = self.replays.get_mut(&group.trigger) {
-            replay.remove_key(group.id, &key);
-        }
     }
 
     /// Ends a group that cannot catch up.

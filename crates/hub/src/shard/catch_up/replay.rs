@@ -1,7 +1,7 @@
 //! The replay state of a trigger with a source that can be read again: its position, its latest events in a ring, the
 //! groups that catch up, and the side readers that serve them. Data only: the other files of this folder act on it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -13,7 +13,6 @@ use super::group_progress::{CatchUpSource, CatchingUp, GroupProgress};
 use super::ring::{Ring, RingEntry, RingRoom};
 use super::side_reader::{SHARED, SideReader};
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
-use crate::operation::OperationByKey;
 use crate::shard::effect::Effect;
 use crate::shard::pending_subscriber::PendingSubscriber;
 use crate::shard::trigger_id::TriggerId;
@@ -52,8 +51,6 @@ pub(crate) struct Replay {
     pub(super) catching_up: CatchingUp,
     /// The groups among them that have got all of the ring and are further than the trigger in some partition.
     pub(super) ahead: IndexSet<GroupId, Hasher>,
-    /// The groups that have got no event yet, by operation and cursor: an equal subscriber joins them.
-    pub(super) by_key: HashMap<(OperationByKey, Resume), GroupId, Hasher>,
     /// The side readers, made as they are needed. [`SHARED`] serves groups that came with a cursor,
     /// [`FALLEN_BEHIND`](super::side_reader::FALLEN_BEHIND) those that have fallen behind, and the others those that
     /// are slow. Groups that no side reader serves are served from the ring.
@@ -78,7 +75,6 @@ impl Replay {
             next_number: 1,
             catching_up: IndexMap::default(),
             ahead: IndexSet::default(),
-            by_key: HashMap::default(),
             readers: Vec::new(),
             next_stream_id: 0,
         }
@@ -134,13 +130,6 @@ impl Replay {
         side.full -= 1;
         let stream_id = side.resume_if_free()?;
         Some(Effect::ResumeReader { trigger, stream_id })
-    }
-
-    /// Removes a group from those that are found by their cursor.
-    pub(super) fn remove_key(&mut self, group: GroupId, key: &(OperationByKey, Resume)) {
-        if self.by_key.get(key) == Some(&group) {
-            self.by_key.remove(key);
-        }
     }
 
     /// Removes a group from those that catch up, and from its side reader. Returns its progress, and the effect if the
@@ -259,7 +248,7 @@ impl Replay {
     }
 
     /// True if the cursor is at the trigger's current position.
-    pub(crate) fn is_at(&self, resume: &Resume) -> bool {
+    pub(super) fn is_at(&self, resume: &Resume) -> bool {
         matches!(resume, Resume::After(position) if *position == self.position)
     }
 

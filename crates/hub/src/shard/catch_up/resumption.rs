@@ -11,9 +11,7 @@ use execute::{ErrorCode, GraphqlError};
 use super::group_progress::{CatchUpSource, GroupProgress};
 use super::side_reader::SHARED;
 use super::{CatchUpSignal, CatchUps};
-use crate::GroupId;
 use crate::cursor::Resume;
-use crate::operation::OperationByKey;
 use crate::shard::group::Group;
 use crate::shard::group_phase::GroupPhase;
 use crate::shard::pending_subscriber::PendingSubscriber;
@@ -27,17 +25,6 @@ const REOPEN_QUIET_POLLS: u32 = 4;
 /// The maximum number of polls for which subscribers wait for others: a second, also if others never cease to come.
 const REOPEN_POLLS_MAX: u32 = 40;
 
-/// The start of a subscriber that comes with a cursor.
-pub(crate) enum ResumeStart {
-    /// The subscriber joins a group that was made for an equal cursor and has got no event yet. `is_sent` is true if
-    /// the cursor is at the trigger's current position.
-    Join { group: GroupId, is_sent: bool },
-    /// The subscriber gets a group of its own, which begins with the events of that source.
-    Begin(CatchUpSource),
-    /// The subscriber waits for a side reader.
-    Wait,
-}
-
 /// Returns the error for a subscriber with a cursor, if its source cannot be read again.
 pub(super) fn events_not_stored() -> GraphqlError {
     let message = "The events of this subscription are not stored; subscribe without a cursor.";
@@ -45,56 +32,51 @@ pub(super) fn events_not_stored() -> GraphqlError {
 }
 
 impl CatchUps {
-    /// Returns the start of a subscriber with that operation and cursor.
+    /// Returns the source from which a group with that cursor begins. `None`: its subscriber must wait for a side reader
+    /// that begins further back.
     ///
     /// # Errors
     /// The source of the trigger cannot be read again.
     pub(crate) fn find_start(
         &self,
         id: TriggerId,
-        key: &(OperationByKey, Resume),
-    ) -> Result<ResumeStart, GraphqlError> {
+        resume: &Resume,
+    ) -> Result<Option<CatchUpSource>, GraphqlError> {
         let Some(replay) = self.replays.get(&id) else {
             stats::add(&self.stats.cursors_expired, 1);
             return Err(events_not_stored());
         };
-        if let Some(&group) = replay.by_key.get(key) {
-            stats::add(&self.stats.resumed_shared, 1);
-            return Ok(ResumeStart::Join { group, is_sent: replay.is_at(&key.1) });
-        }
-        Ok(match &key.1 {
+        Ok(match resume {
             Resume::After(position) if replay.ring_serves(position) => {
                 stats::add(&self.stats.resumed_from_ring, 1);
-                ResumeStart::Begin(CatchUpSource::Ring { next: replay.ring_start() })
+                Some(CatchUpSource::Ring { next: replay.ring_start() })
             }
             resume if replay.shared_reader_serves(resume) => {
                 stats::add(&self.stats.resumed_from_reader, 1);
-                ResumeStart::Begin(CatchUpSource::Reader { index: SHARED, is_full: false })
+                Some(CatchUpSource::Reader { index: SHARED, is_full: false })
             }
-            _ => ResumeStart::Wait,
+            _ => None,
         })
     }
 
-    /// Makes a new group catch up, for subscribers with its operation and that cursor.
+    /// Makes a new group catch up, whose subscribers come with that cursor.
     pub(crate) fn add_resumed_group(
         &mut self,
         group: &mut Group,
-        key: (OperationByKey, Resume),
+        resume: Resume,
         source: CatchUpSource,
     ) {
         let Some(replay) = self.replays.get_mut(&group.trigger) else { return };
         if matches!(source, CatchUpSource::Reader { .. }) {
             replay.side(SHARED).reading.insert(group.id);
         }
-        group.sent_version = if replay.is_at(&key.1) { replay.version } else { 0 };
-        let position = match &key.1 {
-            Resume::After(position) => position.clone(),
-            // The reader reports where the other partitions begin.
-            Resume::Since { partition_offset, .. } => Position::from_iter([*partition_offset]),
-        };
-        replay.by_key.insert(key.clone(), group.id);
-        group.catch_up_key = Some(Box::new(key));
+        group.sent_version = if replay.is_at(&resume) { replay.version } else { 0 };
         group.phase = GroupPhase::CatchingUp;
+        let position = match resume {
+            Resume::After(position) => position,
+            // The reader reports where the other partitions begin.
+            Resume::Since { partition_offset, .. } => Position::from_iter([partition_offset]),
+        };
         let progress = GroupProgress::new(position, source, false);
         replay.catching_up.insert(group.id, Box::new(progress));
         stats::add(&self.stats.catching_up, 1);
