@@ -228,7 +228,7 @@ fn a_subscriber_that_resumes_from_a_position_needs_no_reader() {
 }
 
 #[test]
-fn a_subscriber_can_resume_from_a_lane_position_without_an_event() {
+fn a_subscriber_can_resume_from_a_partition_position_without_an_event() {
     let mut scenario = Scenario::new(10);
     let (trigger, _, _all) = scenario.live(0);
     let (none, reply) = scenario.subscribe_to(scenario.nothing(2), None);

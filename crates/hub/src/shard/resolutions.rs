@@ -36,7 +36,7 @@ impl Shard {
             && let Some(replay) = self.catch_up.replay(group.trigger)
         {
             let (after, version) = *after;
-            let after = replay.with_lanes_since(&after);
+            let after = replay.with_partitions_since(&after);
             // The state has no offset of its own, so a cursor that cannot hold all partitions is left out.
             if !after.partition_offsets().is_empty() {
                 let cursor = EventCursor::new(0, PartitionOffset::default(), after, None);

@@ -121,11 +121,11 @@ impl Scenario {
 }
 
 pub(super) fn joined(mut reply: SubscribeReply) -> Subscription {
-    reply.try_recv().expect("an answer").expect("joined")
+    reply.try_recv().expect("a response").expect("joined")
 }
 
 fn refused(mut reply: SubscribeReply) -> ErrorCode {
-    reply.try_recv().expect("an answer").expect_err("refused").code
+    reply.try_recv().expect("a response").expect_err("refused").code
 }
 
 #[test]
@@ -512,7 +512,7 @@ fn a_gap_of_the_reader_is_read_again_and_a_gap_of_the_trigger_needs_the_reader()
 }
 
 #[test]
-fn a_lane_that_appears_after_a_gap_may_have_lost_its_first_events() {
+fn a_partition_that_appears_after_a_gap_may_have_lost_its_first_events() {
     let mut scenario = Scenario::new(10);
     let (trigger, _, _first) = scenario.live(0);
     // The stream lost the first event of another partition, which is not known yet.
@@ -574,7 +574,7 @@ fn a_source_that_ends_with_an_error_ends_groups_that_catch_up() {
 }
 
 #[test]
-fn with_too_many_lanes_a_cursor_resumes_by_time_and_its_own_lane_repeats_nothing() {
+fn with_too_many_partitions_a_cursor_resumes_by_time_and_its_own_partition_repeats_nothing() {
     let mut scenario = Scenario::new(1);
     let (trigger, _, _first) = scenario.live(0);
     scenario.events(trigger, 1..=4);
@@ -607,7 +607,7 @@ fn without_replay_payloads_have_no_cursor_and_cursors_are_refused() {
 }
 
 #[test]
-fn a_lane_that_is_silent_since_a_gap_is_read_for_subscribers_without_its_events() {
+fn a_partition_that_is_silent_since_a_gap_is_read_for_subscribers_without_its_events() {
     let mut scenario = Scenario::new(10);
     let (trigger, _, _first) = scenario.live(0);
     let event = |partition, offset: u64| {

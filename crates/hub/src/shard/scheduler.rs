@@ -90,8 +90,8 @@ impl Scheduler {
         self.permits.release(permits);
     }
 
-    /// Sweeps the entries of removed groups out of the queue, before they pile up. `groups` is the number of groups, and
-    /// `is_group` is true for those that were not removed.
+    /// Sweeps the entries of removed groups out of the queue, before they pile up. `groups` is the number of groups,
+    /// and `is_group` is true for those that were not removed.
     pub(super) fn sweep(&mut self, groups: usize, is_group: impl Fn(GroupId) -> bool) {
         if self.ready.len() > 2 * groups + STALE_READY_MAX {
             self.ready.retain(|id| is_group(*id));

@@ -47,7 +47,7 @@ impl Shard {
         let event = TriggerEvent::new(event, self.settings.event_bytes_max);
         let Some((event, number)) = self.triggers.record_event(id, event) else { return 0 };
         let Some(recorded) = self.catch_up.record_event(id, &event, number) else { return 0 };
-        if recorded.has_lane_hole {
+        if recorded.has_partition_hole {
             self.groups.record_gaps(self.triggers.live_groups(id));
         }
         let cursor = recorded.cursor;

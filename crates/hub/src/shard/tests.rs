@@ -16,11 +16,11 @@ fn stage() -> (Stage, Arc<ScriptedOutlet>) {
 }
 
 fn joined(mut reply: SubscribeReply) -> Subscription {
-    reply.try_recv().expect("the answer is there").expect("it is a subscription")
+    reply.try_recv().expect("the response is there").expect("it is a subscription")
 }
 
 fn refused(mut reply: SubscribeReply) -> GraphqlError {
-    reply.try_recv().expect("the answer is there").expect_err("it is an error")
+    reply.try_recv().expect("the response is there").expect_err("it is an error")
 }
 
 /// Makes a live trigger with one subscriber, number 1, of operation 1.

@@ -187,8 +187,8 @@ impl Trigger {
         self.by_key.get(&operation.group) == Some(&id)
     }
 
-    /// Replaces the operation of a live group. Subscribers join it as before, or if it has no event of the old operation
-    /// left.
+    /// Replaces the operation of a live group. Subscribers join it as before, or if it has no event of the old
+    /// operation left.
     pub(super) fn replace_operation(&mut self, group: &Group, operation: &Arc<LiveOperation>) {
         let may_be_joined = self.is_found(group.id, &group.operation) || group.is_drained();
         self.detach(group.id, &group.operation);

@@ -12,6 +12,9 @@ use super::trigger_id::TriggerId;
 use crate::stats::{self, HubStats};
 use crate::{GroupId, LiveOperation, TriggerEvent};
 
+/// The number of triggers to check for which the list keeps its memory. Only a new graph concerns more at once.
+const CHECKS_KEPT_MAX: usize = 1024;
+
 type Hasher = foldhash::fast::RandomState;
 
 /// The triggers of a shard.
@@ -134,7 +137,8 @@ impl TriggerTable {
         }
     }
 
-    /// Cancels the move of a group that waits for the trigger `target`. Returns the operation that it was to have there.
+    /// Cancels the move of a group that waits for the trigger `target`. Returns the operation that it was to have
+    /// there.
     pub(super) fn cancel_move(
         &mut self,
         group: GroupId,
@@ -154,7 +158,11 @@ impl TriggerTable {
 
     /// Takes a trigger that may be unused.
     pub(super) fn next_to_check(&mut self) -> Option<TriggerId> {
-        self.to_check.pop()
+        let id = self.to_check.pop();
+        if id.is_none() && self.to_check.capacity() > CHECKS_KEPT_MAX {
+            self.to_check = Vec::new();
+        }
+        id
     }
 
     /// Removes a trigger, if it is there.

@@ -51,6 +51,9 @@ pub(crate) use ring::RingRoom;
 /// because the resolution of an event takes longer than the handling of the next one in the shard.
 const READ_AHEAD: usize = 8;
 
+/// The number of signals for which the queue keeps its memory. Only a trigger with many groups that catch up needs more.
+const SIGNALS_KEPT_MAX: usize = 1024;
+
 /// A consequence of catching up for the rest of the shard.
 pub(crate) enum CatchUpSignal {
     /// The group may get more events by [`CatchUps::next_event`].
@@ -72,7 +75,7 @@ pub(crate) struct RecordedEvent {
     pub(crate) cursor: Option<Arc<EventCursor>>,
     /// True if the live groups must announce a gap: the first events of a partition that has just appeared may have
     /// been lost.
-    pub(crate) has_lane_hole: bool,
+    pub(crate) has_partition_hole: bool,
 }
 
 /// The effect of a new operation on a group that catches up.
@@ -161,7 +164,11 @@ impl CatchUps {
 
     /// Takes the next consequence for the rest of the shard.
     pub(crate) fn next_signal(&mut self) -> Option<CatchUpSignal> {
-        self.signals.pop_front()
+        let signal = self.signals.pop_front();
+        if signal.is_none() && self.signals.capacity() > SIGNALS_KEPT_MAX {
+            self.signals = VecDeque::new();
+        }
+        signal
     }
 
     /// Moves the actions for the task to `effects`.
@@ -184,17 +191,20 @@ impl CatchUps {
         };
         let published = event.event.published;
         let cursor = replay.record_event(event, number, partition_offset, published)?;
-        self.signals.extend(replay.ahead.drain(..).map(CatchUpSignal::Continue));
-        Some(RecordedEvent { cursor: Some(cursor), has_lane_hole: replay.take_lane_hole() })
+        self.signals.extend(replay.take_ahead().map(CatchUpSignal::Continue));
+        Some(RecordedEvent {
+            cursor: Some(cursor),
+            has_partition_hole: replay.take_partition_hole(),
+        })
     }
 
     /// Records that a partition of a trigger was read up to an offset. Returns true if the live groups must announce a
-    /// gap, see [`RecordedEvent::has_lane_hole`].
+    /// gap, see [`RecordedEvent::has_partition_hole`].
     pub(crate) fn record_passed(&mut self, id: TriggerId, offset: PartitionOffset) -> bool {
         let Some(replay) = self.replays.get_mut(&id) else { return false };
         replay.record_passed(offset);
-        self.signals.extend(replay.ahead.drain(..).map(CatchUpSignal::Continue));
-        replay.take_lane_hole()
+        self.signals.extend(replay.take_ahead().map(CatchUpSignal::Continue));
+        replay.take_partition_hole()
     }
 
     /// Returns the next event of a group that gets events from the ring, as far as the group has room. A group that a
@@ -245,7 +255,8 @@ impl CatchUps {
                 if is_over || is_before(&progress.position, &replay.position) {
                     self.signals.push_back(CatchUpSignal::CaughtUp(group_id));
                 } else {
-                    // The side reader was quicker than the trigger, which has yet to read events that the group has had.
+                    // The side reader was quicker than the trigger, which has yet to read events that the group
+                    // has had.
                     replay.ahead.insert(group_id);
                 }
                 return None;
@@ -347,7 +358,7 @@ impl CatchUps {
         let Some(replay) = self.replays.get_mut(&id) else { return };
         let EndReason::Error(error) = reason else {
             // They get the events that they missed, and then end like live groups.
-            self.signals.extend(replay.ahead.drain(..).map(CatchUpSignal::Continue));
+            self.signals.extend(replay.take_ahead().map(CatchUpSignal::Continue));
             return;
         };
         for pending in replay.take_waiting(|_| true) {

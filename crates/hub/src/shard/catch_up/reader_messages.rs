@@ -96,10 +96,12 @@ impl CatchUps {
         let Some(reader) = &mut side.stream else { return };
         let is_known = reader.position.partition(partition_offset.partition).is_some();
         reader.position.advance(partition_offset);
-        let is_lane_start = !has_event && !is_known;
+        let is_partition_start = !has_event && !is_known;
         match reader.start {
-            Start::Since(_) if is_lane_start => self.end_groups_before(id, index, partition_offset),
-            Start::All if is_lane_start => {
+            Start::Since(_) if is_partition_start => {
+                self.end_groups_before(id, index, partition_offset)
+            }
+            Start::All if is_partition_start => {
                 // Groups that were live announce a gap.
                 let side = &replay.readers[index];
                 let groups = side.groups_before(&replay.catching_up, partition_offset, true);

@@ -43,7 +43,7 @@ pub(crate) struct Replay {
     begin: Position,
     /// True if a partition has appeared, and its earlier events may have been lost in a gap, in which the partition was
     /// unknown.
-    has_lane_hole: bool,
+    has_partition_hole: bool,
     pub(super) ring: Ring,
     /// The number of the next event.
     pub(super) next_number: u64,
@@ -70,7 +70,7 @@ impl Replay {
             visited_version: 0,
             needs_visit: false,
             begin: Position::default(),
-            has_lane_hole: false,
+            has_partition_hole: false,
             ring: Ring::new(settings, room),
             next_number: 1,
             catching_up: IndexMap::default(),
@@ -180,7 +180,7 @@ impl Replay {
                 partition: partition_offset.partition,
                 ..PartitionOffset::default()
             });
-            self.has_lane_hole |= !self.ring.knows_partitions();
+            self.has_partition_hole |= !self.ring.knows_partitions();
         }
         self.next_number = number + 1;
         self.version += 1;
@@ -194,7 +194,7 @@ impl Replay {
     }
 
     /// Returns `position` with the partitions that it did not know yet, at the offsets where they appeared.
-    pub(crate) fn with_lanes_since(&self, position: &Position) -> Position {
+    pub(crate) fn with_partitions_since(&self, position: &Position) -> Position {
         let since = self.begin.partition_offsets().iter().map(|partition_offset| {
             position.partition(partition_offset.partition).unwrap_or(*partition_offset)
         });
@@ -205,7 +205,7 @@ impl Replay {
     pub(super) fn record_passed(&mut self, partition_offset: PartitionOffset) {
         if self.position.partition(partition_offset.partition).is_none() {
             self.begin.advance(partition_offset);
-            self.has_lane_hole |= !self.ring.knows_partitions();
+            self.has_partition_hole |= !self.ring.knows_partitions();
         }
         if self.position.advance(partition_offset) {
             self.version += 1;
@@ -225,11 +225,16 @@ impl Replay {
             && self.ring.covers(position)
     }
 
+    /// Takes the groups that were ahead of the trigger, which has been read further.
+    pub(super) fn take_ahead(&mut self) -> impl Iterator<Item = GroupId> + use<> {
+        std::mem::take(&mut self.ahead).into_iter()
+    }
+
     /// Takes the note that a partition has appeared after a gap, so that subscribers with a position from before the
     /// gap may have missed its first events. The caller announces it to all live groups, since positions do not show
     /// which of them are concerned.
-    pub(super) fn take_lane_hole(&mut self) -> bool {
-        std::mem::take(&mut self.has_lane_hole)
+    pub(super) fn take_partition_hole(&mut self) -> bool {
+        std::mem::take(&mut self.has_partition_hole)
     }
 
     /// True if the ring can serve a subscriber that comes with that position.
@@ -349,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_of_another_count_is_not_taken_for_one_of_the_ring() {
+    fn an_offset_of_another_count_is_not_taken_for_one_of_the_ring() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(8, &room);
         replay.record_passed(PartitionOffset { part: 7, ..partition_offset(0, 10) });

@@ -18,22 +18,22 @@ use crate::shard::pending_subscriber::PendingSubscriber;
 use crate::shard::trigger_id::TriggerId;
 use crate::stats;
 
-/// The number of polls of [`task`](crate::shard::task) without another subscriber after which the shared reader begins again for
-/// those that wait: a tenth of a second, in which clients that have lost their connections together are back.
+/// The number of polls of [`task`](crate::shard::task) without another subscriber after which the shared reader begins
+/// again for those that wait: a tenth of a second, in which clients that have lost their connections together are back.
 const REOPEN_QUIET_POLLS: u32 = 4;
 
 /// The maximum number of polls for which subscribers wait for others: a second, also if others never cease to come.
 const REOPEN_POLLS_MAX: u32 = 40;
 
 /// Returns the error for a subscriber with a cursor, if its source cannot be read again.
-pub(super) fn events_not_stored() -> GraphqlError {
+fn events_not_stored() -> GraphqlError {
     let message = "The events of this subscription are not stored; subscribe without a cursor.";
     GraphqlError::new(ErrorCode::CursorExpired, message)
 }
 
 impl CatchUps {
-    /// Returns the source from which a group with that cursor begins. `None`: its subscriber must wait for a side reader
-    /// that begins further back.
+    /// Returns the source from which a group with that cursor begins. `None`: its subscriber must wait for a side
+    /// reader that begins further back.
     ///
     /// # Errors
     /// The source of the trigger cannot be read again.
@@ -59,7 +59,7 @@ impl CatchUps {
         })
     }
 
-    /// Makes a new group catch up, whose subscribers come with that cursor.
+    /// Makes a new group catch up from a cursor, which its subscribers have.
     pub(crate) fn add_resumed_group(
         &mut self,
         group: &mut Group,

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_begins_at_the_earliest_mark_of_all_groups_in_each_partition() {
+    fn a_reader_begins_at_the_earliest_offset_of_all_groups_in_each_partition() {
         let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
         let position = |partition_offsets: &[(u32, u64)]| -> Position {
             partition_offsets
