@@ -99,7 +99,7 @@ impl CatchUps {
         let is_partition_start = !has_event && !is_known;
         match reader.start {
             Start::Since(_) if is_partition_start => {
-                self.end_groups_before(id, index, partition_offset)
+                self.end_groups_before(id, index, partition_offset);
             }
             Start::All if is_partition_start => {
                 // Groups that were live announce a gap.
