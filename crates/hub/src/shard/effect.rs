@@ -6,7 +6,7 @@ use bindings::Source;
 use events::StreamRequest;
 use futures_util::future::AbortRegistration;
 
-use super::group::ResolutionWork;
+use super::resolution::ResolutionWork;
 use super::trigger_id::TriggerId;
 use crate::{GroupId, Resolve};
 

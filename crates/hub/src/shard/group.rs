@@ -22,34 +22,13 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::group_phase::GroupPhase;
 use super::outlets::{OutletId, Outlets, SubscriberCounts};
+use super::resolution::ResolutionWork;
 use super::trigger_id::TriggerId;
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
-
-/// The input of one resolution for a group.
-pub(crate) enum ResolutionWork {
-    /// An event.
-    Event(TriggerEvent),
-    /// Events that waited, in their order.
-    Batch(Vec<TriggerEvent>),
-    /// The current state, before any event.
-    State,
-}
-
-/// The result of a resolution.
-pub(crate) enum ResolutionOutcome {
-    /// The payload to deliver.
-    Payload(Payload),
-    /// One payload for each event of a batch.
-    Batch(Vec<Payload>),
-    /// There is no state to deliver.
-    Nothing,
-    /// The resolution ended without a result.
-    BrokeOff,
-}
 
 /// The start of one resolution.
 pub(super) struct StartedResolution {

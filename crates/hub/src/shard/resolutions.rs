@@ -6,8 +6,8 @@ use events::PartitionOffset;
 use execute::{ErrorCode, GraphqlError, Payload};
 
 use super::Shard;
-use super::group::ResolutionOutcome;
 use super::group_phase::GroupPhase;
+use super::resolution::ResolutionOutcome;
 use super::trigger::TriggerPhase;
 use crate::cursor::EventCursor;
 use crate::{GroupId, stats};
@@ -89,22 +89,6 @@ impl Shard {
         {
             let reason = reason.clone();
             self.end_group(group_id, &reason);
-        }
-    }
-}
-
-impl ResolutionOutcome {
-    /// Returns the payload of the first event, if there is one to deliver, and those of the others. `None` if there is
-    /// not one for each event.
-    fn into_payloads(self, events: usize) -> Option<(Option<Payload>, Vec<Payload>)> {
-        match self {
-            Self::Payload(payload) if events == 1 => Some((Some(payload), Vec::new())),
-            Self::Batch(payloads) if events == payloads.len() => {
-                let mut payloads = payloads.into_iter();
-                Some((payloads.next(), payloads.collect()))
-            }
-            Self::Nothing => Some((None, Vec::new())),
-            Self::Payload(_) | Self::Batch(_) | Self::BrokeOff => None,
         }
     }
 }

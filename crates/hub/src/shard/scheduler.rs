@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::concurrency_limit::ShardPermits;
 use super::effect::Effect;
-use super::group::{Group, ResolutionWork};
+use super::group::Group;
+use super::resolution::ResolutionWork;
 use crate::stats::{self, HubStats};
 use crate::{GroupId, HubSettings};
 
