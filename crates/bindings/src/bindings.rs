@@ -1,4 +1,4 @@
-//! All bindings of one supergraph. `docs/events.md` has the table of directives. [`crate::directive`] and
+//! All bindings of one supergraph. `docs/events/directives.md` explains the directives. [`crate::directive`] and
 //! [`crate::start`] read a directive's name and arguments, [`crate::topics`] and [`crate::template`] its topics,
 //! [`crate::payload_mapping`] the mapping of payloads, [`crate::message`] the messages that are sent,
 //! [`crate::filter`] the filter, and [`crate::authorization`] the condition on claims.

@@ -1,5 +1,5 @@
-//! The directives that bind a root field to topics, and the reading of their argument values. The meaning of the values
-//! is defined by the other modules of this folder.
+//! The directives that bind a root field to topics, and the reading of their argument values. The other modules of this
+//! crate give the values their meaning, and `graph::event_role` names the root fields that each directive is for.
 
 use graph::{AppliedDirective, ConstValue, EventRole};
 
@@ -228,5 +228,18 @@ impl<'a> InputObject<'a> {
             Some(ConstValue::Int(text)) => text.parse().map(Some).map_err(|_| wanted()),
             Some(_) => Err(wanted()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reader_of_supergraphs_knows_the_same_directives_with_the_same_roles() {
+        let here: Vec<_> = DIRECTIVES.iter().map(|it| (it.name, it.role)).collect();
+        let role = |name| EventRole::of_directive(name).expect("it has a role");
+        let there: Vec<_> = EventRole::directives().map(|name| (name, role(name))).collect();
+        assert_eq!(here, there);
     }
 }

@@ -7,6 +7,20 @@
 //!
 //! Invariant: this crate knows nothing of subscribers and streams. It compiles, renders and evaluates; the crate `hub`
 //! opens the sources and delivers their events.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `directive` | the table of directives with their arguments |
+//! | `bindings` | all bindings of a supergraph; it puts the other modules together |
+//! | `topics`, `template` | provider and topics, with placeholders for arguments and claims |
+//! | `start`, `source` | the start of a stream, and the source that the hub opens |
+//! | `filter`, `authorization`, `expression` | conditions on events and on claims, and the tree that both share |
+//! | `payload_mapping` | from an event to the value of the root field |
+//! | `message`, `publisher` | the messages that fields send |
+//!
+//! A new directive is a row of `directive`, and its role in `graph::event_role`, by which the reader of a supergraph
+//! checks that it is on the right root field. A new argument is a name in that row, and a module here that reads it
+//! when a graph is loaded. Initial states (`initial:`) are read by `graph::initial`.
 
 mod authorization;
 mod bindings;

@@ -6,6 +6,7 @@ use execute::GraphqlError;
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };
+use wire::BodyMachine;
 use wire::http1::Framing;
 use wire::result_stream::{ResultStream, StreamFormat};
 

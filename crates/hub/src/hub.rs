@@ -9,10 +9,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cursor::{CursorError, Cursors, Resume, Scope};
 use crate::settings::COMMANDS_MAX;
-use crate::shard::task::{Command, LeaveSender, Operations, ShardTask};
+use crate::shard::task::{Command, Operations, ShardTask};
 use crate::shard::{
-    ConcurrencyLimit, GRAPH, GROUP_NUMBER_BITS, OutletId, PendingSubscriber, RingRoom, Shard,
-    Shared, shutting_down,
+    ConcurrencyLimit, GRAPH, GROUP_NUMBER_BITS, LeaveSender, OutletId, PendingSubscriber, RingRoom,
+    Shard, Shared, shutting_down,
 };
 use crate::stats::{self, HubStats, SubscriptionSlot, TriggerView};
 use crate::{GroupId, HubSettings, LiveOperation, OperationUpdate, Outlet, Subscriber, Workers};

@@ -7,6 +7,11 @@
 //! The [`Hub`] opens one trigger per source (`bindings::Source`), makes one group per operation, variables and
 //! partition, resolves each event once per group on the [`Workers`], and sends it once to each outlet. When a graph is
 //! replaced, [`Hub::advance`] moves every group to the new graph between two events.
+//!
+//! `shard` is the core: a state machine per shard, without a clock, locks or I/O, and `shard::task`, which drives it.
+//! `cursor` signs positions, `resolve` executes plans for events, and `operation` and `outlet` are the interfaces to
+//! the layers above. Neither transports nor directives need a change here: a transport is an [`Outlet`], and a
+//! directive becomes a source, a filter or a resolver before it reaches the hub.
 
 mod cursor;
 mod hub;

@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bindings::{Filter, Source};
+use bytes::Bytes;
 use events::Event;
 use execute::{GraphqlError, LocalFuture, Payload, Sharing};
 use plan::Variables;
@@ -71,6 +72,18 @@ pub struct TriggerEvent {
     pub too_large: Option<usize>,
     /// The state that all groups of the trigger share while they resolve this event.
     pub sharing: Option<Arc<Sharing>>,
+}
+
+impl TriggerEvent {
+    /// Creates an event with nothing shared. The payload of an event that is too large is not delivered, so its memory
+    /// is freed.
+    pub(crate) fn new(mut event: Arc<Event>, bytes_max: usize) -> Self {
+        let too_large = Some(event.payload.len()).filter(|bytes| *bytes > bytes_max);
+        if too_large.is_some() {
+            event = Arc::new(Event { payload: Bytes::new(), ..Event::clone(&event) });
+        }
+        Self { event, too_large, sharing: None }
+    }
 }
 
 /// Turns an event into the payload of all subscribers of a group. `Any`, so that the creator can downcast it when a

@@ -701,7 +701,7 @@ async fn response(memory: &dyn Provider, topic: &str, response: &'static str) ->
     loop {
         let message = stream.messages.recv().await.expect("the provider is there");
         let SourceMessage::Event(event) = message else { continue };
-        let headers = event.headers.as_ref().expect("a request says where its answer goes");
+        let headers = event.headers.as_ref().expect("a request says where its response goes");
         let inbox = headers.iter().find(|(name, _)| &**name == "reply-to").expect("it does");
         let inbox = std::str::from_utf8(&inbox.1).expect("a topic").to_owned();
         memory.publish(Message::new(inbox, response)).await.expect("published");

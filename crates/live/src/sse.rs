@@ -12,6 +12,7 @@ use execute::ClientKey;
 use http::Version;
 use serving::prepared_request::PreparedRequest;
 use tokio::sync::mpsc;
+use wire::BodyMachine;
 use wire::result_stream::{ResultStream, StreamFormat};
 
 use super::connection_operations::ConnectionOperations;

@@ -8,7 +8,13 @@
 //! - `poll_event()` returns the peer's messages as events, until it returns `None`;
 //! - `poll_timeout()` returns the time at which to call `handle_timeout(now)`; an early call does nothing.
 //!
-//! The trait [`Machine`] has these methods for the complete protocol of a socket.
+//! The trait [`Machine`] has these methods for the complete protocol of a socket. Two traits are below it:
+//!
+//! - [`connection::Protocol`]: a subprotocol of WebSocket. [`connection::Connection`] makes it a [`Machine`];
+//! - [`BodyMachine`]: the contents of a streamed HTTP response, with heartbeats. [`http1::FramedBody`] makes it a
+//!   [`Machine`] for HTTP/1.1; a task of the server writes it to HTTP/2.
+//!
+//! A new transport implements one of the three. Nothing here chooses the transport of a request: the server does.
 //!
 //! Drain `poll_transmit` and `poll_event` after each call. Machines have no queue that a slow peer could fill: data for
 //! a slow socket waits in the caller's own bounded queue.
@@ -20,6 +26,7 @@
 //! | [`graphql_ws`] | its predecessor, of the npm package subscriptions-transport-ws: the server |
 //! | [`subprotocol`] | the one of the two that a client negotiated |
 //! | [`connection`] | a subprotocol joined to the WebSocket under it |
+//! | `body` | the queue and the heartbeats of streamed responses |
 //! | [`sse`] | GraphQL over server-sent events |
 //! | [`multipart`] | results as the parts of one HTTP response |
 //! | [`result_stream`] | the one of these two formats that a client accepts |
@@ -81,6 +88,6 @@ pub mod sse;
 pub mod subprotocol;
 pub mod websocket;
 
-pub use body::BodyMachine;
+pub use body::{BodyMachine, BodyQueue};
 pub use chunks::Chunks;
 pub use machine::Machine;

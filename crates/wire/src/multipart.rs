@@ -3,13 +3,12 @@
 //! [`Multipart`] is the server's side of a response body. It ends each part with the next delimiter, because a client
 //! knows that a part is complete only when it sees a delimiter.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::lazy_state::pop_or_release;
+use crate::body::{BodyMachine, BodyQueue};
 
 /// The contents of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,11 +81,8 @@ pub fn position_part(form: MultipartForm, cursor: Bytes) -> Option<Chunks> {
 ///
 /// It opens with a delimiter, so that the client sees the response head before the first part.
 pub struct Multipart {
-    outgoing: VecDeque<Chunks>,
-    heartbeat: Option<Duration>,
-    last_sent: Instant,
+    queue: BodyQueue,
     form: MultipartForm,
-    is_completed: bool,
 }
 
 const _: () = assert!(size_of::<Multipart>() <= 80);
@@ -94,8 +90,7 @@ const _: () = assert!(size_of::<Multipart>() <= 80);
 impl Multipart {
     /// Begins a response body. `heartbeat` is the idle time after which a heartbeat is sent.
     pub fn new(form: MultipartForm, heartbeat: Option<Duration>, now: Instant) -> Multipart {
-        let outgoing = VecDeque::from([Chunks::whole(OPENING)]);
-        Multipart { outgoing, heartbeat, last_sent: now, form, is_completed: false }
+        Multipart { queue: BodyQueue::new(Chunks::whole(OPENING), heartbeat, now), form }
     }
 
     /// Returns the contents of the parts.
@@ -105,16 +100,12 @@ impl Multipart {
 
     /// Queues a result. Dropped after the end.
     pub fn next(&mut self, payload: Bytes) {
-        if !self.is_completed {
-            self.outgoing.push_back(next_part(self.form, payload));
-        }
+        self.queue.push([next_part(self.form, payload)]);
     }
 
     /// Queues the client's position, see [`position_part`]. Dropped after the end.
     pub fn position(&mut self, cursor: Bytes) {
-        if !self.is_completed {
-            self.outgoing.extend(position_part(self.form, cursor));
-        }
+        self.queue.push(position_part(self.form, cursor));
     }
 
     /// Queues the end of an operation that failed. `response` is a JSON object with `errors`.
@@ -138,46 +129,25 @@ impl Multipart {
     }
 
     fn end(&mut self, parts: &[&[u8]]) {
-        if !self.is_completed {
-            self.outgoing.push_back(Chunks::whole(parts.concat()));
-            self.is_completed = true;
+        self.queue.push([Chunks::whole(parts.concat())]);
+        self.queue.complete();
+    }
+}
+
+impl BodyMachine for Multipart {
+    fn queue(&self) -> &BodyQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut BodyQueue {
+        &mut self.queue
+    }
+
+    fn heartbeat(&self) -> Chunks {
+        match self.form {
+            MultipartForm::Subscription => Chunks::whole([PART, b"{}", OPENING].concat()),
+            MultipartForm::Incremental => Chunks::whole(PADDING),
         }
-    }
-
-    /// Returns the next bytes to write.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        let chunks = pop_or_release(&mut self.outgoing)?;
-        self.last_sent = now;
-        Some(chunks)
-    }
-
-    /// Notes that the caller wrote a part beside the machine, see [`next_part`].
-    pub fn sent(&mut self, now: Instant) {
-        self.last_sent = now;
-    }
-
-    /// Returns the time at which a heartbeat is due. The time moves back whenever something is sent; a caller may keep
-    /// its timer and call early.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        match self.is_completed {
-            true => None,
-            false => self.last_sent.checked_add(self.heartbeat?),
-        }
-    }
-
-    /// Sends a heartbeat if one is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if self.poll_timeout().is_some_and(|deadline| deadline <= now) && self.outgoing.is_empty() {
-            self.outgoing.push_back(match self.form {
-                MultipartForm::Subscription => Chunks::whole([PART, b"{}", OPENING].concat()),
-                MultipartForm::Incremental => Chunks::whole(PADDING),
-            });
-        }
-    }
-
-    /// True if the body ends once everything is written.
-    pub fn is_finished(&self) -> bool {
-        self.is_completed
     }
 }
 

@@ -1,12 +1,12 @@
-//! The results of one operation as an HTTP response body, in the format that the client accepts: the methods that
-//! [`Sse`] and [`Multipart`] share.
+//! The results of one operation as an HTTP response body, in the format that the client accepts. A new format is a
+//! variant of [`StreamFormat`] and [`ResultStream`].
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::body::BodyMachine;
+use crate::body::{BodyMachine, BodyQueue};
 use crate::multipart::{self, Multipart, MultipartForm};
 use crate::sse::{self, EventId, Sse};
 
@@ -107,51 +107,18 @@ impl ResultStream {
     pub fn complete(&mut self) {
         each!(self, stream => stream.complete());
     }
-
-    /// Returns the next bytes to write.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        each!(self, stream => stream.poll_transmit(now))
-    }
-
-    /// Notes that the caller wrote a result beside the machine, see [`StreamFormat::next`].
-    pub fn sent(&mut self, now: Instant) {
-        each!(self, stream => stream.sent(now));
-    }
-
-    /// Returns the time at which a heartbeat is due; a caller may keep its timer and call early.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        each!(self, stream => stream.poll_timeout())
-    }
-
-    /// Sends a heartbeat if one is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        each!(self, stream => stream.handle_timeout(now));
-    }
-
-    /// True if the body ends once everything is written.
-    pub fn is_finished(&self) -> bool {
-        each!(self, stream => stream.is_finished())
-    }
 }
 
 impl BodyMachine for ResultStream {
-    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        ResultStream::poll_transmit(self, now)
+    fn queue(&self) -> &BodyQueue {
+        each!(self, stream => stream.queue())
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        ResultStream::poll_timeout(self)
+    fn queue_mut(&mut self) -> &mut BodyQueue {
+        each!(self, stream => stream.queue_mut())
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        ResultStream::handle_timeout(self, now);
-    }
-
-    fn sent(&mut self, now: Instant) {
-        ResultStream::sent(self, now);
-    }
-
-    fn is_finished(&self) -> bool {
-        ResultStream::is_finished(self)
+    fn heartbeat(&self) -> Chunks {
+        each!(self, stream => stream.heartbeat())
     }
 }

@@ -3,16 +3,6 @@
 use events::{SourceError, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
-use super::PendingSubscriber;
-
-/// Refuses a subscriber, and releases its slot.
-pub(super) fn refuse(pending: PendingSubscriber, error: GraphqlError) {
-    let PendingSubscriber { reply, slot, .. } = pending;
-    drop(slot);
-    // The caller may be gone, then the error is dropped.
-    let _ = reply.send(Err(error));
-}
-
 pub(crate) fn shutting_down() -> GraphqlError {
     GraphqlError::new(
         ErrorCode::ShuttingDown,

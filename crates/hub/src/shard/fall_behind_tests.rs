@@ -278,7 +278,7 @@ fn the_current_state_and_the_events_behind_it_survive_falling_behind() {
 fn a_client_that_reads_little_at_a_time_does_not_hold_up_a_group_that_was_live() {
     let (mut scenario, _, _, _subscription) = Scenario::overrun(settings(100), 40);
     scenario.outlet.turn();
-    while !scenario.stage.shard.has_backpressured() {
+    while !scenario.stage.shard.needed_polls().backpressure {
         scenario.stage.resolve(0);
     }
     let poll_readers = |scenario: &mut Scenario, polls: u32| {
@@ -298,7 +298,7 @@ fn a_client_that_reads_little_at_a_time_does_not_hold_up_a_group_that_was_live()
         scenario.stage.resolve_all();
         taken += scenario.count(|it| &it.replayed) - before;
     }
-    assert!(!scenario.stage.shard.has_backpressured() && taken > 10, "{taken}");
+    assert!(!scenario.stage.shard.needed_polls().backpressure && taken > 10, "{taken}");
     assert_eq!(scenario.count(|it| &it.catching_up), 0, "the group is live again");
 }
 
@@ -335,7 +335,7 @@ fn an_outlet_that_does_not_run_makes_a_live_group_fall_behind_and_loses_nothing(
         assert_eq!(scenario.heard(member), numbers(1..=21));
         assert!(!scenario.has_announced_a_loss(member));
         assert_eq!(scenario.count(|it| &it.catching_up), 0, "the group is live again");
-        assert!(!scenario.stage.shard.has_backpressured());
+        assert!(!scenario.stage.shard.needed_polls().backpressure);
     }
 }
 
@@ -372,11 +372,11 @@ fn a_client_that_leaves_while_its_results_are_held_back_leaves_nothing_behind() 
     let (mut scenario, _, _, subscription) = Scenario::overrun(settings(100), 6);
     scenario.outlet.starve(true);
     scenario.stage.resolve(0);
-    assert!(scenario.stage.shard.has_backpressured());
+    assert!(scenario.stage.shard.needed_polls().backpressure);
     scenario.stage.leave(subscription);
     scenario.stage.shard.poll_backpressured();
     scenario.stage.take_effects();
-    assert!(!scenario.stage.shard.has_backpressured() && scenario.groups() == 0);
+    assert!(!scenario.stage.shard.needed_polls().backpressure && scenario.groups() == 0);
     assert!(scenario.stage.shard.triggers.is_empty());
 }
 
@@ -431,7 +431,7 @@ fn without_cursors_a_trigger_keeps_stored_events_only_to_catch_up() {
         let reply = stage.subscribe(&outlet, member(1), "topic", 1, 0);
         let trigger = stage.open();
         let _subscription = joined(reply);
-        assert_eq!(stage.shard.triggers[&trigger].replay.is_some(), catch_up);
+        assert_eq!(stage.shard.catch_up.replay(trigger).is_some(), catch_up);
         (1..=20).for_each(|offset| stage.message(trigger, Scenario::event(offset)));
         stage.resolve_all();
         assert_eq!(stage.stats.fell_behind.load(Relaxed), u64::from(catch_up));

@@ -10,9 +10,12 @@ use std::sync::Arc;
 
 use execute::{ErrorCode, GraphqlError};
 
-use super::client_errors::refuse;
+use super::Shard;
+use super::catch_up::OperationChange;
+use super::group::Group;
 use super::group_phase::GroupPhase;
-use super::{PendingOpen, Shard, TriggerId, TriggerPhase};
+use super::trigger::TriggerPhase;
+use super::trigger_id::TriggerId;
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, OperationUpdate};
 
@@ -22,6 +25,13 @@ pub(super) fn replaced() -> GraphqlError {
         ErrorCode::GraphReloaded,
         "the graph was replaced while this subscription began; subscribe again",
     )
+}
+
+/// Returns the error for a group that catches up when the new graph has another source for it.
+fn source_changed() -> GraphqlError {
+    let message = "the graph was replaced, and the topics of this subscription with it, before all that it \
+         missed was delivered; subscribe again without a cursor";
+    GraphqlError::new(ErrorCode::GraphReloaded, message)
 }
 
 impl Shard {
@@ -37,9 +47,10 @@ impl Shard {
         generation: u64,
         renewals: Vec<OperationUpdate>,
     ) -> Vec<(GroupId, Arc<LiveOperation>)> {
-        self.generation = self.generation.max(generation);
+        let generation = self.generation.max(generation);
+        self.generation = generation;
         for id in self.triggers.ids() {
-            self.refuse_subscribers_of_older_graphs(id);
+            self.refuse_pending(id, |it| it.operation.generation < generation, replaced);
         }
         let renewals: HashMap<_, _> = renewals.into_iter().collect();
         let mut renewals: Vec<_> = renewals.into_iter().collect();
@@ -47,128 +58,120 @@ impl Shard {
         for (id, renewed) in renewals {
             match renewed {
                 Ok(operation) => self.replace_operation(id, operation),
-                Err(error) => {
-                    if self.groups.contains(id) {
-                        stats::add(&self.stats.ended_by_reload, 1);
-                        self.end_group(id, &EndReason::Error(error));
-                    }
-                }
+                Err(error) => self.end_by_reload(id, EndReason::Error(error)),
             }
         }
-        let mut left = self.operations_before(self.generation);
-        let moves =
-            |it: &super::Group| it.phase.moving_to().is_some() || it.phase.has_deferred_move();
+        self.settle();
+        let moves = |group: &Group| match group.phase {
+            GroupPhase::Live => false,
+            GroupPhase::Moving(_) => true,
+            GroupPhase::CatchingUp => self.catch_up.has_deferred_move(group),
+        };
+        let mut left = self.groups.operations_before(generation);
         left.retain(|(id, _)| self.groups.get(*id).is_some_and(|it| !moves(it)));
         left
     }
 
-    fn refuse_subscribers_of_older_graphs(&mut self, id: TriggerId) {
-        let generation = self.generation;
-        let Some(trigger) = self.triggers.get_mut(id) else { return };
-        for pending in trigger.take_pending(|it| it.operation.generation < generation) {
-            refuse(pending, replaced());
-        }
-        self.close_reader_if_unused(id);
-        self.close_if_unused(id);
-    }
-
     /// Replaces the operation of a group.
     pub(super) fn replace_operation(&mut self, id: GroupId, mut operation: LiveOperation) {
-        if self.replace_operation_of_catch_up(id, &operation) {
-            return;
-        }
-        let scope = self.scope(&operation);
         let Some(group) = self.groups.get_mut(id) else { return };
-        self.triggers.stop_joining(group);
         // A graph in between had another source for the group.
-        if let Some(target) = group.phase.take_moving_to() {
-            self.cancel_move(id, target);
+        if let Some(target) = group.phase.moving_to() {
+            group.phase = GroupPhase::Live;
+            self.triggers.cancel_move(id, target);
         }
-        let Some(group) = self.groups.get_mut(id) else { return };
-        let Some(trigger) = self.triggers.get_mut(group.trigger) else { return };
-        if operation.source == trigger.source {
+        let Some(trigger) = self.triggers.get(group.trigger) else { return };
+        let has_same_source = operation.source == trigger.source;
+        if has_same_source {
             operation.source = trigger.source.clone();
-            let operation = Arc::new(operation);
-            let may_be_joined = trigger.is_found(id, &group.operation) || group.is_drained();
-            trigger.detach(id, &group.operation);
-            trigger.attach(id, &operation, may_be_joined);
-            group.operation = operation;
-            group.change_scope(scope);
-            if let Some(replay) = &mut trigger.replay {
-                // Its index among the groups has changed.
-                replay.schedule_position_update();
-            }
-            stats::add(&self.stats.spliced, 1);
-            // Its source may have ended while the group was about to leave it.
-            return self.end_if_drained(id);
         }
-        // Later subscribers need the new source at once.
-        trigger.hide(id, &group.operation);
-        let operation = Arc::new(operation);
-        let known = self.triggers.find(&operation.source);
-        let target = match known.and_then(|it| Some((it, &mut self.triggers.get_mut(it)?.phase))) {
-            Some((target, TriggerPhase::Live)) => return self.move_group(id, target, operation),
-            Some((target, TriggerPhase::Opening(waiting))) => {
-                waiting.moving.push((id, operation));
-                target
+        let change = match group.phase {
+            GroupPhase::CatchingUp => {
+                self.catch_up.replace_operation(group, &operation, has_same_source)
             }
-            // A trigger that ends is not found by its source.
-            Some((_, TriggerPhase::Ending(_))) | None => {
-                let source = operation.source.clone();
-                let moving = vec![(id, operation)];
-                self.open(source, PendingOpen { pending: Vec::new(), moving })
-            }
+            _ => OperationChange::Now,
         };
-        if let Some(group) = self.groups.get_mut(id) {
-            group.phase = GroupPhase::Moving(target);
+        match change {
+            OperationChange::Deferred => {}
+            OperationChange::Ends => {
+                self.end_by_reload(id, EndReason::Error(Box::new(source_changed())));
+            }
+            OperationChange::Now if has_same_source => {
+                self.triggers.stop_joining(group);
+                let scope = self.positions.scope(&operation);
+                let operation = Arc::new(operation);
+                if group.phase != GroupPhase::CatchingUp
+                    && let Some(trigger) = self.triggers.get_mut(group.trigger)
+                {
+                    trigger.replace_operation(group, &operation);
+                }
+                if let Some(replay) = self.catch_up.replay_mut(group.trigger) {
+                    // Its index among the groups has changed, and with it its turn in a round.
+                    replay.schedule_position_update();
+                }
+                group.operation = operation;
+                group.change_scope(scope);
+                stats::add(&self.stats.spliced, 1);
+                // Its source may have ended while the group was about to leave it.
+                self.continue_group(id);
+            }
+            OperationChange::Now => self.begin_move(id, operation),
         }
     }
 
-    /// Moves a group to another trigger, which is live.
+    /// Begins to move a live group to the other source of its new operation. The group keeps its operation until the
+    /// source is open.
+    fn begin_move(&mut self, id: GroupId, operation: LiveOperation) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if let Some(trigger) = self.triggers.get_mut(group.trigger) {
+            // Later subscribers need the new source at once.
+            trigger.stop_joining(group);
+            trigger.hide(id, &group.operation);
+        }
+        let target = match self.triggers.find(&operation.source) {
+            Some(target) => target,
+            None => self.open(operation.source.clone()),
+        };
+        let operation = Arc::new(operation);
+        match self.triggers.get_mut(target).map(|it| &mut it.phase) {
+            Some(TriggerPhase::Live) => self.move_group(id, target, operation),
+            Some(TriggerPhase::Opening(waiting)) => {
+                waiting.moving.push((id, operation));
+                if let Some(group) = self.groups.get_mut(id) {
+                    group.phase = GroupPhase::Moving(target);
+                }
+            }
+            Some(TriggerPhase::Ending(_)) | None => {
+                debug_assert!(false, "a trigger that ends is no longer found by its source");
+            }
+        }
+    }
+
+    /// Moves a live group to another trigger, which is live.
     pub(super) fn move_group(
         &mut self,
         id: GroupId,
         target: TriggerId,
         operation: Arc<LiveOperation>,
     ) {
-        self.stop_catch_up(id);
-        let scope = self.scope(&operation);
+        let scope = self.positions.scope(&operation);
         let Some(group) = self.groups.get_mut(id) else { return };
-        let left = std::mem::replace(&mut group.trigger, target);
-        if let Some(trigger) = self.triggers.get_mut(left) {
-            trigger.detach(id, &group.operation);
-        }
+        debug_assert!(group.phase != GroupPhase::CatchingUp, "a move waits for the catch-up");
+        // It no longer waits for its target, which is open.
+        group.phase = GroupPhase::Live;
+        self.triggers.remove_group(group);
         if let Some(trigger) = self.triggers.get_mut(target) {
             // New subscribers must not get events of the old source.
             trigger.attach(id, &operation, group.is_drained());
         }
-        group.operation = operation;
-        group.scope = scope;
-        group.phase = GroupPhase::Live;
-        // The number counts events of the trigger that the group left.
-        group.in_order_from = 0;
-        group.record_gap();
-        // Its subscribers have cursors of the trigger that the group left.
-        group.sent_version = 0;
+        group.move_to(target, operation, scope);
         stats::add(&self.stats.spliced, 1);
         stats::add(&self.stats.moved, 1);
-        self.close_if_unused(left);
     }
 
-    /// Ends a group because the source that it was to move to could not be opened.
-    pub(super) fn fail_move(&mut self, id: GroupId, error: &GraphqlError) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        group.phase = GroupPhase::Live;
-        stats::add(&self.stats.ended_by_reload, 1);
-        self.end_group(id, &EndReason::Error(Box::new(error.clone())));
-    }
-
-    /// Cancels the move of a group that waits for that trigger.
-    pub(super) fn cancel_move(&mut self, id: GroupId, target: TriggerId) {
-        let Some(trigger) = self.triggers.get_mut(target) else { return };
-        if let TriggerPhase::Opening(waiting) = &mut trigger.phase {
-            waiting.moving.retain(|(group, _)| *group != id);
-        }
-        self.close_if_unused(target);
+    /// Ends a group that has no operation on the new graph.
+    pub(super) fn end_by_reload(&mut self, id: GroupId, reason: EndReason) {
+        stats::add(&self.stats.ended_by_reload, usize::from(self.groups.contains(id)));
+        self.end_group(id, &reason);
     }
 }

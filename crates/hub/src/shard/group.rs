@@ -7,7 +7,7 @@
 //!
 //! The result of a stored event is held back, and all later results with it, while an outlet would drop it
 //! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so later events wait, and the
-//! group falls behind and reads the rest from its broker (see [`super::fall_behind`]).
+//! group falls behind and reads the rest from its broker (see [`super::catch_up`]).
 //!
 //! When there is room in flight again, all events that wait are resolved as one batch, if the operation takes batches.
 //! An event that finds room never waits for others.
@@ -20,36 +20,15 @@ use events::Position;
 use execute::{Missed, Payload};
 use futures_util::future::{AbortHandle, AbortRegistration};
 
-use super::TriggerId;
 use super::group_phase::GroupPhase;
 use super::outlets::{OutletId, Outlets, SubscriberCounts};
+use super::resolution::ResolutionWork;
+use super::trigger_id::TriggerId;
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
 use crate::operation::OperationByKey;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
-
-/// The input of one resolution for a group.
-pub(crate) enum ResolutionWork {
-    /// An event.
-    Event(TriggerEvent),
-    /// Events that waited, in their order.
-    Batch(Vec<TriggerEvent>),
-    /// The current state, before any event.
-    State,
-}
-
-/// The result of a resolution.
-pub(crate) enum ResolutionOutcome {
-    /// The payload to deliver.
-    Payload(Payload),
-    /// One payload for each event of a batch.
-    Batch(Vec<Payload>),
-    /// There is no state to deliver.
-    Nothing,
-    /// The resolution ended without a result.
-    BrokeOff,
-}
 
 /// The start of one resolution.
 pub(super) struct StartedResolution {
@@ -100,6 +79,10 @@ enum ResolutionState {
     Done(Option<Payload>),
 }
 
+/// The operation and the cursor of subscribers that resume.
+pub(super) type CursorKey = (OperationByKey, Resume);
+
+/// Subscribers with equal operation, variables and partition, and the events on their way to them.
 pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) trigger: TriggerId,
@@ -115,7 +98,7 @@ pub(super) struct Group {
     /// follow, as far as it was known when the subscribers came, and the version of that position.
     pub(super) state_after: Option<Box<(Position, u64)>>,
     /// The key by which subscribers with the same cursor find it, until it delivers its first event.
-    pub(super) catch_up_key: Option<Box<(OperationByKey, Resume)>>,
+    pub(super) cursor_key: Option<Box<CursorKey>>,
     pub(super) members: SubscriberCounts,
     pub(super) waiting: VecDeque<QueuedEvent>,
     in_flight: VecDeque<EventInFlight>,
@@ -157,7 +140,7 @@ impl Group {
             scope,
             in_order_from: 0,
             state_after: None,
-            catch_up_key: None,
+            cursor_key: None,
             trigger,
             phase: GroupPhase::Live,
             operation,
@@ -181,6 +164,24 @@ impl Group {
             self.sent_version = 0;
             self.scope = scope;
         }
+    }
+
+    /// Moves the group to another trigger, with its operation there. Events may have been missed in between.
+    pub(super) fn move_to(
+        &mut self,
+        trigger: TriggerId,
+        operation: Arc<LiveOperation>,
+        scope: Option<Scope>,
+    ) {
+        self.trigger = trigger;
+        self.operation = operation;
+        self.scope = scope;
+        self.phase = GroupPhase::Live;
+        // The number counts events of the trigger that the group left.
+        self.in_order_from = 0;
+        self.record_gap();
+        // Its subscribers have cursors of the trigger that the group left.
+        self.sent_version = 0;
     }
 
     /// Adds a subscriber. It gets the results that are released from now on.
@@ -488,6 +489,12 @@ impl Group {
     pub(super) fn events_resolving(&self) -> usize {
         let is_done = |it: &&EventInFlight| matches!(it.state, ResolutionState::Done(_));
         self.in_flight.len() - self.in_flight.iter().filter(is_done).count()
+    }
+
+    /// True if the group has had everything up to the position of its trigger.
+    pub(super) fn is_at_trigger_position(&self) -> bool {
+        // A group that waits for another source resumes from that.
+        self.is_drained() && !self.has_unannounced_loss() && self.phase == GroupPhase::Live
     }
 
     /// True if no event waits or is in flight.

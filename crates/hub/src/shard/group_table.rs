@@ -1,24 +1,44 @@
-//! The groups of a shard, and the groups that were merged into another one while subscribers still have their ids.
+//! The groups of a shard with their subscribers and outlets, and the groups that were merged into another one while
+//! subscribers still have their ids.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::group::Group;
-use super::group_phase::CatchUp;
-use crate::{GroupId, LiveOperation};
+use bindings::FilteredEvent;
+use bytes::Bytes;
+
+use super::group::{Group, OfferedEvent};
+use super::leave_sender::LeaveSender;
+use super::outlets::{OutletId, Outlets};
+use super::pending_subscriber::PendingSubscriber;
+use crate::cursor::Cursors;
+use crate::stats::{self, HubStats};
+use crate::{EndReason, GroupId, LiveOperation, OutletCommand, Subscriber, Subscription};
 
 type Hasher = foldhash::fast::RandomState;
 
 /// The number of bits in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
 pub(crate) const GROUP_NUMBER_BITS: u32 = 48;
 
-/// The groups of a shard.
+/// The maximum number of groups with held-back results that one poll visits, at about 100 ns each.
+const HELD_BACK_POLLED_MAX: usize = 4096;
+
+/// The groups of a shard, and the outlets of their subscribers.
 pub(super) struct GroupTable {
     /// Boxed because up to half of the places in a table that doubles are empty.
     groups: HashMap<GroupId, Box<Group>, Hasher>,
     /// Groups that were merged into another one, while subscribers have yet to leave under their ids.
     merged: HashMap<GroupId, MergedGroup, Hasher>,
     next_id: u64,
+    outlets: Outlets,
+    /// Groups with results of stored events that an outlet does not accept at present, in the order of the next polls.
+    /// Outlets do not report that they have room, since groups rarely wait for them. Entries of removed groups are
+    /// skipped.
+    held_back: VecDeque<GroupId>,
+    /// Groups with more waiting events than allowed, found while an event is offered to all groups.
+    behind: Vec<GroupId>,
+    leave_sender: LeaveSender,
+    stats: Arc<HubStats>,
 }
 
 /// A group that was merged into another. Its subscribers still leave by its id.
@@ -29,10 +49,18 @@ struct MergedGroup {
 }
 
 impl GroupTable {
-    /// Creates the table of the shard with that number.
-    pub(super) fn new(shard: usize) -> Self {
-        let next_id = (shard as u64) << GROUP_NUMBER_BITS;
-        Self { groups: HashMap::default(), merged: HashMap::default(), next_id }
+    /// Creates the table of the shard with that number. Subscribers report their ends to `leave_sender`.
+    pub(super) fn new(shard: usize, leave_sender: LeaveSender, stats: Arc<HubStats>) -> Self {
+        Self {
+            groups: HashMap::default(),
+            merged: HashMap::default(),
+            next_id: (shard as u64) << GROUP_NUMBER_BITS,
+            outlets: Outlets::default(),
+            held_back: VecDeque::new(),
+            behind: Vec::new(),
+            leave_sender,
+            stats,
+        }
     }
 
     /// Returns an id for a new group.
@@ -42,11 +70,21 @@ impl GroupTable {
     }
 
     pub(super) fn insert(&mut self, group: Group) {
+        stats::add(&self.stats.groups, 1);
+        stats::add(&self.stats.waiting, group.waiting());
         self.groups.insert(group.id, Box::new(group));
     }
 
+    /// Removes a group, which has no subscribers.
     pub(super) fn remove(&mut self, id: GroupId) -> Option<Box<Group>> {
-        self.groups.remove(&id)
+        let group = self.groups.remove(&id)?;
+        debug_assert!(group.is_empty(), "subscribers get their end before their group is removed");
+        let resolving = group.events_resolving();
+        stats::subtract(&self.stats.resolving, resolving);
+        stats::subtract(&self.stats.waiting, group.waiting());
+        stats::add(&self.stats.dropped_group_left, resolving);
+        stats::subtract(&self.stats.groups, 1);
+        Some(group)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -88,24 +126,162 @@ impl GroupTable {
         old
     }
 
-    /// Returns how a group catches up, if it does.
-    pub(super) fn catch_up(&self, id: GroupId) -> Option<&CatchUp> {
-        self.get(id)?.phase.catch_up()
+    /// Adds a subscriber to a group. Returns false if the caller is gone and the group has no subscribers.
+    pub(super) fn add_subscriber(&mut self, id: GroupId, pending: PendingSubscriber) -> bool {
+        let Some(group) = self.groups.get_mut(&id) else { return true };
+        let PendingSubscriber { outlet, member, slot, reply, .. } = pending;
+        let outlet = self.outlets.add_subscriber(outlet);
+        let handle = Subscription::new(id, outlet, member, self.leave_sender.clone());
+        if let Err(reply) = reply.send(Ok(handle)) {
+            // The caller is gone, so no subscriber is added. The handle must not report a leave.
+            if let Ok(handle) = reply {
+                handle.forget();
+            }
+            self.outlets.remove_subscribers(outlet, 1);
+            return !group.is_empty();
+        }
+        slot.release_to_group();
+        group.add_subscriber(outlet);
+        self.outlets.send(outlet, OutletCommand::Join { group: id, member });
+        true
     }
 
-    /// Returns how a group catches up, if it does, to change it.
-    pub(super) fn catch_up_mut(&mut self, id: GroupId) -> Option<&mut CatchUp> {
-        self.get_mut(id)?.phase.catch_up_mut()
+    /// Removes a subscriber. Returns its group if that has no subscribers now. A subscriber of a removed group is
+    /// ignored.
+    pub(super) fn remove_subscriber(
+        &mut self,
+        id: GroupId,
+        outlet: OutletId,
+        member: Subscriber,
+    ) -> Option<GroupId> {
+        let id = self.group_of_leaver(id);
+        let group = self.groups.get_mut(&id)?;
+        if !group.remove_subscriber(outlet) {
+            debug_assert!(false, "a subscriber leaves once");
+            return None;
+        }
+        self.outlets.send(outlet, OutletCommand::Leave { group: id, member });
+        self.outlets.remove_subscribers(outlet, 1);
+        stats::subtract(&self.stats.subscribers, 1);
+        group.is_empty().then_some(id)
     }
 
-    /// Records that the `members` subscribers of the group `from` belong to the group `into` now.
-    pub(super) fn record_merge(&mut self, from: GroupId, into: GroupId, members: u64) {
-        self.merged.insert(from, MergedGroup { into, members });
+    /// Sends the reason for the end of a group to all of its subscribers, and removes them.
+    pub(super) fn end(&mut self, id: GroupId, reason: &EndReason) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let ended = group.end(reason, &mut self.outlets);
+        stats::subtract(&self.stats.subscribers, ended as usize);
+    }
+
+    /// Moves the subscribers of a group to another one. They still leave by the id of the group that they were in.
+    /// Returns true if the other group had a later cursor than the moved subscribers have.
+    pub(super) fn merge(&mut self, from: GroupId, into: GroupId) -> bool {
+        let Some(group) = self.groups.get_mut(&from) else { return false };
+        let (members, sent_version) = (group.take_members(), group.sent_version);
+        let mut count = 0;
+        for (outlet, of_outlet) in members.by_outlet() {
+            self.outlets.send(outlet, OutletCommand::Merge { from, into });
+            count += of_outlet;
+        }
+        self.merged.insert(from, MergedGroup { into, members: count });
+        stats::add(&self.stats.merged, 1);
+        let Some(other) = self.groups.get_mut(&into) else { return false };
+        other.add_members(&members);
+        let is_later = sent_version < other.sent_version;
+        other.sent_version = sent_version.min(other.sent_version);
+        is_later
+    }
+
+    /// True if all subscribers of a group have room for more, see [`crate::Outlet::has_room`].
+    pub(super) fn have_room(&self, id: GroupId) -> bool {
+        self.get(id).is_some_and(|group| self.outlets.have_room(id, &group.members))
+    }
+
+    /// Removes the groups with a filter that an event does not pass.
+    pub(super) fn retain_passing(&self, groups: &mut Vec<GroupId>, event: &FilteredEvent) {
+        stats::add(&self.stats.filters_evaluated, groups.len());
+        groups.retain(|id| {
+            let filter = self.get(*id).and_then(|it| it.operation.filter.as_ref());
+            filter.is_none_or(|filter| filter.passes(event))
+        });
+    }
+
+    /// Appends an event to those that wait in a group. Returns the group to start it.
+    pub(super) fn offer(&mut self, id: GroupId, offered: OfferedEvent) -> Option<&mut Group> {
+        let group = self.groups.get_mut(&id)?;
+        group.offer(offered);
+        stats::add(&self.stats.waiting, 1);
+        Some(group)
+    }
+
+    /// Handles that more events wait in a group than allowed: a group that may catch up falls behind, and any other
+    /// drops the oldest event.
+    pub(super) fn bound_waiting(&mut self, id: GroupId, most: usize, may_catch_up: bool) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        if may_catch_up {
+            if group.is_behind(most) {
+                self.behind.push(id);
+            }
+            return;
+        }
+        let dropped = group.drop_oldest(most);
+        stats::add(&self.stats.dropped_group_behind, dropped);
+        stats::subtract(&self.stats.waiting, dropped);
+    }
+
+    /// Takes a group that has fallen behind.
+    pub(super) fn next_behind(&mut self) -> Option<GroupId> {
+        self.behind.pop()
+    }
+
+    /// Delivers the results of a group that are in order. Results that its outlets do not accept are tried again later.
+    /// Returns the group if at least one event has left it.
+    pub(super) fn release(&mut self, id: GroupId, cursors: Option<&Cursors>) -> Option<&mut Group> {
+        let group = self.groups.get_mut(&id)?;
+        let released = group.release(&self.outlets, cursors, &self.stats);
+        if released.is_held_back && !std::mem::replace(&mut group.is_held_back, true) {
+            self.held_back.push_back(id);
+            stats::add(&self.stats.held_back, 1);
+        }
+        released.any.then_some(group)
+    }
+
+    /// True if a group has held-back results. Then [`GroupTable::take_held_back`] must be called in a moment.
+    pub(super) fn has_held_back(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+
+    /// Takes the groups with held-back results that one poll visits. [`GroupTable::release`] must be called for each.
+    pub(super) fn take_held_back(&mut self) -> Vec<GroupId> {
+        let count = self.held_back.len().min(HELD_BACK_POLLED_MAX);
+        let taken: Vec<_> = self.held_back.drain(..count).collect();
+        for id in &taken {
+            if let Some(group) = self.groups.get_mut(id) {
+                group.is_held_back = false;
+            }
+        }
+        taken
+    }
+
+    /// Makes groups announce a gap with their next event.
+    pub(super) fn record_gaps(&mut self, groups: impl IntoIterator<Item = GroupId>) {
+        for id in groups {
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.record_gap();
+            }
+        }
+    }
+
+    /// Sends a position to all subscribers of a group.
+    pub(super) fn send_position(&self, id: GroupId, cursor: &Bytes) {
+        if let Some(group) = self.get(id) {
+            group.send_position(cursor, &self.outlets, &self.stats);
+        }
     }
 
     /// Returns the group that a subscriber of `group` belongs to now. Must be called once for each subscriber that
     /// leaves.
-    pub(super) fn group_of_leaver(&mut self, mut group: GroupId) -> GroupId {
+    fn group_of_leaver(&mut self, mut group: GroupId) -> GroupId {
         while let Some(merged) = self.merged.get_mut(&group) {
             let into = merged.into;
             merged.members -= 1;
@@ -124,6 +300,22 @@ impl GroupTable {
             group = merged.into;
         }
         group
+    }
+
+    /// True if the subscribers of a group, or of the one that it was merged into, have yet to learn of a loss.
+    #[cfg(test)]
+    pub(super) fn has_unannounced_loss(&self, group: GroupId) -> bool {
+        self.get(self.current(group)).is_some_and(Group::has_unannounced_loss)
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_no_outlets(&self) -> bool {
+        self.outlets.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_polled_for_results(&self, group: GroupId) -> bool {
+        self.held_back.contains(&group)
     }
 
     #[cfg(test)]

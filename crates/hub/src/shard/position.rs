@@ -8,27 +8,29 @@
 //! loss would hide it.
 //!
 //! Events have no cost for it: positions have versions, and a group knows the version that its subscribers got last.
-//! Positions are sent in rounds, a few groups at a time ([`Shard::send_positions`]). A trigger without a new position
-//! costs a round one check.
+//! Positions are sent in rounds, a few groups at a time
+//! ([`Shard::send_positions`](super::Shard::send_positions)). A trigger without a new position costs a round one check.
+//! This file has the progress of a round, and what cursors need; the shard visits the groups.
 
-use bindings::IndexWalk;
+use std::sync::Arc;
+
+use bindings::{IndexWalk, Source};
 use bytes::Bytes;
 use indexmap::IndexSet;
 
+use super::catch_up::Replay;
 use super::group::Group;
-use super::group_phase::GroupPhase;
-use super::group_table::GroupTable;
-use super::outlets::Outlets;
-use super::trigger_table::TriggerTable;
-use super::{Shard, TriggerId, TriggerPhase};
-use crate::GroupId;
+use super::trigger_id::TriggerId;
+use crate::LiveOperation;
 use crate::cursor::{Cursors, Scope};
-use crate::settings::VISITS_PER_STEP;
-use crate::stats::HubStats;
+
+/// The graph name in cursors. One process serves one graph; another name would make its cursors foreign to the others.
+pub(crate) const GRAPH: &str = "default";
 
 /// The triggers of a shard with positions that cursors carry, and the round that sends these to groups without events.
-#[derive(Default)]
 pub(super) struct PositionUpdates {
+    /// The signer of cursors. `None` if payloads have no cursors.
+    cursors: Option<Arc<Cursors>>,
     triggers: IndexSet<TriggerId, foldhash::fast::RandomState>,
     round: Option<PositionRound>,
 }
@@ -38,7 +40,7 @@ struct PositionRound {
     /// The number of triggers that the round has yet to visit.
     triggers: usize,
     /// The trigger that is visited, and the progress among its groups.
-    trigger: Option<(TriggerId, IndexWalk)>,
+    walk: Option<(TriggerId, IndexWalk)>,
     printed: Option<PrintedCursor>,
 }
 
@@ -48,24 +50,28 @@ struct PrintedCursor {
     cursor: Option<Bytes>,
 }
 
-/// The parts of a shard that a round needs to send positions.
-struct PositionSender<'a> {
-    triggers: &'a mut TriggerTable,
-    groups: &'a mut GroupTable,
-    outlets: &'a Outlets,
-    cursors: Option<&'a Cursors>,
-    stats: &'a HubStats,
-}
-
-impl Group {
-    /// True if the group has had everything up to the position of its trigger.
-    fn is_at_trigger_position(&self) -> bool {
-        // A group that waits for another source resumes from that.
-        self.is_drained() && !self.has_unannounced_loss() && matches!(self.phase, GroupPhase::Live)
-    }
-}
-
 impl PositionUpdates {
+    /// Creates an empty set of triggers. `cursors` is `None` if payloads have no cursors.
+    pub(super) fn new(cursors: Option<Arc<Cursors>>) -> Self {
+        Self { cursors, triggers: IndexSet::default(), round: None }
+    }
+
+    /// Returns the signer of cursors.
+    pub(super) fn cursors(&self) -> Option<&Cursors> {
+        self.cursors.as_deref()
+    }
+
+    /// True if payloads of that source have cursors.
+    pub(super) fn are_for(&self, source: &Source) -> bool {
+        self.cursors().is_some_and(|it| it.are_for(source))
+    }
+
+    /// Returns the scope of the cursors in payloads of that operation. `None` if its payloads have no cursors.
+    pub(super) fn scope(&self, operation: &LiveOperation) -> Option<Scope> {
+        let LiveOperation { source, field, bound_to, .. } = operation;
+        self.are_for(source).then(|| Scope::new(GRAPH, field, source, bound_to))
+    }
+
     /// Adds a trigger with cursors.
     pub(super) fn add(&mut self, trigger: TriggerId) {
         self.triggers.insert(trigger);
@@ -76,94 +82,51 @@ impl PositionUpdates {
         self.triggers.swap_remove(&trigger);
     }
 
-    /// Continues a round, or begins one, and visits some groups. Returns false when the round is over.
-    fn step(&mut self, sender: &mut PositionSender<'_>) -> bool {
+    /// Returns the number of triggers with positions.
+    pub(super) fn triggers(&self) -> usize {
+        self.triggers.len()
+    }
+
+    /// Returns the trigger whose groups the round visits, and the progress among them.
+    pub(super) fn walk(&mut self) -> Option<(TriggerId, &mut IndexWalk)> {
+        let (trigger, walk) = self.round.as_mut()?.walk.as_mut()?;
+        Some((*trigger, walk))
+    }
+
+    /// Returns the next trigger of the round, which begins if there is none. `None`: the round is over.
+    pub(super) fn next_trigger(&mut self) -> Option<TriggerId> {
         let triggers = self.triggers.len();
-        let begin = || PositionRound { triggers, trigger: None, printed: None };
-        let mut round = self.round.take().unwrap_or_else(begin);
-        for _ in 0..VISITS_PER_STEP {
-            let group = round.trigger.as_mut().and_then(|(id, left)| {
-                let trigger = sender.triggers.get(*id)?;
-                trigger.groups.walk(left)
-            });
-            if let Some(group) = group {
-                sender.send_position(group, &mut round.printed);
-                continue;
-            }
-            // As with groups, from the last one on: none is skipped because another one is removed.
-            let Some(index) = round.triggers.min(self.triggers.len()).checked_sub(1) else {
-                return false;
-            };
-            round.triggers = index;
-            let id = self.triggers.get_index(index).copied();
-            round.trigger = id.and_then(|id| Some((id, sender.start_group_walk(id)?)));
+        let round = self.round.get_or_insert(PositionRound { triggers, walk: None, printed: None });
+        round.walk = None;
+        // As with groups, from the last one on: none is skipped because another one is removed.
+        let next = round.triggers.min(triggers).checked_sub(1);
+        match next {
+            Some(index) => round.triggers = index,
+            None => self.round = None,
         }
-        self.round = Some(round);
-        true
-    }
-}
-
-impl PositionSender<'_> {
-    /// Returns a walk over all groups of a trigger. `None` if no group needs a position.
-    fn start_group_walk(&mut self, id: TriggerId) -> Option<IndexWalk> {
-        let trigger = self.triggers.get_mut(id)?;
-        let is_live = matches!(trigger.phase, TriggerPhase::Live);
-        let replay = trigger.replay.as_mut().filter(|_| is_live)?;
-        replay.take_position_update().then(|| trigger.groups.all())
+        self.triggers.get_index(next?).copied()
     }
 
-    /// Sends its position to a group, if its subscribers do not have it and the group is at the position.
-    fn send_position(&mut self, id: GroupId, printed: &mut Option<PrintedCursor>) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        let replay = self.triggers.replay_mut(group.trigger);
-        let (Some(replay), Some(cursors), Some(scope)) = (replay, self.cursors, group.scope) else {
-            return;
-        };
-        if group.sent_version == replay.version {
-            return;
+    /// Begins to visit the groups of a trigger.
+    pub(super) fn start_walk(&mut self, trigger: TriggerId, walk: IndexWalk) {
+        if let Some(round) = &mut self.round {
+            round.walk = Some((trigger, walk));
         }
+    }
+
+    /// Returns the position of a group's trigger as a cursor, if the subscribers of the group do not have it and the
+    /// group is at the position. A group that is not there is visited again in the next round.
+    pub(super) fn cursor_for(&mut self, group: &mut Group, replay: &mut Replay) -> Option<Bytes> {
+        let (cursors, round) = (self.cursors.as_deref()?, self.round.as_mut()?);
+        let scope = group.scope.filter(|_| group.sent_version != replay.version)?;
         if !group.is_at_trigger_position() {
-            return replay.schedule_position_update();
-        }
-        let of = (group.trigger, replay.version, scope);
-        let printed = match printed.take() {
-            Some(known) if known.of == of => printed.insert(known),
-            _ => {
-                let cursor = replay.cursor(cursors, scope).map(Bytes::from);
-                printed.insert(PrintedCursor { of, cursor })
-            }
-        };
-        group.sent_version = replay.version;
-        if let Some(cursor) = &printed.cursor {
-            group.send_position(cursor, self.outlets, self.stats);
-        }
-    }
-}
-
-impl Shard {
-    /// True if there are triggers with positions that cursors carry.
-    pub(crate) fn has_positions(&self) -> bool {
-        !self.positions.triggers.is_empty()
-    }
-
-    /// Returns the approximate number of calls of [`Shard::send_positions`] in a round.
-    pub(crate) fn round_steps(&self) -> usize {
-        (self.positions.triggers.len() + self.groups.len()) / VISITS_PER_STEP + 1
-    }
-
-    /// Continues a round of positions, or begins one. Returns false when the round is over.
-    pub(crate) fn send_positions(&mut self) -> bool {
-        let Self { triggers, groups, outlets, cursors, stats, .. } = self;
-        let cursors = cursors.as_deref();
-        self.positions.step(&mut PositionSender { triggers, groups, outlets, cursors, stats })
-    }
-
-    /// Records that a subscriber of that group may not have the latest cursor.
-    pub(super) fn schedule_position_update(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        group.sent_version = 0;
-        if let Some(replay) = self.triggers.replay_mut(group.trigger) {
             replay.schedule_position_update();
+            return None;
         }
+        group.sent_version = replay.version;
+        let of = (group.trigger, replay.version, scope);
+        let known = round.printed.take().filter(|known| known.of == of);
+        let print = || PrintedCursor { of, cursor: replay.cursor(cursors, scope).map(Bytes::from) };
+        round.printed.insert(known.unwrap_or_else(print)).cursor.clone()
     }
 }

@@ -24,9 +24,8 @@ use std::time::{Duration, SystemTime};
 use bindings::Filter;
 use events::{Event, PartitionOffset, Position, SourceError, SourceMessage, Start, StreamEnd};
 
-use super::group_phase::CatchUpSource;
+use super::group_phase::GroupPhase;
 use super::scripted_stage::{ScriptedOutlet, Stage, SubscribeReply};
-use super::side_reader::{FALLEN_BEHIND, FIRST_SLOW, SHARED};
 use super::simulation::{Random, for_seeds};
 use super::{GRAPH, ReaderStep, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
@@ -332,7 +331,7 @@ impl Simulation {
     }
 
     fn poll_backpressured(&mut self) {
-        if self.stage.shard.has_backpressured() {
+        if self.stage.shard.needed_polls().backpressure {
             self.stage.shard.poll_backpressured();
             self.stage.take_effects();
         }
@@ -407,9 +406,8 @@ impl Simulation {
             Start::All => forgotten.map(|it| it + 1),
             other => panic!("a reader has a start in the past: {other:?}"),
         };
-        let of_group =
-            self.stage.shard.triggers[&trigger].replay.as_ref().unwrap().reader_of(stream_id);
-        if of_group == Some(FALLEN_BEHIND) && self.random.below(4) == 0 {
+        let is_for_behind = self.stage.shard.catch_up.serves_groups_behind(trigger, stream_id);
+        if is_for_behind && self.random.below(4) == 0 {
             let reason = String::new();
             let away = SourceError::Unavailable { provider: "p".into(), reason };
             self.stage.open_reader(Err(away));
@@ -553,48 +551,21 @@ impl Simulation {
             (shard.scheduler.resolutions(), self.stage.resolutions.len())
         );
         let mut in_triggers = 0;
-        for trigger in shard.triggers.iter().map(|(_, it)| it) {
-            let replay = trigger.replay.as_ref().unwrap();
-            in_triggers += trigger.groups.len() + replay.catching_up.len();
+        for (id, trigger) in shard.triggers.iter() {
+            let catching_up: Vec<_> = shard.catch_up.groups(id).collect();
+            in_triggers += trigger.groups.len() + catching_up.len();
             assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
-            let mut reading = 0;
-            for (index, side) in replay.readers.iter().enumerate() {
-                reading += side.reading.len();
-                let catch_up = |id| shard.groups[id].phase.catch_up().expect("it catches up");
-                for id in &side.reading {
-                    assert!(replay.catching_up.contains(id));
-                    let source = catch_up(id).source;
-                    let is_of_reader =
-                        matches!(source, CatchUpSource::Reader { index: it, .. } if it == index);
-                    assert!(is_of_reader, "{source:?} in the list of {index}");
-                }
-                let full = side.reading.iter().filter(|id| catch_up(id).is_full()).count();
-                assert_eq!(full, side.full);
-                assert!(index == SHARED || side.waiting.is_empty() && side.reopening.is_none());
-                let waits = !side.waiting.is_empty() && side.reopening.is_none();
-                let needs_stream = !side.reading.is_empty() || waits;
-                assert_eq!(
-                    side.stream.is_some(),
-                    needs_stream && (side.stream.is_some() || !side.is_retrying),
-                    "a reader is there if it is needed"
-                );
-                let is_paused = side.stream.as_ref().is_some_and(|it| it.is_paused);
-                assert!(!is_paused || side.full > 0, "a paused reader waits for a group");
-            }
-            let is_read = |it: &&GroupId| {
-                matches!(
-                    shard.groups[*it].phase.catch_up().unwrap().source,
-                    CatchUpSource::Reader { .. }
-                )
-            };
-            assert_eq!(replay.catching_up.iter().filter(is_read).count(), reading);
+            let phase = |id: &GroupId| shard.groups[id].phase;
+            assert!(catching_up.iter().all(|id| phase(id) == GroupPhase::CatchingUp));
+            assert!(trigger.groups.iter().all(|id| phase(&id) != GroupPhase::CatchingUp));
+            shard.catch_up.check_invariants(id);
         }
         assert_eq!(in_triggers, shard.groups.len());
-        let is_stuck = |it: &super::Group| it.has_result() && !it.is_held_back;
+        let is_stuck = |it: &super::group::Group| it.has_result() && !it.is_held_back;
         assert!(!shard.groups.values().any(is_stuck), "every result has left or will");
         let held_back = shard.groups.values().filter(|it| it.is_held_back);
-        assert!(held_back.into_iter().all(|it| shard.backpressure.is_polled_for_results(it.id)));
-        let could_start = |it: &super::Group| it.can_start(shard.settings.group_in_flight);
+        assert!(held_back.into_iter().all(|it| shard.groups.is_polled_for_results(it.id)));
+        let could_start = |it: &super::group::Group| it.can_start(shard.settings.group_in_flight);
         let waits = shard.groups.values().any(could_start);
         assert!(!waits || !shard.scheduler.has_permit(), "no group waits while a permit is free");
         assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has subscribers");
@@ -699,8 +670,8 @@ impl Simulation {
             self.poll_backpressured();
             self.settle();
             let is_over = self.stage.opening.is_empty()
-                && !self.stage.shard.has_readers_to_poll()
-                && !self.stage.shard.has_backpressured()
+                && !self.stage.shard.needed_polls().readers
+                && !self.stage.shard.needed_polls().backpressure
                 && self.stage.readers_opening.is_empty()
                 && self.live.values().all(|it| {
                     let published = self.topics[it.topic as usize].published;
@@ -732,7 +703,7 @@ impl Simulation {
             }
         }
         self.come_to_rest();
-        while self.stage.shard.send_positions() {}
+        while self.stage.shard.send_positions().is_some() {}
         self.settle();
         for subscriber in &self.subscribers {
             if subscriber.subscription.is_none() {
@@ -750,7 +721,7 @@ impl Simulation {
             // The last loss is announced with the next event, which has not come yet.
             let group = subscriber.subscription.as_ref().map(Subscription::group).unwrap();
             self.check_told(subscriber, group, &heard);
-            let has_lost = has_lost || self.stage.shard.has_unannounced_loss(group);
+            let has_lost = has_lost || self.stage.shard.groups.has_unannounced_loss(group);
             for (partition, published) in
                 self.topics[subscriber.topic as usize].published.into_iter().enumerate()
             {
@@ -763,14 +734,10 @@ impl Simulation {
             }
         }
         let shard = &self.stage.shard;
-        for trigger in shard.triggers.iter().map(|(_, it)| it) {
-            let replay = trigger.replay.as_ref().unwrap();
+        for (id, trigger) in shard.triggers.iter() {
             if !self.is_rough {
-                assert!(replay.is_idle(), "all groups have caught up");
-                assert!(
-                    replay.readers.iter().all(|it| it.stream.is_none()),
-                    "no group needs a reader"
-                );
+                assert!(shard.catch_up.is_idle(id), "all groups have caught up");
+                assert!(!shard.catch_up.has_open_reader(id), "no group needs a reader");
                 assert!(trigger.merge_candidates.is_empty(), "equal groups are merged");
             }
         }
@@ -781,8 +748,8 @@ impl Simulation {
     fn check_told(&self, subscriber: &SimulatedSubscriber, group: GroupId, heard: &[String]) {
         let shard = &self.stage.shard;
         let group = &shard.groups[&shard.groups.current(group)];
-        let replay = shard.triggers[&group.trigger].replay.as_ref().unwrap();
-        if group.phase.catch_up().is_none()
+        let replay = shard.catch_up.replay(group.trigger).unwrap();
+        if group.phase != GroupPhase::CatchingUp
             && !group.has_unannounced_loss()
             && !replay.position.partition_offsets().is_empty()
         {
@@ -805,8 +772,8 @@ impl Simulation {
         }
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.groups.is_empty(), "something leaked");
-        assert!(shard.outlets.is_empty() && shard.groups.has_no_merged(), "something leaked");
-        assert_eq!((shard.scheduler.resolutions(), shard.ring_room.used()), (0, 0));
+        assert!(shard.groups.has_no_outlets() && shard.groups.has_no_merged(), "something leaked");
+        assert_eq!((shard.scheduler.resolutions(), shard.catch_up.ring_bytes()), (0, 0));
         let stats = &self.stage.stats;
         for gauge in [
             &stats.waiting,
@@ -831,14 +798,8 @@ fn a_subscriber_that_resumes_gets_every_event_once_and_in_order() {
         let stats = &simulation.stage.stats;
         fell_behind.fetch_add(stats.fell_behind.load(Relaxed), Relaxed);
         held_back.fetch_add(stats.held_back.load(Relaxed), Relaxed);
-        let replays = simulation
-            .stage
-            .shard
-            .triggers
-            .iter()
-            .map(|(_, it)| it)
-            .filter_map(|it| it.replay.as_ref());
-        let has_separated = replays.into_iter().any(|it| it.readers.len() > FIRST_SLOW);
+        let shard = &simulation.stage.shard;
+        let has_separated = shard.triggers.iter().any(|(id, _)| shard.catch_up.has_separated(id));
         separated.fetch_add(has_separated.into(), Relaxed);
         simulation.finish();
     });

@@ -121,11 +121,11 @@ impl Scenario {
 }
 
 pub(super) fn joined(mut reply: SubscribeReply) -> Subscription {
-    reply.try_recv().expect("a reply").expect("joined")
+    reply.try_recv().expect("a response").expect("joined")
 }
 
 fn refused(mut reply: SubscribeReply) -> ErrorCode {
-    reply.try_recv().expect("a reply").expect_err("refused").code
+    reply.try_recv().expect("a response").expect_err("refused").code
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn subscribers_that_come_one_by_one_make_two_readers() {
         scenario.poll_readers(3);
     }
     assert!(
-        scenario.stage.readers_opening.is_empty() && scenario.stage.shard.has_readers_to_poll()
+        scenario.stage.readers_opening.is_empty() && scenario.stage.shard.needed_polls().readers
     );
     assert_eq!(
         scenario.stage.readers_closed,
@@ -292,7 +292,7 @@ fn subscribers_that_come_one_by_one_make_two_readers() {
         "a reader without groups is closed"
     );
     scenario.poll_readers(1);
-    assert!(!scenario.stage.shard.has_readers_to_poll());
+    assert!(!scenario.stage.shard.needed_polls().readers);
     let (_, stream_id, _) = scenario.stage.open_reader(Ok(()));
     for offset in 5..=8 {
         scenario.read(trigger, stream_id, offset);
@@ -331,7 +331,7 @@ fn subscribers_wait_for_others_a_second_at_most_and_cancelled_ones_need_no_reade
     drop(scenario.subscribe(3, after(&[(0, 1)])));
     scenario.poll_readers(4);
     assert!(
-        scenario.stage.readers_opening.is_empty() && !scenario.stage.shard.has_readers_to_poll()
+        scenario.stage.readers_opening.is_empty() && !scenario.stage.shard.needed_polls().readers
     );
 }
 
@@ -350,19 +350,22 @@ fn a_group_waits_again_for_slow_subscribers_once_they_have_read_something() {
     let replayed = |scenario: &Scenario| scenario.count(|it| &it.replayed);
     // For ten seconds they read nothing; then the group continues without them.
     for _ in 0..2000 {
-        assert_eq!((replayed(&scenario), scenario.stage.shard.has_backpressured()), (0, true));
+        assert_eq!(
+            (replayed(&scenario), scenario.stage.shard.needed_polls().backpressure),
+            (0, true)
+        );
         scenario.stage.shard.poll_backpressured();
     }
     scenario.stage.take_effects();
-    assert_eq!((replayed(&scenario), scenario.stage.shard.has_backpressured()), (2, false));
+    assert_eq!((replayed(&scenario), scenario.stage.shard.needed_polls().backpressure), (2, false));
     scenario.stage.resolve(0);
-    assert_eq!((replayed(&scenario), scenario.stage.shard.has_backpressured()), (3, false));
+    assert_eq!((replayed(&scenario), scenario.stage.shard.needed_polls().backpressure), (3, false));
     // They read some events, and are full again before all are delivered.
     scenario.outlet.turn();
     scenario.stage.resolve(0);
     scenario.outlet.turn();
     scenario.stage.resolve_all();
-    assert_eq!((replayed(&scenario), scenario.stage.shard.has_backpressured()), (4, true));
+    assert_eq!((replayed(&scenario), scenario.stage.shard.needed_polls().backpressure), (4, true));
 }
 
 #[test]
@@ -414,7 +417,7 @@ fn missed_events_wait_for_subscribers_that_do_not_keep_up() {
             assert_eq!(scenario.read(trigger, stream_id, next), ReaderStep::Pause);
             next += 1;
         }
-        assert!(scenario.stage.shard.has_backpressured());
+        assert!(scenario.stage.shard.needed_polls().backpressure);
         scenario.outlet.turn();
         scenario.stage.resolve_all();
         scenario.stage.shard.poll_backpressured();
@@ -509,7 +512,7 @@ fn a_gap_of_the_reader_is_read_again_and_a_gap_of_the_trigger_needs_the_reader()
 }
 
 #[test]
-fn a_lane_that_appears_after_a_gap_may_have_lost_its_first_events() {
+fn a_partition_that_appears_after_a_gap_may_have_lost_its_first_events() {
     let mut scenario = Scenario::new(10);
     let (trigger, _, _first) = scenario.live(0);
     // The stream lost the first event of another partition, which is not known yet.
@@ -571,7 +574,7 @@ fn a_source_that_ends_with_an_error_ends_groups_that_catch_up() {
 }
 
 #[test]
-fn with_too_many_lanes_a_cursor_resumes_by_time_and_its_own_lane_repeats_nothing() {
+fn with_too_many_partitions_a_cursor_resumes_by_time_and_its_own_partition_repeats_nothing() {
     let mut scenario = Scenario::new(1);
     let (trigger, _, _first) = scenario.live(0);
     scenario.events(trigger, 1..=4);
@@ -604,7 +607,7 @@ fn without_replay_payloads_have_no_cursor_and_cursors_are_refused() {
 }
 
 #[test]
-fn a_lane_that_is_silent_since_a_gap_is_read_for_subscribers_without_its_events() {
+fn a_partition_that_is_silent_since_a_gap_is_read_for_subscribers_without_its_events() {
     let mut scenario = Scenario::new(10);
     let (trigger, _, _first) = scenario.live(0);
     let event = |partition, offset: u64| {

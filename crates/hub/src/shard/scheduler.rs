@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Effect;
 use super::concurrency_limit::ShardPermits;
-use super::group::{Group, ResolutionWork};
-use super::group_table::GroupTable;
+use super::effect::Effect;
+use super::group::Group;
+use super::resolution::ResolutionWork;
 use crate::stats::{self, HubStats};
 use crate::{GroupId, HubSettings};
 
@@ -91,10 +91,11 @@ impl Scheduler {
         self.permits.release(permits);
     }
 
-    /// Sweeps the entries of removed groups out of the queue, before they pile up.
-    pub(super) fn sweep(&mut self, groups: &GroupTable) {
-        if self.ready.len() > 2 * groups.len() + STALE_READY_MAX {
-            self.ready.retain(|id| groups.contains(*id));
+    /// Sweeps the entries of removed groups out of the queue, before they pile up. `groups` is the number of groups,
+    /// and `is_group` is true for those that were not removed.
+    pub(super) fn sweep(&mut self, groups: usize, is_group: impl Fn(GroupId) -> bool) {
+        if self.ready.len() > 2 * groups + STALE_READY_MAX {
+            self.ready.retain(|id| is_group(*id));
         }
     }
 

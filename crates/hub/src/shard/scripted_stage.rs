@@ -12,7 +12,8 @@ use futures_util::FutureExt;
 use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::{mpsc, oneshot};
 
-use super::task::{Leave, Operations};
+use super::leave_sender::Leave;
+use super::task::Operations;
 use super::{
     ConcurrencyLimit, Effect, LeaveSender, PendingSubscriber, ReaderStep, ResolutionOutcome,
     ResolutionWork, RingRoom, Shard, Shared, TriggerId,

@@ -378,7 +378,7 @@ impl Simulation {
             }
             let has_state = |id: &GroupId| shard.groups[id].state_after.is_some();
             assert!(
-                trigger.joinable_for_state.values().all(has_state),
+                trigger.groups_for_state().all(has_state),
                 "only groups with an undelivered state are joined for it"
             );
             assert!(trigger.merge_candidates.iter().all(|it| trigger.groups.contains(*it)));
@@ -469,7 +469,7 @@ impl Simulation {
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.triggers.has_no_source(), "triggers leaked");
         assert!(shard.groups.is_empty(), "groups leaked");
-        assert!(shard.outlets.is_empty(), "outlets leaked");
+        assert!(shard.groups.has_no_outlets(), "outlets leaked");
         assert_eq!(shard.scheduler.resolutions(), 0);
         for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");

@@ -53,7 +53,7 @@ impl Scenario {
 }
 
 fn joined(mut reply: SubscribeReply) -> Subscription {
-    reply.try_recv().expect("a reply").expect("joined")
+    reply.try_recv().expect("a response").expect("joined")
 }
 
 fn data(event: &str) -> String {

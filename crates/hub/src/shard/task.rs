@@ -11,13 +11,13 @@ use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture}
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
+use super::leave_sender::Leave;
 use super::{
-    Effect, OutletId, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard,
-    TriggerId,
+    Effect, PendingSubscriber, ReaderStep, ResolutionOutcome, ResolutionWork, Shard, TriggerId,
 };
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
-use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Subscriber, Workers};
+use crate::{GroupId, LiveOperation, OperationUpdate, Resolve, Workers};
 
 /// The maximum time for opening a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,26 +44,6 @@ pub(crate) enum Command {
 
 /// Groups and their operations.
 pub(crate) type Operations = Vec<(GroupId, Arc<LiveOperation>)>;
-
-/// A subscriber that left.
-pub(crate) type Leave = (GroupId, OutletId, Subscriber);
-
-/// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded by the
-/// number of subscribers, each of which leaves once.
-#[derive(Clone, Debug)]
-pub(crate) struct LeaveSender(mpsc::UnboundedSender<Leave>);
-
-impl LeaveSender {
-    pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<Leave>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), receiver)
-    }
-
-    pub(crate) fn leave(&self, leave: Leave) {
-        // A stopped shard has ended all subscribers already.
-        let _ = self.0.send(leave);
-    }
-}
 
 /// The owner of a stream: a trigger, or a side reader of it with the number of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -187,23 +167,28 @@ impl ShardTask {
                 }
                 () = sleep_until(send_at) => self.send_positions(),
             }
-            if self.position_schedule.next.is_none() && self.shard.has_positions() {
-                let now = tokio::time::Instant::now();
-                self.position_schedule.next =
-                    self.position_schedule.interval.map(|interval| now + interval);
-            }
-            if self.shard.has_readers_to_poll() && self.readers_poll_at.is_none() {
-                self.readers_poll_at = Some(tokio::time::Instant::now() + READER_POLL_INTERVAL);
-            }
-            if self.shard.has_backpressured() && self.backpressure_poll_at.is_none() {
-                self.backpressure_poll_at =
-                    Some(tokio::time::Instant::now() + BACKPRESSURE_POLL_INTERVAL);
-            }
+            self.schedule_polls();
             self.perform_effects();
             // Left-over messages are always ready, so other tasks of this thread need a chance to run.
             tokio::task::coop::consume_budget().await;
         }
         self.shard.shut_down();
+    }
+
+    /// Schedules the polls that the shard needs.
+    fn schedule_polls(&mut self) {
+        let needed = self.shard.needed_polls();
+        let in_time = |interval| tokio::time::Instant::now() + interval;
+        let PositionSchedule { interval, next, .. } = &mut self.position_schedule;
+        if needed.positions && next.is_none() {
+            *next = interval.map(in_time);
+        }
+        if needed.readers && self.readers_poll_at.is_none() {
+            self.readers_poll_at = Some(in_time(READER_POLL_INTERVAL));
+        }
+        if needed.backpressure && self.backpressure_poll_at.is_none() {
+            self.backpressure_poll_at = Some(in_time(BACKPRESSURE_POLL_INTERVAL));
+        }
     }
 
     /// Continues a round of positions, or begins one.
@@ -215,12 +200,12 @@ impl ShardTask {
         };
         let now = tokio::time::Instant::now();
         let round_began = *began.get_or_insert(now);
-        *next = if self.shard.send_positions() {
-            let steps = u32::try_from(self.shard.round_steps()).unwrap_or(u32::MAX);
+        *next = if let Some(steps) = self.shard.send_positions() {
+            let steps = u32::try_from(steps).unwrap_or(u32::MAX);
             Some(now + *interval / ROUND_PART / steps)
         } else {
             *began = None;
-            self.shard.has_positions().then(|| round_began + *interval)
+            self.shard.needed_polls().positions.then(|| round_began + *interval)
         };
     }
 

@@ -16,11 +16,11 @@ fn stage() -> (Stage, Arc<ScriptedOutlet>) {
 }
 
 fn joined(mut reply: SubscribeReply) -> Subscription {
-    reply.try_recv().expect("there is a reply").expect("it is a subscription")
+    reply.try_recv().expect("the response is there").expect("it is a subscription")
 }
 
 fn refused(mut reply: SubscribeReply) -> GraphqlError {
-    reply.try_recv().expect("there is a reply").expect_err("it is an error")
+    reply.try_recv().expect("the response is there").expect_err("it is an error")
 }
 
 /// Makes a live trigger with one subscriber, number 1, of operation 1.
@@ -32,7 +32,7 @@ fn live(stage: &mut Stage, outlet: &Arc<ScriptedOutlet>) -> (TriggerId, Subscrip
 
 fn is_empty(shard: &Shard) -> bool {
     shard.triggers.is_empty()
-        && shard.outlets.is_empty()
+        && shard.groups.has_no_outlets()
         && shard.triggers.has_no_source()
         && shard.groups.is_empty()
         && shard.scheduler.resolutions() == 0

@@ -1,27 +1,48 @@
 //! The triggers of a shard, by id and by source.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bindings::Source;
+use execute::{EventFetchCache, FetchCacheBudget, Sharing};
 
-use super::TriggerId;
 use super::group::Group;
-use super::replay::Replay;
-use super::trigger::Trigger;
+use super::trigger::{PendingOpen, Trigger};
+use super::trigger_id::TriggerId;
+use crate::stats::{self, HubStats};
+use crate::{GroupId, LiveOperation, TriggerEvent};
+
+/// The number of triggers to check for which the list keeps its memory. Only a new graph concerns more at once.
+const CHECKS_KEPT_MAX: usize = 1024;
 
 type Hasher = foldhash::fast::RandomState;
 
 /// The triggers of a shard.
-#[derive(Default)]
 pub(super) struct TriggerTable {
     /// Boxed because up to half of the places in a table that doubles are empty.
     triggers: HashMap<TriggerId, Box<Trigger>, Hasher>,
     /// The trigger of each source that is opening or live.
     by_source: HashMap<Source, TriggerId, Hasher>,
     next_id: u64,
+    /// The triggers that may have become unused.
+    to_check: Vec<TriggerId>,
+    /// The memory for shared responses of the whole hub.
+    memo_room: Arc<FetchCacheBudget>,
+    stats: Arc<HubStats>,
 }
 
 impl TriggerTable {
+    pub(super) fn new(memo_room: Arc<FetchCacheBudget>, stats: Arc<HubStats>) -> Self {
+        Self {
+            triggers: HashMap::default(),
+            by_source: HashMap::default(),
+            next_id: 0,
+            to_check: Vec::new(),
+            memo_room,
+            stats,
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.triggers.len()
@@ -43,25 +64,9 @@ impl TriggerTable {
         self.triggers.get_mut(&id).map(Box::as_mut)
     }
 
-    /// Returns the replay state of a trigger, if its source can be read again.
-    pub(super) fn replay_mut(&mut self, id: TriggerId) -> Option<&mut Replay> {
-        self.get_mut(id)?.replay.as_deref_mut()
-    }
-
-    /// Returns the name of a trigger's provider, for errors.
-    pub(super) fn provider_name(&self, id: TriggerId) -> &str {
-        self.get(id).map_or("", |it| it.source.provider().name())
-    }
-
-    /// Stops subscribers from joining a group by its cursor or for its state: it has delivered something, or its
-    /// operation was replaced.
-    pub(super) fn stop_joining(&mut self, group: &mut Group) {
-        let Some(trigger) = self.get_mut(group.trigger) else { return };
-        trigger.remove_joinable_for_state(group.id, &group.operation);
-        let Some(key) = group.catch_up_key.take() else { return };
-        if let Some(replay) = &mut trigger.replay {
-            replay.remove_catch_up_key(group.id, Some(&key));
-        }
+    /// Returns the groups of a trigger that get its live events.
+    pub(super) fn live_groups(&self, id: TriggerId) -> impl Iterator<Item = GroupId> {
+        self.get(id).into_iter().flat_map(|it| it.groups.iter())
     }
 
     /// Returns all triggers, oldest first.
@@ -71,22 +76,38 @@ impl TriggerTable {
         ids
     }
 
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Trigger> {
-        self.triggers.values_mut().map(Box::as_mut)
-    }
-
     /// Returns the trigger of a source that is opening or live.
     pub(super) fn find(&self, source: &Source) -> Option<TriggerId> {
         self.by_source.get(source).copied()
     }
 
-    /// Adds a trigger, which is found by its source.
-    pub(super) fn insert(&mut self, trigger: Trigger) -> TriggerId {
+    /// Adds a trigger with a stream that is being opened. It is found by its source.
+    pub(super) fn insert(&mut self, source: Source, waiting: PendingOpen) -> TriggerId {
         let id = TriggerId(self.next_id);
         self.next_id += 1;
-        self.by_source.insert(trigger.source.clone(), id);
-        self.triggers.insert(id, Box::new(trigger));
+        self.by_source.insert(source.clone(), id);
+        self.triggers.insert(id, Box::new(Trigger::new(source, waiting)));
+        stats::add(&self.stats.triggers, 1);
         id
+    }
+
+    /// Counts an event of a trigger, and returns it with the state that the trigger's groups share. `None` if the
+    /// trigger gets no more events.
+    pub(super) fn record_event(
+        &mut self,
+        id: TriggerId,
+        event: TriggerEvent,
+    ) -> Option<(TriggerEvent, u64)> {
+        let trigger = self.triggers.get_mut(&id).filter(|it| !it.is_ending())?;
+        trigger.events += 1;
+        stats::add(&self.stats.events, 1);
+        stats::add(&self.stats.events_too_large, usize::from(event.too_large.is_some()));
+        // A single group shares its fetches with no other.
+        let sharing = (trigger.groups.len() > 1).then(|| {
+            let event = Some(EventFetchCache::new(Arc::clone(&self.memo_room)));
+            Arc::new(Sharing { event, ..Sharing::default() })
+        });
+        Some((TriggerEvent { sharing, ..event }, trigger.events))
     }
 
     /// Hides a trigger that ends from new subscribers: they need a new one for its source.
@@ -98,10 +119,58 @@ impl TriggerTable {
         }
     }
 
-    /// Removes a trigger. Returns false if there is none.
-    pub(super) fn remove(&mut self, id: TriggerId) -> bool {
+    /// Stops subscribers from joining a group, see [`Trigger::stop_joining`].
+    pub(super) fn stop_joining(&mut self, group: &mut Group) {
+        if let Some(trigger) = self.get_mut(group.trigger) {
+            trigger.stop_joining(group);
+        }
+    }
+
+    /// Removes a group from its trigger, and from the one that it waits for.
+    pub(super) fn remove_group(&mut self, group: &mut Group) {
+        if let Some(trigger) = self.get_mut(group.trigger) {
+            trigger.remove_group(group);
+        }
+        self.check_later(group.trigger);
+        if let Some(target) = group.phase.moving_to() {
+            self.cancel_move(group.id, target);
+        }
+    }
+
+    /// Cancels the move of a group that waits for the trigger `target`. Returns the operation that it was to have
+    /// there.
+    pub(super) fn cancel_move(
+        &mut self,
+        group: GroupId,
+        target: TriggerId,
+    ) -> Option<Arc<LiveOperation>> {
+        self.check_later(target);
+        self.get_mut(target)?.take_move(group)
+    }
+
+    /// Records that a trigger may be unused. It is checked at the end of the shard's turn, because another group may
+    /// need it by then.
+    pub(super) fn check_later(&mut self, id: TriggerId) {
+        if self.to_check.last() != Some(&id) {
+            self.to_check.push(id);
+        }
+    }
+
+    /// Takes a trigger that may be unused.
+    pub(super) fn next_to_check(&mut self) -> Option<TriggerId> {
+        let id = self.to_check.pop();
+        if id.is_none() && self.to_check.capacity() > CHECKS_KEPT_MAX {
+            self.to_check = Vec::new();
+        }
+        id
+    }
+
+    /// Removes a trigger, if it is there.
+    pub(super) fn remove(&mut self, id: TriggerId) {
         self.hide(id);
-        self.triggers.remove(&id).is_some()
+        if self.triggers.remove(&id).is_some() {
+            stats::subtract(&self.stats.triggers, 1);
+        }
     }
 
     #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use clients::shutdown::Shutdown;
 use tokio::sync::mpsc;
+use wire::BodyMachine;
 use wire::sse::{Sse, SseConfig};
 
 use super::stream::SharedStream;

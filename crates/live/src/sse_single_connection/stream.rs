@@ -229,6 +229,7 @@ impl OperationIds {
 mod tests {
     use std::time::Instant;
 
+    use wire::BodyMachine;
     use wire::sse::SseConfig;
 
     use super::*;

@@ -1,13 +1,11 @@
 //! The server's side: events and heartbeats (HTML living standard, section 9.2.5).
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::Chunks;
-use crate::body::BodyMachine;
-use crate::lazy_state::pop_or_release;
+use crate::body::{BodyMachine, BodyQueue};
 
 /// The text before the payload of a `next` event.
 pub const NEXT_PREFIX: &[u8] = b"event: next\ndata: ";
@@ -111,10 +109,7 @@ impl Default for SseConfig {
 ///
 /// It opens with a heartbeat, so that the client sees the response head before the first event.
 pub struct Sse {
-    outgoing: VecDeque<Chunks>,
-    heartbeat: Option<Duration>,
-    last_sent: Instant,
-    is_completed: bool,
+    queue: BodyQueue,
 }
 
 const _: () = assert!(size_of::<Sse>() <= 80);
@@ -122,104 +117,52 @@ const _: () = assert!(size_of::<Sse>() <= 80);
 impl Sse {
     /// Begins a response body.
     pub fn new(config: &SseConfig, now: Instant) -> Sse {
-        let outgoing = VecDeque::from([Chunks::whole(HEARTBEAT)]);
-        Sse { outgoing, heartbeat: config.heartbeat, last_sent: now, is_completed: false }
+        Sse { queue: BodyQueue::new(Chunks::whole(HEARTBEAT), config.heartbeat, now) }
     }
 
     /// Queues a result. Dropped after [`Sse::complete`].
     pub fn next(&mut self, payload: Bytes, id: Option<EventId<'_>>) {
-        if !self.is_completed {
-            self.outgoing.push_back(next_event(payload, id));
-        }
+        self.queue.push([next_event(payload, id)]);
     }
 
     /// Queues the client's position, see [`position`]. Dropped after [`Sse::complete`].
     pub fn position(&mut self, id: Bytes) {
-        if !self.is_completed {
-            self.outgoing.push_back(position(id));
-        }
+        self.queue.push([position(id)]);
     }
 
     /// Queues the end.
     pub fn complete(&mut self) {
-        if !self.is_completed {
-            self.outgoing.push_back(complete_event());
-            self.is_completed = true;
-        }
+        self.queue.push([complete_event()]);
+        self.queue.complete();
     }
 
     /// Queues a result of one of several operations, without line breaks. Dropped after [`Sse::finish`].
     pub fn next_of(&mut self, operation: &str, payload: Bytes) {
-        if !self.is_completed {
-            self.outgoing.push_back(next_event_of(operation, payload));
-        }
+        self.queue.push([next_event_of(operation, payload)]);
     }
 
     /// Queues the end of one of several operations.
     pub fn complete_of(&mut self, operation: &str) {
-        if !self.is_completed {
-            self.outgoing.push_back(complete_event_of(operation));
-        }
+        self.queue.push([complete_event_of(operation)]);
     }
 
     /// Ends a body of several operations.
     pub fn finish(&mut self) {
-        self.is_completed = true;
-    }
-
-    /// Returns the next bytes to write.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        let chunks = pop_or_release(&mut self.outgoing)?;
-        self.last_sent = now;
-        Some(chunks)
-    }
-
-    /// Notes that the caller wrote an event beside the machine, with [`NEXT_PREFIX`] before a shared payload.
-    pub fn sent(&mut self, now: Instant) {
-        self.last_sent = now;
-    }
-
-    /// Returns the time at which a heartbeat is due. The time moves back whenever something is sent; a caller may keep
-    /// its timer and call early.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        match self.is_completed {
-            true => None,
-            false => self.last_sent.checked_add(self.heartbeat?),
-        }
-    }
-
-    /// Sends a heartbeat when one is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if self.poll_timeout().is_some_and(|deadline| deadline <= now) && self.outgoing.is_empty() {
-            self.outgoing.push_back(Chunks::whole(HEARTBEAT));
-        }
-    }
-
-    /// True if the body ends once everything is written.
-    pub fn is_finished(&self) -> bool {
-        self.is_completed
+        self.queue.complete();
     }
 }
 
 impl BodyMachine for Sse {
-    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
-        Sse::poll_transmit(self, now)
+    fn queue(&self) -> &BodyQueue {
+        &self.queue
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        Sse::poll_timeout(self)
+    fn queue_mut(&mut self) -> &mut BodyQueue {
+        &mut self.queue
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        Sse::handle_timeout(self, now);
-    }
-
-    fn sent(&mut self, now: Instant) {
-        Sse::sent(self, now);
-    }
-
-    fn is_finished(&self) -> bool {
-        Sse::is_finished(self)
+    fn heartbeat(&self) -> Chunks {
+        Chunks::whole(HEARTBEAT)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The opening handshake (RFC 6455, section 4): the server's check of an upgrade request, and the client's request and
 //! its check of the response.
 //!
-//! [`accept`] works on headers that an HTTP library has parsed. [`ClientHandshake`] writes and reads HTTP itself: it
-//! serves tests, the load generator and streams from subgraphs.
+//! [`accept`] works on headers that an HTTP library has parsed. [`ClientHandshake`] writes and reads HTTP itself; only
+//! tests use it so far.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn the_first_offer_of_compression_that_can_be_taken_is_taken() {
-        let answer = |offers: &'static str| {
+        let response = |offers: &'static str| {
             let accepted = check("GET", REQUEST.into_iter().chain([(EXTENSIONS, offers)])).unwrap();
             accepted.deflate.map(Deflate::response)
         };
@@ -438,9 +438,9 @@ mod tests {
             "x-webkit-deflate-frame, permessage-deflate",
             "permessage-deflate; server_max_window_bits=10, permessage-deflate",
         ] {
-            assert_eq!(answer(offers), Some(PLAIN), "{offers}");
+            assert_eq!(response(offers), Some(PLAIN), "{offers}");
         }
-        let named = answer("permessage-deflate; server_max_window_bits=15").unwrap();
+        let named = response("permessage-deflate; server_max_window_bits=15").unwrap();
         assert_eq!(named.strip_prefix(PLAIN), Some("; server_max_window_bits=15"));
         for offers in [
             "",
@@ -454,7 +454,7 @@ mod tests {
             "permessage-deflate; unknown",
             "permessage-deflate;",
         ] {
-            assert_eq!(answer(offers), None, "{offers}");
+            assert_eq!(response(offers), None, "{offers}");
         }
     }
 

@@ -4,11 +4,10 @@
 use events::{PartitionOffset, Position, Start};
 use indexmap::IndexSet;
 
-use super::PendingSubscriber;
-use super::group_table::GroupTable;
+use super::group_progress::CatchingUp;
 use crate::GroupId;
 use crate::cursor::Resume;
-use crate::stats::{self, HubStats};
+use crate::shard::pending_subscriber::PendingSubscriber;
 
 /// The side reader of groups that came with a cursor.
 pub(super) const SHARED: usize = 0;
@@ -41,9 +40,9 @@ pub(super) struct SideReader {
     pub(super) gone: u32,
     /// The number of polls at which the stream was paused for some of its groups while others had room.
     pub(super) stalled: u32,
-    /// True if it is in the shard's list of readers that may be stalled.
+    /// True if it is in the list of readers that may be stalled.
     pub(super) is_watched: bool,
-    /// True if it is in the shard's list of readers to be opened again.
+    /// True if it is in the list of readers to be opened again.
     pub(super) is_retrying: bool,
 }
 
@@ -56,8 +55,8 @@ impl SideReader {
 
     /// Returns where a stream begins that brings everything to all groups and waiting subscribers. `None` if there are
     /// none.
-    pub(super) fn start(&self, groups: &GroupTable) -> Option<Start> {
-        let reading = self.reading.iter().filter_map(|id| groups.catch_up(*id));
+    pub(super) fn start(&self, groups: &CatchingUp) -> Option<Start> {
+        let reading = self.reading.iter().filter_map(|id| groups.get(id));
         if reading.clone().any(|it| it.from_oldest) {
             return Some(Start::All);
         }
@@ -79,45 +78,43 @@ impl SideReader {
 
     /// True if the stream begins where all of its groups can. Groups that fell out of the ring while it was opened may
     /// be further back.
-    pub(super) fn serves_its_groups(&self, groups: &GroupTable) -> bool {
+    pub(super) fn serves_its_groups(&self, groups: &CatchingUp) -> bool {
         let Some(reader) = &self.stream else { return self.reading.is_empty() };
-        self.reading.iter().filter_map(|id| groups.catch_up(*id)).all(|it| {
+        self.reading.iter().filter_map(|id| groups.get(id)).all(|it| {
             matches!(reader.start, Start::Since(_) | Start::All)
                 || is_before(&reader.position, &it.position)
         })
     }
 
-    /// Announces a gap to the groups that have read less of a partition than the broker has deleted: the stream, which
-    /// begins with the oldest event, begins the partition with that offset. Groups that were not live end instead.
-    pub(super) fn announce_deleted(
+    /// Returns the groups that have read less of a partition than the broker has deleted: the stream begins the
+    /// partition with that offset.
+    pub(super) fn groups_before(
         &self,
-        groups: &mut GroupTable,
+        groups: &CatchingUp,
         begin: PartitionOffset,
-        stats: &HubStats,
-    ) {
-        for group_id in &self.reading {
-            let Some(group) = groups.get_mut(*group_id) else { continue };
-            let Some(catch_up) = group.phase.catch_up().filter(|it| it.was_live) else {
-                continue;
-            };
-            let nothing =
-                PartitionOffset { partition: begin.partition, ..PartitionOffset::default() };
-            if catch_up.position.partition(begin.partition).unwrap_or(nothing) < begin {
-                group.record_gap();
-                stats::add(&stats.outrun, 1);
-            }
-        }
+        was_live: bool,
+    ) -> Vec<GroupId> {
+        let nothing = PartitionOffset { partition: begin.partition, ..PartitionOffset::default() };
+        let is_before = |id: &&GroupId| {
+            let progress = groups.get(*id).filter(|it| it.was_live == was_live);
+            // A group with a cursor has missed no event of a partition that its cursor does not name.
+            let of_unknown = was_live.then_some(nothing);
+            let reached =
+                progress.and_then(|it| it.position.partition(begin.partition).or(of_unknown));
+            reached.is_some_and(|reached| reached < begin)
+        };
+        self.reading.iter().filter(is_before).copied().collect()
     }
 
     /// Treats a stream that began with the oldest event like any other, once it has said where its partitions begin.
-    pub(super) fn on_oldest_known(&mut self, groups: &mut GroupTable) {
+    pub(super) fn on_oldest_known(&mut self, groups: &mut CatchingUp) {
         let Some(stream) = self.stream.as_mut().filter(|it| matches!(it.start, Start::All)) else {
             return;
         };
         stream.start = Start::After(Position::default());
         for group_id in &self.reading {
-            if let Some(catch_up) = groups.catch_up_mut(*group_id) {
-                catch_up.from_oldest = false;
+            if let Some(progress) = groups.get_mut(group_id) {
+                progress.from_oldest = false;
             }
         }
     }
@@ -202,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_begins_at_the_earliest_mark_of_all_groups_in_each_partition() {
+    fn a_reader_begins_at_the_earliest_offset_of_all_groups_in_each_partition() {
         let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
         let position = |partition_offsets: &[(u32, u64)]| -> Position {
             partition_offsets

@@ -1,7 +1,7 @@
 //! The side readers that the task polls: the shard has no clock, so it counts polls.
 
-use super::TriggerId;
 use super::side_reader::{ReopenDelay, SideReader};
+use crate::shard::trigger_id::TriggerId;
 
 /// The side readers of a shard that wait for time to pass. Entries of removed triggers are skipped.
 #[derive(Default)]

@@ -1,31 +1,36 @@
 //! The replay state of a trigger with a source that can be read again: its position, its latest events in a ring, the
-//! groups that catch up, and the side readers that serve them. Data only: [`super::resumption`], [`super::catch_up`]
-//! and [`super::fall_behind`] act on it.
+//! groups that catch up, and the side readers that serve them. Data only: the other files of this folder act on it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bindings::Source;
 use events::{PartitionOffset, Position};
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 
+use super::group_progress::{CatchUpSource, CatchingUp, GroupProgress};
 use super::ring::{Ring, RingEntry, RingRoom};
 use super::side_reader::{SHARED, SideReader};
-use super::{Effect, PendingSubscriber, TriggerId};
 use crate::cursor::{Cursors, EventCursor, Resume, Scope};
-use crate::operation::OperationByKey;
+use crate::shard::effect::Effect;
+use crate::shard::pending_subscriber::PendingSubscriber;
+use crate::shard::trigger_id::TriggerId;
 use crate::{GroupId, HubSettings, TriggerEvent};
 
 /// The number of positions without an event that are kept after they were sent, so that the ring serves subscribers
 /// that resume from one: a partition that was read on without an event is at an offset that the ring does not have.
 const SENT_POSITIONS_MAX: usize = 4;
 
+type Hasher = foldhash::fast::RandomState;
+
 /// The replay state of a trigger.
-pub(super) struct Replay {
+pub(crate) struct Replay {
+    pub(super) source: Source,
     /// The position up to which the trigger's stream was read.
-    pub(super) position: Position,
+    pub(crate) position: Position,
     /// The number of changes of `position`.
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// The offset of the latest event with a position, and the time at which it was published.
     latest: Option<(PartitionOffset, Option<SystemTime>)>,
     /// The latest positions that were sent to subscribers, see [`SENT_POSITIONS_MAX`].
@@ -38,17 +43,14 @@ pub(super) struct Replay {
     begin: Position,
     /// True if a partition has appeared, and its earlier events may have been lost in a gap, in which the partition was
     /// unknown.
-    has_lane_hole: bool,
+    has_partition_hole: bool,
     pub(super) ring: Ring,
     /// The number of the next event.
     pub(super) next_number: u64,
     /// The groups that catch up: they get no live events yet.
-    pub(super) catching_up: IndexSet<GroupId, foldhash::fast::RandomState>,
+    pub(super) catching_up: CatchingUp,
     /// The groups among them that have got all of the ring and are further than the trigger in some partition.
-    pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// The groups that have got no event yet, by operation and cursor: an equal subscriber joins them.
-    pub(super) catch_up_by_key:
-        HashMap<(OperationByKey, Resume), GroupId, foldhash::fast::RandomState>,
+    pub(super) ahead: IndexSet<GroupId, Hasher>,
     /// The side readers, made as they are needed. [`SHARED`] serves groups that came with a cursor,
     /// [`FALLEN_BEHIND`](super::side_reader::FALLEN_BEHIND) those that have fallen behind, and the others those that
     /// are slow. Groups that no side reader serves are served from the ring.
@@ -58,25 +60,29 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn new(settings: &HubSettings, room: Arc<RingRoom>) -> Self {
+    pub(super) fn new(source: Source, settings: &HubSettings, room: Arc<RingRoom>) -> Self {
         Self {
+            source,
             position: Position::default(),
             version: 0,
             latest: None,
-
             sent_positions: VecDeque::new(),
             visited_version: 0,
             needs_visit: false,
             begin: Position::default(),
-            has_lane_hole: false,
+            has_partition_hole: false,
             ring: Ring::new(settings, room),
             next_number: 1,
-            catching_up: IndexSet::default(),
+            catching_up: IndexMap::default(),
             ahead: IndexSet::default(),
-            catch_up_by_key: HashMap::default(),
             readers: Vec::new(),
             next_stream_id: 0,
         }
+    }
+
+    /// Returns the name of the trigger's provider, for errors.
+    pub(super) fn provider_name(&self) -> &str {
+        self.source.provider().name()
     }
 
     /// Returns the side reader of that number.
@@ -98,9 +104,16 @@ impl Replay {
             || matches!(resume, Resume::After(position) if self.ring_serves(position))
     }
 
-    /// Takes the subscribers that wait for a side reader.
-    pub(super) fn take_waiting(&mut self) -> Vec<PendingSubscriber> {
-        self.readers.iter_mut().flat_map(|it| std::mem::take(&mut it.waiting)).collect()
+    /// Takes the subscribers that wait for a side reader, as far as `is_wanted` selects them.
+    pub(super) fn take_waiting(
+        &mut self,
+        is_wanted: impl Fn(&PendingSubscriber) -> bool,
+    ) -> Vec<PendingSubscriber> {
+        let mut taken = Vec::new();
+        for side in &mut self.readers {
+            taken.extend(side.waiting.extract_if(.., |it| is_wanted(it)));
+        }
+        taken
     }
 
     /// Returns the number of the side reader with that stream.
@@ -119,21 +132,33 @@ impl Replay {
         Some(Effect::ResumeReader { trigger, stream_id })
     }
 
-    /// Removes a group from those that are found by their cursor.
-    pub(super) fn remove_catch_up_key(
+    /// Removes a group from those that catch up, and from its side reader. Returns its progress, and the effect if the
+    /// reader waited for the group.
+    pub(super) fn remove_group(
         &mut self,
+        trigger: TriggerId,
         group: GroupId,
-        key: Option<&(OperationByKey, Resume)>,
-    ) {
-        if let Some(key) = key
-            && self.catch_up_by_key.get(key) == Some(&group)
-        {
-            self.catch_up_by_key.remove(key);
-        }
+    ) -> Option<(Box<GroupProgress>, Option<Effect>)> {
+        let progress = self.catching_up.swap_remove(&group)?;
+        self.ahead.swap_remove(&group);
+        let effect = self.leave_reader(trigger, group, progress.source);
+        Some((progress, effect))
+    }
+
+    /// Removes a group from the side reader that it had as its source. Returns the effect if the reader waited for it.
+    pub(super) fn leave_reader(
+        &mut self,
+        trigger: TriggerId,
+        group: GroupId,
+        source: CatchUpSource,
+    ) -> Option<Effect> {
+        let CatchUpSource::Reader { index, is_full } = source else { return None };
+        self.side(index).reading.swap_remove(&group);
+        is_full.then(|| self.decrement_full(trigger, index)).flatten()
     }
 
     /// True if no group catches up, and no subscriber waits to.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.catching_up.is_empty() && self.readers.iter().all(|it| it.waiting.is_empty())
     }
 
@@ -155,7 +180,7 @@ impl Replay {
                 partition: partition_offset.partition,
                 ..PartitionOffset::default()
             });
-            self.has_lane_hole |= !self.ring.knows_partitions();
+            self.has_partition_hole |= !self.ring.knows_partitions();
         }
         self.next_number = number + 1;
         self.version += 1;
@@ -169,7 +194,7 @@ impl Replay {
     }
 
     /// Returns `position` with the partitions that it did not know yet, at the offsets where they appeared.
-    pub(super) fn with_lanes_since(&self, position: &Position) -> Position {
+    pub(crate) fn with_partitions_since(&self, position: &Position) -> Position {
         let since = self.begin.partition_offsets().iter().map(|partition_offset| {
             position.partition(partition_offset.partition).unwrap_or(*partition_offset)
         });
@@ -180,7 +205,7 @@ impl Replay {
     pub(super) fn record_passed(&mut self, partition_offset: PartitionOffset) {
         if self.position.partition(partition_offset.partition).is_none() {
             self.begin.advance(partition_offset);
-            self.has_lane_hole |= !self.ring.knows_partitions();
+            self.has_partition_hole |= !self.ring.knows_partitions();
         }
         if self.position.advance(partition_offset) {
             self.version += 1;
@@ -200,11 +225,16 @@ impl Replay {
             && self.ring.covers(position)
     }
 
+    /// Takes the groups that were ahead of the trigger, which has been read further.
+    pub(super) fn take_ahead(&mut self) -> impl Iterator<Item = GroupId> + use<> {
+        std::mem::take(&mut self.ahead).into_iter()
+    }
+
     /// Takes the note that a partition has appeared after a gap, so that subscribers with a position from before the
     /// gap may have missed its first events. The caller announces it to all live groups, since positions do not show
     /// which of them are concerned.
-    pub(super) fn take_lane_hole(&mut self) -> bool {
-        std::mem::take(&mut self.has_lane_hole)
+    pub(super) fn take_partition_hole(&mut self) -> bool {
+        std::mem::take(&mut self.has_partition_hole)
     }
 
     /// True if the ring can serve a subscriber that comes with that position.
@@ -229,7 +259,7 @@ impl Replay {
 
     /// Returns the cursor of the current position. `None` if no position is known, or if it does not fit into a cursor
     /// and no event gives the time.
-    pub(super) fn cursor(&mut self, cursors: &Cursors, scope: Scope) -> Option<String> {
+    pub(crate) fn cursor(&mut self, cursors: &Cursors, scope: Scope) -> Option<String> {
         if self.position.partition_offsets().is_empty() {
             return None;
         }
@@ -244,12 +274,12 @@ impl Replay {
     }
 
     /// Schedules a visit of the groups, because the subscribers of one may need the position.
-    pub(super) fn schedule_position_update(&mut self) {
+    pub(crate) fn schedule_position_update(&mut self) {
         self.needs_visit = true;
     }
 
     /// True if the subscribers of some group may need the position. Must be called before all groups are visited.
-    pub(super) fn take_position_update(&mut self) -> bool {
+    pub(crate) fn take_position_update(&mut self) -> bool {
         let has_changed = self.visited_version != self.version;
         self.visited_version = self.version;
         std::mem::take(&mut self.needs_visit) || has_changed
@@ -264,6 +294,7 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use events::{Memory, MemorySettings};
 
     use super::*;
 
@@ -280,7 +311,8 @@ mod tests {
 
     fn replay(ring_events: usize, room: &Arc<RingRoom>) -> Replay {
         let settings = HubSettings { ring_events, ..HubSettings::default() };
-        Replay::new(&settings, Arc::clone(room))
+        let provider = Arc::new(Memory::new("default", MemorySettings::default()));
+        Replay::new(Source::new(provider, vec!["t".into()]), &settings, Arc::clone(room))
     }
 
     fn event(replay: &mut Replay, partition: u32, offset: u64) -> bool {
@@ -322,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_of_another_count_is_not_taken_for_one_of_the_ring() {
+    fn an_offset_of_another_count_is_not_taken_for_one_of_the_ring() {
         let room = Arc::new(RingRoom::new(1 << 20));
         let mut replay = replay(8, &room);
         replay.record_passed(PartitionOffset { part: 7, ..partition_offset(0, 10) });

@@ -1,7 +1,7 @@
 //! Groups that fall behind: events of a source that can be read again come faster than a group's operation is resolved.
 //!
 //! Such a group is detached from the live events and catches up like one that comes with a cursor (see
-//! [`super::catch_up`]): from the ring, else by a side reader at its own pace, so that the broker holds what the group
+//! [`super`]): from the ring, else by a side reader at its own pace, so that the broker holds what the group
 //! has no room for. It is live again when it has resolved everything, and only then may fall behind again. Between the
 //! two lie as many events as may wait in a group, so a group at its limit does not change over with each event.
 //!
@@ -11,13 +11,14 @@
 //! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
 //! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
 
-use super::group_phase::{CatchUp, CatchUpSource, GroupPhase};
+use super::CatchUps;
+use super::group_progress::{CatchUpSource, GroupProgress};
 use super::replay::Replay;
 use super::side_reader::{FIRST_SLOW, SIDE_READERS_MAX, earliest};
-use super::{Effect, Shard, TriggerId, TriggerPhase};
 use crate::cursor::Resume;
-use crate::stats;
-use crate::{GroupId, LiveOperation};
+use crate::shard::effect::Effect;
+use crate::shard::trigger_id::TriggerId;
+use crate::{GroupId, LiveOperation, stats};
 
 /// The number of polls, 25 ms apart, at which a reader is found waiting for some of its groups before these are given
 /// another reader.
@@ -26,49 +27,24 @@ const STALL_POLLS: u32 = 10;
 /// The number of polls, 25 ms apart, between two attempts to open a reader for groups that have fallen behind.
 const RETRY_POLLS: u32 = 40;
 
-impl Shard {
-    /// Detaches the groups that had no room for the latest event of their trigger.
-    pub(super) fn detach_groups_behind(&mut self) {
-        let mut behind = std::mem::take(&mut self.behind);
-        for group in behind.drain(..) {
-            self.detach_group(group);
-        }
-        // The list keeps its room for the next event.
-        self.behind = behind;
-    }
-
-    /// Turns a live group into one that catches up. It was offered every event up to its trigger's position.
-    fn detach_group(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(group_id) else { return };
-        let (id, moving_to) = (group.trigger, group.phase.moving_to());
-        let Some(trigger) = self.triggers.get_mut(id) else { return };
-        let Some(replay) = &mut trigger.replay else { return };
+impl CatchUps {
+    /// Adds a live group that has fallen behind. It was offered every event up to its trigger's position. Returns false
+    /// if its source cannot be read again.
+    pub(crate) fn add_group_behind(&mut self, id: TriggerId, group: GroupId) -> bool {
+        let Some(replay) = self.replays.get_mut(&id) else { return false };
         let source = CatchUpSource::Ring { next: replay.next_number };
-        let mut catch_up = CatchUp::new(replay.position.clone(), source);
-        catch_up.was_live = true;
-        group.phase = GroupPhase::CatchingUp(Box::new(catch_up));
-        replay.catching_up.insert(group_id);
-        trigger.detach(group_id, &group.operation);
-        trigger.merge_candidates.swap_remove(&group_id);
+        let progress = GroupProgress::new(replay.position.clone(), source, true);
+        replay.catching_up.insert(group, Box::new(progress));
         stats::add(&self.stats.fell_behind, 1);
         stats::add(&self.stats.catching_up, 1);
-        if let Some(target) = moving_to {
-            self.defer_move(group_id, target);
-        }
+        true
     }
 
-    /// Keeps a group that waits for another trigger at its own until it has caught up.
-    fn defer_move(&mut self, group_id: GroupId, target: TriggerId) {
-        let state = self.triggers.get_mut(target).map(|it| &mut it.phase);
-        if let Some(TriggerPhase::Opening(waiting)) = state
-            && let Some(at) = waiting.moving.iter().position(|(group, _)| *group == group_id)
-        {
-            let (_, operation) = waiting.moving.swap_remove(at);
-            if let Some(catch_up) = self.groups.catch_up_mut(group_id) {
-                catch_up.deferred_move = Some(Box::new(LiveOperation::clone(&operation)));
-            }
+    /// Makes a group move to the other source of an operation when it has caught up.
+    pub(crate) fn defer_move(&mut self, id: TriggerId, group: GroupId, operation: LiveOperation) {
+        if let Some(progress) = self.progress_mut(id, group) {
+            progress.deferred_move = Some(Box::new(operation));
         }
-        self.close_if_unused(target);
     }
 
     /// Opens readers again after their pause.
@@ -79,7 +55,7 @@ impl Shard {
                 self.reader_polls.keep_retrying(retry);
                 continue;
             }
-            let replay = self.triggers.replay_mut(retry.trigger);
+            let replay = self.replays.get_mut(&retry.trigger);
             let side = replay.and_then(|it| it.readers.get_mut(retry.reader));
             let Some(side) = side else { continue };
             side.is_retrying = false;
@@ -92,7 +68,7 @@ impl Shard {
     /// Separates the groups of readers that have been stalled for too long.
     pub(super) fn poll_stalled_readers(&mut self) {
         for (trigger, reader) in self.reader_polls.take_stalled() {
-            let replay = self.triggers.replay_mut(trigger);
+            let replay = self.replays.get_mut(&trigger);
             let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { continue };
             // A reader that is found paused most of the time has the pace of its slowest group, even if it is resumed
             // in between.
@@ -113,16 +89,18 @@ impl Shard {
 
     /// Moves the groups of a reader that have no room to another reader, so that the others go on.
     fn separate_slow_groups(&mut self, id: TriggerId, from: usize) {
-        let Some(replay) = self.triggers.replay_mut(id) else { return };
+        let Some(replay) = self.replays.get_mut(&id) else { return };
         let unused = (FIRST_SLOW..SIDE_READERS_MAX)
             .find(|&index| replay.readers.get(index).is_none_or(|it| it.reading.is_empty()));
         if unused.is_none() && from >= FIRST_SLOW {
             // All readers are taken: the slowest groups share the pace of the slowest.
             return;
         }
-        let is_full = |id: &GroupId| self.groups.catch_up(*id).is_some_and(CatchUp::is_full);
-        let full: Vec<_> = replay.side(from).reading.iter().copied().filter(is_full).collect();
-        let of_full = full.iter().filter_map(|id| self.groups.catch_up(*id));
+        let groups = &replay.catching_up;
+        let is_full = |id: &GroupId| groups.get(id).is_some_and(|it| it.is_full());
+        let Some(side) = replay.readers.get(from) else { return };
+        let full: Vec<_> = side.reading.iter().copied().filter(is_full).collect();
+        let of_full = full.iter().filter_map(|id| groups.get(id));
         let earliest = Resume::After(earliest(of_full.map(|it| &it.position)));
         let serves = |replay: &Replay, index: usize| {
             replay.readers.get(index).is_some_and(|it| it.serves(&earliest))
@@ -134,8 +112,8 @@ impl Shard {
             replay.side(from).reading.swap_remove(&group_id);
             replay.side(from).full -= 1;
             replay.side(to).reading.insert(group_id);
-            if let Some(catch_up) = self.groups.catch_up_mut(group_id) {
-                catch_up.source = CatchUpSource::Reader { index: to, is_full: false };
+            if let Some(progress) = replay.catching_up.get_mut(&group_id) {
+                progress.source = CatchUpSource::Reader { index: to, is_full: false };
             }
         }
         let is_served = serves(replay, to);
