@@ -16,6 +16,10 @@
 //! - `fault`: faults that tests inject, and requests that tests observe.
 //! - `server`: sockets.
 //!
+//! The executor and its store are separate from those of `federations`, which are oracles: this one must cost less than
+//! the router that it loads, so it compiles operations and copies JSON text that was printed at start, where an oracle
+//! interprets documents over `serde_json` values.
+//!
 //! It executes queries and mutations as specified by GraphQL (sections 6.2 to 6.4), with the two root fields of the
 //! Federation subgraph specification, `_entities` and `_service`. It serves neither subscriptions nor introspection
 //! (`_service { sdl }` returns the schema), and it does not enforce authorization.
