@@ -1,7 +1,7 @@
 //! Runs every test: cargo's, then the end-to-end suites in JavaScript.
 //!
-//! The programs that tests need are installed first, where possible (`test_kit::installation`). A test that cannot run reports that it was skipped;
-//! with `CI=true` a skipped test is a failure. The last line contains the totals.
+//! The programs that tests need are installed first, where possible (`test_kit::installation`). A test that cannot run
+//! reports that it was skipped; with `CI=true` a skipped test is a failure. The last line contains the totals.
 
 use crate::javascript::{JS_FOLDER, check_node_version, install_packages};
 use crate::tally::Tally;

@@ -42,8 +42,8 @@ pub fn free_address() -> std::io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Returns different addresses of 127.0.0.1 with ports that were free a moment ago. All ports are held until the last one
-/// is known: the system may give a port that was just closed again.
+/// Returns different addresses of 127.0.0.1 with ports that were free a moment ago. All ports are held until the last
+/// one is known: the system may give a port that was just closed again.
 ///
 /// # Errors
 /// There are not so many free ports.

@@ -1,7 +1,8 @@
-//! A Kafka broker (KRaft, one node): its settings and the arguments of the Java virtual machine. `broker.rs` runs it for
-//! tests, `download.rs` fetches its jars.
+//! A Kafka broker (KRaft, one node): its settings and the arguments of the Java virtual machine. `broker.rs` runs it
+//! for tests, `download.rs` fetches its jars.
 //!
-//! The settings are files in `tools/test-kit/kafka`, which the suites in JavaScript also use (`tests/e2e/js/kafka.mjs`).
+//! The settings are files in `tools/test-kit/kafka`, which the suites in JavaScript also use
+//! (`tests/e2e/js/kafka.mjs`).
 
 mod broker;
 pub mod download;
