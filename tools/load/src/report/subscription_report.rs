@@ -2,10 +2,11 @@
 
 use super::page::{document, percentiles};
 use super::plot::{Axes, Line, svg};
+use super::points;
 use super::subscription_remarks::remarks;
 use super::subscriptions::{SubscriptionInterval, SubscriptionRun, SubscriptionServerUsage};
+use super::summary::LatencySummary;
 use super::table::{Row, drop_empty_rows, side_by_side};
-use super::{LatencySummary, points};
 use crate::units::{format_count, format_duration, format_number};
 
 /// Formats the runs side by side, with remarks below. If the first run is a floor, the others are compared with it.

@@ -1,6 +1,6 @@
 //! A Kafka broker for tests, which can be stopped and started again. It needs `java` and the jars of [`kafka_jars`].
 
-use super::{broker_arguments, format_arguments, java_arguments, settings};
+use super::command_line::{broker_arguments, format_arguments, java_arguments, settings};
 use crate::programs::kafka_jars;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
