@@ -8,7 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A server on 127.0.0.1 with a monitoring endpoint, killed on drop.
+/// The arguments of a server with a monitoring endpoint, for [`NatsServer::subscription_count`].
+pub const MONITORING: [&str; 2] = ["--http_port", "-1"];
+
+/// A server on 127.0.0.1, killed on drop.
 pub struct NatsServer {
     running: ChildProcess,
     ports: Ports,
@@ -20,7 +23,8 @@ pub struct NatsServer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ports {
     clients: u16,
-    monitoring: u16,
+    /// The port of the monitoring endpoint of a server with [`MONITORING`].
+    monitoring: Option<u16>,
 }
 
 impl NatsServer {
@@ -58,7 +62,7 @@ impl NatsServer {
         let mut running = ChildProcess::start(
             Command::new(program)
                 .args(arguments_on(port))
-                .args(["--http_port", "-1", "--ports_file_dir"])
+                .arg("--ports_file_dir")
                 .arg(folder.path())
                 .args(arguments),
         );
@@ -103,7 +107,7 @@ impl NatsServer {
     /// Returns the number of subscriptions that the server holds for clients.
     ///
     /// # Panics
-    /// The monitoring endpoint does not respond.
+    /// The server was started without [`MONITORING`], or the endpoint does not respond.
     pub fn subscription_count(&self) -> u64 {
         self.sum_monitored("connz", "subscriptions")
     }
@@ -111,14 +115,15 @@ impl NatsServer {
     /// Returns the number of subscriptions that clients have made since the server started.
     ///
     /// # Panics
-    /// The monitoring endpoint does not respond.
+    /// The server was started without [`MONITORING`], or the endpoint does not respond.
     pub fn subscriptions_made(&self) -> u64 {
         self.sum_monitored("subsz", "num_inserts")
     }
 
     /// Returns the sum of the numbers with this key on a page of the monitoring endpoint.
     fn sum_monitored(&self, page: &str, key: &str) -> u64 {
-        let address = (Ipv4Addr::LOCALHOST, self.ports.monitoring);
+        let port = self.ports.monitoring.expect("the server was started with `MONITORING`");
+        let address = (Ipv4Addr::LOCALHOST, port);
         let fetch = || -> std::io::Result<String> {
             let mut socket = TcpStream::connect(address)?;
             socket.write_all(format!("GET /{page} HTTP/1.0\r\n\r\n").as_bytes())?;
@@ -141,7 +146,7 @@ pub fn arguments_on(port: i32) -> Vec<String> {
 fn parse_ports(text: &str) -> Option<Ports> {
     let ports: serde_json::Value = serde_json::from_str(text).ok()?;
     let port = |key: &str| ports[key][0].as_str()?.rsplit_once(':')?.1.parse().ok();
-    Some(Ports { clients: port("nats")?, monitoring: port("monitoring")? })
+    Some(Ports { clients: port("nats")?, monitoring: port("monitoring") })
 }
 
 /// Returns the sum of all numbers with this key, at any depth of the JSON in `text`.
@@ -161,7 +166,7 @@ mod tests {
     #[test]
     fn ports_are_read_only_from_a_complete_file() {
         let file = r#"{"nats":["nats://127.0.0.1:4222"],"monitoring":["http://127.0.0.1:8222"]}"#;
-        assert_eq!(parse_ports(file), Some(Ports { clients: 4222, monitoring: 8222 }));
+        assert_eq!(parse_ports(file), Some(Ports { clients: 4222, monitoring: Some(8222) }));
         assert_eq!(parse_ports(&file[..file.len() - 1]), None);
         assert_eq!(parse_ports(""), None);
     }

@@ -12,7 +12,7 @@ use events::{
 };
 use futures_util::StreamExt;
 use tempfile::TempDir;
-use test_kit::nats::NatsServer;
+use test_kit::nats::{MONITORING, NatsServer};
 use test_kit::programs::NATS_SERVER;
 
 /// The maximum time of one step, also on a busy machine.
@@ -151,7 +151,7 @@ async fn an_event_keeps_its_headers() {
 
 #[tokio::test]
 async fn a_request_returns_the_response_of_a_subscriber_or_reports_that_there_is_none() {
-    let Some(server) = NatsServer::start() else { return };
+    let Some(server) = NatsServer::start_with(-1, &MONITORING) else { return };
     let provider = provider(&server);
     let nobody = provider.request(Message::new("plane.get", "7"), PATIENCE).await.unwrap_err();
     assert_eq!(
@@ -206,7 +206,7 @@ async fn a_gap_is_counted_once_however_many_events_are_lost() {
 
 #[tokio::test]
 async fn streams_share_one_broker_subscription_per_subject_and_the_last_one_ends_it() {
-    let Some(server) = NatsServer::start() else { return };
+    let Some(server) = NatsServer::start_with(-1, &MONITORING) else { return };
     let provider = provider(&server);
     let first = subscribe(&provider, &["a", "b"]).await;
     let second = subscribe(&provider, &["a"]).await;
@@ -224,7 +224,7 @@ async fn a_subject_that_is_dropped_and_requested_again_is_received_even_if_the_b
  {
     const SUBJECTS: u64 = 16;
     const TIMES: u64 = 100;
-    let Some(server) = NatsServer::start() else { return };
+    let Some(server) = NatsServer::start_with(-1, &MONITORING) else { return };
     let provider = provider(&server);
     drop(subscribe(&provider, &["first"]).await);
     eventually("nothing but the inbox is left", || server.subscription_count() == 1).await;
@@ -249,7 +249,7 @@ async fn a_subject_that_is_dropped_and_requested_again_is_received_even_if_the_b
 
 #[tokio::test]
 async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
-    let Some(server) = NatsServer::start() else { return };
+    let Some(server) = NatsServer::start_with(-1, &MONITORING) else { return };
     let port = server.port();
     let provider = provider(&server);
     let mut stream = subscribe(&provider, &["a"]).await;
@@ -265,7 +265,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
     );
     provider.publish(Message::new("a", "lost")).await.expect_err("no broker accepts it");
 
-    let server = NatsServer::restart_on(port).expect("it is installed");
+    let server = NatsServer::start_with(port.into(), &MONITORING).expect("it is installed");
     eventually("connected again", || provider.is_connected()).await;
     let inbox = 1;
     eventually("subscribed again", || server.subscription_count() == inbox + 1).await;
@@ -278,7 +278,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
 
 #[tokio::test]
 async fn a_connection_that_is_cut_reconnects_with_all_its_subjects() {
-    let Some(server) = NatsServer::start() else { return };
+    let Some(server) = NatsServer::start_with(-1, &MONITORING) else { return };
     let broker = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
     let (proxy, cut) = cuttable_proxy(broker).await;
     let provider = Nats::start(settings(&format!("nats://{proxy}"))).expect("settings");
