@@ -19,7 +19,7 @@ pub struct RedisServer {
 
 impl RedisServer {
     /// Starts a server on a free port with extra arguments; `None` if it is not installed
-    /// ([`programs::redis_server`]).
+    /// ([`programs::REDIS_SERVER`]).
     ///
     /// # Panics
     /// The server does not start, or with `CI=true` it is not installed.
@@ -46,7 +46,7 @@ impl RedisServer {
     }
 
     fn spawn_on(port: u16, arguments: &[&str]) -> Option<Self> {
-        let program = programs::redis_server()?;
+        let program = programs::REDIS_SERVER.locate_or_skip()?;
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
         let running = ChildProcess::start(
             Command::new(program)
@@ -88,9 +88,26 @@ impl RedisServer {
         self.running.id()
     }
 
+    /// Sends a signal: `STOP` suspends the server, `CONT` resumes it.
+    ///
+    /// # Panics
+    /// The program `kill` is missing or fails.
+    pub fn signal(&self, name: &str) {
+        self.running.signal(name);
+    }
+
     /// Kills the server, like a broker that fails, and returns its port.
-    pub fn kill(mut self) -> u16 {
-        self.running.kill();
+    pub fn kill(self) -> u16 {
+        self.end("KILL")
+    }
+
+    /// Ends the server in order (`TERM`) or at once (`KILL`) and returns its port.
+    ///
+    /// # Panics
+    /// It does not end.
+    pub fn end(mut self, signal: &str) -> u16 {
+        self.running.signal(signal);
+        self.running.wait_for_exit();
         self.port
     }
 }

@@ -19,7 +19,7 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
     let shop = Shop::with(CONFIGURATION);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let publishing = scope.spawn(|| {
+        scope.spawn(|| {
             // Only products 1 and 2 exist.
             let mut number = 100;
             while !is_over.load(Ordering::Relaxed) {
@@ -27,6 +27,7 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
                 number += 1;
             }
         });
+        let _end = SetOnDrop(&is_over);
         for field in ["productWatched", "productAsked"].repeat(5) {
             let query = format!("subscription {{ {field}(id: \"2\") {{ id __typename }} }}");
             let mut socket = Socket::ready(shop.address());
@@ -45,10 +46,17 @@ fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing()
                 expected = Some(live + 1);
             }
         }
-        is_over.store(true, Ordering::Relaxed);
-        publishing.join().unwrap();
     });
     shop.assert_unaffected();
+}
+
+/// Sets a flag when it is dropped, so that a failed assertion ends the threads that wait for the flag.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
