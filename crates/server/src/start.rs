@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use events::{
-    Kafka, KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
+    KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
     RedisSettings,
 };
 use hub::{Cursors, Hub, HubSettings};
@@ -542,8 +542,8 @@ pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
         }
     }
     for kafka in &providers.kafka {
-        match Kafka::start(kafka_settings(kafka, config.events.publish_timeout)) {
-            Ok(provider) => list.push(Arc::new(provider)),
+        match events::start_kafka(kafka_settings(kafka, config.events.publish_timeout)) {
+            Ok(provider) => list.push(provider),
             Err(error) => problems.push(Diagnostic::error(
                 "events",
                 format!("events.providers.kafka `{}`: {error}", kafka.id),

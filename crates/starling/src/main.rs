@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 /// See benches/README.md for its cost and benefit compared with other allocators.
-#[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: profile::Allocator = profile::Allocator;
 
