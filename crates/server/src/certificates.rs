@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::{Http, TlsFiles};
 use net::{TlsServer, TlsServerError, TlsServerFiles};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Http, TlsFiles};
 use crate::http::stream::{ALPN_HTTP1, ALPN_HTTP2};
 use crate::reload::Stamp;
 

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use config::diagnostic::{Diagnostic, Severity};
+use config::{LoadedConfig, Overrides};
+
 use crate::authentication::key_sets;
-use crate::config::{self, LoadedConfig, Overrides};
-use crate::diagnostic::{Diagnostic, Severity};
 use crate::generation::{self, SupergraphSource};
 use crate::start;
 use crate::start_material::StartMaterial;

@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use crate::config::{self, Config, Overrides};
+use config::{Config, Overrides};
+
 use crate::logging;
 
 /// The source of the running configuration.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use bindings::BoundTopic;
 use bytes::Bytes;
+use config::Overrides;
+use config::diagnostic::Diagnostic;
 use events::{Provider, Verdict};
 use execute::{FetchError, Subgraph, SubgraphRequest};
 use futures_util::{StreamExt, stream};
@@ -17,8 +19,6 @@ use http::StatusCode;
 use tokio::time::sleep;
 use upstream::Upstream;
 
-use crate::config::{self, Overrides};
-use crate::diagnostic::Diagnostic;
 use crate::generation::{self, SupergraphSource};
 use crate::has_errors;
 use crate::start;

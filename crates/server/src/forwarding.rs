@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use config::{HeaderRule, Headers, Merge, Propagation};
 use execute::{ClaimPath, ClaimValues, Claims, ForwardedHeaders, ResponseHeaders};
 use graph::{SubgraphId, Supergraph};
 use http::header::{self, CACHE_CONTROL, DATE, SET_COOKIE};
@@ -10,7 +11,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 use upstream::belongs_to_connection;
 
-use crate::config::{HeaderRule, Headers, Merge, Propagation};
 use crate::connection_options::ConnectionOptions;
 use crate::http::cache_control;
 
@@ -355,7 +355,7 @@ fn replace_header(
 mod tests {
     use super::ClientHeaders::{Kept, OfMessage};
     use super::*;
-    use crate::config::{ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderSelection};
+    use config::{ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderSelection};
 
     fn name(text: &'static str) -> HeaderName {
         HeaderName::from_static(text)

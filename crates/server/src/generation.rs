@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bindings::{Bindings, EventPublisher};
+use config::Config;
+use config::diagnostic::{Diagnostic, SourceText, Span};
 use events::Providers;
 use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
@@ -13,8 +15,6 @@ use prepare::{LabelShares, Limits, PrepareSettings, Preparer};
 use sha2::{Digest, Sha256};
 use upstream::Upstream;
 
-use crate::config::Config;
-use crate::diagnostic::{Diagnostic, SourceText, Span};
 use crate::forwarding::{Forwarding, ResponseForwarding};
 use crate::upstreams::{SubgraphCertificates, settings_of};
 

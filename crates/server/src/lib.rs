@@ -1,10 +1,8 @@
-//! The router as a server: HTTP, subscriptions, configuration, admin listener, reload.
+//! The router as a server: HTTP, subscriptions, admin listener, reload.
 //!
 //! Invariant: this crate knows nothing of planning's internals. `http::pipeline` contains the path of a
 //! request; [`start()`] contains the life of the process.
 
-pub mod config;
-pub mod diagnostic;
 mod log_writer;
 pub mod logging;
 

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
 
+use config::diagnostic::{self, Diagnostic, Severity, Style};
+use config::{Log, LogFormat};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time::SystemTime;
 
-use crate::config::{Log, LogFormat};
-use crate::diagnostic::{self, Diagnostic, Severity, Style};
 use crate::log_writer::{self, LogWriter};
 
 /// The variable that overrides `log.level`, in the syntax of `tracing_subscriber::EnvFilter`.

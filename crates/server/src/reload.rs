@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use config::diagnostic::{self, Style};
 use hub::{GroupId, LiveOperation, OperationUpdate};
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use crate::diagnostic::{self, Style};
 use crate::generation::{self, ServingGraph, SupergraphSource};
 use crate::metrics::ReloadResult;
 use crate::router::Router;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use arc_swap::ArcSwap;
+use config::Config;
 use events::Providers;
 use http::HeaderMap;
 use hub::Hub;
@@ -15,7 +16,6 @@ use crate::authentication::{
     Authenticator, Identity, InitIdentification, InitOutcome, PresentedToken, TokenRefusal,
 };
 use crate::byte_budget::ByteBudget;
-use crate::config::Config;
 use crate::connections::Connections;
 use crate::drain::DrainSchedule;
 use crate::generation::ServingGraph;

@@ -3,11 +3,9 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::prepared_request::PreparedRequest;
 use execute::{GraphqlError, Payload, SubgraphFlights};
 use single_flight::SingleFlight;
-
-use crate::config;
-use crate::prepared_request::PreparedRequest;
 
 /// Work in flight that several requests share. It belongs to the process and outlives generations.
 #[derive(Debug)]

@@ -9,6 +9,12 @@ use std::time::Duration;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use config::ReactorCount;
+use config::diagnostic::{self, Diagnostic, Style};
+use config::{
+    Config, Cursor, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication,
+    OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, WorkerCount,
+};
 use events::{
     KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
     RedisSettings,
@@ -21,14 +27,8 @@ use wire::websocket::ClientBounds;
 use crate::admin;
 use crate::byte_budget::ByteBudget;
 use crate::certificates;
-use crate::config::ReactorCount;
-use crate::config::{
-    Config, Cursor, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication,
-    OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, WorkerCount,
-};
 use crate::connections::{ConnectionLimits, Connections};
 use crate::descriptors;
-use crate::diagnostic::{self, Diagnostic, Style};
 use crate::drain;
 use crate::drain::DrainSchedule;
 use crate::generation::{self, SupergraphSource};
@@ -720,7 +720,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Overrides, parse};
+    use config::{Overrides, parse};
 
     fn lacks_keys(configuration: &str) -> bool {
         let name = "starling.yaml";

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use config::diagnostic::Diagnostic;
+use config::{Config, Listener};
 use net::TlsServer;
 
 use crate::authentication::Authenticator;
 use crate::certificates::Certificates;
-use crate::config::{Config, Listener};
-use crate::diagnostic::Diagnostic;
 
 /// The keys of tokens and the certificates of listeners.
 pub(crate) struct StartMaterial {

@@ -5,12 +5,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use config::Config;
 use execute::Payload;
 use graph::Supergraph;
 use http::{HeaderMap, HeaderName};
 use single_flight::Role;
-
-use crate::config::Config;
 
 /// The header that requests a trace.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("starling-trace");

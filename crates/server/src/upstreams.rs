@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use config::diagnostic::Diagnostic;
+use config::{ClientTls, Config, HttpProtocol, TrafficSettings};
 use net::{Roots, TlsClient, TlsError, TlsIdentity};
 use upstream::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
-
-use crate::config::{ClientTls, Config, HttpProtocol, TrafficSettings};
-use crate::diagnostic::Diagnostic;
 
 /// The maximum size of a file of certificates. The system's own bundle has about 250 KB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
@@ -223,7 +222,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, UnreadableFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::SubgraphSettings;
+    use config::SubgraphSettings;
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/tests/certificates");
 

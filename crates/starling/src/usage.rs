@@ -6,8 +6,8 @@ use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use server::config::parse_address;
-use server::diagnostic::Diagnostic;
+use config::diagnostic::Diagnostic;
+use config::parse_address;
 
 /// The extensions of configuration files. JSON is a subset of YAML.
 const CONFIGURATION_EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use authentication::{Algorithm, Issuer, IssuerId, KeySet, RefreshSchedule, Verifier};
+use config::diagnostic::Diagnostic;
+use config::{Jwks, Jwt, JwtAlgorithm, JwtIssuer};
 use net::{Roots, TlsClient};
 use tokio::sync::{Notify, watch};
 use upstream::Resource;
-
-use crate::config::{Jwks, Jwt, JwtAlgorithm, JwtIssuer};
-use crate::diagnostic::Diagnostic;
 
 /// The time that the start of the router waits for key sets. After it the router serves, and refuses tokens until the
 /// key sets are there.

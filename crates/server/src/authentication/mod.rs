@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use authentication::{IssuerId, Rejection, VerifiedToken, Verifier};
+use config::diagnostic::Diagnostic;
+use config::{Config, Jwt, JwtHeader};
 use execute::{ClaimPath, Claims, ClientKey, ErrorCode, GraphqlError};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::config::{Config, Jwt, JwtHeader};
-use crate::diagnostic::Diagnostic;
 use crate::http::media::ResponseFormat;
 use crate::http::response::{self, Response};
 use crate::metrics::Metrics;
@@ -403,7 +403,7 @@ fn count_refusal(metrics: &Metrics, refusal: &TokenRefusal) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{JwtIssuer, Secret};
+    use config::{JwtIssuer, Secret};
 
     #[test]
     fn the_prefix_is_a_word_of_its_own() {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use coding::{Coding, ExpandError, Preference};
+use config::Compression;
 use execute::ClientKey;
 use http::HeaderMap;
 use http::header::{
@@ -13,7 +14,6 @@ use http::header::{
 use tokio::sync::Semaphore;
 
 use super::response::{Response, ResponseBody};
-use crate::config::Compression;
 use crate::offload::{INLINE_BYTES_MAX, Offload, OffloadError};
 
 /// The size from which bodies are compressed on the blocking pool. At about 100 MB/s this size takes 160 µs, during

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use config::Cors;
 use execute::{ErrorCode, GraphqlError};
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -13,7 +14,6 @@ use http::{HeaderMap, StatusCode};
 
 use super::media::ResponseFormat;
 use super::response::{self, Response};
-use crate::config::Cors;
 use crate::log_limit::LogLimit;
 
 /// The time for which a browser may remember a preflight, in seconds: two hours, the most that browsers keep.

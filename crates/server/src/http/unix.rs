@@ -5,10 +5,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use config::UnixSocket;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::tcp::BACKLOG;
-use crate::config::UnixSocket;
 
 /// A bound socket. Its file is removed when the value is dropped.
 #[derive(Debug)]

@@ -9,11 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use config::{OverflowPolicy, Subscriptions};
 use execute::{GraphqlError, Missed, Payload};
 use hub::EndReason;
 
 use super::queue_total::{QueueShare, QueueTotal};
-use crate::config::{OverflowPolicy, Subscriptions};
 
 /// The capacity that an empty queue keeps, so that a steady trickle of deliveries allocates nothing.
 const WAITING_KEPT: usize = 4;

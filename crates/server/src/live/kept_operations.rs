@@ -4,9 +4,8 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use config::Subscriptions;
 use execute::{ErrorCode, GraphqlError};
-
-use crate::config::Subscriptions;
 
 /// The amounts that are limited.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use config::Subscriptions;
 use execute::Payload;
 use hub::{GroupId, Outlet, OutletCommand, Subscriber};
 use tokio::sync::Notify;
@@ -13,7 +14,6 @@ use tokio::sync::Notify;
 use super::backlog::{Backlog, BacklogBounds};
 pub(crate) use super::backlog::{Delivery, NextDelivery};
 use super::queue_total::QueueTotal;
-use crate::config::Subscriptions;
 
 /// The outlet of one connection, see the module.
 #[derive(Debug)]
@@ -230,7 +230,7 @@ mod tests {
     use hub::EndReason;
 
     use super::*;
-    use crate::config::OverflowPolicy;
+    use config::OverflowPolicy;
 
     fn payload(text: &'static str) -> Payload {
         Payload { bytes: text.into(), splice: 0, has_data: true, errors: 0, headers: None }

@@ -192,11 +192,11 @@ impl Drop for OpenGauge {
 
 impl Policy {
     /// Returns the action of a configured policy.
-    pub(crate) fn of(policy: crate::config::OverflowPolicy) -> Self {
+    pub(crate) fn of(policy: config::OverflowPolicy) -> Self {
         match policy {
-            crate::config::OverflowPolicy::Disconnect => Self::disconnect,
-            crate::config::OverflowPolicy::DropOldest => Self::drop_oldest,
-            crate::config::OverflowPolicy::Latest => Self::latest,
+            config::OverflowPolicy::Disconnect => Self::disconnect,
+            config::OverflowPolicy::DropOldest => Self::drop_oldest,
+            config::OverflowPolicy::Latest => Self::latest,
         }
     }
 }

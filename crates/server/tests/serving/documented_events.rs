@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use server::config::Overrides;
+use config::Overrides;
 
 const EVENTS: &str = include_str!("../../../../docs/events.md");
 const DIRECTIVES: &str = include_str!("../../../../docs/events/directives.md");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use server::config::{Overrides, parse};
+use config::{Overrides, parse};
 use server::{Options, RunningRouter, StartError, SupergraphSource};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;

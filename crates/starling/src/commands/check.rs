@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgGroup, ValueEnum};
+use config::Overrides;
+use config::diagnostic::Severity;
 use serde_json::json;
-use server::config::Overrides;
-use server::diagnostic::Severity;
 use server::{OnlineReport, OnlineVerdict};
 
 use crate::usage;

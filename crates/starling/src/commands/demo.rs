@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use config::{Config, IncludeSubgraphErrors, Log, LogLevel};
 use ide::Tab;
-use server::config::{Config, IncludeSubgraphErrors, Log, LogLevel};
 use server::{Options, RunningRouter, Signals};
 use starling::demo;
 
@@ -41,12 +41,12 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
         let mut config = Config { log, include_subgraph_errors, ..Config::default() };
         server::logging::start(&config.log);
         if let Some(address) = arguments.listen {
-            config.listen = vec![server::config::Listener::plain(address)];
+            config.listen = vec![config::Listener::plain(address)];
         }
         if let Some(address) = arguments.admin_listen {
             config.admin.listen = address;
         }
-        let requested = config.listen.first().and_then(server::config::Listener::address);
+        let requested = config.listen.first().and_then(config::Listener::address);
         let options = Options {
             config,
             supergraph: server::SupergraphSource::Text {

@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use server::diagnostic::{self, Diagnostic, Style};
+use config::diagnostic::{self, Diagnostic, Style};
 use server::{RunningRouter, Signals};
 
 /// Prints to standard output. A closed pipe (`| head`) ends the output, not the program.
@@ -37,7 +37,7 @@ pub(crate) fn report(diagnostics: &[Diagnostic]) {
 
 /// Prints the JSON Schema of the configuration.
 pub(crate) fn config_schema() -> ExitCode {
-    print(&format!("{:#}\n", server::config::config_schema()));
+    print(&format!("{:#}\n", config::config_schema()));
     ExitCode::SUCCESS
 }
 

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use config::Config;
+use config::diagnostic::{Diagnostic, SourceText, Span};
 use graph::{OverrideLabels, Supergraph};
 use prepare::{PrepareError, PrepareSettings, Preparer, Problem};
 use server::SupergraphSource;
-use server::config::Config;
-use server::diagnostic::{Diagnostic, SourceText, Span};
 
 /// Prints the subgraph requests of an operation, in their order, without sending them.
 #[derive(clap::Args)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgGroup;
-use server::config::{self, LogFormat, Overrides};
-use server::diagnostic::Diagnostic;
+use config::diagnostic::Diagnostic;
+use config::{LogFormat, Overrides};
 use server::{ConfigSource, Options, Signal, Signals, SupergraphSource};
 
 use crate::usage;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
+use config::{Config, HeaderRule, HeaderRules, Subscriptions};
 use execute::{ClientKey, GraphqlError};
 use futures_util::future::AbortHandle;
 use http::{HeaderMap, HeaderName};
@@ -14,7 +15,6 @@ use super::super::client_context::ClientContext;
 use super::super::client_work::ClientWork;
 use super::super::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
 use super::super::sse_single_connection::open_stream::OpenStream;
-use crate::config::{Config, HeaderRule, HeaderRules, Subscriptions};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{OpenGauge, Transport};
@@ -286,7 +286,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::config::Propagation;
+    use config::Propagation;
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let list = list.iter();

@@ -91,7 +91,7 @@ impl SharedStream {
     #[cfg(test)]
     pub(super) fn unbounded() -> Arc<Self> {
         let total = Arc::new(crate::live::queue_total::QueueTotal::new(1 << 20));
-        let outlet = ConnectionOutlet::new(&crate::config::Subscriptions::default(), &total);
+        let outlet = ConnectionOutlet::new(&config::Subscriptions::default(), &total);
         Arc::new(Self::new(Arc::new(outlet), ClientWork::unbounded()))
     }
 

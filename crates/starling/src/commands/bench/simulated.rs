@@ -4,13 +4,13 @@
 
 use std::time::{Duration, Instant};
 
+use config::{Config, Listener, Log, LogLevel};
 use events::Message;
 use load::histogram::Histogram;
 use load::process::Process;
 use load::report::LatencySummary;
 use load::report::subscriptions::{SubscriptionRun, SubscriptionServerUsage};
 use load::subscriptions::Subscription;
-use server::config::{Config, Listener, Log, LogLevel};
 use server::{Options, RunningRouter, SupergraphSource};
 
 /// A supergraph with one event of the memory provider.

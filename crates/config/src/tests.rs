@@ -1,7 +1,7 @@
 //! Tests of valid files, invalid files, and the pages generated from the types.
 //!
-//! Every folder in `fixtures/` contains an invalid file (`config.yaml`) and the exact messages for it (`expected.txt`).
-//! To add a case, write the file, run `UPDATE_EXPECT=1 cargo test -p server config`, and check that the messages help a
+//! Every folder in `tests/fixtures/` contains an invalid file (`config.yaml`) and the exact messages for it (`expected.txt`).
+//! To add a case, write the file, run `UPDATE_EXPECT=1 cargo test -p config`, and check that the messages help a
 //! tired operator at three in the morning.
 
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ fn bad(text: &str, overrides: &Overrides) -> String {
 
 #[test]
 fn every_invalid_file_gets_its_messages() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/fixtures");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut cases = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
         let case = entry.unwrap().path();
@@ -231,7 +231,7 @@ include_subgraph_errors: {all: true, subgraph_names: true, extensions: [retryAft
 shutdown: {delay: 3s}
 "#,
     );
-    expect_test::expect_file!["tests/every_key.txt"].assert_debug_eq(&config);
+    expect_test::expect_file!["../tests/every_key.txt"].assert_debug_eq(&config);
     // The secrets are present, though the dump does not show them.
     let secrets: Vec<_> = config
         .events
@@ -583,7 +583,7 @@ fn the_configuration_page_covers_every_section_and_is_up_to_date() {
 #[test]
 fn the_schema_for_editors_is_up_to_date_and_takes_references_everywhere() {
     let schema = config_schema();
-    expect_file!["tests/schema.json"]
+    expect_file!["../tests/schema.json"]
         .assert_eq(&(serde_json::to_string_pretty(&schema).unwrap() + "\n"));
     let mut plain = BTreeSet::new();
     keys(schema::plain_schema(), "", &mut |path, _, _| {

@@ -19,14 +19,14 @@ pub(super) mod text {
     use super::Quantity;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(in crate::config) fn serialize<T: Quantity, S: Serializer>(
+    pub(crate) fn serialize<T: Quantity, S: Serializer>(
         quantity: &T,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&quantity.print())
     }
 
-    pub(in crate::config) fn deserialize<'de, T: Quantity, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, T: Quantity, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<T, D::Error> {
         T::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
@@ -38,14 +38,14 @@ pub(super) mod optional_text {
     use super::Quantity;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-    pub(in crate::config) fn serialize<T: Quantity, S: Serializer>(
+    pub(crate) fn serialize<T: Quantity, S: Serializer>(
         quantity: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         quantity.as_ref().map(T::print).serialize(serializer)
     }
 
-    pub(in crate::config) fn deserialize<'de, T: Quantity, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, T: Quantity, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;

@@ -146,7 +146,7 @@ pub struct TrafficSettings {
 
 impl TrafficSettings {
     /// Returns the limits for combining requests for entities.
-    pub(crate) fn batch_limits(&self) -> plan::BatchLimits {
+    pub fn batch_limits(&self) -> plan::BatchLimits {
         plan::BatchLimits {
             aliases: if self.batching { self.max_aliases } else { 1 },
             representations: self.max_representations,

@@ -3,7 +3,7 @@
 use super::Quantity;
 
 /// The largest size, 4 GiB: a larger one would not be a bound any more. It also fits a `usize` of 32 bits.
-pub(in crate::config) const SIZE_MAX: u64 = (4 << 30) - 1;
+pub(crate) const SIZE_MAX: u64 = (4 << 30) - 1;
 
 const UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),

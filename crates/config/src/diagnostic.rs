@@ -2,7 +2,7 @@
 //!
 //! A [`Diagnostic`] contains everything that one message needs, so that configuration, supergraph and command line
 //! errors look the same. [`render`] draws them with an excerpt of the file. The checks themselves are elsewhere (for
-//! the configuration, in [`crate::config`]).
+//! the configuration, in the other modules of this crate).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -202,7 +202,7 @@ impl Diagnostic {
     }
 
     /// Returns the file, line and column, as far as they are known.
-    pub(crate) fn place(&self) -> Option<String> {
+    pub fn place(&self) -> Option<String> {
         let name = self.source.as_ref().map(|source| source.name.as_str());
         match (name, &self.span) {
             (None, None) => None,

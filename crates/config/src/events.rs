@@ -106,7 +106,7 @@ impl Default for Providers {
 impl Providers {
     /// True if a provider outside this process is configured. All kinds are named here, so that a new one cannot be
     /// forgotten.
-    pub(crate) fn has_brokers(&self) -> bool {
+    pub fn has_brokers(&self) -> bool {
         let Self { memory: _, nats, kafka, redis } = self;
         !(nats.is_empty() && kafka.is_empty() && redis.is_empty())
     }

@@ -293,14 +293,14 @@ impl JsonSchema for ListenForms {
 pub(super) mod socket_address {
     use super::{Deserialize, Deserializer, Error, Serializer, SocketAddr, parse_address};
 
-    pub(in crate::config) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         address: &SocketAddr,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(address)
     }
 
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<SocketAddr, D::Error> {
         parse_address(&String::deserialize(deserializer)?).map_err(D::Error::custom)
@@ -350,7 +350,7 @@ pub(super) mod listeners {
         }
     }
 
-    pub(in crate::config) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         listeners: &[Listener],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -360,7 +360,7 @@ pub(super) mod listeners {
         }
     }
 
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<Listener>, D::Error> {
         let elements = match Forms::deserialize(deserializer)? {

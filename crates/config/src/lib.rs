@@ -5,9 +5,10 @@
 //!
 //! A file becomes a [`Config`] in these steps, one module for each: `yaml` (text to a tree with places) → `environment`
 //! (`${VAR}`) → `check` (tree against the schema, every finding collected) → serde (tree to types) → `consistency`
-//! (rules between several keys). `load` runs them in order; `secrecy` keeps secrets out of excerpts.
+//! (rules between several keys). `load` runs them in order; `secrecy` keeps secrets out of excerpts. [`diagnostic`]
+//! draws the messages, also those about supergraphs and command lines.
 //!
-//! Not in this module: reading the supergraph, and everything that applies a setting. To add a key, add a documented
+//! Not in this crate: reading the supergraph, and everything that applies a setting. To add a key, add a documented
 //! field with a default and an example to its section, and use it. The schema, the checks and the reference page
 //! follow. To move a key, add it to `moved_keys`.
 
@@ -17,6 +18,7 @@ mod check;
 mod client_tls;
 mod consistency;
 mod cursor;
+pub mod diagnostic;
 mod disclosure;
 mod environment;
 mod events;
@@ -250,7 +252,7 @@ impl Default for Config {
 
 impl Config {
     /// Iterates over the subgraphs that sections name, each with the path of the section.
-    pub(crate) fn named_subgraphs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    pub fn named_subgraphs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let in_section = |section, names: Vec<_>| {
             names.into_iter().map(move |name: &String| (section, name.as_str()))
         };

@@ -35,7 +35,7 @@ impl ClientTls {
     }
 
     /// Converts to the settings of a broker. `None` if nothing is configured.
-    pub(crate) fn broker_settings(&self) -> Option<events::BrokerTls> {
+    pub fn broker_settings(&self) -> Option<events::BrokerTls> {
         let Self { ca, certificate, key } = self.clone();
         (*self != Self::default()).then_some(events::BrokerTls { ca, certificate, key })
     }

@@ -65,8 +65,8 @@ log:
 
 const INTRODUCTION: &str = r#"# Configuration
 
-<!-- Generated from the types in crates/server/src/config. Do not edit: change the comments there,
-     then run `UPDATE_EXPECT=1 cargo test -p server configuration_page`. -->
+<!-- Generated from the types in crates/config/src. Do not edit: change the comments there,
+     then run `UPDATE_EXPECT=1 cargo test -p config configuration_page`. -->
 
 One YAML file, given by `--config`. Every key has a default, so a file holds only what differs; an
 empty file is fine. `starling check --config FILE` says what is wrong with a file, and
