@@ -13,7 +13,9 @@ use expect_test::expect_file;
 use serde_json::Value;
 
 use super::*;
+use crate::build_features::BuildFeatures;
 use crate::diagnostic::{Diagnostic, Style, render};
+use crate::load::parse_for_build;
 
 /// The value of each secret in the fixtures, which no message may contain.
 const SECRET: &str = "hunter2";
@@ -408,6 +410,43 @@ fn settings_of_unknown_subgraphs_get_a_warning() {
           = help: the supergraph has: products, reviews
     "#]]
     .assert_eq(&render(&loaded.unknown_subgraphs(["products", "reviews"]), Style::Plain));
+}
+
+#[test]
+fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_that_adds_it() {
+    let text = "events: {providers: {kafka: [{id: default, brokers: [\"kafka:9092\"]}]}}\n\
+                admin: {profiling: true}\n";
+    let findings = |kafka, heap_profiles| {
+        let features = BuildFeatures { kafka, heap_profiles };
+        let flags = Overrides::default();
+        match parse_for_build(text, "config.yaml", Path::new("etc"), &flags, &env, features) {
+            Ok(loaded) => render(&loaded.warnings, Style::Plain),
+            Err(diagnostics) => render(&diagnostics, Style::Plain),
+        }
+    };
+    assert_eq!(findings(true, true), "");
+    expect_test::expect![[r#"
+        error[not-built]: this build of the router has no provider `kafka` for events
+         --> config.yaml:1:22
+          |
+        1 | events: {providers: {kafka: [{id: default, brokers: ["kafka:9092"]}]}}
+          |                      ^^^^^ needs the feature `kafka`
+          |
+          = help: build the router with `cargo build --release --features kafka`, or use a package, which has every feature
+    "#]].assert_eq(&findings(false, true));
+    if cfg!(target_os = "linux") {
+        expect_test::expect![[r#"
+            warning[not-built]: `admin.profiling` serves no heap profiles: this build of the router has no heap profiler
+             --> config.yaml:2:9
+              |
+            2 | admin: {profiling: true}
+              |         ^^^^^^^^^ heap profiles need the feature `jemalloc`
+              |
+              = help: build the router with `cargo build --release --features jemalloc`, or use a package, which has every feature
+        "#]].assert_eq(&findings(true, false));
+    } else {
+        assert_eq!(findings(true, false), "");
+    }
 }
 
 #[test]
