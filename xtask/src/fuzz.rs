@@ -7,9 +7,9 @@
 //! The target `federations` needs no coverage: it tries random federations, seed after seed, and writes the first one
 //! with a wrong response to `tools/federations/fixtures/`.
 
-use crate::{Failure, process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use test_kit::commands::{self, Failure};
 
 /// The compiler flags that let libFuzzer see which branches an input takes. They are flags of LLVM's passes and need
 /// no nightly compiler.
@@ -37,9 +37,9 @@ pub(crate) fn run(root: &Path, target: Option<&str>, seconds: u32) -> Result<(),
 }
 
 fn run_federations(root: &Path, seconds: u32) -> Result<(), Failure> {
-    let mut run = process::cargo();
+    let mut run = commands::cargo();
     run.current_dir(root).args(["run", "--release", "--package", FEDERATIONS, "--"]);
-    process::run(run.args(["--seconds", &seconds.to_string()]))
+    commands::run(run.args(["--seconds", &seconds.to_string()]))
 }
 
 fn run_coverage_targets(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failure> {
@@ -59,16 +59,16 @@ fn run_coverage_targets(root: &Path, target: Option<&str>, seconds: u32) -> Resu
         ));
     }
 
-    let triple = process::host_triple()?;
+    let triple = commands::host_triple()?;
     let build_folder = target_folder.join("fuzz-build");
     // With `--target` the flags apply to the fuzz targets only, not to build scripts and macros.
-    let mut build = process::cargo();
+    let mut build = commands::cargo();
     build.current_dir(&package).args(["build", "--release", "--target", &triple]);
     build.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(&build_folder);
     for name in &chosen {
         build.args(["--bin", name]);
     }
-    process::run(build.env("RUSTFLAGS", INSTRUMENTATION).env_remove("CARGO_ENCODED_RUSTFLAGS"))?;
+    commands::run(build.env("RUSTFLAGS", INSTRUMENTATION).env_remove("CARGO_ENCODED_RUSTFLAGS"))?;
 
     let mut failed = Vec::new();
     for name in chosen {
@@ -90,7 +90,7 @@ fn run_coverage_targets(root: &Path, target: Option<&str>, seconds: u32) -> Resu
         if seeds.is_dir() {
             fuzz.arg(seeds);
         }
-        if let Err(reason) = process::run(&mut fuzz) {
+        if let Err(reason) = commands::run(&mut fuzz) {
             eprintln!("xtask: {reason}");
             failed.push(name.as_str());
         }
@@ -103,8 +103,8 @@ fn run_coverage_targets(root: &Path, target: Option<&str>, seconds: u32) -> Resu
 
 /// Returns the names of the package's programs and the target folder for its builds.
 fn list_targets(manifest: &Path) -> Result<(Vec<String>, PathBuf), Failure> {
-    let metadata = process::read_output(
-        process::cargo()
+    let metadata = commands::read_output(
+        commands::cargo()
             .args(["metadata", "--format-version=1", "--no-deps", "--manifest-path"])
             .arg(manifest),
     )?;

@@ -3,12 +3,14 @@
 //! h2spec is a program in Go. It is fetched through the Go module proxy into the target folder and kept there; without
 //! Go the run is skipped with a message.
 
-use crate::{Failure, process, test};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use test_kit::builds::{Build, build_programs};
+use test_kit::commands::{self, Failure};
+use test_kit::free_addresses;
 
 /// The package and version of h2spec, as `go install` expects them.
 const GO_PACKAGE: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
@@ -27,7 +29,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs h2spec over TLS and over plain TCP.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
-    let binary = test::build_router(root, &["--profile", "dev"])?;
+    let [binary] = build_programs(root, Build::Debug, ["starling"])?;
     let folder = binary.with_file_name("h2spec");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let Some(h2spec) = find_program(&folder)? else {
@@ -36,7 +38,8 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
         );
         return Ok(());
     };
-    let [plain, tls, admin] = free_addresses()?;
+    let [plain, tls, admin] =
+        free_addresses().map_err(|error| format!("no free port on 127.0.0.1: {error}"))?;
     let router = RouterProcess::start(root, &binary, &folder, [plain, tls, admin])?;
     let mut lines = Vec::new();
     run_cases(&h2spec, tls, &["--tls", "--insecure"], &mut lines)?;
@@ -66,7 +69,7 @@ fn find_program(folder: &Path) -> Result<Option<PathBuf>, Failure> {
     if !go.is_ok_and(|status| status.success()) {
         return Ok(None);
     }
-    process::run(Command::new("go").args(["install", GO_PACKAGE]).env("GOBIN", folder))?;
+    commands::run(Command::new("go").args(["install", GO_PACKAGE]).env("GOBIN", folder))?;
     Ok(Some(program))
 }
 
@@ -81,20 +84,8 @@ fn run_cases(
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     command.args(["--host", &host, "--port", &port, "--path", TARGET]).args(flags);
     // The last line says more than the status.
-    process::run_with_lines(&mut command, |line| lines.push(line.to_owned()))?;
+    commands::run_with_lines(&mut command, |line| lines.push(line.to_owned()))?;
     Ok(())
-}
-
-fn free_addresses() -> Result<[SocketAddr; 3], Failure> {
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let failed = |error| format!("no free port on 127.0.0.1: {error}");
-    // All listeners stay open until the end, so that the ports differ.
-    let held = [bind().map_err(failed)?, bind().map_err(failed)?, bind().map_err(failed)?];
-    let mut addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 3];
-    for (address, listener) in addresses.iter_mut().zip(&held) {
-        *address = listener.local_addr().map_err(failed)?;
-    }
-    Ok(addresses)
 }
 
 /// A router with the graph and the certificates of tests, killed on drop.

@@ -4,9 +4,9 @@
 //! `exceptions` of `[licenses]`, and `[[licenses.clarify]]`) and the licence expressions (SPDX) of `cargo metadata`.
 //! cargo-deny itself also checks advisories, bans and sources; CI runs it if it is installed.
 
-use crate::{Failure, process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use test_kit::commands::{self, Failure};
 
 /// Checks the dependencies of the workspace and, where it exists, of the fuzz targets.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
@@ -23,8 +23,8 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
         if !manifest.is_file() {
             continue;
         }
-        let metadata = process::read_output(
-            process::cargo()
+        let metadata = commands::read_output(
+            commands::cargo()
                 .args(["metadata", "--format-version=1", "--manifest-path"])
                 .arg(&manifest),
         )?;

@@ -3,9 +3,9 @@
 //!
 //! The first two need nightly Rust. A missing tool is reported with the command that installs it.
 
-use crate::{Failure, process};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use test_kit::commands::{self, Failure};
 
 /// The tests for slow environments: all except those that count allocations or read hundreds of files. Miri also skips
 /// property tests.
@@ -19,7 +19,7 @@ const ARM_EMULATOR: &str = "qemu-aarch64";
 
 /// Runs all three checks, then reports the failed ones.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
-    let host = process::host_triple()?;
+    let host = commands::host_triple()?;
     let toolchain = "install it with `rustup toolchain install nightly --component miri`";
     if !can_run(rustup_command(root, "nightly").args(["cargo", "--version"])) {
         return Err(format!("nightly Rust is missing; {toolchain}"));
@@ -57,12 +57,12 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
 
     let mut failed = Vec::new();
     for (name, mut command) in [("Miri", miri), ("AddressSanitizer", address)] {
-        if let Err(reason) = process::run(&mut command) {
+        if let Err(reason) = commands::run(&mut command) {
             eprintln!("xtask: {reason}");
             failed.push(name);
         }
     }
-    if let Err(reason) = process::run(&mut arm) {
+    if let Err(reason) = commands::run(&mut arm) {
         eprintln!("xtask: {reason}; if the target is missing: `rustup target add {ARM}`");
         failed.push("ARM");
     }

@@ -1,26 +1,36 @@
-//! Long runs against a release build: `tests/e2e/js/soaks/NAME.mjs`, and `churn` and `reloads` with the load
-//! generator.
+//! Long runs against a release build: `tests/e2e/js/soaks/NAME.mjs`, and `churn` and `reloads` with the load generator
+//! (`tools/benches/src/soaks.rs`).
 
 use crate::arguments::Soak;
-use crate::{Failure, bench, kafka, process, programs, test};
+use crate::bench;
+use crate::javascript::{JS_FOLDER, install_packages};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
+use test_kit::builds::{Build, build_programs};
+use test_kit::commands::{self, Failure};
+use test_kit::programs::KAFKA_VARIABLE;
+use test_kit::{installation, kafka_download};
 
-/// Runs one soak.
-pub(crate) fn run(root: &Path, soak: &Soak) -> Result<(), Failure> {
+/// Runs one soak and returns its exit code.
+pub(crate) fn run(root: &Path, soak: &Soak) -> Result<ExitCode, Failure> {
     let (name, seconds) = match soak {
-        Soak::Churn(duration) => return bench::churn(root, duration.seconds),
+        Soak::Churn(duration) => {
+            let seconds = duration.seconds.to_string();
+            return bench::run(root, "soak", ["churn", "--seconds", &seconds]);
+        }
         Soak::Reloads { duration, subscribers } => {
-            return bench::reloads(root, duration.seconds, *subscribers);
+            let (seconds, subscribers) = (duration.seconds.to_string(), subscribers.to_string());
+            let words = ["reloads", "--seconds", &seconds, "--subscribers", &subscribers];
+            return bench::run(root, "soak", words);
         }
         Soak::Live(duration) => ("live", duration.seconds),
         Soak::Queries(duration) => ("queries", duration.seconds),
         Soak::Hostile(duration) => ("hostile", duration.seconds),
         Soak::Resume { duration, .. } => ("resume", duration.seconds),
     };
-    let js = root.join(test::JS_FOLDER);
-    let binary = test::build_router(root, &["--release"])?;
-    test::install_packages(&js)?;
+    let js = root.join(JS_FOLDER);
+    let [binary] = build_programs(root, Build::Release, ["starling"])?;
+    install_packages(&js)?;
     let mut node = Command::new("node");
     node.current_dir(&js)
         .arg(format!("soaks/{name}.mjs"))
@@ -30,16 +40,17 @@ pub(crate) fn run(root: &Path, soak: &Soak) -> Result<(), Failure> {
         node.env("STARLING_SOAK_BUSY", if *busy { "1" } else { "0" });
         locate_brokers(&mut node, &binary)?;
     }
-    process::run(&mut node)
+    commands::run(&mut node)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Sets the variables with the paths of the brokers. The soak itself reports missing ones.
 fn locate_brokers(command: &mut Command, binary: &Path) -> Result<(), Failure> {
-    let found = programs::prepare()?;
+    let found = installation::install_missing()?;
     command.envs(found.variables.iter().map(|(name, path)| (*name, path.as_os_str())));
-    match kafka::prepare(binary) {
+    match kafka_download::prepare(binary) {
         Ok(jars) => {
-            command.env(kafka::VARIABLE, jars);
+            command.env(KAFKA_VARIABLE, jars);
         }
         Err(reason) => println!("no Kafka broker: {reason}"),
     }

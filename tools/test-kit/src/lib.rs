@@ -1,18 +1,22 @@
 //! Starts brokers and other programs for tests and measurements.
 //!
-//! There is one rule for programs that are not installed ([`programs`]), one way to run a program and to wait for it
-//! ([`ChildProcess`], [`eventually`]), and for each broker one module with its command line. Tests start [`NatsServer`]
-//! and [`RedisServer`]. `cargo xtask bench` pins its servers to processor cores and therefore starts them itself, with
-//! the same command lines. Kafka has settings and arguments for both ([`kafka`]).
+//! There is one rule for programs that are not installed ([`programs`]), one way to run a program beside a test and to
+//! wait for it ([`ChildProcess`], [`eventually`]), and one module for each broker: [`nats`], [`redis`], [`kafka`]. The
+//! measurements in `tools/benches` pin their brokers to a processor core and therefore start them themselves, with the
+//! same command lines.
+//!
+//! The commands of developers (`cargo xtask`) use the second half: [`builds`] builds the programs of this workspace,
+//! [`installation`] and [`kafka_download`] install third-party ones, and [`commands`] runs a program to its end.
 //!
 //! The crate depends on no other crate of the workspace, so that all of them can use it in their tests. The suites in
 //! `tests/e2e/js` follow the same rules with their own modules.
-//!
-//! [`NatsServer`]: nats::NatsServer
-//! [`RedisServer`]: redis::RedisServer
 
+pub mod builds;
 mod children;
+pub mod commands;
+pub mod installation;
 pub mod kafka;
+pub mod kafka_download;
 pub mod nats;
 pub mod programs;
 pub mod redis;

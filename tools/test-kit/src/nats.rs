@@ -14,7 +14,7 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts a server on a free port; `None` if it is not installed ([`programs::nats_server`]).
+    /// Starts a server on a free port; `None` if it is not installed ([`programs::NATS_SERVER`]).
     ///
     /// # Panics
     /// If the server does not start, and under `CI=true` if it is not installed.
@@ -39,7 +39,7 @@ impl NatsServer {
     /// # Panics
     /// See [`NatsServer::start`].
     pub fn start_with(port: i32, arguments: &[&str]) -> Option<Self> {
-        let program = programs::nats_server()?;
+        let program = programs::NATS_SERVER.locate_or_skip()?;
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
         let mut running = ChildProcess::start(
             Command::new(program)

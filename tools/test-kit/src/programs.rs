@@ -10,32 +10,95 @@ use std::path::PathBuf;
 /// The folders of servers on Debian, which a user's `PATH` often lacks.
 const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// Returns the path of `nats-server`, or `None` after it has reported the test as skipped.
-///
-/// # Panics
-/// It is not installed and `CI=true`.
-///
-/// ```no_run
-/// # fn main() {
-/// let Some(program) = test_kit::programs::nats_server() else { return };
-/// # }
-/// ```
-pub fn nats_server() -> Option<PathBuf> {
-    let found = locate("STARLING_TEST_NATS_SERVER", &["nats-server"]);
-    if found.is_none() {
-        skip("nats-server is not installed");
-    }
-    found
+/// A program that some tests need in addition to cargo and Node.js.
+#[derive(Debug)]
+pub struct Program {
+    /// The name of its Debian package, also used in messages.
+    pub package: &'static str,
+    /// The environment variable with its path.
+    pub variable: &'static str,
+    /// The file names to search for on `PATH`.
+    names: &'static [&'static str],
 }
 
-/// Returns the path of `redis-server`, or `None` after it has reported the test as skipped.
+/// The broker of [`nats`](crate::nats).
+pub static NATS_SERVER: Program = Program {
+    package: "nats-server",
+    variable: "STARLING_TEST_NATS_SERVER",
+    names: &["nats-server"],
+};
+
+/// The broker of [`redis`](crate::redis).
+pub static REDIS_SERVER: Program = Program {
+    package: "redis-server",
+    variable: "STARLING_TEST_REDIS_SERVER",
+    names: &["redis-server"],
+};
+
+/// The browser for the page.
+pub static CHROMIUM: Program = Program {
+    package: "chromium",
+    variable: "STARLING_TEST_CHROMIUM",
+    names: &["chromium", "chromium-browser", "google-chrome"],
+};
+
+/// All programs, except those that Kafka needs ([`kafka_jars`]).
+pub static PROGRAMS: [&Program; 3] = [&NATS_SERVER, &REDIS_SERVER, &CHROMIUM];
+
+/// The environment variable with the folder of Kafka's jars.
+pub const KAFKA_VARIABLE: &str = "STARLING_TEST_KAFKA";
+
+/// The folder of the jars in the target folder. It contains the version, so that a new version is fetched.
+pub const KAFKA_FOLDER: &str = "kafka-4.3.1";
+
+impl Program {
+    /// Returns the path that the environment variable contains, or the first file on `PATH` with one of the names.
+    pub fn locate(&self) -> Option<PathBuf> {
+        if let Some(path) = std::env::var_os(self.variable).filter(|path| !path.is_empty()) {
+            return Some(PathBuf::from(path)).filter(|path| path.is_file());
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        folders.extend(SERVER_FOLDERS.map(PathBuf::from));
+        self.names
+            .iter()
+            .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+            .find(|path| path.is_file())
+    }
+
+    /// Returns the path of the program, or `None` after the running test has been reported as skipped.
+    ///
+    /// # Panics
+    /// It is not installed and `CI=true`.
+    ///
+    /// ```no_run
+    /// # fn main() {
+    /// let Some(program) = test_kit::programs::NATS_SERVER.locate_or_skip() else { return };
+    /// # }
+    /// ```
+    pub fn locate_or_skip(&self) -> Option<PathBuf> {
+        let found = self.locate();
+        if found.is_none() {
+            skip(&format!("{} is not installed", self.package));
+        }
+        found
+    }
+}
+
+/// Returns the folder of Kafka's jars, or `None` after the running test has been reported as skipped. Without the
+/// variable it is the folder into which xtask fetches them, beside that of the running test's profile.
 ///
 /// # Panics
-/// It is not installed and `CI=true`.
-pub fn redis_server() -> Option<PathBuf> {
-    let found = locate("STARLING_TEST_REDIS_SERVER", &["redis-server"]);
+/// There are no jars and `CI=true`.
+pub fn kafka_jars() -> Option<PathBuf> {
+    let named = std::env::var_os(KAFKA_VARIABLE).filter(|path| !path.is_empty());
+    let beside = || {
+        // A test is `target/debug/deps/NAME-…`.
+        Some(std::env::current_exe().ok()?.ancestors().nth(3)?.join(KAFKA_FOLDER))
+    };
+    let found = named.map(PathBuf::from).or_else(beside).filter(|folder| folder.is_dir());
     if found.is_none() {
-        skip("redis-server is not installed");
+        skip("no Kafka broker: run `cargo xtask test --filter kafka` once (it needs java and mvn)");
     }
     found
 }
@@ -57,18 +120,4 @@ pub fn skip(reason: &str) {
         let file = OpenOptions::new().create(true).append(true).open(file);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
-}
-
-/// Returns the path that the environment variable contains, or the first file on `PATH` with one of the names.
-pub fn locate(variable: &str, names: &[&str]) -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
-        return Some(PathBuf::from(path)).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.extend(SERVER_FOLDERS.map(PathBuf::from));
-    names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
-        .find(|path| path.is_file())
 }

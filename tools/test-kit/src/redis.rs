@@ -19,7 +19,7 @@ pub struct RedisServer {
 
 impl RedisServer {
     /// Starts a server on a free port with extra arguments; `None` if it is not installed
-    /// ([`programs::redis_server`]).
+    /// ([`programs::REDIS_SERVER`]).
     ///
     /// # Panics
     /// The server does not start, or with `CI=true` it is not installed.
@@ -46,7 +46,7 @@ impl RedisServer {
     }
 
     fn spawn_on(port: u16, arguments: &[&str]) -> Option<Self> {
-        let program = programs::redis_server()?;
+        let program = programs::REDIS_SERVER.locate_or_skip()?;
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
         let running = ChildProcess::start(
             Command::new(program)

@@ -1,11 +1,10 @@
 //! A Kafka broker for measurements: one node, run from the jars of the tests, in a folder that is recreated at each
 //! start.
 
-use super::Bench;
-use super::server_process::{
-    OTHER_CORE, ServerProcess, free_addresses, pinned_command, write_file,
-};
-use crate::{Failure, kafka, process};
+use crate::server_process::{OTHER_CORE, ServerProcess, free_addresses, pinned_command};
+use crate::setup::{Bench, write_file};
+use test_kit::commands::{self, Failure};
+use test_kit::kafka_download;
 
 /// Additional settings: segments are deleted soon after they were read, because an hour of measurements would otherwise
 /// fill the disk.
@@ -19,8 +18,8 @@ log.retention.check.interval.ms=2000
 const HEAP: &str = "-Xmx512m";
 
 /// Starts a broker on the load generator's core.
-pub(super) fn start(bench: &Bench) -> Result<ServerProcess, Failure> {
-    let jars = kafka::prepare(&bench.tool)?;
+pub(crate) fn start(bench: &Bench) -> Result<ServerProcess, Failure> {
+    let jars = kafka_download::prepare(&bench.tool)?;
     let folder = bench.reports.join("scratch/kafka");
     // The folder is missing on the first run.
     let _ = std::fs::remove_dir_all(&folder);
@@ -31,7 +30,7 @@ pub(super) fn start(bench: &Bench) -> Result<ServerProcess, Failure> {
         test_kit::kafka::settings(address, controller, &folder.join("data"), RETENTION_SETTINGS);
     write_file(&settings, &text)?;
     let mut format = pinned_command(OTHER_CORE, "java");
-    process::read_output(format.args(test_kit::kafka::format_arguments(&jars, &settings)))?;
+    commands::read_output(format.args(test_kit::kafka::format_arguments(&jars, &settings)))?;
     let mut broker = pinned_command(OTHER_CORE, "java");
     broker.args(test_kit::kafka::broker_arguments(&jars, HEAP, &settings)).current_dir(&folder);
     bench.start_server(broker, "kafka", address, String::new(), None)

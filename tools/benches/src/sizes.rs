@@ -1,16 +1,16 @@
 //! `cargo xtask bench sizes`: the CPU time and memory of a response by its size.
 
-use super::Bench;
-use super::server_process::{LoadRun, write_file};
-use crate::Failure;
+use crate::load_generator::LoadRun;
+use crate::setup::{Bench, write_file};
 use serde_json::json;
+use test_kit::commands::Failure;
 
 /// The numbers of items in a response. Each item has about 200 bytes, half of them from a second subgraph by its key.
 /// The largest response has 8 MiB.
 const ITEMS: [u32; 8] = [5, 40, 160, 640, 2_500, 10_000, 20_000, 36_000];
 
 /// Measures one connection at each size, each with a fresh router.
-pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
+pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
     let folder = bench.file("benches/items");
     let (supergraph, operation) =
         (folder.join("supergraph.graphql"), folder.join("operation.graphql"));
@@ -25,7 +25,7 @@ pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
             bench.start_router(&supergraph, &["items", "prices"], mock.address, &operation)?;
         let (before, _) = router.resident_mib();
         write_file(&variables, &json!({ "first": items }).to_string())?;
-        let run = bench.load(
+        let run = bench.run_query_load(
             &router,
             &LoadRun {
                 name: &format!("{items} items"),
@@ -48,5 +48,5 @@ pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
         );
         runs.push(run);
     }
-    bench.report("sizes", &runs)
+    bench.write_report("sizes", &runs)
 }

@@ -1,9 +1,10 @@
 //! The cost of open subscriptions while no events are sent, and of connecting or disconnecting all clients at once.
 
-use super::{CLIENTS, ClientSettings, PLAIN, Stage, check, number, verdict};
-use crate::Failure;
-use crate::bench::statistics::Samples;
+use super::stage::{CLIENTS, ClientSettings, PLAIN, Stage};
+use crate::reports::{check_run, number, verdict};
+use crate::statistics::Samples;
 use serde_json::Value;
+use test_kit::commands::Failure;
 
 /// The numbers of clients. The largest is near the limit that 20,000 descriptors set.
 const CLIENT_COUNTS: [u32; 3] = [5_000, 10_000, 18_000];
@@ -34,7 +35,7 @@ const WARM_UP_CLIENTS: u32 = 300;
 const IDLE_ARGUMENTS: [&str; 4] = ["--scenario", "idle", "--hold", "1s"];
 
 /// Measures the memory of one idle subscription at several numbers of clients.
-pub(super) fn measure_memory(stage: &Stage<'_>, is_tls: bool) -> Result<Vec<Value>, Failure> {
+pub(crate) fn measure_memory(stage: &Stage<'_>, is_tls: bool) -> Result<Vec<Value>, Failure> {
     let bytes_max = if is_tls { TLS_BYTES_MAX } else { BYTES_MAX };
     println!(
         "Median (smallest–largest) of {} routers each.\n\n\
@@ -84,27 +85,27 @@ pub(super) fn measure_memory(stage: &Stage<'_>, is_tls: bool) -> Result<Vec<Valu
 /// Measures a fresh router with `count` idle clients.
 fn run_idle_clients(stage: &Stage<'_>, count: u32, is_tls: bool) -> Result<Value, Failure> {
     let (router, arguments) = match is_tls {
-        true => stage.tls_router().map(|(router, arguments)| (router, arguments.to_vec()))?,
-        false => (stage.router(None, "")?, Vec::new()),
+        true => stage.start_tls_router().map(|(router, arguments)| (router, arguments.to_vec()))?,
+        false => (stage.start_router(None, "")?, Vec::new()),
     };
     let extra: Vec<&str> =
         IDLE_ARGUMENTS.iter().copied().chain(arguments.iter().map(String::as_str)).collect();
     let clients = |name, count| ClientSettings { name, count, query: PLAIN, extra: &extra };
     // The warm-up loads the program's own pages, which would otherwise count as memory of clients.
-    stage.clients(&router, &clients("warm", WARM_UP_CLIENTS))?;
-    let run = stage.clients(&router, &clients(&format!("{count} clients"), count))?;
-    check(&run)?;
+    stage.run_clients(&router, &clients("warm", WARM_UP_CLIENTS))?;
+    let run = stage.run_clients(&router, &clients(&format!("{count} clients"), count))?;
+    check_run(&run)?;
     Ok(run)
 }
 
 /// Measures how much a unique header adds to the memory of a subscription if the router must keep it for forwarding.
-pub(super) fn measure_header_memory(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+pub(crate) fn measure_header_memory(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let forwarding = "headers: {all: {request: [{propagate: {named: authorization}}]}}\n";
     println!("| own header, bytes | bytes a subscription | more than without |\n|---|---|---|");
     let (mut runs, mut without) = (Vec::new(), None);
     for bytes in HEADER_LENGTHS {
-        let router = stage.router(None, forwarding)?;
-        stage.clients(
+        let router = stage.start_router(None, forwarding)?;
+        stage.run_clients(
             &router,
             &ClientSettings {
                 name: "warm",
@@ -115,7 +116,7 @@ pub(super) fn measure_header_memory(stage: &Stage<'_>) -> Result<Vec<Value>, Fai
         )?;
         let (name, length) = (format!("{bytes} bytes"), bytes.to_string());
         let extra = [&IDLE_ARGUMENTS[..], &["--header-bytes", &length]].concat();
-        let run = stage.clients(
+        let run = stage.run_clients(
             &router,
             &ClientSettings {
                 name: &name,
@@ -124,7 +125,7 @@ pub(super) fn measure_header_memory(stage: &Stage<'_>) -> Result<Vec<Value>, Fai
                 extra: &extra,
             },
         )?;
-        check(&run)?;
+        check_run(&run)?;
         let each = number(&run["server"]["bytes_per_subscription"]);
         let without = *without.get_or_insert(each);
         println!("| {bytes} | {each:.0} | {:.0} |", each - without);
@@ -134,18 +135,18 @@ pub(super) fn measure_header_memory(stage: &Stage<'_>) -> Result<Vec<Value>, Fai
 }
 
 /// Measures CPU use and threads while all clients are subscribed and no events are sent.
-pub(super) fn measure_idle_cpu(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+pub(crate) fn measure_idle_cpu(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     println!("| clients | cores in use | threads | cores at most | met |\n|---|---|---|---|---|");
     let (mut runs, mut threads) = (Vec::new(), Vec::new());
     for count in [100, stage.bench.clients.unwrap_or(CLIENTS)] {
-        let router = stage.router(None, "")?;
+        let router = stage.start_router(None, "")?;
         let name = format!("{count} idle");
         let extra = ["--scenario", "idle", "--hold", "20s"];
-        let run = stage.clients(
+        let run = stage.run_clients(
             &router,
             &ClientSettings { name: &name, count, query: PLAIN, extra: &extra },
         )?;
-        check(&run)?;
+        check_run(&run)?;
         let cores = number(&run["server"]["idle_cores"]);
         println!(
             "| {count} | {cores:.4} | {} | {IDLE_CORES_MAX} | {} |",
@@ -160,13 +161,13 @@ pub(super) fn measure_idle_cpu(stage: &Stage<'_>) -> Result<Vec<Value>, Failure>
 }
 
 /// Connects, reconnects or disconnects all clients at once.
-pub(super) fn run_connection_storm(
+pub(crate) fn run_connection_storm(
     stage: &Stage<'_>,
     scenario: &str,
 ) -> Result<Vec<Value>, Failure> {
-    let router = stage.router(None, "")?;
+    let router = stage.start_router(None, "")?;
     let extra = ["--scenario", scenario];
-    let run = stage.clients(
+    let run = stage.run_clients(
         &router,
         &ClientSettings {
             name: scenario,
@@ -175,7 +176,7 @@ pub(super) fn run_connection_storm(
             extra: &extra,
         },
     )?;
-    check(&run)?;
+    check_run(&run)?;
     let server = &run["server"];
     println!("| | |\n|---|---|");
     println!("| subscribed within | {:.2} s |", number(&run["joining_seconds"]));

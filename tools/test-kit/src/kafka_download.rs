@@ -1,21 +1,20 @@
-//! Kafka for tests and benches: its jars are fetched from Maven Central once and kept in the target folder. Tests
-//! start the broker with `java` (`crates/events/tests/kafka/broker.rs`).
+//! The jars of Kafka: fetched from Maven Central once and kept in the target folder. `kafka.rs` starts the broker.
 
-use crate::{Failure, process};
+use crate::commands::{self, Failure};
+use crate::programs::{KAFKA_FOLDER, KAFKA_VARIABLE};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The environment variable with the folder of the jars, for tests.
-pub(crate) const VARIABLE: &str = "STARLING_TEST_KAFKA";
-
-/// The Maven project that lists the jars. The folder name contains the version, so that a new version is fetched.
+/// The Maven project that lists the jars.
 const POM: &str = include_str!("../kafka/pom.xml");
-const FOLDER: &str = "kafka-4.3.1";
 
-/// Returns the folder of the jars, which are fetched if necessary. The error says what is missing.
-pub(crate) fn prepare(router: &Path) -> Result<PathBuf, Failure> {
-    if let Some(given) = std::env::var_os(VARIABLE).filter(|given| !given.is_empty()) {
+/// Returns the folder of the jars, which are fetched if necessary into the target folder that contains `router`.
+///
+/// # Errors
+/// `java` or Maven is missing, or the jars cannot be fetched.
+pub fn prepare(router: &Path) -> Result<PathBuf, Failure> {
+    if let Some(given) = std::env::var_os(KAFKA_VARIABLE).filter(|given| !given.is_empty()) {
         return Ok(PathBuf::from(given));
     }
     for program in ["java", "mvn"] {
@@ -23,21 +22,21 @@ pub(crate) fn prepare(router: &Path) -> Result<PathBuf, Failure> {
         let version = if program == "java" { "-version" } else { "--version" };
         let mut command = Command::new(program);
         command.arg(version).stderr(std::process::Stdio::null());
-        process::read_output(&mut command).map_err(|_| format!("`{program}` is missing"))?;
+        commands::read_output(&mut command).map_err(|_| format!("`{program}` is missing"))?;
     }
     // For `target/debug/starling` this is `target`: one folder for all profiles.
     let target = router.parent().and_then(Path::parent).ok_or("the router has no folder")?;
-    let folder = target.join(FOLDER);
+    let folder = target.join(KAFKA_FOLDER);
     if folder.is_dir() {
         return Ok(folder);
     }
     // The folder gets its final name only when it is complete.
-    let partial = target.join(format!("{FOLDER}.partial"));
+    let partial = target.join(format!("{KAFKA_FOLDER}.partial"));
     let failed = |error: std::io::Error| format!("{}: {error}", partial.display());
     let _ = fs::remove_dir_all(&partial);
     fs::create_dir_all(&partial).map_err(failed)?;
     fs::write(partial.join("pom.xml"), POM).map_err(failed)?;
-    let fetched = process::run(Command::new("mvn").current_dir(&partial).args([
+    let fetched = commands::run(Command::new("mvn").current_dir(&partial).args([
         "--batch-mode",
         "--quiet",
         "dependency:copy-dependencies",

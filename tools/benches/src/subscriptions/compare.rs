@@ -1,9 +1,10 @@
 //! Comparisons in turn: the floor with the router; the router with and without clients that never read.
 
-use super::{CLIENTS, ClientSettings, Stage, check, number, verdict};
-use crate::Failure;
-use crate::bench::statistics::Samples;
+use super::stage::{CLIENTS, ClientSettings, Stage};
+use crate::reports::{check_run, number, verdict};
+use crate::statistics::Samples;
 use serde_json::Value;
+use test_kit::commands::Failure;
 
 /// The maximum CPU time of the router for a result, as a multiple of the floor's.
 const CPU_MAX: f64 = 1.25;
@@ -52,16 +53,16 @@ const HEAD: &str = "| | CPU per result, µs | p50, ms | p99, ms | peak memory, M
                     |---|---|---|---|---|---|";
 
 /// Compares floor and router, which send the same messages to the same clients.
-pub(super) fn compare_with_floor(stage: &Stage<'_>, query: &str) -> Result<Vec<Value>, Failure> {
+pub(crate) fn compare_with_floor(stage: &Stage<'_>, query: &str) -> Result<Vec<Value>, Failure> {
     let (seconds, count) = (stage.seconds(), stage.bench.clients.unwrap_or(CLIENTS));
     let extra = ["--events", &seconds, "--rate", "1"];
     let clients = |name| ClientSettings { name, count, query, extra: &extra };
-    let mock = stage.mock(0)?;
+    let mock = stage.start_mock(0)?;
     // The floor's message is taken from a first run of the router.
     let first = ClientSettings { count: 10, ..clients("first") };
-    let router = stage.router(Some(&mock), "")?;
-    let message = stage.clients(&router, &first)?;
-    check(&message)?;
+    let router = stage.start_router(Some(&mock), "")?;
+    let message = stage.run_clients(&router, &first)?;
+    check_run(&message)?;
     let message = message["message"].as_str().unwrap_or_default().to_owned();
     drop(router);
     let (mut runs, mut floor_side, mut router_side) =
@@ -73,10 +74,10 @@ pub(super) fn compare_with_floor(stage: &Stage<'_>, query: &str) -> Result<Vec<V
                 "floor" => {
                     stage.bench.start_broadcast_floor(&message, stage.nats.address, "tick")?
                 }
-                _ => stage.router(Some(&mock), "")?,
+                _ => stage.start_router(Some(&mock), "")?,
             };
-            let run = stage.clients(&server, &clients(name))?;
-            check(&run)?;
+            let run = stage.run_clients(&server, &clients(name))?;
+            check_run(&run)?;
             println!(
                 "{name}: {:.2} µs, p99 {:.1} ms",
                 number(&run["server"]["cpu_us_per_delivery"]),
@@ -101,7 +102,7 @@ pub(super) fn compare_with_floor(stage: &Stage<'_>, query: &str) -> Result<Vec<V
 }
 
 /// Measures clients that never read, and the latency of others, which must not change.
-pub(super) fn compare_with_never_readers(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+pub(crate) fn compare_with_never_readers(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let query = "subscription { tick { id note } }";
     let event = r#"{"__typename":"Tick","id":"$T","note":"$P"}"#;
     // The rate is low enough that a slower machine has half a core left: otherwise the work of closing 1,000 clients
@@ -120,9 +121,9 @@ pub(super) fn compare_with_never_readers(stage: &Stage<'_>) -> Result<Vec<Value>
     let mut met = Samples::default();
     for _ in 0..stage.bench.pairs {
         for (clients, side) in [(&without, &mut without_side), (&with, &mut with_side)] {
-            let router = stage.router(None, "")?;
-            let run = stage.clients(&router, clients)?;
-            check(&run)?;
+            let router = stage.start_router(None, "")?;
+            let run = stage.run_clients(&router, clients)?;
+            check_run(&run)?;
             side.add(&run);
             if let Some(slow) = run["slow"].as_object() {
                 met.push(number(&slow["met_policy"]));

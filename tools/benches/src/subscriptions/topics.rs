@@ -1,12 +1,14 @@
 //! Many topics: ten thousand at a time over one connection to the broker, and thousands a second opened and closed.
 
-use super::{CLIENTS, check, number, verdict};
-use crate::Failure;
-use crate::bench::Bench;
-use crate::bench::brokers::{Broker, BrokerConnection, Provider};
-use crate::bench::events;
-use crate::bench::server_process::ServerProcess;
+use super::stage::CLIENTS;
+use crate::broker_connections::BrokerConnection;
+use crate::brokers::Broker;
+use crate::provider::Provider;
+use crate::reports::{check_run, number, verdict};
+use crate::server_process::ServerProcess;
+use crate::setup::Bench;
 use serde_json::Value;
+use test_kit::commands::Failure;
 
 /// A subscription with a topic for each client.
 const OWN_TOPIC_QUERY: &str = "subscription ($key: ID!) { eventOf(key: $key) { id key } }";
@@ -53,7 +55,7 @@ const ONE_TOPIC: &str = "bench";
 const TIMEOUT: &str = "120s";
 
 /// Measures one topic for each client, over one connection to each broker.
-pub(super) fn measure_own_topics(bench: &Bench) -> Result<Vec<Value>, Failure> {
+pub(crate) fn measure_own_topics(bench: &Bench) -> Result<Vec<Value>, Failure> {
     let clients = bench.clients.unwrap_or(CLIENTS);
     println!(
         "| provider | clients | subscribed within, s | bytes a client, one topic | own topics | a topic | connections with topics / of the router | topics on it | events | each once, at its own | within, s | met |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
@@ -124,7 +126,7 @@ pub(super) fn measure_own_topics(bench: &Bench) -> Result<Vec<Value>, Failure> {
 }
 
 /// Measures topics that are opened and closed quickly.
-pub(super) fn measure_resubscribing(bench: &Bench) -> Result<Vec<Value>, Failure> {
+pub(crate) fn measure_resubscribing(bench: &Bench) -> Result<Vec<Value>, Failure> {
     let clients = bench.clients.unwrap_or(RESUBSCRIBING_CLIENTS);
     println!(
         "| provider | clients | requested, 1/s | unsubscribed and subscribed, 1/s | failures | p50, ms | p99, ms | CPU each, µs | router cores | memory before / warm / end, MiB | flat | at the broker: subscribed / unsubscribed | met |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
@@ -212,7 +214,7 @@ fn run(
 ) -> Result<(Value, Option<BrokerObservation>), Failure> {
     let broker = Broker::start(bench, provider)?;
     let mock = bench.start_mock(&bench.file("benches/events/supergraph.graphql"))?;
-    let router: ServerProcess = events::start_router(bench, &broker, &mock)?;
+    let router: ServerProcess = broker.start_router(bench, &mock)?;
     let count = clients.to_string();
     let publish = broker.destination(&router, topic)?;
     let arguments = [
@@ -233,7 +235,7 @@ fn run(
     let arguments =
         arguments.iter().chain(variables).chain(extra).map(|word| (*word).to_owned()).collect();
     let mut seen: Option<BrokerObservation> = None;
-    let run = bench.begin_subscriptions(&router, arguments)?.observe_to_end(|| {
+    let run = bench.start_subscription_load(&router, arguments)?.observe_to_end(|| {
         if let Some(held) = broker.connections(&router)? {
             seen.get_or_insert_default().add(&held);
         }
@@ -242,6 +244,6 @@ fn run(
     if let Some(seen) = &mut seen {
         seen.counts = broker.subscriptions()?;
     }
-    check(&run)?;
+    check_run(&run)?;
     Ok((run, seen))
 }

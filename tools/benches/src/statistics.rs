@@ -2,16 +2,16 @@
 
 /// Repeated measurements of one quantity, in ascending order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Samples(Vec<f64>);
+pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
-    pub(super) fn push(&mut self, value: f64) {
+    pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);
         self.0.sort_by(f64::total_cmp);
     }
 
     /// Returns the middle value, for an even number the mean of the two middle values, or zero without measurements.
-    pub(super) fn median(&self) -> f64 {
+    pub(crate) fn median(&self) -> f64 {
         let middle = self.0.len() / 2;
         match self.0.len() {
             0 => 0.0,
@@ -20,16 +20,16 @@ impl Samples {
         }
     }
 
-    pub(super) fn min(&self) -> f64 {
+    pub(crate) fn min(&self) -> f64 {
         self.0.first().copied().unwrap_or(0.0)
     }
 
-    pub(super) fn max(&self) -> f64 {
+    pub(crate) fn max(&self) -> f64 {
         self.0.last().copied().unwrap_or(0.0)
     }
 
     /// Formats as `median (smallest–largest)` with `decimals` decimals.
-    pub(super) fn format_with_range(&self, decimals: usize) -> String {
+    pub(crate) fn format_with_range(&self, decimals: usize) -> String {
         let (low, high) = (self.min(), self.max());
         format!("{:.decimals$} ({low:.decimals$}–{high:.decimals$})", self.median())
     }

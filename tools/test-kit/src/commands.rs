@@ -1,19 +1,26 @@
-//! Helpers to run other programs: cargo, node, npm, apt-get.
+//! Runs other programs to their end and shows their output: cargo, node, npm, apt-get. A program that must run beside a
+//! test is a [`ChildProcess`](crate::ChildProcess).
+#![allow(clippy::print_stdout, reason = "developers follow the progress of their command")]
 
-use crate::Failure;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Returns a command for the cargo that runs xtask.
-pub(crate) fn cargo() -> Command {
+/// The reason for which a command failed, as a message for its user.
+pub type Failure = String;
+
+/// Returns a command for the cargo that runs this program.
+pub fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.stdin(Stdio::null());
     cargo
 }
 
 /// Prints the command, then runs it to its end with the standard streams of this process.
-pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
+///
+/// # Errors
+/// The command cannot be started or fails.
+pub fn run(command: &mut Command) -> Result<(), Failure> {
     print_command(command);
     let status =
         command.stdin(Stdio::null()).status().map_err(|error| start_error(command, &error))?;
@@ -22,7 +29,10 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
 
 /// Runs `command`, copies its standard output to that of this process and passes each line to `on_line`. A status
 /// other than 0 is not a failure here: the caller has seen the lines and decides.
-pub(crate) fn run_with_lines(
+///
+/// # Errors
+/// The command cannot be started or read.
+pub fn run_with_lines(
     command: &mut Command,
     mut on_line: impl FnMut(&str),
 ) -> Result<ExitStatus, Failure> {
@@ -51,7 +61,10 @@ pub(crate) fn run_with_lines(
 }
 
 /// Runs `command` without printing it and returns its standard output; its standard error is that of this process.
-pub(crate) fn read_output(command: &mut Command) -> Result<String, Failure> {
+///
+/// # Errors
+/// The command cannot be started or fails.
+pub fn read_output(command: &mut Command) -> Result<String, Failure> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -67,7 +80,10 @@ pub(crate) fn read_output(command: &mut Command) -> Result<String, Failure> {
 }
 
 /// Returns the target triple of this machine.
-pub(crate) fn host_triple() -> Result<String, Failure> {
+///
+/// # Errors
+/// `rustc` cannot be run.
+pub fn host_triple() -> Result<String, Failure> {
     let version = read_output(Command::new("rustc").arg("-vV"))?;
     version
         .lines()

@@ -1,8 +1,8 @@
 //! `cargo xtask bench rate`: latency at 70 % of the router's maximum rate, with subgraphs that take 4 ms.
 
-use super::Bench;
-use super::server_process::LoadRun;
-use crate::Failure;
+use crate::load_generator::LoadRun;
+use crate::setup::Bench;
+use test_kit::commands::Failure;
 
 /// The duration of each subgraph request, in milliseconds.
 const SUBGRAPH_DELAY_MS: u32 = 4;
@@ -14,7 +14,7 @@ const CONNECTIONS: u32 = 100;
 const RATE_SHARE: f64 = 0.7;
 
 /// Finds the maximum rate, then measures at a share of it, with equal gaps and with Poisson arrivals.
-pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
+pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
     let operation = bench.file("fixtures/federation-benchmark/operation.graphql");
     let subgraphs = bench.start_subgraphs(SUBGRAPH_DELAY_MS)?;
     let router = bench.start_benchmark_router(&subgraphs)?;
@@ -22,7 +22,7 @@ pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
         let unique = ["--unique-header", "authorization"];
         let extra = unique.iter().chain(extra).map(|word| (*word).to_owned()).collect();
         let connections = CONNECTIONS;
-        bench.load(&router, &LoadRun { name, operation: &operation, connections, extra })
+        bench.run_query_load(&router, &LoadRun { name, operation: &operation, connections, extra })
     };
     // Unique headers prevent sharing; otherwise the maximum would be that of one shared request.
     let maximum = load("closed loop", &[])?;
@@ -50,5 +50,5 @@ pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
             run["failed"]
         );
     }
-    bench.report("rate", &runs)
+    bench.write_report("rate", &runs)
 }

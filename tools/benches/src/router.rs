@@ -1,10 +1,11 @@
 //! `cargo xtask bench router`: the cost of a response of the federation benchmark above the floor.
 
-use super::Bench;
-use super::server_process::{LoadRun, ServerProcess};
-use super::statistics::Samples;
-use crate::Failure;
+use crate::load_generator::LoadRun;
+use crate::server_process::ServerProcess;
+use crate::setup::Bench;
+use crate::statistics::Samples;
 use serde_json::Value;
+use test_kit::commands::Failure;
 
 /// The behaviour of the clients.
 struct Scenario {
@@ -31,7 +32,7 @@ struct ScenarioSamples {
 }
 
 /// Measures floor and router in turn, in every scenario with `filter` in its name.
-pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let fixture = bench.file("fixtures/federation-benchmark");
     let operation = fixture.join("operation.graphql");
     let floor = bench.start_floor(&fixture.join("expected_response.json"))?;
@@ -50,7 +51,7 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         };
         let mut measure = |server: &ServerProcess, side: &str, samples: &mut ScenarioSamples| {
             let name = format!("{side}, {}", scenario.name);
-            let run = bench.load(
+            let run = bench.run_query_load(
                 server,
                 &LoadRun {
                     name: &name,
@@ -75,7 +76,7 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         return Err(format!("no scenario has `{}` in its name", filter.unwrap_or_default()));
     }
     print_table(bench, &rows);
-    bench.report(&format!("router-{}", bench.router), &runs)
+    bench.write_report(&format!("router-{}", bench.router), &runs)
 }
 
 impl ScenarioSamples {

@@ -5,19 +5,16 @@
 //! queue is ever full and every loss is a defect. An event counts when all subscribers, one or a hundred, have
 //! received it.
 
-use super::Bench;
-use super::brokers::Broker;
-use super::server_process::{ServerProcess, replace_subgraph_urls, write_file};
-use super::statistics::Samples;
-use super::subscriptions::{check, number};
-use crate::Failure;
+use crate::brokers::Broker;
+use crate::reports::{check_run, number};
+use crate::server_process::ServerProcess;
+use crate::setup::{Bench, Defaults};
+use crate::statistics::Samples;
 use serde_json::{Value, json};
+use test_kit::commands::Failure;
 
-/// The default for `--seconds`: the measured seconds of one run.
-pub(super) const SECONDS_DEFAULT: u32 = 2;
-
-/// The default for `--pairs`: the number of measurements of each point.
-pub(super) const REPEATS_DEFAULT: u32 = 3;
+/// The defaults; a pair is one measurement of each point.
+pub(crate) const DEFAULTS: Defaults = Defaults { seconds: 2, pairs: 3 };
 
 /// The event sizes to measure, in bytes.
 const SIZES: [usize; 5] = [100, 1_000, 4_000, 16_000, 64_000];
@@ -107,7 +104,7 @@ impl Point {
 }
 
 /// Measures every point with `filter` in its name, with each provider.
-pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
     let mut points = Point::all();
     points.retain(|point| filter.is_none_or(|filter| point.name.contains(filter)));
     if points.is_empty() {
@@ -132,7 +129,7 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
         [provider] => format!("events-{}", provider.key()),
         _ => "events".to_owned(),
     };
-    bench.report(&name, &runs)
+    bench.write_report(&name, &runs)
 }
 
 /// Measures one point `bench.pairs` times, each time with a fresh router.
@@ -148,7 +145,7 @@ fn measure_point(
     let mut runs = Vec::new();
     let provider = broker.provider;
     for _ in 0..bench.pairs {
-        let router = start_router(bench, broker, mock)?;
+        let router = broker.start_router(bench, mock)?;
         let name = format!("{} {}, {subscribers} subscribers", provider.name(), point.name);
         let mut words: Vec<String> = Vec::new();
         for (flag, value) in [
@@ -165,8 +162,8 @@ fn measure_point(
         ] {
             words.extend([flag.to_owned(), value]);
         }
-        let mut run = bench.subscriptions(&router, words)?;
-        check(&run)?;
+        let mut run = bench.run_subscription_load(&router, words)?;
+        check_run(&run)?;
         let throughput = &run["throughput"];
         if number(&run["lost"]) > 0.0 || number(&throughput["events_per_second"]) == 0.0 {
             return Err(format!(
@@ -200,25 +197,6 @@ fn measure_point(
         p50.median(),
     );
     Ok(runs)
-}
-
-/// Starts a router that takes its events from this broker, in front of a mocked subgraph.
-pub(super) fn start_router(
-    bench: &Bench,
-    broker: &Broker,
-    mock: &ServerProcess,
-) -> Result<ServerProcess, Failure> {
-    let scratch = bench.reports.join("scratch").join("events");
-    std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
-    let path = bench.file("benches/events/supergraph.graphql");
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| format!("{}: {error}", path.display()))?
-        .replace("\"PROVIDER\"", &format!("\"{}\"", broker.id()));
-    let (supergraph, config) = (scratch.join("supergraph.graphql"), scratch.join("starling.yaml"));
-    write_file(&supergraph, &replace_subgraph_urls(&text, &["fields"], mock.address))?;
-    // No pings: an idle connection must cause no work.
-    write_file(&config, &format!("{}websocket: {{ping_interval: 1h}}\n", broker.config()))?;
-    bench.start_starling(&config, &supergraph)
 }
 
 #[cfg(test)]

@@ -1,0 +1,138 @@
+//! Runs of the load generator, `starling bench`, against a server process, and its reports.
+
+use crate::server_process::{OTHER_CORE, ServerProcess, pinned_command};
+use crate::setup::{Bench, write_file};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+use test_kit::commands::Failure;
+
+/// The interval between two observations while the load generator runs.
+const OBSERVATION_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The parameters of one run of the load generator.
+pub(crate) struct LoadRun<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) operation: &'a Path,
+    pub(crate) connections: u32,
+    /// Further arguments of `starling bench query`.
+    pub(crate) extra: Vec<String>,
+}
+
+/// A running load generator.
+pub(crate) struct RunningLoad {
+    child: Child,
+    report: PathBuf,
+}
+
+impl RunningLoad {
+    /// Calls `observe` at intervals until the load generator ends, then returns its report.
+    pub(crate) fn observe_to_end(
+        mut self,
+        mut observe: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Value, Failure> {
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            observe()?;
+            std::thread::sleep(OBSERVATION_INTERVAL);
+        }
+        self.finish()
+    }
+
+    /// Waits until the load generator ends and returns its report.
+    pub(crate) fn finish(mut self) -> Result<Value, Failure> {
+        // Status 1 may mean that events were lost, which the report states. Only a missing report is a failure here.
+        let status = self
+            .child
+            .wait()
+            .map_err(|error| format!("cannot wait for the load generator: {error}"))?;
+        read_report(&self.report, status)
+    }
+}
+
+impl Bench {
+    /// Runs `starling bench query` against a server and returns its report.
+    pub(crate) fn run_query_load(
+        &self,
+        server: &ServerProcess,
+        run: &LoadRun<'_>,
+    ) -> Result<Value, Failure> {
+        let report = self.reports.join("run.json");
+        let mut command = pinned_command(OTHER_CORE, &self.tool);
+        command
+            .args(["bench", "query", "--quiet", "--warmup", "1s", "--name", run.name])
+            .args(["--url", &server.url(), "--pid", &server.pid().to_string()])
+            .args(["--connections", &run.connections.to_string()])
+            .args(["--duration", &format!("{}s", self.seconds), "--operation"])
+            .arg(run.operation)
+            .arg("--json")
+            .arg(&report)
+            .args(&run.extra)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        // Status 1 may mean failed requests, which the report states. Only a missing report is a failure here.
+        let _ = std::fs::remove_file(&report);
+        let status =
+            command.status().map_err(|error| format!("cannot run the load generator: {error}"))?;
+        read_report(&report, status)
+    }
+
+    /// Runs `starling bench subscriptions` against a server and returns its report.
+    pub(crate) fn run_subscription_load(
+        &self,
+        server: &ServerProcess,
+        arguments: Vec<String>,
+    ) -> Result<Value, Failure> {
+        self.start_subscription_load(server, arguments)?.finish()
+    }
+
+    /// Starts `starling bench subscriptions` against a server without waiting for its end.
+    pub(crate) fn start_subscription_load(
+        &self,
+        server: &ServerProcess,
+        arguments: Vec<String>,
+    ) -> Result<RunningLoad, Failure> {
+        let report = self.reports.join("subscriptions-run.json");
+        let _ = std::fs::remove_file(&report);
+        let mut command = pinned_command(OTHER_CORE, &self.tool);
+        command
+            .args(["bench", "subscriptions", "--quiet", "--pid", &server.pid().to_string()])
+            .arg("--json")
+            .arg(&report)
+            .args(&arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if !arguments.iter().any(|word| word == "--url") {
+            command.args(["--url", &server.url().replacen("http", "ws", 1)]);
+        }
+        let child =
+            command.spawn().map_err(|error| format!("cannot run the load generator: {error}"))?;
+        Ok(RunningLoad { child, report })
+    }
+
+    /// Writes the runs as JSON and as an HTML page with the same name.
+    pub(crate) fn write_report(&self, name: &str, runs: &[Value]) -> Result<(), Failure> {
+        let json = self.reports.join(format!("{name}.json"));
+        let html = self.reports.join(format!("{name}.html"));
+        write_file(&json, &format!("{:#}\n", Value::from(runs)))?;
+        let mut command = Command::new(&self.tool);
+        command.args(["bench", "report", "--title", name, "--html"]).arg(&html).arg(&json);
+        let status = command.stdout(Stdio::null()).status();
+        match status {
+            Ok(status) if status.success() => {
+                println!("\n{}\n{}", json.display(), html.display());
+                Ok(())
+            }
+            _ => Err("cannot write the report as HTML".to_owned()),
+        }
+    }
+}
+
+/// Reads the first run of a report.
+fn read_report(path: &Path, status: ExitStatus) -> Result<Value, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|_| format!("the load generator wrote no report ({status})"))?;
+    let runs: Value = serde_json::from_str(&text)
+        .map_err(|error| format!("the report of the load generator: {error}"))?;
+    Ok(runs[0].clone())
+}

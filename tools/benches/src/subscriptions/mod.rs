@@ -1,0 +1,74 @@
+//! `cargo xtask bench subscriptions`: the cost of open subscriptions and of sending events, compared with the targets.
+//!
+//! Router or floor have core 0; broker, mocked subgraph and clients share core 1. Every measurement has a name for
+//! `--filter`; compared servers run in turn, pair by pair.
+//!
+//! - `compare`: floor and router, the router with and without clients that never read.
+//! - `idle_memory`: memory, idle CPU use, storms of connections.
+//! - `sustained_load`: more events than usual, more groups, reloads.
+//! - `topics`: many topics at a time, and topics that are opened and closed quickly, with each provider.
+
+mod compare;
+mod idle_memory;
+pub(crate) mod stage;
+pub(crate) mod sustained_load;
+mod topics;
+
+use crate::setup::{Bench, Defaults};
+use serde_json::Value;
+use stage::{JOINED, PLAIN, Stage};
+use test_kit::commands::Failure;
+
+/// The defaults. The seconds of events in one run are those of the published figures.
+pub(crate) const DEFAULTS: Defaults = Defaults { seconds: 15, pairs: 5 };
+
+/// The name of a measurement, and the function that runs it.
+type Measurement = (&'static str, fn(&Stage<'_>) -> Result<Vec<Value>, Failure>);
+
+const MEASUREMENTS: [Measurement; 15] = [
+    ("fan-out", |stage| compare::compare_with_floor(stage, PLAIN)),
+    ("entity-join", |stage| compare::compare_with_floor(stage, JOINED)),
+    ("never-readers", compare::compare_with_never_readers),
+    ("memory", |stage| idle_memory::measure_memory(stage, false)),
+    ("memory-tls", |stage| idle_memory::measure_memory(stage, true)),
+    ("header-bytes", idle_memory::measure_header_memory),
+    ("idle", idle_memory::measure_idle_cpu),
+    ("connect-storm", |stage| idle_memory::run_connection_storm(stage, "connect-storm")),
+    ("reconnect-storm", |stage| idle_memory::run_connection_storm(stage, "reconnect-storm")),
+    ("mass-disconnect", |stage| idle_memory::run_connection_storm(stage, "mass-disconnect")),
+    ("sustained", sustained_load::measure_sustained_rates),
+    ("partitions", sustained_load::measure_partitions),
+    ("reloads", |stage| {
+        let subscribers = stage.bench.clients.unwrap_or(sustained_load::SUSTAINED_CLIENTS);
+        sustained_load::measure_reloads(stage, subscribers)
+    }),
+    ("subjects", |stage| topics::measure_own_topics(stage.bench)),
+    ("resubscribe", |stage| topics::measure_resubscribing(stage.bench)),
+];
+
+/// Runs the measurement named `filter`, or else every one with `filter` in its name.
+pub(crate) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
+    let is_name = MEASUREMENTS.iter().any(|(name, _)| Some(*name) == filter);
+    let is_chosen = |name: &str| match filter {
+        Some(filter) if is_name => name == filter,
+        Some(filter) => name.contains(filter),
+        None => true,
+    };
+    let chosen: Vec<&Measurement> =
+        MEASUREMENTS.iter().filter(|(name, _)| is_chosen(name)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = MEASUREMENTS.iter().map(|(name, _)| *name).collect();
+        return Err(format!(
+            "no measurement has `{}` in its name; the measurements are {}",
+            filter.unwrap_or_default(),
+            names.join(", ")
+        ));
+    }
+    let stage = Stage::start(bench)?;
+    for (name, measurement) in chosen {
+        println!("\n## {name}\n");
+        let runs = measurement(&stage)?;
+        bench.write_report(&format!("subscriptions-{name}"), &runs)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Installs the third-party programs that tests and measurements use, where possible. Only commands of developers do
+//! that; tests search what is there (`programs.rs`).
+
+use crate::commands::{self, Failure};
+use crate::programs::{PROGRAMS, Program};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The result of searching and installing the programs.
+pub struct Found {
+    /// Environment variables and paths of the installed programs.
+    pub variables: Vec<(&'static str, PathBuf)>,
+    /// The packages that are missing.
+    pub missing: Vec<&'static str>,
+}
+
+/// Finds every program. As root on Debian it installs the missing ones.
+///
+/// # Errors
+/// `apt-get` fails.
+pub fn install_missing() -> Result<Found, Failure> {
+    let missing: Vec<&str> = PROGRAMS
+        .iter()
+        .filter(|program| program.locate().is_none())
+        .map(|program| program.package)
+        .collect();
+    if !missing.is_empty() && can_install() {
+        install(&missing)?;
+    }
+    let mut found = Found { variables: Vec::new(), missing: Vec::new() };
+    for program in PROGRAMS {
+        match program.locate() {
+            Some(path) => found.variables.push((program.variable, path)),
+            None => found.missing.push(program.package),
+        }
+    }
+    Ok(found)
+}
+
+/// Finds one program. As root on Debian it installs a missing one.
+///
+/// # Errors
+/// The program is missing and cannot be installed.
+pub fn find_or_install(program: &Program) -> Result<PathBuf, Failure> {
+    if program.locate().is_none() && can_install() {
+        install(&[program.package])?;
+    }
+    program.locate().ok_or_else(|| {
+        let Program { package, variable, .. } = program;
+        format!("{package} is not on PATH; install it, or name it in {variable}")
+    })
+}
+
+/// True if `apt-get` exists and this process runs as root.
+fn can_install() -> bool {
+    let root = commands::read_output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    root && Path::new("/etc/debian_version").is_file() && Path::new("/usr/bin/apt-get").is_file()
+}
+
+/// Installs Debian packages. They must not start a server: tests start the servers that they need.
+fn install(packages: &[&str]) -> Result<(), Failure> {
+    let install = ["install", "-q", "-y", "--no-install-recommends"];
+    for arguments in [&["update", "-q"][..], &[&install[..], packages].concat()] {
+        commands::run(
+            Command::new("apt-get")
+                .args(arguments)
+                .env("DEBIAN_FRONTEND", "noninteractive")
+                .env("RUNLEVEL", "1")
+                .stdin(Stdio::null()),
+        )?;
+    }
+    Ok(())
+}
