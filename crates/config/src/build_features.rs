@@ -1,5 +1,5 @@
-//! Settings that need a part which this build of the router lacks: the Kafka client and the heap profiler are features of
-//! the build, because their C libraries take most of its time.
+//! Settings that need a part which this build of the router lacks: the Kafka client and the profilers are features of the
+//! build, because they would double its time.
 
 use super::Config;
 use super::findings::{Findings, KeyPlaces};
@@ -9,18 +9,17 @@ use super::findings::{Findings, KeyPlaces};
 pub(super) struct BuildFeatures {
     /// The Kafka client.
     pub(super) kafka: bool,
-    /// The heap profiler.
-    pub(super) heap_profiles: bool,
+    /// The profilers of CPU and memory.
+    pub(super) profiling: bool,
 }
 
 impl BuildFeatures {
     /// The features of this build.
     pub(super) const THIS_BUILD: Self =
-        Self { kafka: ::events::HAS_KAFKA, heap_profiles: profile::HAS_HEAP_PROFILES };
+        Self { kafka: ::events::HAS_KAFKA, profiling: profile::HAS_PROFILES };
 }
 
-/// Reports each setting that needs a missing feature: an error if the router could not do what is asked, a warning if
-/// it can do the rest.
+/// Reports each setting that needs a missing feature.
 pub(super) fn check(
     config: &Config,
     features: BuildFeatures,
@@ -35,16 +34,14 @@ pub(super) fn check(
         }
         finding.help(how_to_get("kafka"));
     }
-    // Other systems have no heap profiles in any build, and the endpoint says so.
-    if cfg!(target_os = "linux") && !features.heap_profiles && config.admin.profiling {
-        let finding = findings.warning(
-            "not-built",
-            "`admin.profiling` serves no heap profiles: this build of the router has no heap profiler",
-        );
+    // Other systems have no profiles in any build, and the endpoint says so.
+    if cfg!(target_os = "linux") && !features.profiling && config.admin.profiling {
+        let finding = findings
+            .error("not-built", "this build of the router takes no profiles of CPU and memory");
         if let Some(place) = places.get("admin.profiling") {
-            finding.at(place.key.clone(), "heap profiles need the feature `jemalloc`");
+            finding.at(place.key.clone(), "needs the feature `profiling`");
         }
-        finding.help(how_to_get("jemalloc"));
+        finding.help(how_to_get("profiling"));
     }
 }
 

@@ -416,8 +416,8 @@ fn settings_of_unknown_subgraphs_get_a_warning() {
 fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_that_adds_it() {
     let text = "events: {providers: {kafka: [{id: default, brokers: [\"kafka:9092\"]}]}}\n\
                 admin: {profiling: true}\n";
-    let findings = |kafka, heap_profiles| {
-        let features = BuildFeatures { kafka, heap_profiles };
+    let findings = |kafka, profiling| {
+        let features = BuildFeatures { kafka, profiling };
         let flags = Overrides::default();
         match parse_for_build(text, "config.yaml", Path::new("etc"), &flags, &env, features) {
             Ok(loaded) => render(&loaded.warnings, Style::Plain),
@@ -436,13 +436,13 @@ fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_t
     "#]].assert_eq(&findings(false, true));
     if cfg!(target_os = "linux") {
         expect_test::expect![[r#"
-            warning[not-built]: `admin.profiling` serves no heap profiles: this build of the router has no heap profiler
+            error[not-built]: this build of the router takes no profiles of CPU and memory
              --> config.yaml:2:9
               |
             2 | admin: {profiling: true}
-              |         ^^^^^^^^^ heap profiles need the feature `jemalloc`
+              |         ^^^^^^^^^ needs the feature `profiling`
               |
-              = help: build the router with `cargo build --release --features jemalloc`, or use a package, which has every feature
+              = help: build the router with `cargo build --release --features profiling`, or use a package, which has every feature
         "#]].assert_eq(&findings(true, false));
     } else {
         assert_eq!(findings(true, false), "");

@@ -5,37 +5,35 @@
 //! of pprof (`profile.proto`) with function names in it, so that `go tool pprof`, Pyroscope, Parca or speedscope read
 //! them without the program's file. This crate knows nothing of HTTP.
 //!
-//! The crate also selects the allocator ([`Allocator`]), because only the allocator knows which stacks hold memory: with
-//! the feature `jemalloc`, on Linux, it is jemalloc; otherwise it is that of the system, and there are no heap profiles.
+//! The crate also selects the allocator ([`Allocator`]), because only the allocator knows which stacks hold memory.
+//!
+//! The feature `profiling` adds, on Linux, the profiles of CPU and memory, and jemalloc as the allocator. Without it the
+//! allocator is that of the system, and [`cpu`] and [`heap`] return an error.
 
 mod allocator;
-#[cfg(all(target_os = "linux", feature = "jemalloc"))]
+#[cfg(all(target_os = "linux", feature = "profiling"))]
 mod allocator_frames;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "profiling"))]
 mod cpu;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "profiling"))]
 mod encoding;
-#[cfg(all(target_os = "linux", feature = "jemalloc"))]
+#[cfg(all(target_os = "linux", feature = "profiling"))]
 mod heap;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "profiling"))]
 mod names;
-#[cfg(not(target_os = "linux"))]
-mod no_cpu;
-#[cfg(not(all(target_os = "linux", feature = "jemalloc")))]
-mod no_heap;
+#[cfg(not(all(target_os = "linux", feature = "profiling")))]
+mod no_profiles;
 mod profile_error;
 mod threads;
 mod usage;
 
-pub use allocator::{Allocator, HAS_HEAP_PROFILES, start_memory_return};
-#[cfg(target_os = "linux")]
+pub use allocator::{Allocator, HAS_PROFILES, start_memory_return};
+#[cfg(all(target_os = "linux", feature = "profiling"))]
 pub use cpu::cpu;
-#[cfg(all(target_os = "linux", feature = "jemalloc"))]
+#[cfg(all(target_os = "linux", feature = "profiling"))]
 pub use heap::heap;
-#[cfg(not(target_os = "linux"))]
-pub use no_cpu::cpu;
-#[cfg(not(all(target_os = "linux", feature = "jemalloc")))]
-pub use no_heap::heap;
+#[cfg(not(all(target_os = "linux", feature = "profiling")))]
+pub use no_profiles::{cpu, heap};
 pub use profile_error::ProfileError;
 pub use threads::{Thread, threads};
 pub use usage::{Descriptors, Usage, descriptors, usage};

@@ -11,9 +11,9 @@ pub enum ProfileError {
         "the heap profiler is off: start the process with {HEAP_VARIABLE}=prof:true in its environment"
     )]
     HeapProfilerOff,
-    /// The build has an allocator without a profiler.
+    /// The build has no profiler.
     #[error(
-        "this build takes no heap profiles: build the router with `cargo build --release --features jemalloc`, or use a \
+        "this build takes no profiles: build the router with `cargo build --release --features profiling`, or use a \
          package, which has every feature"
     )]
     NotBuilt,

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 /// The version and the features of this build. The parser of the command line takes static text only.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let all = [
-        ("jemalloc", profile::HAS_HEAP_PROFILES),
         ("kafka", events::HAS_KAFKA),
+        ("profiling", profile::HAS_PROFILES),
         ("zstd", coding::Coding::from_name("zstd").is_some()),
     ];
     let names = |wanted: bool| {
