@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::findings::{Findings, KeyPlaces};
 use super::format::FileText;
 
 /// Files for TLS connections to a server, all in PEM.
@@ -32,6 +33,19 @@ impl ClientTls {
         for path in [&mut self.ca, &mut self.certificate, &mut self.key].into_iter().flatten() {
             *path = folder.join(&*path);
         }
+    }
+
+    /// Checks that a certificate and its key are configured together.
+    pub(super) fn check_pair(&self, path: &str, places: &KeyPlaces, findings: &mut Findings) {
+        let (has, lacks) = match (&self.certificate, &self.key) {
+            (Some(_), None) => ("certificate", "key"),
+            (None, Some(_)) => ("key", "certificate"),
+            _ => return,
+        };
+        findings
+            .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
+            .at_place(places.get(&format!("{path}.{has}")), "has no effect on its own")
+            .help(format!("add `{lacks}`, the path of a PEM file"));
     }
 
     /// Converts to the settings of a broker. `None` if nothing is configured.

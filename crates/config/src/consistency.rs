@@ -1,36 +1,36 @@
-//! Rules that involve several keys: duplicates, conflicts, settings without effect.
+//! Rules that involve several keys: duplicates, conflicts, settings without effect. Those for providers are in
+//! `provider_consistency`.
 //!
 //! Each value on its own is valid when it gets here, because `check` has run before.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::check::closest;
 use super::findings::{Findings, KeyPlaces};
 use super::quantity::Quantity;
-use super::{ClientTls, Config, HeaderRule, Listener, RedisProvider, Retry};
+use super::wording::find_similar;
+use super::{Config, HeaderRule, Listener, provider_consistency};
 
 /// Checks a whole configuration, command line flags included.
 pub(super) fn check(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
-    listeners(config, places, findings);
-    page(config, places, findings);
-    providers(config, places, findings);
-    origins(config, places, findings);
-    subgraph_certificates(config, places, findings);
-    traffic_retries(config, places, findings);
-    tokens(config, places, findings);
+    check_listeners(config, places, findings);
+    check_path_of_page(config, places, findings);
+    provider_consistency::check(config, places, findings);
+    check_origins(config, places, findings);
+    check_subgraph_certificates(config, places, findings);
+    check_traffic_retries(config, places, findings);
+    check_tokens(config, places, findings);
 }
 
 /// Warns about settings for subgraphs that are not among `names`.
-pub(super) fn subgraphs(
+pub(super) fn check_subgraph_names(
     config: &Config,
     names: &[&str],
     places: &KeyPlaces,
     findings: &mut Findings,
 ) {
     for (section, name) in config.named_subgraphs().filter(|(_, name)| !names.contains(name)) {
-        let help = match closest(name, names.iter().copied()) {
+        let help = match find_similar(name, names.iter().copied()) {
             Some(known) => format!("did you mean `{known}`?"),
             None => format!("the supergraph has: {}", names.join(", ")),
         };
@@ -45,7 +45,7 @@ pub(super) fn subgraphs(
     }
 }
 
-fn listeners(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+fn check_listeners(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let mut known: Vec<(String, SocketAddr)> = Vec::new();
     let mut sockets: Vec<(String, &Path)> = Vec::new();
     let single = config.listen.len() == 1;
@@ -75,7 +75,7 @@ fn listeners(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     }
     known.push(("admin.listen".into(), config.admin.listen));
     for (index, (path, address)) in known.iter().enumerate() {
-        let clash = known[..index].iter().find(|(_, other)| overlap(*address, *other));
+        let clash = known[..index].iter().find(|(_, other)| is_overlapping(*address, *other));
         let Some((other_path, other)) = clash else { continue };
         let message = if address == other {
             format!("`{path}` and `{other_path}` are the same address, {address}")
@@ -95,14 +95,14 @@ fn listeners(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
 }
 
 /// True if the second of two listeners could not be opened. IPv4 and IPv6 do not conflict.
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+fn is_overlapping(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port()
         && a.port() != 0
         && a.is_ipv4() == b.is_ipv4()
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
 }
 
-fn page(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+fn check_path_of_page(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     if config.ide.enabled && config.path == "/" {
         findings
             .error("conflict", "`path` is `/`, where the page for trying out queries is served")
@@ -111,103 +111,7 @@ fn page(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     }
 }
 
-fn providers(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
-    let providers = &config.events.providers;
-    // The last one may be the default that was added; it has no place and no duplicate.
-    let memory: Vec<_> = providers.memory.iter().map(|provider| provider.id.as_str()).collect();
-    let nats: Vec<_> = providers.nats.iter().map(|provider| provider.id.as_str()).collect();
-    let redis: Vec<_> = providers.redis.iter().map(|provider| provider.id.as_str()).collect();
-    let kafka: Vec<_> = providers.kafka.iter().map(|provider| provider.id.as_str()).collect();
-    for (kind, ids) in [("memory", memory), ("nats", nats), ("kafka", kafka), ("redis", redis)] {
-        let mut first = HashMap::new();
-        for (index, id) in ids.into_iter().enumerate() {
-            let path = format!("events.providers.{kind}[{index}].id");
-            let Some(other) = first.insert(id, path.clone()) else { continue };
-            findings
-                .error("conflict", format!("two providers of kind `{kind}` have the id `{id}`"))
-                .at_place(places.get(&path), "used again here")
-                .related_place(places.get(&other), "first used here")
-                .help("give each its own id: directives name a provider by it");
-        }
-    }
-    for (index, provider) in providers.nats.iter().enumerate() {
-        let path = format!("events.providers.nats[{index}]");
-        if provider.has_credentials_in_url() && provider.authentication.is_some() {
-            two_kinds_of_credentials(&path, &format!("{path}.url"), places, findings);
-        }
-        identity(&format!("{path}.tls"), &provider.tls, places, findings);
-        retry(&path, &provider.retry, places, findings);
-    }
-    for (index, provider) in providers.kafka.iter().enumerate() {
-        let path = format!("events.providers.kafka[{index}]");
-        if let Some(tls) = &provider.tls {
-            identity(&format!("{path}.tls"), &tls.files, places, findings);
-        }
-        retry(&path, &provider.retry, places, findings);
-    }
-    for (index, provider) in providers.redis.iter().enumerate() {
-        let path = format!("events.providers.redis[{index}]");
-        identity(&format!("{path}.tls"), &provider.tls, places, findings);
-        if provider.cluster_enabled && provider.sentinel.is_some() {
-            findings
-                .error("conflict", format!("`{path}` is a cluster and has sentinels"))
-                .at_place(places.get(&format!("{path}.sentinel")), "sentinels")
-                .related_place(places.get(&format!("{path}.cluster_enabled")), "a cluster")
-                .help("keep one: a cluster elects its masters without sentinels");
-        }
-        if provider.sharded_channels && !provider.cluster_enabled {
-            findings
-                .error("conflict", format!("`{path}` has sharded channels and is no cluster"))
-                .at_place(places.get(&format!("{path}.sharded_channels")), "has no effect here")
-                .help("add `cluster_enabled: true`, or remove `sharded_channels`");
-        }
-        let has_credentials = |url: &String| RedisProvider::has_credentials(url);
-        let mut with = provider.urls.iter().enumerate().filter(|(_, url)| has_credentials(url));
-        if let Some((number, _)) = with.next() {
-            if provider.authentication.is_some() {
-                two_kinds_of_credentials(
-                    &path,
-                    &format!("{path}.urls[{number}]"),
-                    places,
-                    findings,
-                );
-            } else if let Some((other, _)) = with.next() {
-                findings
-                    .error("conflict", format!("several URLs of `{path}` have credentials"))
-                    .at_place(places.get(&format!("{path}.urls[{other}]")), "credentials again")
-                    .related_place(places.get(&format!("{path}.urls[{number}]")), "first here")
-                    .help("remove them from the URLs and write them once, as `authentication`");
-            }
-        }
-        retry(&path, &provider.retry, places, findings);
-    }
-}
-
-fn two_kinds_of_credentials(path: &str, url: &str, places: &KeyPlaces, findings: &mut Findings) {
-    findings
-        .error("conflict", format!("`{path}` has two kinds of credentials"))
-        .at_place(places.get(url), "credentials in the URL")
-        .related_place(places.get(&format!("{path}.authentication")), "given here as well")
-        .help("keep `authentication`, and remove user and password from the URL");
-}
-
-/// Checks the waiting times of the provider at `path`.
-fn retry(path: &str, retry: &Retry, places: &KeyPlaces, findings: &mut Findings) {
-    let Retry { initial, max } = *retry;
-    if initial <= max {
-        return;
-    }
-    let path = format!("{path}.retry");
-    let given = [format!("{path}.initial"), format!("{path}.max")];
-    let [initial_place, max_place] = given.each_ref().map(|path| places.get(path));
-    findings
-        .error("conflict", format!("`{path}.initial` is longer than `{path}.max`"))
-        .at_place(initial_place.or(max_place), "must be the shortest waiting time")
-        .related_place(initial_place.and(max_place), "the longest waiting time")
-        .help(format!("write an `initial` of at most `{}`, or a longer `max`", max.print()));
-}
-
-fn origins(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+fn check_origins(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let origins = &config.cors.origins;
     if origins.len() > 1
         && let Some(index) = origins.iter().position(|origin| origin == "*")
@@ -219,26 +123,13 @@ fn origins(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     }
 }
 
-fn subgraph_certificates(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+fn check_subgraph_certificates(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     for (name, subgraph) in &config.subgraphs {
-        identity(&format!("subgraphs.{name}.tls"), &subgraph.tls, places, findings);
+        subgraph.tls.check_pair(&format!("subgraphs.{name}.tls"), places, findings);
     }
 }
 
-/// Checks that a certificate and its key are configured together.
-fn identity(path: &str, tls: &ClientTls, places: &KeyPlaces, findings: &mut Findings) {
-    let (has, lacks) = match (&tls.certificate, &tls.key) {
-        (Some(_), None) => ("certificate", "key"),
-        (None, Some(_)) => ("key", "certificate"),
-        _ => return,
-    };
-    findings
-        .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
-        .at_place(places.get(&format!("{path}.{has}")), "has no effect on its own")
-        .help(format!("add `{lacks}`, the path of a PEM file"));
-}
-
-fn tokens(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+fn check_tokens(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let jwt = &config.authentication.jwt;
     if jwt.required && jwt.issuers.is_empty() {
         findings
@@ -250,7 +141,7 @@ fn tokens(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
             .help("add `issuers`, or remove `required`");
     }
     if !jwt.issuers.is_empty() {
-        renamed_to_token(config, places, findings);
+        check_renamed_headers(config, places, findings);
     }
     for (index, issuer) in jwt.issuers.iter().enumerate() {
         let path = format!("authentication.jwt.issuers[{index}]");
@@ -292,7 +183,7 @@ fn tokens(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
 }
 
 /// Warns about rules that put another header of the client where subgraphs expect the verified token.
-fn renamed_to_token(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+fn check_renamed_headers(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let header = &config.authentication.jwt.header.name;
     let special = config.headers.subgraphs.iter();
     let special = special.map(|(name, rules)| (format!("headers.subgraphs.{name}"), rules));
@@ -314,7 +205,7 @@ fn renamed_to_token(config: &Config, places: &KeyPlaces, findings: &mut Findings
     }
 }
 
-fn traffic_retries(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
+fn check_traffic_retries(config: &Config, places: &KeyPlaces, findings: &mut Findings) {
     let sections = std::iter::once(("traffic.all".to_owned(), config.traffic.all.clone()));
     let special = config.traffic.subgraphs.keys();
     let special =

@@ -1,11 +1,12 @@
 //! Messages about files that people write: the mistake, its place, and the correction.
 //!
 //! A [`Diagnostic`] contains everything that one message needs, so that configuration, supergraph and command line
-//! errors look the same. [`render`] draws them with an excerpt of the file. The checks themselves are elsewhere (for
-//! the configuration, in the other modules of this crate).
+//! errors look the same. [`render`] draws them with an excerpt of the file, [`log`] writes them to the log. The checks
+//! themselves are elsewhere: for the configuration, in the other modules of this crate.
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -202,7 +203,7 @@ impl Diagnostic {
     }
 
     /// Returns the file, line and column, as far as they are known.
-    pub fn place(&self) -> Option<String> {
+    fn place(&self) -> Option<String> {
         let name = self.source.as_ref().map(|source| source.name.as_str());
         match (name, &self.span) {
             (None, None) => None,
@@ -305,6 +306,25 @@ pub fn render(diagnostics: &[Diagnostic], style: Style) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Writes messages to the log, one line each. Line breaks of the excerpt are part of a field.
+pub fn log(diagnostics: &[Diagnostic]) {
+    if !tracing::enabled!(tracing::Level::ERROR) {
+        // The level `off` must not hide the reason why the router does not start.
+        let text = render(diagnostics, Style::Plain);
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        return;
+    }
+    for diagnostic in diagnostics {
+        let Diagnostic { severity, code, message, help, .. } = diagnostic;
+        let (place, help) = (diagnostic.place(), help.as_deref());
+        let excerpt = diagnostic.span.as_ref().map(|_| diagnostic.render(Style::Plain));
+        match severity {
+            Severity::Error => tracing::error!(%code, place, help, excerpt, "{message}"),
+            Severity::Warning => tracing::warn!(%code, place, help, excerpt, "{message}"),
+        }
+    }
 }
 
 fn some(label: &str) -> Option<&str> {

@@ -8,9 +8,13 @@
 //! (rules between several keys). `load` runs them in order; `secrecy` keeps secrets out of excerpts. [`diagnostic`]
 //! draws the messages, also those about supergraphs and command lines.
 //!
-//! Not in this crate: reading the supergraph, and everything that applies a setting. To add a key, add a documented
-//! field with a default and an example to its section, and use it. The schema, the checks and the reference page
-//! follow. To move a key, add it to `moved_keys`.
+//! To add a key, add a documented field with a default and an example to its section, and use it. The schema, the
+//! checks and the reference page follow. To move a key, add it to `moved_keys`. To add a kind of broker, add a module such as
+//! `nats`, a field of [`Providers`], and its rules to `provider_consistency`.
+//!
+//! Not in this crate: reading the supergraph, everything that applies a setting, and checks that need the graph or the
+//! network (`starling check`). The crate knows the lower ones only for the syntax and the defaults of values: claims of
+//! tokens, headers of connections, addresses of brokers.
 
 mod address;
 mod authentication;
@@ -28,24 +32,33 @@ mod format;
 mod format_check;
 mod headers;
 mod http;
+mod kafka;
 mod limits;
 mod listen;
-mod live;
 mod load;
 mod logging;
 mod moved_keys;
+mod nats;
 mod override_labels;
+mod provider_consistency;
+mod provider_settings;
 mod quantity;
+mod redis;
 mod reference;
 mod schema;
+mod schema_facts;
 mod secrecy;
 mod secret;
 mod sharing;
 mod shutdown;
 mod source_tree;
 mod subgraphs;
+mod subscriptions;
+mod supergraph;
 mod threads;
 mod trace;
+mod web_pages;
+mod wording;
 mod yaml;
 
 #[cfg(test)]
@@ -61,22 +74,23 @@ pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, Jwt
 pub use client_tls::ClientTls;
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
-pub use events::{
-    Events, JetStream, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, MemoryProvider,
-    NatsAuthentication, NatsProvider, Providers, RedisAuthentication, RedisProvider, RedisSentinel,
-    RedisStreams, Retry, SaslPlain, SaslScram, ScramMechanism, UserInfo,
-};
+pub use events::{Events, MemoryProvider, Providers};
 pub use headers::{
     ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,
     Headers, Merge, Propagation,
 };
 pub use http::{Batching, Compression, Http, Http2};
+pub use kafka::{
+    KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, SaslPlain, SaslScram, ScramMechanism,
+};
 pub use limits::Limits;
-pub use listen::{Admin, Cors, Ide, Listener, Supergraph, TlsFiles, UnixSocket};
-pub use live::{OverflowPolicy, Subscriptions, WebSocket};
+pub use listen::{Admin, Listener, TlsFiles, UnixSocket};
 pub use load::{LoadedConfig, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
+pub use nats::{JetStream, NatsAuthentication, NatsProvider};
 pub use override_labels::LabelSetting;
+pub use provider_settings::{Retry, UserInfo};
+pub use redis::{RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams};
 pub use reference::config_reference;
 pub use schema::config_schema;
 pub use secret::Secret;
@@ -86,15 +100,18 @@ pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
     SubgraphSettings, Traffic, TrafficOverride, TrafficSettings,
 };
+pub use subscriptions::{OverflowPolicy, Subscriptions, WebSocket};
+pub use supergraph::Supergraph;
 pub use threads::{ReactorCount, WorkerCount};
 pub use trace::Trace;
+pub use web_pages::{Cors, Ide};
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
 
 /// The whole configuration.
 ///
-/// [`Config::default`] is the meaning of an empty file. Values are checked when a file is loaded ([`load()`]); code that
-/// builds a `Config` itself must keep to the ranges in the schema.
+/// [`Config::default`] is the meaning of an empty file. Values are checked when a file is loaded ([`load()`]); code
+/// that builds a `Config` itself must keep to the ranges in the schema.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Starling configuration")]
@@ -123,8 +140,8 @@ pub struct Config {
     #[schemars(with = "WorkersText", example = 4)]
     pub workers: WorkerCount,
 
-    /// The number of threads that hold WebSockets and event streams over HTTP/1.1: a number from 1 to 256, or `auto` for
-    /// one thread per two workers and at least one.
+    /// The number of threads that hold WebSockets and event streams over HTTP/1.1: a number from 1 to 256, or `auto`
+    /// for one thread per two workers and at least one.
     #[schemars(with = "ReactorsText", example = 2)]
     pub reactors: ReactorCount,
 

@@ -93,16 +93,3 @@ impl Default for Limits {
         }
     }
 }
-
-/// `body` is left out, because it bounds requests, not operations.
-impl From<&Limits> for prepare::Limits {
-    fn from(limits: &Limits) -> Self {
-        Self {
-            tokens: limits.tokens,
-            depth: limits.depth,
-            aliases: limits.aliases,
-            root_fields: limits.root_fields,
-            selections: limits.selections,
-        }
-    }
-}

@@ -1,4 +1,4 @@
-//! Settings of the listeners, the admin listener, the supergraph file, the IDE and cross-origin requests.
+//! Settings of the listeners: those for clients, and the admin listener.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -7,9 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::address::parse_address;
-use super::format::{
-    AddressText, FileModeText, FileText, HostNameText, OriginText, SocketPathText,
-};
+use super::format::{AddressText, FileModeText, FileText, HostNameText, SocketPathText};
 
 /// The default address: loopback, so that a first try is not reachable from the network.
 pub(super) const LISTEN_DEFAULT: SocketAddr =
@@ -117,52 +115,6 @@ impl Default for Admin {
             profiling: false,
         }
     }
-}
-
-/// The source of the graph.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Supergraph {
-    /// The file with the supergraph SDL (join specification). A relative path is relative to the folder of the
-    /// configuration file. The file is watched: a new version that loads replaces the old one. SIGHUP makes the router
-    /// check it at once. The configuration itself is read at the start only; SIGHUP logs whether it has changed since.
-    #[schemars(with = "FileText", example = &"graphs/supergraph.graphql")]
-    #[schemars(extend("x-override" = "--supergraph"))]
-    pub file: PathBuf,
-}
-
-impl Default for Supergraph {
-    fn default() -> Self {
-        Self { file: "supergraph.graphql".into() }
-    }
-}
-
-/// The page for trying out queries.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Ide {
-    /// Serves the page at `/`. If `false`, `/` returns 404.
-    #[schemars(example = false)]
-    pub enabled: bool,
-}
-
-impl Default for Ide {
-    fn default() -> Self {
-        Self { enabled: true }
-    }
-}
-
-/// Cross-origin resource sharing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Cors {
-    /// The origins of web pages that may send requests from a browser, such as `https://app.example.com`. `"*"` allows
-    /// every origin, but only without credentials: pages that send cookies, and WebSockets opened with cookies, need
-    /// their origin in this list. If the list is empty, browsers allow only pages that the router itself serves.
-    /// Browsers let pages of other origins open WebSockets and send GET requests nevertheless; the router refuses these
-    /// with status 403.
-    #[schemars(with = "Vec<OriginText>", example = ["https://app.example.com"])]
-    pub origins: Vec<String>,
 }
 
 /// The forms that `listen` may have, for the schema.

@@ -49,7 +49,7 @@ impl LoadedConfig {
     ) -> Vec<Diagnostic> {
         let names: Vec<_> = names.into_iter().collect();
         let mut findings = Findings::default();
-        consistency::subgraphs(&self.config, &names, &self.places, &mut findings);
+        consistency::check_subgraph_names(&self.config, &names, &self.places, &mut findings);
         findings.into_diagnostics(self.source.as_ref())
     }
 }

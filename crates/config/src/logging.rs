@@ -1,5 +1,7 @@
 //! Settings of the log.
 
+use std::io::IsTerminal;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +16,17 @@ pub struct Log {
     /// The format of a log line. Errors that end a start are written in the same format.
     #[schemars(example = &"json")]
     pub format: LogFormat,
+}
+
+impl Log {
+    /// True if log lines are JSON.
+    pub fn is_json(&self) -> bool {
+        match self.format {
+            LogFormat::Auto => !std::io::stderr().is_terminal(),
+            LogFormat::Text => false,
+            LogFormat::Json => true,
+        }
+    }
 }
 
 /// Levels of the log. Each includes the previous ones.

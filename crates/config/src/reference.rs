@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::check::{choices, type_name};
 use super::format::Format;
 use super::schema::plain_schema;
+use super::schema_facts::{allowed_words, type_name};
 
 /// Top-level keys in the order of the page, the most common ones first.
 const SECTIONS: [&str; 25] = [
@@ -247,7 +247,7 @@ fn kind(schema: &Value) -> String {
         let noun = articles.iter().find_map(|article| noun.strip_prefix(article)).unwrap_or(noun);
         return format!("{noun}{}", bound.unwrap_or_default());
     }
-    if let Some(choices) = choices(schema) {
+    if let Some(choices) = allowed_words(schema) {
         return choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(", ");
     }
     match type_name(schema) {

@@ -144,16 +144,6 @@ pub struct TrafficSettings {
     pub circuit_breaker: CircuitBreaker,
 }
 
-impl TrafficSettings {
-    /// Returns the limits for combining requests for entities.
-    pub fn batch_limits(&self) -> plan::BatchLimits {
-        plan::BatchLimits {
-            aliases: if self.batching { self.max_aliases } else { 1 },
-            representations: self.max_representations,
-        }
-    }
-}
-
 impl Default for TrafficSettings {
     fn default() -> Self {
         Self {
@@ -163,8 +153,9 @@ impl Default for TrafficSettings {
             max_response_size: 64 << 20,
             max_connections: 1024,
             batching: true,
-            max_aliases: plan::BatchLimits::default().aliases,
-            max_representations: plan::BatchLimits::default().representations,
+            // The strictest known default limit on aliases or root fields is 15.
+            max_aliases: 15,
+            max_representations: 1000,
             max_waiting: 4096,
             protocol: HttpProtocol::Auto,
             compression: false,
@@ -386,22 +377,5 @@ mod tests {
                 ..Default::default()
             }
         );
-    }
-
-    #[test]
-    fn without_batching_a_request_has_one_alias() {
-        let mut traffic = Traffic::default();
-        traffic.all.max_aliases = 7;
-        traffic.subgraphs.insert(
-            "alone".into(),
-            TrafficOverride {
-                batching: Some(false),
-                max_representations: Some(10),
-                ..Default::default()
-            },
-        );
-        let limits = |subgraph| traffic.of(subgraph).batch_limits();
-        assert_eq!(limits("alone"), plan::BatchLimits { aliases: 1, representations: 10 });
-        assert_eq!((limits("other").aliases, traffic.of("alone").max_aliases), (7, 7));
     }
 }

@@ -1,8 +1,8 @@
 //! Tests of valid files, invalid files, and the pages generated from the types.
 //!
-//! Every folder in `tests/fixtures/` contains an invalid file (`config.yaml`) and the exact messages for it (`expected.txt`).
-//! To add a case, write the file, run `UPDATE_EXPECT=1 cargo test -p config`, and check that the messages help a
-//! tired operator at three in the morning.
+//! Every folder in `tests/fixtures/` contains an invalid file (`config.yaml`) and the exact messages for it
+//! (`expected.txt`). To add a case, write the file, run `UPDATE_EXPECT=1 cargo test -p config`, and check that the
+//! messages help a tired operator at three in the morning.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -113,126 +113,7 @@ fn the_annotated_example_loads_and_has_every_section() {
 
 #[test]
 fn every_key_can_be_set() {
-    let config = good(
-        r#"
-listen:
-  - {address: "127.0.0.1:1", tls: {cert: c.pem, key: /k.pem, client_ca: a.pem}}
-  - "[::1]:2"
-  - {unix: starling.sock, mode: "0600"}
-path: /api
-admin: {listen: "127.0.0.1:3", allowed_hosts: [starling.internal], profiling: true}
-workers: 3
-reactors: 4
-supergraph: {file: /graphs/a.graphql}
-override_labels: {beta: true, gamma: 2.5%}
-subgraphs: {reviews: {url: "http://r/graphql"}}
-authentication:
-  jwt:
-    required: true
-    header: {name: x-token, prefix: ""}
-    init_payload: [token, headers.token]
-    max_token_size: 1KiB
-    issuers:
-      - issuer: https://a.example
-        audiences: [a, b]
-        algorithms: [RS256, EdDSA]
-        leeway: 0s
-        jwks: {url: "https://a.example/keys", refresh: 1m, max_age: 2h, timeout: 1s, max_size: 1KiB, ca: ca.pem}
-      - {jwks: {file: keys.json}}
-      - {public_key: "${SECRET}"}
-      - {secret: "${SECRET}", algorithms: [HS512]}
-headers:
-  all:
-    request:
-      - propagate: {named: Authorization}
-      - propagate: {matching: "^x-"}
-      - remove: {named: x-internal}
-      - claim: {path: realm.tenant, name: x-tenant, default: none}
-  subgraphs:
-    reviews: {request: [{insert: {name: x-key, value: "${SECRET}"}}]}
-traffic:
-  all: {timeout: 5s, max_response_size: 1MiB, max_connections: 7, batching: false, max_aliases: 9, max_representations: 10}
-  subgraphs: {reviews: {timeout: 1s, max_response_size: 2MiB, max_connections: 8, batching: true, max_aliases: 11, max_representations: 12}}
-limits: {body: 1KiB, depth: 2, aliases: 3, root_fields: 4, tokens: 5, selections: 6, preparing: 7, preparing_waiting: 8, preparing_waiting_per_client: 9, prepared_operations: 128, body_expansion_ratio: 10}
-http:
-  max_connections: 3
-  max_connections_per_ip: 5
-  header_timeout: 1s
-  body_timeout: 2s
-  stall_timeout: 3s
-  response_queue_bytes: 2KiB
-  response_queue_bytes_total: 4KiB
-  max_headers: 16
-  max_header_size: 8KiB
-  http2: {enabled: false, max_concurrent_streams: 5, ping_interval: 6s}
-  compression: {enabled: false, min_size: 7KiB}
-  batching: {enabled: true, max_operations: 8}
-websocket:
-  {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_init_message_size: 2KiB, max_subscriptions_per_connection: 4,
-   compression: {enabled: false, min_size: 5KiB}, init_payload_headers: [authorization]}
-subscriptions:
-  queue_bytes: 1KiB
-  max_operation_bytes: 8KiB
-  max_reserved_streams_per_client: 9
-  max_topics_per_connection: 11
-  max_groups_per_client: 12
-  queue_events: 2
-  policy: drop_oldest
-  queue_bytes_total: 6KiB
-  kernel_queue_bytes: 7KiB
-  heartbeat: 4s
-  drain_period: 0s
-events:
-  require_all: true
-  publish_timeout: 1s
-  instance: router-1
-  providers:
-    memory: [{id: default, ring_events: 7}, {id: other}]
-    nats:
-      - {id: a, url: "nats://n:4222", authentication: {token: "${SECRET}"}, retry: {initial: 1s, max: 2s}}
-      - id: b
-        url: tls://n
-        authentication: {user_info: {username: u, password: "${SECRET}"}}
-        tls: {ca: a.pem, certificate: c.pem, key: /k.pem}
-        jetstream: {publish_ack: true}
-      - {id: c, url: "nats://n", authentication: {nkey: "${SECRET}"}}
-      - {id: d, url: "nats://n", authentication: {credentials_file: d.creds}}
-    kafka:
-      - id: e
-        brokers: ["k:9092", "l:9092"]
-        authentication: {sasl_plain: {username: u, password: "${SECRET}"}}
-        tls: {enabled: false, ca: ca.pem, certificate: a.pem, key: a.key}
-        fetch: {max_wait: 1s, max_bytes: 1KiB, queue_bytes: 2KiB, readers: 3}
-        metadata_refresh: 4s
-        retry: {initial: 1s, max: 2s}
-      - id: f
-        brokers: ["k:9092"]
-        authentication: {sasl_scram: {username: u, password: "${SECRET}", mechanism: SCRAM-SHA-256}}
-        tls: {}
-      - {id: g, brokers: ["k:9092"], authentication: {oauth_token: "${SECRET}"}}
-      - {id: h, brokers: ["k:9092"], authentication: {oauth_token_file: token}}
-    redis:
-      - id: c
-        urls: ["redis://r:6379", "redis://s:6379"]
-        cluster_enabled: true
-        sharded_channels: true
-        streams: {max_len: 5}
-        authentication: {username: u, password: "${SECRET}"}
-        retry: {initial: 1s, max: 2s}
-      - id: d
-        urls: ["rediss://u:${SECRET}@t/0"]
-        tls: {ca: b.pem, certificate: d.pem, key: /l.pem}
-        sentinel: {master: m, authentication: {username: v, password: "${SECRET}"}}
-cursor:
-  {enabled: false, keys: ["${SECRET}-of-16-bytes"], bind_claims: [sub], memory: true, heartbeat: 5s, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
-introspection: false
-ide: {enabled: false}
-cors: {origins: ["https://a.example"]}
-log: {level: debug, format: text}
-include_subgraph_errors: {all: true, subgraph_names: true, extensions: [retryAfter], subgraphs: {a: false}}
-shutdown: {delay: 3s}
-"#,
-    );
+    let config = good(include_str!("../tests/every_key.yaml"));
     expect_test::expect_file!["../tests/every_key.txt"].assert_debug_eq(&config);
     // The secrets are present, though the dump does not show them.
     let secrets: Vec<_> = config
@@ -587,7 +468,7 @@ fn every_key_is_documented_and_every_value_has_an_example_that_loads() {
                 wrong.push(format!("{path} has neither a default nor is it required"));
             }
         }
-        if check::type_name(property) == Some("integer")
+        if schema_facts::type_name(property) == Some("integer")
             && !(property["minimum"].is_i64() && property["maximum"].is_i64())
         {
             wrong.push(format!("{path} has no bounds"));

@@ -16,6 +16,7 @@ mod kafka;
 mod kafka_client;
 mod kafka_settings;
 mod memory;
+mod metrics;
 mod nats;
 mod position;
 mod provider;
@@ -40,6 +41,7 @@ pub use kafka_settings::{
     KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaUser, is_kafka_broker,
 };
 pub use memory::{Memory, MemorySettings};
+pub use metrics::{PROVIDER_METRICS, TOPIC_METRICS};
 pub use nats::{Nats, NatsAuthentication, NatsSettings, NatsSettingsError};
 pub use position::{PartitionOffset, Position};
 pub use provider::{EventFuture, Provider, PublishError};

@@ -10,6 +10,7 @@
 
 mod cursor;
 mod hub;
+mod metrics;
 mod operation;
 mod outlet;
 mod resolve;
@@ -21,6 +22,7 @@ mod stats;
 pub use cursor::fuzz as fuzz_cursors;
 pub use cursor::{CURSOR_BYTES_MAX, CURSOR_KEYS_MAX, Cursors};
 pub use hub::{Hub, SubscribeRequest, Subscription};
+pub use metrics::HUB_METRICS;
 pub use operation::{GroupKey, LiveOperation, OperationUpdate, Resolve, TriggerEvent};
 pub use outlet::{EndReason, GroupId, Outlet, OutletCommand, Subscriber};
 pub use resolve::{EventResolver, Job, Workers};

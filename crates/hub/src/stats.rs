@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use prepare::DurationHistogram;
+use telemetry::DurationHistogram;
 
 use crate::GroupId;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::duration_histogram::DurationHistogram;
+use telemetry::DurationHistogram;
 
 /// Counters since this preparer was created.
 #[derive(Debug, Default)]

@@ -19,6 +19,7 @@ mod cpu;
 mod encoding;
 #[cfg(all(target_os = "linux", feature = "profiling"))]
 mod heap;
+mod metrics;
 #[cfg(all(target_os = "linux", feature = "profiling"))]
 mod names;
 #[cfg(not(all(target_os = "linux", feature = "profiling")))]
@@ -32,6 +33,7 @@ pub use allocator::{Allocator, HAS_PROFILES, start_memory_return};
 pub use cpu::cpu;
 #[cfg(all(target_os = "linux", feature = "profiling"))]
 pub use heap::heap;
+pub use metrics::{DESCRIPTOR_METRICS, USAGE_METRICS};
 #[cfg(not(all(target_os = "linux", feature = "profiling")))]
 pub use no_profiles::{cpu, heap};
 pub use profile_error::ProfileError;

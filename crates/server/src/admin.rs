@@ -13,8 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use telemetry::{LogLimit, MetricsExporter, TextFormat};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -23,8 +22,7 @@ use crate::admin_host;
 use crate::http::body;
 use crate::http::response::{self, Response};
 use crate::http::write_timeout::{STALL_TIME_MAX, WriteTimeout};
-use crate::log_limit::LogLimit;
-use crate::metrics::{MetricsCollector, prometheus_text};
+use crate::metrics_export;
 use crate::profiling;
 use crate::router::Router;
 use crate::subscriptions_page;
@@ -57,10 +55,7 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
             return;
         }
     };
-    let mut registry = Registry::default();
-    router.metrics.register(&mut registry);
-    registry.register_collector(Box::new(MetricsCollector(Arc::downgrade(&router))));
-    let registry = Arc::new(registry);
+    let metrics = Arc::new(metrics_export::exporter(&router));
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -70,12 +65,12 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (router, registry) = (Arc::clone(&router), Arc::clone(&registry));
+        let (router, metrics) = (Arc::clone(&router), Arc::clone(&metrics));
         connections.spawn(async move {
             let _permit = permit;
             let service = service_fn(|request| {
-                let (router, registry) = (Arc::clone(&router), Arc::clone(&registry));
-                async move { Ok::<_, Infallible>(handle(&router, &registry, request).await) }
+                let (router, metrics) = (Arc::clone(&router), Arc::clone(&metrics));
+                async move { Ok::<_, Infallible>(handle(&router, &metrics, request).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -88,7 +83,11 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
     }
 }
 
-async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>) -> Response {
+async fn handle(
+    router: &Router,
+    metrics: &MetricsExporter,
+    request: Request<Incoming>,
+) -> Response {
     let get = request.method() == Method::GET || request.method() == Method::HEAD;
     let path = request.uri().path();
     // Load balancers ask for health under any name, and learn nothing else.
@@ -100,7 +99,7 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
     match path {
         "/health/live" if get => response::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(router),
-        "/metrics" if get => metrics(registry, request.headers()),
+        "/metrics" if get => metrics_text(metrics, request.headers()),
         "/admin/subscriptions" if get => subscriptions(router, request.headers()).await,
         "/admin/publish" if request.method() == Method::POST => match is_from_web_page(&request) {
             true => response::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
@@ -180,20 +179,12 @@ fn is_from_web_page<B>(request: &Request<B>) -> bool {
 
 /// Returns OpenMetrics to clients that ask for it, as Prometheus does, and the older text format of Prometheus to all
 /// others.
-fn metrics(registry: &Registry, headers: &HeaderMap) -> Response {
+fn metrics_text(metrics: &MetricsExporter, headers: &HeaderMap) -> Response {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let open_metrics = accepted.into_iter().any(|it| it.contains("application/openmetrics-text"));
-    let content_type = match open_metrics {
-        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        false => "text/plain; version=0.0.4; charset=utf-8",
-    };
-    let mut text = String::new();
-    match encode(&mut text, registry) {
-        Ok(()) if open_metrics => response::with_type(StatusCode::OK, content_type, text.into()),
-        Ok(()) => {
-            let text = prometheus_text(&text);
-            response::with_type(StatusCode::OK, content_type, text.into())
-        }
+    let format = if open_metrics { TextFormat::OpenMetrics } else { TextFormat::Prometheus };
+    match metrics.text(format) {
+        Ok(text) => response::with_type(StatusCode::OK, format.content_type(), text.into()),
         Err(_) => {
             response::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded\n")
         }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::ClientKey;
+use telemetry::Metric;
 use tokio::sync::Notify;
 
 /// The minimum number of bytes of an account that is searched and may be evicted: closing smaller connections would
@@ -51,6 +52,20 @@ pub(crate) struct ByteBudget {
     /// The zero of [`ByteAccount::progress`].
     started: Instant,
 }
+
+/// The metrics of the responses that clients have not read yet.
+pub(crate) const RESPONSE_QUEUE_METRICS: &[Metric<ByteBudget>] = &[
+    Metric::gauge(
+        "starling_http_response_queue_bytes",
+        "Bytes of responses that clients have not read yet (http.response_queue_bytes_total)",
+        |it| it.held() as u64,
+    ),
+    Metric::counter(
+        "starling_http_response_queue_evictions",
+        "Connections closed because too many bytes of responses were unread",
+        ByteBudget::evicted,
+    ),
+];
 
 /// An account with its bytes at the time of one search ([`ByteBudget::enforce`]).
 struct HeldBytes {

@@ -3,9 +3,8 @@
 
 use std::path::PathBuf;
 
+use config::diagnostic;
 use config::{Config, Overrides};
-
-use crate::logging;
 
 /// The source of the running configuration.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ fn compare_with_file(source: &ConfigSource) -> Comparison {
                 file,
                 "the configuration file is invalid, and the router would not start with it; the running configuration stays in use"
             );
-            logging::report(&diagnostics);
+            diagnostic::log(&diagnostics);
             Comparison::Wrong
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use execute::{ClientKey, network_of};
+use telemetry::Metric;
 
 /// Counts the connections of the public listeners, over every protocol.
 #[derive(Debug)]
@@ -18,6 +19,21 @@ pub(crate) struct Connections {
     refused_of_address: AtomicUsize,
     limits: ConnectionLimits,
 }
+
+/// The metrics of the client connections.
+pub(crate) const OPEN_CONNECTION_METRICS: &[Metric<Connections>] = &[
+    Metric::gauge("starling_http_connections", "Open client connections", |it| it.open() as u64),
+    Metric::counter(
+        "starling_http_connections_refused",
+        "Connections closed at once because of http.max_connections",
+        |it| it.refused()[0] as u64,
+    ),
+    Metric::counter(
+        "starling_http_connections_refused_per_ip",
+        "Connections closed at once because of http.max_connections_per_ip",
+        |it| it.refused()[1] as u64,
+    ),
+];
 
 /// The maximum numbers of connections; 0: as many as the system has descriptors.
 #[derive(Clone, Copy, Debug)]

@@ -11,11 +11,13 @@ use config::diagnostic::{Diagnostic, SourceText, Span};
 use events::Providers;
 use execute::{ClaimPath, Disclosure, Generation, ResponseHeaders, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
-use prepare::{LabelShares, Limits, PrepareSettings, Preparer};
+use prepare::Preparer;
 use sha2::{Digest, Sha256};
+use telemetry::Metric;
 use upstream::Upstream;
 
 use crate::forwarding::{Forwarding, ResponseForwarding};
+use crate::prepare_settings::{label_shares, prepare_settings};
 use crate::upstreams::{SubgraphCertificates, settings_of};
 
 /// One generation, ready to serve.
@@ -36,6 +38,12 @@ pub(crate) struct ServingGraph {
     /// The certificates for connections to subgraphs.
     pub(crate) certificates: SubgraphCertificates,
 }
+
+/// The metrics of the graph that serves.
+pub(crate) const GRAPH_METRICS: &[Metric<ServingGraph>] =
+    &[Metric::gauge("starling_graph_generation", "Number of the graph that serves", |it| {
+        it.generation.number
+    })];
 
 /// The source of a supergraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -157,26 +165,8 @@ pub(crate) fn load(
         config.events.max_event_size,
     );
     let graph_id = identity(&source.text);
-    let defaults = PrepareSettings::default();
-    let batching = graph.subgraphs.iter();
-    let batching = batching.map(|it| config.traffic.of(&it.name).batch_limits()).collect();
-    let settings = PrepareSettings {
-        limits: Limits::from(&config.limits),
-        introspection: config.introspection,
-        planning: plan::Limits {
-            batching: plan::Batching { subgraphs: batching },
-            ..defaults.planning
-        },
-        at_once: match config.limits.preparing {
-            0 => defaults.at_once,
-            preparing => preparing as usize,
-        },
-        waiting_max: config.limits.preparing_waiting as usize,
-        waiting_per_client_max: config.limits.preparing_waiting_per_client as usize,
-        operations_max: config.limits.prepared_operations,
-    };
     Ok(ServingGraph {
-        preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
+        preparer: Preparer::new(Arc::clone(&graph), graph_id, prepare_settings(config, &graph))
             .with_override_labels(&label_shares(config)),
         cursor_claims: config.cursor.claims(),
         forwarding: Forwarding::new(&config.headers, &graph),
@@ -192,11 +182,6 @@ pub(crate) fn load(
             publisher: Arc::new(publisher),
         }),
     })
-}
-
-fn label_shares(config: &Config) -> LabelShares {
-    let shares = config.override_labels.iter();
-    shares.map(|(label, setting)| (label.clone(), setting.share())).collect()
 }
 
 /// Creates the clients of all subgraphs, in the order of the graph; `None` for event subgraphs. Connects to nothing

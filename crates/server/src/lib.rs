@@ -3,9 +3,6 @@
 //! Invariant: this crate knows nothing of planning's internals. `http::pipeline` contains the path of a
 //! request; [`start()`] contains the life of the process.
 
-mod log_writer;
-pub mod logging;
-
 mod admin;
 mod admin_host;
 mod authentication;
@@ -14,6 +11,7 @@ mod byte_budget;
 mod certificates;
 mod check;
 mod config_changes;
+mod connection_metrics;
 mod connection_options;
 mod connections;
 mod connectivity_check;
@@ -23,12 +21,15 @@ mod error_mapping;
 mod error_reference;
 mod forwarding;
 mod generation;
+mod graph_load_metrics;
 mod http;
 mod live;
-mod log_limit;
 mod metrics;
+mod metrics_export;
 mod offload;
 mod operation;
+mod operation_metrics;
+mod prepare_settings;
 mod prepared_request;
 mod profiling;
 mod reload;

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use prepare::{ConcurrencyBounds, ConcurrencyLimit, WhenFull};
+use telemetry::{Metric, read};
 
 /// The maximum size of a text that is handled on the event loop itself. Parsing this much takes about 50 µs, expanding
 /// it about 200.
@@ -58,6 +59,20 @@ impl OffloadError {
         }
     }
 }
+
+/// The metrics of work on large requests.
+pub(crate) const OFFLOAD_METRICS: &[Metric<Offload>] = &[
+    Metric::gauge(
+        "starling_http_large_requests_waiting",
+        "Large requests that wait to be expanded or parsed",
+        |it| read(&it.waiting),
+    ),
+    Metric::counter(
+        "starling_http_large_requests_overloaded",
+        "Large requests refused because too many waited, or because they waited too long",
+        |it| read(&it.refused),
+    ),
+];
 
 impl Offload {
     /// Creates an instance that runs at most `running_max` jobs at the same time.
@@ -123,7 +138,8 @@ impl Offload {
     }
 
     /// The number of jobs that wait now, and the number of refused jobs.
-    pub(crate) fn counters(&self) -> [u64; 2] {
+    #[cfg(test)]
+    fn counters(&self) -> [u64; 2] {
         [self.waiting.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed)]
     }
 }

@@ -42,14 +42,14 @@ pub(crate) async fn prepare_for(
     let refused = |error: &PrepareError| {
         let errors = error_mapping::errors(error);
         if let Some(first) = errors.first() {
-            router.metrics.refused(first.code);
+            router.metrics.operations.count_refusal(first.code);
         }
         errors
     };
     if request.query.is_empty() && has_persisted_query(&request.extensions) {
         // This request comes from a WebSocket; over HTTP it is refused when the request is parsed.
         let code = ErrorCode::PersistedQueryNotSupported;
-        router.metrics.refused(code);
+        router.metrics.operations.count_refusal(code);
         return Err(vec![GraphqlError::new(code, PERSISTED_QUERY_NOT_SUPPORTED)]);
     }
     let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
@@ -63,7 +63,7 @@ pub(crate) async fn prepare_for(
         let read = router.offload.run(client(), size, deadline, read).await;
         read.map_err(|not_done| {
             let error = not_done.error();
-            router.metrics.refused(error.code);
+            router.metrics.operations.count_refusal(error.code);
             vec![error]
         })?
     };
@@ -157,7 +157,7 @@ pub(crate) async fn run(
     if let Err(error) =
         bindings.authorize_single_root(&ready.prepared.plan, &ready.variables, claims)
     {
-        router.metrics.refused(error.code);
+        router.metrics.operations.count_refusal(error.code);
         return Err(vec![error]);
     }
     let started = Instant::now();
@@ -182,7 +182,7 @@ pub(crate) async fn run(
         }
         _ => (execute_now(&ready, subgraphs, fetches, deadline).await?, None),
     };
-    router.metrics.operation(kind, payload.errors > 0, started.elapsed());
+    router.metrics.operations.count(kind, payload.errors > 0, started.elapsed());
     Ok(match trace {
         None => payload,
         Some(trace) => trace.put(&payload, role, &generation.graph),

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::generation::{self, ServingGraph, SupergraphSource};
-use crate::metrics::ReloadResult;
+use crate::graph_load_metrics::ReloadResult;
 use crate::router::Router;
 use crate::subscription_migration;
 
@@ -217,7 +217,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
     .await;
     match result {
         Ok(Ok(None)) => {
-            router.metrics.reload(ReloadResult::unchanged);
+            router.metrics.graph_loads.count(ReloadResult::unchanged);
             tracing::info!(
                 generation = current.generation.number,
                 "the supergraph has not changed (the configuration is read at the start only)"
@@ -226,10 +226,10 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
         Ok(Ok(Some(loaded))) => {
             warm(&loaded, &current).await;
             put_into_service(router, loaded).await;
-            router.metrics.reload(ReloadResult::loaded);
+            router.metrics.graph_loads.count(ReloadResult::loaded);
         }
         Ok(Err(diagnostics)) => {
-            router.metrics.reload(ReloadResult::refused);
+            router.metrics.graph_loads.count(ReloadResult::refused);
             let problems = diagnostic::render(&diagnostics, Style::Plain);
             tracing::error!(
                 generation = current.generation.number,
@@ -237,7 +237,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
             );
         }
         Err(panic) => {
-            router.metrics.reload(ReloadResult::refused);
+            router.metrics.graph_loads.count(ReloadResult::refused);
             tracing::error!(%panic, "loading the supergraph failed because of a defect; the old one continues to serve");
         }
     }

@@ -93,7 +93,9 @@ impl Router {
     /// The client has an invalid token.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Identity, TokenRefusal> {
         match &self.authentication {
-            Some(authentication) => authentication.authenticate(&self.metrics, headers).await,
+            Some(authentication) => {
+                authentication.authenticate(&self.metrics.authentication, headers).await
+            }
             None => Ok(Identity::ANONYMOUS),
         }
     }
@@ -104,7 +106,9 @@ impl Router {
     /// The client is anonymous and `authentication.jwt.required` is set.
     pub(crate) fn authorize(&self, identity: &Identity) -> Result<(), TokenRefusal> {
         match &self.authentication {
-            Some(authentication) => authentication.authorize(&self.metrics, identity),
+            Some(authentication) => {
+                authentication.authorize(&self.metrics.authentication, identity)
+            }
             None => Ok(()),
         }
     }
@@ -117,7 +121,7 @@ impl Router {
         before: &Identity,
     ) -> InitIdentification {
         match &self.authentication {
-            Some(it) => it.on_connection_init(&self.metrics, token, before),
+            Some(it) => it.on_connection_init(&self.metrics.authentication, token, before),
             None => InitIdentification::Known(Ok(InitOutcome::default())),
         }
     }
@@ -131,7 +135,9 @@ impl Router {
         token: &PresentedToken,
     ) -> Result<InitOutcome, TokenRefusal> {
         match &self.authentication {
-            Some(authentication) => authentication.verify_init_token(&self.metrics, token).await,
+            Some(authentication) => {
+                authentication.verify_init_token(&self.metrics.authentication, token).await
+            }
             None => Ok(InitOutcome::default()),
         }
     }

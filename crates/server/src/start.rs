@@ -32,13 +32,14 @@ use crate::descriptors;
 use crate::drain;
 use crate::drain::DrainSchedule;
 use crate::generation::{self, SupergraphSource};
+use crate::graph_load_metrics::ReloadResult;
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, BoundListener};
 use crate::http::{tcp, unix};
 use crate::live::QueueTotal;
 use crate::live::reactors::Reactors;
 use crate::live::sse_single_connection::{self, StreamTable};
-use crate::metrics::{Metrics, ReloadResult};
+use crate::metrics::Metrics;
 use crate::offload::Offload;
 use crate::reload;
 use crate::router::Router;
@@ -235,7 +236,7 @@ pub async fn start(options: Options) -> Result<RunningRouter, StartError> {
         authentication.key_sets().start(authentication.verifier(), &router.shutdown).await;
     }
     reactors.serve(&router);
-    router.metrics.reload(ReloadResult::loaded);
+    router.metrics.graph_loads.count(ReloadResult::loaded);
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(BoundListener::address).collect();
     let admin = admin_listener.local_addr().unwrap_or(router.config.admin.listen);
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();

@@ -13,6 +13,8 @@
 //! everything that keeps two of them apart.
 
 mod flight;
+mod metrics;
 mod single_flight;
 
+pub use metrics::SINGLE_FLIGHT_METRICS;
 pub use single_flight::{Role, SingleFlight, SingleFlightStats, WorkFailed};

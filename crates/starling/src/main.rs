@@ -56,6 +56,6 @@ fn main() -> ExitCode {
         Command::Mock(arguments) => commands::mock::run(&arguments),
         Command::ConfigSchema => commands::config_schema(),
     };
-    server::logging::flush();
+    telemetry::logging::flush();
     code
 }

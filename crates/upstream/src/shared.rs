@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use execute::FetchError;
+use telemetry::LogLimit;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::breaker::Breaker;
-use crate::log_throttle::LogThrottle;
 use crate::retry::RetryBudget;
 use crate::reuse::ReuseGuard;
 use crate::stats::Wait;
@@ -34,10 +34,10 @@ pub(crate) struct SubgraphState {
     /// Decides whether HTTP/1.1 connections may carry several requests.
     pub(crate) reuse: Arc<ReuseGuard>,
     /// Limits the log lines about failed requests.
-    pub(crate) failure_log: LogThrottle,
+    pub(crate) failure_log: LogLimit,
     /// Limits the log lines about errors that the subgraph reported and that are hidden from
     /// clients.
-    pub(crate) reported_log: LogThrottle,
+    pub(crate) reported_log: LogLimit,
 }
 
 /// Identifies the connections of one subgraph in the pools of all workers.
@@ -60,8 +60,8 @@ impl SubgraphState {
             breaker: settings.breaker.clone().map(|it| Breaker::new(it, now)),
             budget: RetryBudget::new(&settings.retry, now),
             agreed_http2: AtomicBool::new(false),
-            failure_log: LogThrottle::default(),
-            reported_log: LogThrottle::default(),
+            failure_log: LogLimit::default(),
+            reported_log: LogLimit::default(),
         }
     }
 }

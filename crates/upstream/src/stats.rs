@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use execute::FetchError;
+use telemetry::{Buckets, DurationHistogram};
 
 /// Events since the start. All counters only grow, except the gauges.
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ pub struct UpstreamStats {
     /// certain requests do.
     pub breaker_checks: AtomicU64,
     /// Duration of requests, from the first attempt to the end of the response or the failure.
-    pub seconds: LatencyHistogram,
+    pub seconds: DurationHistogram<RequestBuckets>,
     failures: [AtomicU64; FailureKind::ALL.len()],
 }
 
@@ -126,35 +127,15 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A histogram of durations.
-#[derive(Debug, Default)]
-pub struct LatencyHistogram {
-    /// Observations above the bound before and up to this bound; the last bucket is above all
-    /// bounds.
-    buckets: [AtomicU64; Self::BOUNDS_MILLIS.len() + 1],
-    micros: AtomicU64,
-}
+/// Bounds for requests to subgraphs: from the time of an idle neighbour to the default timeout.
+#[derive(Debug)]
+pub struct RequestBuckets;
 
-impl LatencyHistogram {
-    /// Upper bounds, from the time of an idle neighbour to the default timeout.
-    pub const BOUNDS_MILLIS: [u64; 13] =
-        [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 30_000];
-
-    pub(crate) fn observe(&self, duration: Duration) {
-        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let index = Self::BOUNDS_MILLIS.partition_point(|&bound| bound * 1000 < micros);
-        count(&self.buckets[index]);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
-    }
-
-    /// Returns the sum in seconds, and the observations in each bucket with its upper bound in
-    /// seconds. The last bucket has no bound (`f64::MAX`).
-    pub fn read(&self) -> (f64, Vec<(f64, u64)>) {
-        let bounds = Self::BOUNDS_MILLIS.iter().map(|&millis| millis as f64 / 1000.0);
-        let bounds = bounds.chain([f64::MAX]);
-        let counts = self.buckets.iter().map(|it| it.load(Ordering::Relaxed));
-        (self.micros.load(Ordering::Relaxed) as f64 / 1e6, bounds.zip(counts).collect())
-    }
+impl Buckets for RequestBuckets {
+    const BOUNDS_MICROS: &'static [u64] = &[
+        1_000, 2_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+        2_500_000, 10_000_000, 30_000_000,
+    ];
 }
 
 /// Increments a gauge, and decrements it on drop.
@@ -219,18 +200,22 @@ impl Drop for Wait<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use telemetry::HistogramReading;
+
     use super::*;
 
     #[test]
     fn a_duration_belongs_to_the_first_bound_that_is_not_below_it() {
-        let latencies = LatencyHistogram::default();
+        let durations = DurationHistogram::<RequestBuckets>::default();
         for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001] {
-            latencies.observe(Duration::from_micros(micros));
+            durations.add(Duration::from_micros(micros));
         }
-        let (sum, buckets) = latencies.read();
+        let HistogramReading { sum, buckets } = durations.read();
         assert!((sum - 60.002_002).abs() < 1e-9, "{sum}");
         let counts: Vec<_> = buckets.iter().map(|it| it.1).collect();
         assert_eq!(counts, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
-        assert_eq!((buckets[0].0, buckets[13].0), (0.001, f64::MAX));
+        assert_eq!((buckets[0].0, buckets[13].0), (0.001, f64::INFINITY));
     }
 }

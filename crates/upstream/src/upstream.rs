@@ -113,7 +113,7 @@ impl Upstream {
         count(&stats.requests);
         let start = Instant::now();
         let result = self.fetch_retrying(&request, start).await;
-        stats.seconds.observe(start.elapsed());
+        stats.seconds.add(start.elapsed());
         match &result {
             Ok(_) => self.log_success(),
             Err(error) => {

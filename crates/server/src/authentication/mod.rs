@@ -2,6 +2,7 @@
 //! keys; the crate `authentication` decides whether a token is valid.
 
 pub(crate) mod key_sets;
+pub(crate) mod metrics;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use execute::{ClaimPath, Claims, ClientKey, ErrorCode, GraphqlError};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use crate::authentication::metrics::AuthenticationMetrics;
 use crate::http::media::ResponseFormat;
 use crate::http::response::{self, Response};
-use crate::metrics::Metrics;
-pub(crate) use key_sets::{FollowedKeySet, KeySets};
+pub(crate) use key_sets::KeySets;
 
 /// The identity of a client: its verified token, or none.
 #[derive(Clone, Debug, Default)]
@@ -247,7 +248,7 @@ impl Authenticator {
     /// The token is not valid. Without a token the client is anonymous: see [`Authenticator::authorize`].
     pub(crate) async fn authenticate(
         &self,
-        metrics: &Metrics,
+        metrics: &AuthenticationMetrics,
         headers: &HeaderMap,
     ) -> Result<Identity, TokenRefusal> {
         let identity = match self.token_of(headers) {
@@ -268,7 +269,7 @@ impl Authenticator {
     /// the handshake.
     pub(crate) fn on_connection_init(
         &self,
-        metrics: &Metrics,
+        metrics: &AuthenticationMetrics,
         token: Result<Option<PresentedToken>, TokenRefusal>,
         before: &Identity,
     ) -> InitIdentification {
@@ -294,7 +295,7 @@ impl Authenticator {
     /// The token is not valid, or cannot be verified at present.
     pub(crate) async fn verify_init_token(
         &self,
-        metrics: &Metrics,
+        metrics: &AuthenticationMetrics,
         token: &PresentedToken,
     ) -> Result<InitOutcome, TokenRefusal> {
         let verified = self.verify(&token.text).await;
@@ -329,7 +330,7 @@ impl Authenticator {
     /// The client is anonymous and `authentication.jwt.required` is set.
     pub(crate) fn authorize(
         &self,
-        metrics: &Metrics,
+        metrics: &AuthenticationMetrics,
         identity: &Identity,
     ) -> Result<(), TokenRefusal> {
         if self.settings.required && identity.is_anonymous() {
@@ -395,8 +396,8 @@ pub(crate) fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> 
     word.eq_ignore_ascii_case(prefix).then(|| rest.trim())
 }
 
-fn count_refusal(metrics: &Metrics, refusal: &TokenRefusal) {
-    metrics.unauthenticated(refusal.label());
+fn count_refusal(metrics: &AuthenticationMetrics, refusal: &TokenRefusal) {
+    metrics.count_refusal(refusal.label());
     tracing::debug!(reason = refusal.label(), "a client is refused");
 }
 

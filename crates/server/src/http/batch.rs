@@ -32,7 +32,7 @@ pub(crate) async fn respond(
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return response::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
-    router.metrics.batch(requests.len());
+    router.metrics.http.count_batch(requests.len());
     let ready = join_all(requests.iter().map(|it| prepare(router, it, headers, from))).await;
     let changes = |(ready, _): &PreparedOperation| ready.prepared.kind == OperationKind::Mutation;
     // A client that puts a query behind a mutation expects the query to see the effect of the mutation.

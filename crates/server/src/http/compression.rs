@@ -11,6 +11,7 @@ use http::HeaderMap;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, VARY,
 };
+use telemetry::{Metric, read};
 use tokio::sync::Semaphore;
 
 use super::response::{Response, ResponseBody};
@@ -32,6 +33,25 @@ pub(crate) struct Compressor {
     /// The number of responses that were left uncompressed because no CPU was free.
     uncompressed: AtomicU64,
 }
+
+/// The metrics of compression.
+pub(crate) const COMPRESSION_METRICS: &[Metric<Compressor>] = &[
+    Metric::counter(
+        "starling_http_compression_in_bytes",
+        "Bytes of responses before compression",
+        |it| read(&it.bytes_before),
+    ),
+    Metric::counter(
+        "starling_http_compression_out_bytes",
+        "Bytes of responses after compression",
+        |it| read(&it.bytes_after),
+    ),
+    Metric::counter(
+        "starling_http_compression_skipped",
+        "Responses not compressed because all CPUs were compressing already",
+        |it| read(&it.uncompressed),
+    ),
+];
 
 impl Compressor {
     /// Returns a compressor for a router with `cores` workers.
@@ -92,7 +112,8 @@ impl Compressor {
 
     /// Returns the bytes of responses before compression, the bytes after it, and the number of responses that were
     /// left uncompressed because no CPU was free.
-    pub(crate) fn counters(&self) -> [u64; 3] {
+    #[cfg(test)]
+    fn counters(&self) -> [u64; 3] {
         [&self.bytes_before, &self.bytes_after, &self.uncompressed]
             .map(|it| it.load(Ordering::Relaxed))
     }

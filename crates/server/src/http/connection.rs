@@ -25,8 +25,8 @@ use super::stream::{Carrier, ClientProtocol, ClientStream};
 use super::takeover::{TakenOver, Takeover};
 use super::write_timeout::{WriteTimeout, is_stall};
 use super::{http2, pipeline};
+use crate::connection_metrics::TimeoutPhase;
 use crate::connections::ConnectionPermit;
-use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 
 /// The time that a client may take for its TLS handshake: a few round trips, some of them lost.
@@ -116,11 +116,11 @@ async fn establish(
                     match handshake.await {
                         Ok(Ok(stream)) => ClientStream::new(Carrier::Tls(Box::new(stream))),
                         Ok(Err(error)) => {
-                            router.metrics.tls_failed();
+                            router.metrics.connections.count_tls_failure();
                             return Err(error);
                         }
                         Err(_) => {
-                            router.metrics.timeout(TimeoutPhase::handshake);
+                            router.metrics.connections.count_timeout(TimeoutPhase::handshake);
                             return Ok(None);
                         }
                     }
@@ -186,7 +186,7 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
         Some(Ok(())) => {}
         Some(Err(error)) => {
             if is_stall(&error) {
-                router.metrics.timeout(TimeoutPhase::stall);
+                router.metrics.connections.count_timeout(TimeoutPhase::stall);
             }
             tracing::debug!(%error, "a connection ended early");
         }
@@ -212,7 +212,7 @@ async fn hand_over(router: &Router, mut taken_over: TakenOver, head: &Parts, tak
         Ok(()) => takeover.run(taken_over).await,
         Err(error) => {
             if error.kind() == io::ErrorKind::TimedOut {
-                router.metrics.timeout(TimeoutPhase::stall);
+                router.metrics.connections.count_timeout(TimeoutPhase::stall);
             }
             tracing::debug!(%error, "a client disconnected before its stream began");
         }

@@ -11,10 +11,10 @@ use http::header::{
     AUTHORIZATION, COOKIE, HeaderValue, ORIGIN, VARY,
 };
 use http::{HeaderMap, StatusCode};
+use telemetry::LogLimit;
 
 use super::media::ResponseFormat;
 use super::response::{self, Response};
-use crate::log_limit::LogLimit;
 
 /// The time for which a browser may remember a preflight, in seconds: two hours, the most that browsers keep.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("7200");

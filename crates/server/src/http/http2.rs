@@ -31,8 +31,8 @@ use super::pipeline;
 use super::response::{self, Response, ResponseBody};
 use super::stream::ClientStream;
 use super::write_timeout::is_stall;
+use crate::connection_metrics::TimeoutPhase;
 use crate::connections::ConnectionPermit;
-use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 use crate::workers;
 
@@ -112,7 +112,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
                 if is_draining {
                     // The remaining responses are shorter than a piece and not read: the HTTP library would wait for
                     // ever.
-                    router.metrics.timeout(TimeoutPhase::stall);
+                    router.metrics.connections.count_timeout(TimeoutPhase::stall);
                     return;
                 }
                 connection.as_mut().graceful_shutdown();
@@ -131,7 +131,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
     };
     if let Err(error) = result {
         if is_stall(&error) {
-            router.metrics.timeout(TimeoutPhase::stall);
+            router.metrics.connections.count_timeout(TimeoutPhase::stall);
         }
         tracing::debug!(%error, "a connection ended early");
     }
@@ -148,7 +148,7 @@ async fn handle(
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         let response = response::refused(status, &[error], ResponseFormat::Json);
-        router.metrics.count_response(status);
+        router.metrics.http.count_response(status);
         return response;
     }
     client.connection().begin_turn();
@@ -236,7 +236,7 @@ async fn watch<F: Future>(state: Rc<Http2StreamsState>, stream: F) {
                 sleep.as_mut().reset(until);
             }
             ready!(sleep.as_mut().poll(context));
-            state.router.metrics.timeout(TimeoutPhase::stall);
+            state.router.metrics.connections.count_timeout(TimeoutPhase::stall);
             Poll::Ready(())
         })
         .await;

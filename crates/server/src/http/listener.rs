@@ -4,12 +4,12 @@ use std::fmt;
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use execute::{ErrorCode, GraphqlError};
 use futures_util::FutureExt;
 use net::TlsServer;
+use telemetry::LogLimit;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::{self, AcceptedSocket};
@@ -17,7 +17,6 @@ use super::media::ResponseFormat;
 use super::unix::{BoundSocket, SocketFile};
 use crate::connections::ConnectionRefused;
 use crate::descriptors::SpareDescriptor;
-use crate::log_limit::LogLimit;
 use crate::router::Router;
 
 /// The pause after the process or the system ran out of descriptors: accepting again at once would spin.
@@ -111,7 +110,7 @@ pub(crate) async fn accept_connections(router: Arc<Router>, bound: BoundListener
             }
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
-                router.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
+                router.metrics.connections.count_accept_failure();
                 if let Some(suppressed) = warnings.admit(Instant::now()) {
                     tracing::warn!(
                         %error,

@@ -16,6 +16,7 @@ mod handover;
 mod http2;
 pub(crate) mod listener;
 pub(crate) mod media;
+pub(crate) mod metrics;
 mod paced_body;
 pub(crate) mod page;
 pub(crate) mod pipeline;

@@ -49,7 +49,7 @@ pub(crate) async fn handle(
     router.compressor.compress(coding, &mut response).await;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&router.config.cors, origin.as_ref(), &mut response);
-    router.metrics.count_response(response.status());
+    router.metrics.http.count_response(response.status());
     response
 }
 

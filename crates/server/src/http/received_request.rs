@@ -19,7 +19,7 @@ use super::request::{self, ParsedRequest, RequestError};
 use super::response::{self, Response};
 use super::{batch, request_cache};
 use crate::authentication::Identity;
-use crate::metrics::TimeoutPhase;
+use crate::connection_metrics::TimeoutPhase;
 use crate::offload::{INLINE_BYTES_MAX, OffloadError};
 use crate::router::Router;
 
@@ -172,7 +172,7 @@ where
             bad_request(StatusCode::PAYLOAD_TOO_LARGE, message, media)
         }
         BodyError::TooSlow => {
-            router.metrics.timeout(TimeoutPhase::body);
+            router.metrics.connections.count_timeout(TimeoutPhase::body);
             let message =
                 format!("the request body did not arrive within {time:?} (`http.body_timeout`)");
             let mut response = bad_request(StatusCode::REQUEST_TIMEOUT, message, media);
@@ -234,7 +234,7 @@ async fn expand_body(
 /// Returns the response to a request whose work was refused or given up.
 fn not_done(router: &Router, reason: OffloadError, media: ResponseFormat) -> Box<Response> {
     let error = reason.error();
-    router.metrics.refused(error.code);
+    router.metrics.operations.count_refusal(error.code);
     Box::new(response::request_errors(&[error], media, true))
 }
 

@@ -15,7 +15,7 @@ use super::kept_operations::{ExistingAmounts, KeptOperation, KeptShare, KeptTota
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::byte_budget::ByteAccount;
-use crate::metrics::{OpenGauge, Transport};
+use crate::live::metrics::{OpenGauge, Transport};
 use crate::operation;
 use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
@@ -121,7 +121,7 @@ impl ConnectionOperations {
         let held = ExistingAmounts::Total(Arc::clone(&self.kept));
         match subscribe(&self.router, ready, outlet, member, held).await {
             Ok(subscribed) => {
-                let open = self.router.metrics.subscription(self.transport);
+                let open = self.router.metrics.subscriptions.open_subscription(self.transport);
                 let expiry = self.end_on_expiry(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the operation has ended: the subscription is dropped.
@@ -142,7 +142,7 @@ impl ConnectionOperations {
         let this = self.clone();
         let task = tokio::task::spawn_local(async move {
             identity.expiry().await;
-            this.router.metrics.unauthenticated(EXPIRED);
+            this.router.metrics.authentication.count_refusal(EXPIRED);
             // Removal aborts this task, so it comes last.
             this.outlet
                 .push_end(Delivery::Failed { operation: number, errors: vec![expired_error()] });
@@ -249,7 +249,11 @@ pub(super) async fn subscribe(
     let started = Instant::now();
     let mut kept = KeptOperation::new(&router.kept_operation_bytes, kept_bytes(&ready));
     let subscribed = join_group(router, ready, outlet, member, (&mut kept, held)).await;
-    router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
+    router.metrics.operations.count(
+        OperationKind::Subscription,
+        subscribed.is_err(),
+        started.elapsed(),
+    );
     subscribed.map(|(subscription, share)| LiveSubscription { subscription, kept, share })
 }
 
@@ -289,10 +293,11 @@ async fn join_group(
         subscription_migration::live_operation(ready, claims, router.config.limits.time)?;
     kept.set_topics(operation.source.topics().len());
     let kept_share = kept.check(&router.config.subscriptions, &held);
-    let kept_share = kept_share.inspect_err(|error| router.metrics.refused(error.code))?;
+    let kept_share =
+        kept_share.inspect_err(|error| router.metrics.operations.count_refusal(error.code))?;
     let most = router.config.subscriptions.max_groups_per_client as usize;
     let share = router.group_shares.enter(client, &operation, most);
-    let share = share.inspect_err(|error| router.metrics.refused(error.code))?;
+    let share = share.inspect_err(|error| router.metrics.operations.count_refusal(error.code))?;
     let mut operation = subscription_migration::holding(operation, Some(Arc::new(share)));
     loop {
         let generation = operation.generation;

@@ -12,7 +12,7 @@ use super::outlet::{ConnectionOutlet, Delivery, NextDelivery};
 use crate::error_mapping;
 use crate::http::media::ResponseFormat;
 use crate::http::response::{self, Response};
-use crate::metrics::Transport;
+use crate::live::metrics::Transport;
 use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 
@@ -35,7 +35,7 @@ pub(crate) async fn respond(
     (client, kept): (ClientKey, &Arc<KeptTotal>),
 ) -> Response {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
-    let _open = router.metrics.stream(Transport::once);
+    let _open = router.metrics.subscriptions.open_stream(Transport::once);
     let client = (client, Arc::clone(kept));
     let operations =
         StopOnDrop(ConnectionOperations::new(router, &outlet, Transport::once, client));

@@ -6,6 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use config::Subscriptions;
 use execute::{ErrorCode, GraphqlError};
+use telemetry::Metric;
+
+/// The metrics of the bytes of texts and variables that all connections keep.
+pub(crate) const KEPT_OPERATION_METRICS: &[Metric<AtomicUsize>] = &[Metric::gauge(
+    "starling_subscriptions_operation_bytes",
+    "Bytes of texts and variables of live subscriptions (subscriptions.max_operation_bytes for each connection)",
+    |it| it.load(Ordering::Relaxed) as u64,
+)];
 
 /// The amounts that are limited.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

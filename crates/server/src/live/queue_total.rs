@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use telemetry::Metric;
+
 /// The size from which a queue is tracked, unless the limit of the total is small itself. Smaller queues are not
 /// considered when room is made.
 const TRACKED_BYTES_MIN: usize = 16 << 10;
@@ -23,6 +25,20 @@ pub(crate) struct QueueTotal {
     /// The queues that are large, or were large at the last search.
     tracked: Mutex<Vec<Weak<QueueShare>>>,
 }
+
+/// The metrics of the bytes that wait for all connections.
+pub(crate) const QUEUE_METRICS: &[Metric<QueueTotal>] = &[
+    Metric::gauge(
+        "starling_subscriptions_queue_bytes",
+        "Bytes of events that wait for slow clients; an event that waits for several counts for each",
+        |it| it.bytes() as u64,
+    ),
+    Metric::counter(
+        "starling_subscriptions_queue_full",
+        "Events that exceeded subscriptions.queue_bytes_total, so that the policy applied",
+        QueueTotal::refused,
+    ),
+];
 
 /// The share of one connection.
 pub(crate) struct QueueShare {

@@ -23,7 +23,7 @@ use super::takeover::{AcceptedStream, LiveConnection};
 use super::timer::sleep_until;
 use crate::http::media::ResponseFormat;
 use crate::http::response::{Response, ResponseBody};
-use crate::metrics::{OpenGauge, Transport};
+use crate::live::metrics::{OpenGauge, Transport};
 use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 
@@ -54,7 +54,7 @@ pub(crate) fn respond(
     let (pieces, body) = mpsc::channel(AHEAD);
     let heartbeat = Some(router.config.subscriptions.heartbeat);
     let results = ResultStream::new(kind, heartbeat, Instant::now());
-    let open = router.metrics.stream(transport);
+    let open = router.metrics.subscriptions.open_stream(transport);
     tokio::task::spawn_local(write_results(
         Arc::clone(router),
         outlet,

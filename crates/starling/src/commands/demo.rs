@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
         let include_subgraph_errors =
             IncludeSubgraphErrors { all: true, ..IncludeSubgraphErrors::default() };
         let mut config = Config { log, include_subgraph_errors, ..Config::default() };
-        server::logging::start(&config.log);
+        telemetry::logging::start(config.log.level.into(), config.log.is_json());
         if let Some(address) = arguments.listen {
             config.listen = vec![config::Listener::plain(address)];
         }

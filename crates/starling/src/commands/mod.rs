@@ -22,7 +22,7 @@ pub(crate) fn print(text: &str) {
 
 /// Prints to standard error.
 pub(crate) fn print_error(text: &str) {
-    server::logging::flush();
+    telemetry::logging::flush();
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

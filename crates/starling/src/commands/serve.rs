@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgGroup;
-use config::diagnostic::Diagnostic;
+use config::diagnostic::{self, Diagnostic};
 use config::{LogFormat, Overrides};
 use server::{ConfigSource, Options, Signal, Signals, SupergraphSource};
 
@@ -61,8 +61,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
             // The log settings may be readable even if the rest of the configuration is not.
             match config::log_settings(arguments.config.as_deref()) {
                 Some(log) if log.format == LogFormat::Json => {
-                    server::logging::start(&log);
-                    server::logging::report(&diagnostics);
+                    telemetry::logging::start(log.level.into(), log.is_json());
+                    diagnostic::log(&diagnostics);
                 }
                 _ => super::report(&diagnostics),
             }
@@ -70,10 +70,10 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
         }
     };
     let log = loaded.config.log.clone();
-    server::logging::start(&log);
+    telemetry::logging::start(log.level.into(), log.is_json());
     // Log collectors that expect JSON lines would lose text.
-    let report = match server::logging::is_json(&log) {
-        true => server::logging::report,
+    let report = match log.is_json() {
+        true => diagnostic::log,
         false => super::report,
     };
     report(&loaded.warnings);
@@ -126,8 +126,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
                 report(&diagnostics);
                 ExitCode::FAILURE
             }
-            Err(error) if server::logging::is_json(&log) => {
-                server::logging::report(&[Diagnostic::error("start", error.to_string())]);
+            Err(error) if log.is_json() => {
+                diagnostic::log(&[Diagnostic::error("start", error.to_string())]);
                 ExitCode::FAILURE
             }
             Err(error) => {

@@ -17,7 +17,7 @@ use super::super::kept_operations::{Amounts, ExistingAmounts, KeptOperation};
 use super::super::sse_single_connection::open_stream::OpenStream;
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
-use crate::metrics::{OpenGauge, Transport};
+use crate::live::metrics::{OpenGauge, Transport};
 use crate::trace;
 
 /// The data of one connection.

@@ -19,7 +19,7 @@ use wire::{Chunks, Machine};
 use super::deflation::Deflation;
 use crate::authentication::expired_error;
 use crate::live::end_reasons::{SLOW_SUBSCRIBER, TOKEN_EXPIRED, shutting_down_error, too_slow};
-use crate::metrics::Transport;
+use crate::live::metrics::Transport;
 
 /// The protocol machine of one connection.
 // Not boxed: an idle connection has no heap object of its own.

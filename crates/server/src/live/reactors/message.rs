@@ -16,8 +16,8 @@ use crate::authentication::{InitOutcome, TokenRefusal};
 use crate::connections::ConnectionPermit;
 use crate::live::client_context::ClientContext;
 use crate::live::kept_operations::KeptOperation;
+use crate::live::metrics::OpenGauge;
 use crate::live::sse_single_connection::open_stream::OpenStream;
-use crate::metrics::OpenGauge;
 use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 

@@ -138,7 +138,7 @@ impl ReactorHandles {
             early: [&*early, &*unread].concat(),
             context,
             permit,
-            open: router.metrics.stream(machine.transport()),
+            open: router.metrics.subscriptions.open_stream(machine.transport()),
             machine,
             first,
             later: None,

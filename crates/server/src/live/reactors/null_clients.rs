@@ -14,8 +14,8 @@ use super::message::{Adoption, FirstOperation, Message};
 use super::{ReactorHandles, Reactors};
 use crate::connections::ConnectionRefused;
 use crate::live::client_context::ClientContext;
+use crate::live::metrics::Transport;
 use crate::live::negotiated_protocol::NegotiatedProtocol;
-use crate::metrics::Transport;
 use crate::router::Router;
 
 impl ReactorHandles {
@@ -37,7 +37,7 @@ impl ReactorHandles {
             early: greeting.to_vec(),
             context: ClientContext::default(),
             permit: router.connections.enter(None)?,
-            open: router.metrics.stream(Transport::websocket),
+            open: router.metrics.subscriptions.open_stream(Transport::websocket),
             first: FirstOperation::FromClient,
             later: Some(said.clone()),
         };

@@ -31,7 +31,7 @@ use crate::error_mapping;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::http::media::{self, ResponseFormat};
 use crate::http::response::{self, Response, ResponseBody};
-use crate::metrics::Transport;
+use crate::live::metrics::Transport;
 use crate::offload::INLINE_BYTES_MAX;
 use crate::operation;
 use crate::request_extensions::string_member;
@@ -115,7 +115,7 @@ pub(crate) fn reserve(router: &Router, client: ClientKey) -> Response {
     let stream = Arc::new(SharedStream::new(outlet, work));
     let most = router.config.subscriptions.max_reserved_streams_per_client as usize;
     if !router.streams.reserve(&token, stream, (client, most), Instant::now()) {
-        router.metrics.refused(ErrorCode::Overloaded);
+        router.metrics.operations.count_refusal(ErrorCode::Overloaded);
         let message = "too many streams are reserved and not opened \
                        (`subscriptions.max_reserved_streams_per_client`); open one, or try again later";
         let mut answer =
@@ -145,7 +145,7 @@ pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Respo
         return super::sse::hand_over_as(router, ResponseFormat::EventStream, version, connection);
     }
     let (pieces, body) = mpsc::channel(AHEAD);
-    let open = router.metrics.stream(Transport::sse);
+    let open = router.metrics.subscriptions.open_stream(Transport::sse);
     tokio::task::spawn_local(open_stream::write_stream(stream, pieces, open));
     head(ResponseFormat::EventStream, ResponseBody::Stream(body))
 }
@@ -172,7 +172,7 @@ pub(crate) async fn start(
             Ok(id) => id,
             Err(not_done) => {
                 let error = not_done.error();
-                router.metrics.refused(error.code);
+                router.metrics.operations.count_refusal(error.code);
                 return response::request_errors(&[error], ResponseFormat::Json, true);
             }
         }
@@ -212,7 +212,7 @@ pub(crate) async fn start(
         }
         Err(StreamRefusal::TooBusy) => {
             let message = "too many operations of the stream are in progress; try again later";
-            router.metrics.refused(ErrorCode::Overloaded);
+            router.metrics.operations.count_refusal(ErrorCode::Overloaded);
             let status = StatusCode::TOO_MANY_REQUESTS;
             let mut answer = error_response(status, ErrorCode::Overloaded, message);
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -224,7 +224,7 @@ pub(crate) async fn start(
                  (`websocket.max_subscriptions_per_connection`): stop one first",
                 router.config.websocket.max_subscriptions_per_connection
             );
-            router.metrics.refused(ErrorCode::Overloaded);
+            router.metrics.operations.count_refusal(ErrorCode::Overloaded);
             error_response(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Overloaded, &message)
         }
     }

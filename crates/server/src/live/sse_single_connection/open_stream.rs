@@ -11,9 +11,9 @@ use wire::sse::{Sse, SseConfig};
 use super::stream::SharedStream;
 use crate::live::dropped_events::count_dropped;
 use crate::live::end_reasons::{shutting_down_error, too_slow};
+use crate::live::metrics::OpenGauge;
 use crate::live::outlet::NextDelivery;
 use crate::live::timer::sleep_until;
-use crate::metrics::OpenGauge;
 use crate::router::Router;
 
 /// An open stream. Dropping it removes the stream and ends its operations.

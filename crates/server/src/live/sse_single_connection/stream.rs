@@ -9,8 +9,8 @@ use wire::sse::Sse;
 use crate::live::client_work::ClientWork;
 use crate::live::connection_operations::{AbortOnDrop, ConnectionOperations, OperationList};
 use crate::live::kept_operations::KeptTotal;
+use crate::live::metrics::Transport;
 use crate::live::outlet::{ConnectionOutlet, Delivery};
-use crate::metrics::Transport;
 use crate::prepared_request::PreparedRequest;
 use crate::router::Router;
 

@@ -41,7 +41,7 @@ pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
         // No simulated client responds to pings.
         config.websocket.ping_interval = Duration::from_secs(24 * 3600);
         config.http.max_connections = u32::try_from(count).unwrap_or(u32::MAX);
-        server::logging::start(&config.log);
+        telemetry::logging::start(config.log.level.into(), config.log.is_json());
         let options = Options {
             config,
             supergraph: SupergraphSource::Text {

@@ -123,7 +123,7 @@ impl SubscriptionServer {
             // The next search skips a client without an identity.
             client.context = self.contexts.share(ClientContext::default());
             if let Some(router) = &self.router {
-                router.metrics.unauthenticated(EXPIRED);
+                router.metrics.authentication.count_refusal(EXPIRED);
             }
             self.drop_operations(sockets, token);
             if let Some(machine) = sockets.machine_mut(token) {

@@ -22,11 +22,11 @@ use super::deflation::Deflation;
 use super::group_members::GroupMembers;
 use super::message::{Adoption, FirstOperation, Message, StartRequest};
 use super::outlet::ReactorOutlet;
+use crate::connection_metrics::TimeoutPhase;
 use crate::drain;
 use crate::live::dropped_events::count_dropped;
 use crate::live::sse_single_connection::open_stream::{FlushStep, OpenStream};
 use crate::live::websocket;
-use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 
 /// The application of one reactor thread.
@@ -235,7 +235,7 @@ impl Application for SubscriptionServer {
         self.stop_reading(token);
         self.mark_caught_up(token);
         if let (ConnectionEnd::Stalled, Some(router)) = (end, &self.router) {
-            router.metrics.timeout(TimeoutPhase::stall);
+            router.metrics.connections.count_timeout(TimeoutPhase::stall);
         }
     }
 }

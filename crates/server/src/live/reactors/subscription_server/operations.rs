@@ -24,7 +24,7 @@ use crate::live::connection_operations::{self, LiveSubscription};
 use crate::live::end_reasons::broken_off;
 use crate::live::kept_operations::{Amounts, ExistingAmounts};
 use crate::live::large_messages;
-use crate::metrics::Transport;
+use crate::live::metrics::Transport;
 use crate::operation;
 use crate::router::Router;
 use crate::trace::RequestTrace;
@@ -126,7 +126,7 @@ impl SubscriptionServer {
                 let is_live = client.add_live(&router.config.subscriptions, operation, live);
                 client.drop_idle_work();
                 if let Err(error) = is_live {
-                    router.metrics.refused(error.code);
+                    router.metrics.operations.count_refusal(error.code);
                     client.forget(operation);
                     self.send_end(
                         sockets,
@@ -187,7 +187,7 @@ impl StartingOperation {
                 let held = ExistingAmounts::Amounts(self.held);
                 match connection_operations::subscribe(router, ready, outlet, member, held).await {
                     Ok(LiveSubscription { subscription, kept, .. }) => {
-                        let open = router.metrics.subscription(self.transport);
+                        let open = router.metrics.subscriptions.open_subscription(self.transport);
                         OperationOutcome::Subscribed(subscription, open, kept)
                     }
                     Err(error) => OperationOutcome::Failed(vec![error]),

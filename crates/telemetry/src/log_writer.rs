@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::metric::{Metric, read};
+
 /// The maximum number of bytes of lines that wait for standard error: some seconds at the level `debug` under load, and
 /// a small part of the process's memory. Further lines are dropped.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
@@ -189,10 +191,12 @@ pub(crate) fn flush() {
     QUEUE.flush(FLUSH_TIME_MAX);
 }
 
-/// The number of lines that were dropped since the start.
-pub(crate) fn dropped_lines() -> u64 {
-    QUEUE.dropped.load(Ordering::Relaxed)
-}
+/// The metrics of the log of the process.
+pub const LOG_METRICS: &[Metric<()>] = &[Metric::counter(
+    "starling_log_lines_dropped",
+    "Log lines dropped because standard error was not read or could not be written",
+    |()| read(&QUEUE.dropped),
+)];
 
 /// Writes to standard error without the lock of the standard library, which a blocked write would hold.
 #[cfg(unix)]

@@ -1,11 +1,9 @@
-//! Setup of the log: text in a terminal, JSON otherwise.
+//! Setup of the log: filter, format, and the place where lines go. Everything logs through `tracing`.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 
-use config::diagnostic::{self, Diagnostic, Severity, Style};
-use config::{Log, LogFormat};
-use tracing::level_filters::LevelFilter;
+pub use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time::SystemTime;
 
@@ -13,34 +11,6 @@ use crate::log_writer::{self, LogWriter};
 
 /// The variable that overrides `log.level`, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const FILTER_VARIABLE: &str = "STARLING_LOG";
-
-/// True if log lines are JSON.
-pub fn is_json(log: &Log) -> bool {
-    match log.format {
-        LogFormat::Auto => !std::io::stderr().is_terminal(),
-        LogFormat::Text => false,
-        LogFormat::Json => true,
-    }
-}
-
-/// Writes findings to the log, one line each. Line breaks of the excerpt are part of a field.
-pub fn report(diagnostics: &[Diagnostic]) {
-    if !tracing::enabled!(tracing::Level::ERROR) {
-        // The level `off` must not hide the reason why the router does not start.
-        let text = diagnostic::render(diagnostics, Style::Plain);
-        let _ = std::io::stderr().lock().write_all(text.as_bytes());
-        return;
-    }
-    for diagnostic in diagnostics {
-        let Diagnostic { severity, code, message, help, .. } = diagnostic;
-        let (place, help) = (diagnostic.place(), help.as_deref());
-        let excerpt = diagnostic.span.as_ref().map(|_| diagnostic.render(Style::Plain));
-        match severity {
-            Severity::Error => tracing::error!(%code, place, help, excerpt, "{message}"),
-            Severity::Warning => tracing::warn!(%code, place, help, excerpt, "{message}"),
-        }
-    }
-}
 
 /// Returns the filter of a level.
 fn default_filter(level: LevelFilter) -> String {
@@ -77,11 +47,11 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text).map_err(|error| error.to_string())
 }
 
-/// Starts logging to standard error. Once per process; a second call has no effect. Logging never waits and never
-/// fails: see `log_writer`.
-pub fn start(log: &Log) {
+/// Starts logging to standard error, with lines in JSON if `is_json` is set. Once per process; a second call has no
+/// effect. Logging never waits and never fails: see `log_writer`.
+pub fn start(level: LevelFilter, is_json: bool) {
     log_writer::start();
-    let (filter, mistake) = filter(LevelFilter::from(log.level), std::env::var_os(FILTER_VARIABLE));
+    let (filter, mistake) = filter(level, std::env::var_os(FILTER_VARIABLE));
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -90,7 +60,7 @@ pub fn start(log: &Log) {
         .log_internal_errors(false)
         .with_timer(SystemTime)
         .with_ansi(terminal);
-    let _ = if is_json(log) {
+    let _ = if is_json {
         builder.json().flatten_event(true).with_current_span(false).try_init()
     } else {
         builder.with_target(false).try_init()

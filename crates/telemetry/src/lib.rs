@@ -1,0 +1,25 @@
+//! Metrics and the log of the process.
+//!
+//! A crate that counts declares a table of [`Metric`]s beside its counters: name, help text, and a function that reads
+//! the value. The admin listener walks all tables through one [`MetricsExporter`]; no other list of metrics exists.
+//! To add a metric, add a counter and a row to the table beside it. A new table also needs a line where the exporter
+//! is filled.
+//!
+//! Log lines pass through a bounded queue ([`logging`]); a [`LogLimit`] bounds the lines that clients can cause.
+//!
+//! This crate depends on no other crate of the router, so that each of them can use it. It knows neither GraphQL nor
+//! HTTP.
+
+mod duration_histogram;
+mod exporter;
+mod log_limit;
+mod log_writer;
+pub mod logging;
+mod metric;
+mod prometheus_text;
+
+pub use duration_histogram::{Buckets, DurationHistogram, WorkBuckets};
+pub use exporter::{MetricsExporter, MetricsWriter, TextFormat};
+pub use log_limit::LogLimit;
+pub use log_writer::LOG_METRICS;
+pub use metric::{HistogramReading, Metric, SampleValue, Samples, read};
