@@ -8,7 +8,7 @@ use crate::tally::Tally;
 use std::path::Path;
 use test_kit::commands::{self, Failure};
 
-/// The common part of the names of those tests.
+/// The common part of the names of the tests that compare a page.
 const NAME_PART: &str = "is_up_to_date";
 
 /// Checks every generated page, or writes them.

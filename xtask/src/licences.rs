@@ -1,8 +1,9 @@
 //! Checks that every dependency has an accepted licence.
 //!
-//! This replaces `cargo deny check licenses`, which takes minutes to build. It reads the same `deny.toml` (`allow` and
-//! `exceptions` of `[licenses]`, and `[[licenses.clarify]]`) and the licence expressions (SPDX) of `cargo metadata`.
-//! cargo-deny itself also checks advisories, bans and sources; CI runs it if it is installed.
+//! This replaces `cargo deny check licenses`, which takes minutes to build. `deny.toml` is the only list of licences for
+//! both: this command reads `allow` and `exceptions` of `[licenses]` and `[[licenses.clarify]]`, and takes the licence
+//! expressions (SPDX) from `cargo metadata`. cargo-deny also checks advisories, bans and sources; CI runs it if it is
+//! installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,9 +14,9 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     let file = root.join("deny.toml");
     let text =
         std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let allowed = allow_list(&text)?;
-    let exceptions = exceptions(&text);
-    let clarified = clarifications(&text);
+    let allowed = parse_allow_list(&text)?;
+    let exceptions = parse_exceptions(&text);
+    let clarified = parse_clarifications(&text);
     let mut refused = Vec::new();
     let mut count = 0;
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
@@ -41,7 +42,7 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
             match expression {
                 None => refused.push(format!("{name}: no licence expression")),
                 Some(expression) => {
-                    if !satisfied(expression, &allowed)
+                    if !is_satisfied(expression, &allowed)
                         .map_err(|problem| format!("{name}: `{expression}`: {problem}"))?
                     {
                         refused.push(format!("{name}: {expression}"));
@@ -59,8 +60,8 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     Err(format!("licences that deny.toml does not allow:\n  {}", refused.join("\n  ")))
 }
 
-/// The strings of `allow = […]` in the section `[licenses]`.
-fn allow_list(deny: &str) -> Result<BTreeSet<String>, Failure> {
+/// Returns the strings of `allow = […]` in the section `[licenses]`.
+fn parse_allow_list(deny: &str) -> Result<BTreeSet<String>, Failure> {
     let section = deny
         .split_once("[licenses]")
         .and_then(|(_, after)| after.split_once("allow"))
@@ -80,8 +81,8 @@ fn allow_list(deny: &str) -> Result<BTreeSet<String>, Failure> {
     Ok(allowed)
 }
 
-/// Package and licences of each `{ crate = "…", allow = […] }`, one a line.
-fn exceptions(deny: &str) -> BTreeMap<String, Vec<String>> {
+/// Returns package and licences of each line `{ crate = "…", allow = […] }`.
+fn parse_exceptions(deny: &str) -> BTreeMap<String, Vec<String>> {
     deny.lines()
         .filter_map(|line| {
             let (_, after) = line.trim().strip_prefix('{')?.split_once("crate = \"")?;
@@ -94,8 +95,8 @@ fn exceptions(deny: &str) -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-/// Package and licence expression of each `[[licenses.clarify]]`.
-fn clarifications(deny: &str) -> BTreeMap<String, String> {
+/// Returns package and licence expression of each `[[licenses.clarify]]`.
+fn parse_clarifications(deny: &str) -> BTreeMap<String, String> {
     let blocks = deny.split("[[licenses.clarify]]").skip(1);
     blocks
         .filter_map(|block| {
@@ -111,46 +112,50 @@ fn clarifications(deny: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Whether the licences in `allowed` satisfy an SPDX expression (SPDX 2.3, annex D): `OR` binds
-/// weaker than `AND`, `WITH` names an exception, and `/` is the old way to write `OR`.
-fn satisfied(expression: &str, allowed: &BTreeSet<String>) -> Result<bool, Failure> {
+/// Returns true if the licences in `allowed` satisfy an SPDX expression (SPDX 2.3, annex D): `OR` binds weaker than
+/// `AND`, `WITH` names an exception, and `/` is the old form of `OR`.
+fn is_satisfied(expression: &str, allowed: &BTreeSet<String>) -> Result<bool, Failure> {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
-    let answer = any_of(&mut rest, allowed)?;
+    let is_allowed = evaluate_or(&mut rest, allowed)?;
     match rest.first() {
-        None => Ok(answer),
+        None => Ok(is_allowed),
         Some(word) => Err(format!("unexpected `{word}`")),
     }
 }
 
-fn any_of(rest: &mut &[&str], allowed: &BTreeSet<String>) -> Result<bool, Failure> {
-    let mut answer = all_of(rest, allowed)?;
-    while take(rest, "OR") {
-        answer |= all_of(rest, allowed)?;
+fn evaluate_or(rest: &mut &[&str], allowed: &BTreeSet<String>) -> Result<bool, Failure> {
+    let mut is_allowed = evaluate_and(rest, allowed)?;
+    while take_word(rest, "OR") {
+        is_allowed |= evaluate_and(rest, allowed)?;
     }
-    Ok(answer)
+    Ok(is_allowed)
 }
 
-fn all_of(rest: &mut &[&str], allowed: &BTreeSet<String>) -> Result<bool, Failure> {
-    let mut answer = one(rest, allowed)?;
-    while take(rest, "AND") {
-        answer &= one(rest, allowed)?;
+fn evaluate_and(rest: &mut &[&str], allowed: &BTreeSet<String>) -> Result<bool, Failure> {
+    let mut is_allowed = evaluate_licence(rest, allowed)?;
+    while take_word(rest, "AND") {
+        is_allowed &= evaluate_licence(rest, allowed)?;
     }
-    Ok(answer)
+    Ok(is_allowed)
 }
 
-fn one(rest: &mut &[&str], allowed: &BTreeSet<String>) -> Result<bool, Failure> {
-    if take(rest, "(") {
-        let answer = any_of(rest, allowed)?;
-        return if take(rest, ")") { Ok(answer) } else { Err("a `)` is missing".to_owned()) };
+fn evaluate_licence(rest: &mut &[&str], allowed: &BTreeSet<String>) -> Result<bool, Failure> {
+    if take_word(rest, "(") {
+        let is_allowed = evaluate_or(rest, allowed)?;
+        return if take_word(rest, ")") {
+            Ok(is_allowed)
+        } else {
+            Err("a `)` is missing".to_owned())
+        };
     }
     let (&name, after) = rest.split_first().ok_or("it ends too early")?;
     if matches!(name, "AND" | "OR" | "WITH" | ")") {
         return Err(format!("unexpected `{name}`"));
     }
     *rest = after;
-    if take(rest, "WITH") {
+    if take_word(rest, "WITH") {
         let (exception, after) = rest.split_first().ok_or("it ends after `WITH`")?;
         *rest = after;
         return Ok(allowed.contains(&format!("{name} WITH {exception}")));
@@ -158,7 +163,7 @@ fn one(rest: &mut &[&str], allowed: &BTreeSet<String>) -> Result<bool, Failure> 
     Ok(allowed.contains(name))
 }
 
-fn take(rest: &mut &[&str], word: &str) -> bool {
+fn take_word(rest: &mut &[&str], word: &str) -> bool {
     match rest.split_first() {
         Some((first, after)) if *first == word => {
             *rest = after;
@@ -173,7 +178,8 @@ mod tests {
     use super::*;
 
     fn allowed() -> BTreeSet<String> {
-        allow_list("[licenses]\nallow = [\"MIT\", # ours\n \"ISC\",\n \"Apache-2.0\"]\n").unwrap()
+        parse_allow_list("[licenses]\nallow = [\"MIT\", # ours\n \"ISC\",\n \"Apache-2.0\"]\n")
+            .unwrap()
     }
 
     #[test]
@@ -190,14 +196,14 @@ mod tests {
             ("Apache-2.0 WITH LLVM-exception", false),
             ("Apache-2.0 WITH LLVM-exception OR MIT", true),
         ] {
-            assert_eq!(satisfied(expression, &allowed()), Ok(expected), "{expression}");
+            assert_eq!(is_satisfied(expression, &allowed()), Ok(expected), "{expression}");
         }
     }
 
     #[test]
     fn an_expression_that_does_not_parse_is_an_error_and_not_a_licence() {
         for expression in ["", "MIT OR", "(MIT", "MIT)", "AND", "MIT ISC", "MIT WITH"] {
-            assert!(satisfied(expression, &allowed()).is_err(), "{expression}");
+            assert!(is_satisfied(expression, &allowed()).is_err(), "{expression}");
         }
     }
 
@@ -206,7 +212,7 @@ mod tests {
         let deny = "[licenses]\nallow = [\"MIT\"]\n[[licenses.clarify]]\ncrate = \"odd\"\n\
             expression = \"MIT\"\nlicense-files = []\n\n[bans]\ncrate = \"other\"\n";
         let expected = BTreeMap::from([("odd".to_owned(), "MIT".to_owned())]);
-        assert_eq!(clarifications(deny), expected);
+        assert_eq!(parse_clarifications(deny), expected);
     }
 
     #[test]
@@ -214,12 +220,12 @@ mod tests {
         let deny = "exceptions = [\n    { crate = \"odd\", allow = [\"NCSA\", \"X\"] },\n]\n\
             deny = [\n    { crate = \"bad\" },\n]\n";
         let licences = vec!["NCSA".to_owned(), "X".to_owned()];
-        assert_eq!(exceptions(deny), BTreeMap::from([("odd".to_owned(), licences)]));
+        assert_eq!(parse_exceptions(deny), BTreeMap::from([("odd".to_owned(), licences)]));
     }
 
     #[test]
     fn a_deny_file_without_a_list_is_refused() {
-        assert!(allow_list("[bans]\nmultiple-versions = \"warn\"").is_err());
-        assert!(allow_list("[licenses]\nallow = []").is_err());
+        assert!(parse_allow_list("[bans]\nmultiple-versions = \"warn\"").is_err());
+        assert!(parse_allow_list("[licenses]\nallow = []").is_err());
     }
 }

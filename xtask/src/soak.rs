@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use test_kit::builds::{Build, build_programs};
 use test_kit::commands::{self, Failure};
+use test_kit::installation;
+use test_kit::kafka::download::fetch_jars;
 use test_kit::programs::KAFKA_VARIABLE;
-use test_kit::{installation, kafka_download};
 
 /// Runs one soak and returns its exit code.
 pub(crate) fn run(root: &Path, soak: &Soak) -> Result<ExitCode, Failure> {
@@ -48,7 +49,7 @@ pub(crate) fn run(root: &Path, soak: &Soak) -> Result<ExitCode, Failure> {
 fn locate_brokers(command: &mut Command, binary: &Path) -> Result<(), Failure> {
     let found = installation::install_missing()?;
     command.envs(found.variables.iter().map(|(name, path)| (*name, path.as_os_str())));
-    match kafka_download::prepare(binary) {
+    match fetch_jars(binary) {
         Ok(jars) => {
             command.env(KAFKA_VARIABLE, jars);
         }

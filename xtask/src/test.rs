@@ -1,7 +1,7 @@
 //! Runs every test: cargo's, then the end-to-end suites in JavaScript.
 //!
-//! The programs that tests need are installed first, where possible (`test_kit::installation`). A test that cannot run reports that it was skipped;
-//! with `CI=true` a skipped test is a failure. The last line contains the totals.
+//! The programs that tests need are installed first, where possible (`test_kit::installation`). A test that cannot run
+//! reports that it was skipped; with `CI=true` a skipped test is a failure. The last line contains the totals.
 
 use crate::javascript::{JS_FOLDER, check_node_version, install_packages};
 use crate::tally::Tally;
@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use test_kit::builds::{Build, build_programs};
 use test_kit::commands::{self, Failure};
+use test_kit::installation;
+use test_kit::kafka::download::fetch_jars;
 use test_kit::programs::KAFKA_VARIABLE;
-use test_kit::{installation, kafka_download};
 
 /// The time limit of one suite, longer than the slowest suite takes on a busy machine with two cores. Each wait inside
 /// a suite has a shorter deadline (`waiting.mjs`).
@@ -28,7 +29,7 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         .collect();
 
     let [binary] = build_programs(root, Build::Tests, ["starling"])?;
-    match kafka_download::prepare(&binary) {
+    match fetch_jars(&binary) {
         Ok(jars) => found.variables.push((KAFKA_VARIABLE, jars)),
         Err(reason) => {
             notes.push(format!("no Kafka broker ({reason}): tests that need it are skipped"));

@@ -1,6 +1,7 @@
 // A real Kafka broker (KRaft, one node) for a suite.
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { mkdtemp, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
@@ -14,6 +15,10 @@ import { eventually, within } from "./waiting.mjs";
 /** Timeout for starting the broker or running one of its tools, about three seconds on an idle machine. */
 const JAVA_MS = 120_000;
 
+/** Settings of every broker of tests, and those of a broker with 192 MB of memory. */
+const SETTINGS = ["common", "small"].map((name) =>
+  readFileSync(new URL(`../../../tools/test-kit/kafka/${name}.properties`, import.meta.url), "utf8")).join("");
+
 const JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
 
 /** Starts a broker on a free port. Its stored data is kept while it is stopped. */
@@ -22,27 +27,11 @@ export async function startKafka() {
   const [port, controller] = [await freePort(), await freePort()];
   const address = `127.0.0.1:${port}`;
   const settings = path.join(folder, "server.properties");
-  // As in crates/events/tests/kafka/broker.rs: settings for a broker with 192 MB of memory.
-  await writeFile(settings, `
-process.roles=broker,controller
-node.id=1
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAIN
-listener.security.protocol.map=PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT
+  await writeFile(settings, `${SETTINGS}
 controller.quorum.voters=1@127.0.0.1:${controller}
 listeners=PLAIN://${address},CONTROLLER://127.0.0.1:${controller}
 advertised.listeners=PLAIN://${address}
 log.dirs=${path.join(folder, "data")}
-num.network.threads=1
-num.io.threads=2
-background.threads=1
-num.recovery.threads.per.data.dir=1
-log.cleaner.dedupe.buffer.size=4194304
-offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
-auto.create.topics.enable=false
-log.initial.task.delay.ms=100
-file.delete.delay.ms=100
 `);
   const java = (megabytes, words) =>
     [`-Xmx${megabytes}m`, ...JVM, "-cp", path.join(kafkaJars(), "*"), ...words];
@@ -86,6 +75,21 @@ file.delete.delay.ms=100
     /** Runs `kafka-topics` with these arguments. */
     async topics(...words) {
       await run(64, ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", address, ...words]);
+    },
+
+    /**
+     * Starts Kafka's own idempotent producer, which retries for minutes and keeps the order. It publishes each line of
+     * its standard input.
+     */
+    startProducer(topic) {
+      const producer = spawn("java", java(96, [
+        "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", address, "--topic", topic,
+        "--request-required-acks", "all", "--timeout", "5", "--message-send-max-retries", "2147483647",
+        "--command-property", "delivery.timeout.ms=300000", "--command-property", "enable.idempotence=true",
+        "--command-property", "retry.backoff.max.ms=500",
+      ]), { stdio: ["pipe", "ignore", "ignore"] });
+      adopt(producer);
+      return producer;
     },
 
     /** Number of events published to each partition of a topic. */

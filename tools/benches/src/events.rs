@@ -13,7 +13,7 @@ use crate::statistics::Samples;
 use serde_json::{Value, json};
 use test_kit::commands::Failure;
 
-/// The defaults; a pair is one measurement of each point.
+/// The defaults of `bench events`. A pair is one measurement of each point.
 pub(crate) const DEFAULTS: Defaults = Defaults { seconds: 2, pairs: 3 };
 
 /// The event sizes to measure, in bytes.

@@ -4,7 +4,7 @@
 use crate::server_process::{OTHER_CORE, ServerProcess, free_addresses, pinned_command};
 use crate::setup::{Bench, write_file};
 use test_kit::commands::{self, Failure};
-use test_kit::kafka_download;
+use test_kit::kafka::download::fetch_jars;
 
 /// Additional settings: segments are deleted soon after they were read, because an hour of measurements would otherwise
 /// fill the disk.
@@ -19,7 +19,7 @@ const HEAP: &str = "-Xmx512m";
 
 /// Starts a broker on the load generator's core.
 pub(crate) fn start(bench: &Bench) -> Result<ServerProcess, Failure> {
-    let jars = kafka_download::prepare(&bench.tool)?;
+    let jars = fetch_jars(&bench.tool)?;
     let folder = bench.reports.join("scratch/kafka");
     // The folder is missing on the first run.
     let _ = std::fs::remove_dir_all(&folder);
@@ -32,6 +32,6 @@ pub(crate) fn start(bench: &Bench) -> Result<ServerProcess, Failure> {
     let mut format = pinned_command(OTHER_CORE, "java");
     commands::read_output(format.args(test_kit::kafka::format_arguments(&jars, &settings)))?;
     let mut broker = pinned_command(OTHER_CORE, "java");
-    broker.args(test_kit::kafka::broker_arguments(&jars, HEAP, &settings)).current_dir(&folder);
+    broker.args(test_kit::kafka::broker_arguments(&jars, &[HEAP], &settings)).current_dir(&folder);
     bench.start_server(broker, "kafka", address, String::new(), None)
 }

@@ -1,4 +1,4 @@
-//! What every measurement starts from: the built programs, the folders and the options.
+//! The start of every measurement: checks of the machine, the built programs, the folders and the options.
 
 use crate::arguments::Options;
 use crate::provider::Provider;

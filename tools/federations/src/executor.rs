@@ -1,5 +1,12 @@
 //! A plain GraphQL executor (GraphQL specification, section 6) over any resolver. The reference server and the
-//! subgraphs share it.
+//! subgraphs share it and differ in their resolvers.
+//!
+//! `load::subgraph` has the only other executor of the workspace, for mocks and load. The two stay separate, because
+//! they need opposite things. An oracle must be independent of what it checks and readable beside the specification:
+//! this executor interprets the document, asks the resolver for each field, and returns `serde_json` values, so that a
+//! subgraph can reject what a real one could not resolve, and the reference server can execute a whole supergraph with
+//! `@requires` and contexts. The server under a load test must cost less than the router: the other executor compiles
+//! operations and copies prepared JSON text, and it knows nothing of supergraphs.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! The object store: objects by name, such as `User:1`, with the values of their fields.
+//! The object store of the reference server and of all subgraphs: objects by name, such as `User:1`, with the values of
+//! their fields.
 //!
 //! - If the schema requires an object, the value is the name of one.
 //! - `{"error": "text"}`: the resolver fails.

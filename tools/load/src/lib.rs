@@ -1,7 +1,7 @@
 //! Mock subgraphs and load generators: the servers and clients around a router under test.
 //!
 //! - [`subgraph`]: a small but real GraphQL-over-HTTP subgraph, used by the demo, the benchmark's subgraphs and the
-//!   tests of   every other crate.
+//!   tests of every other crate.
 //! - [`mock`]: extracts subgraph schemas from a supergraph, so that a mock needs nothing else.
 //! - [`query`]: sends operations and measures the responses.
 //! - [`subscriptions`]: holds subscriptions open and measures their events.

@@ -11,6 +11,9 @@
 //!   key under which the same field with the same arguments was stored,
 //! - root fields of mutations run once each and one after the other.
 //!
+//! There are no objects and no resolvers here, so that one execution covers all data. Checking responses for given data
+//! is the work of `federations`.
+//!
 //! Invariant: this crate knows nothing of how plans are made. `prepare` checks plans in debug builds, tests always do.
 
 mod arguments;

@@ -118,6 +118,16 @@ impl ChildProcess {
         }
     }
 
+    /// Sends a signal by its name, such as `TERM`.
+    ///
+    /// # Panics
+    /// The program `kill` is missing or fails.
+    pub fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let status = kill.args(["-s", name, &self.id().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "cannot send the signal {name}");
+    }
+
     /// Kills the program and waits for its end.
     pub fn kill(&mut self) {
         // Both calls fail only if the program has already ended.

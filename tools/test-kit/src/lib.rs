@@ -6,7 +6,7 @@
 //! same command lines.
 //!
 //! The commands of developers (`cargo xtask`) use the second half: [`builds`] builds the programs of this workspace,
-//! [`installation`] and [`kafka_download`] install third-party ones, and [`commands`] runs a program to its end.
+//! [`installation`] and [`kafka::download`] install third-party ones, and [`commands`] runs a program to its end.
 //!
 //! The crate depends on no other crate of the workspace, so that all of them can use it in their tests. The suites in
 //! `tests/e2e/js` follow the same rules with their own modules.
@@ -16,7 +16,6 @@ mod children;
 pub mod commands;
 pub mod installation;
 pub mod kafka;
-pub mod kafka_download;
 pub mod nats;
 pub mod programs;
 pub mod redis;
@@ -26,6 +25,13 @@ pub use children::ChildProcess;
 pub use waiting::eventually;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+/// Returns the folder with the certificates of tests: `localhost.pem` with its key and its authority `ca.pem`, and the
+/// same for clients.
+pub fn certificates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/net/tests/certificates")
+}
 
 /// Returns an address of 127.0.0.1 with a port that was free a moment ago.
 ///
@@ -36,8 +42,8 @@ pub fn free_address() -> std::io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Returns different addresses of 127.0.0.1 with ports that were free a moment ago. All ports are held until the last one
-/// is known: the system may give a port that was just closed again.
+/// Returns different addresses of 127.0.0.1 with ports that were free a moment ago. All ports are held until the last
+/// one is known: the system may give a port that was just closed again.
 ///
 /// # Errors
 /// There are not so many free ports.

@@ -67,9 +67,9 @@ impl RedisServer {
             }
             let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
             socket.write_all(b"PING\r\n").ok()?;
-            let mut answer = [0; 7];
-            socket.read_exact(&mut answer).ok()?;
-            (answer.starts_with(b"+PONG") || answer.starts_with(b"-NOAUTH")).then_some(true)
+            let mut response = [0; 7];
+            socket.read_exact(&mut response).ok()?;
+            (response.starts_with(b"+PONG") || response.starts_with(b"-NOAUTH")).then_some(true)
         })
     }
 
@@ -88,9 +88,26 @@ impl RedisServer {
         self.running.id()
     }
 
+    /// Sends a signal: `STOP` suspends the server, `CONT` resumes it.
+    ///
+    /// # Panics
+    /// The program `kill` is missing or fails.
+    pub fn signal(&self, name: &str) {
+        self.running.signal(name);
+    }
+
     /// Kills the server, like a broker that fails, and returns its port.
-    pub fn kill(mut self) -> u16 {
-        self.running.kill();
+    pub fn kill(self) -> u16 {
+        self.end("KILL")
+    }
+
+    /// Ends the server in order (`TERM`) or at once (`KILL`) and returns its port.
+    ///
+    /// # Panics
+    /// It does not end.
+    pub fn end(mut self, signal: &str) -> u16 {
+        self.running.signal(signal);
+        self.running.wait_for_exit();
         self.port
     }
 }

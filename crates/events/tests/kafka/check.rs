@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use events::{Kafka, Provider as _, TopicUsage, TopicUse, Verdict};
 
-use crate::broker::shared;
+use test_kit::kafka::KafkaBroker;
+use test_kit::programs::kafka_jars;
+
 use crate::{Admin, as_user, connected, provider, settings, within};
 
 async fn check(provider: &Kafka, topic: &str, usage: TopicUsage) -> Verdict {
@@ -27,7 +29,7 @@ async fn refused(provider: &Kafka, topic: &str, usage: TopicUsage) -> String {
 #[tokio::test]
 async fn a_check_reports_whether_a_topic_exists_and_may_be_seen_and_read() {
     use TopicUsage::{Publish, Subscribe};
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     for topic in ["checked", "checked-events-hidden", "checked-hidden"] {
         admin.create(topic, 3).await;
@@ -46,7 +48,7 @@ async fn a_check_reports_whether_a_topic_exists_and_may_be_seen_and_read() {
     broker.hide_events("checked-events-hidden", true);
     let refusal = refused(&user, "checked-events-hidden", Subscribe).await;
     assert_eq!(refusal, "the broker does not allow the router to read it (READ)");
-    broker.hide("checked-hidden");
+    broker.hide_topic("checked-hidden");
     for usage in [Subscribe, Publish] {
         let refusal = refused(&user, "checked-hidden", usage).await;
         let expected =
@@ -62,7 +64,7 @@ async fn a_check_reports_whether_a_topic_exists_and_may_be_seen_and_read() {
 
 #[tokio::test]
 async fn a_check_of_an_unavailable_cluster_ends_with_the_reason() {
-    if shared().is_none() {
+    if kafka_jars().is_none() {
         return;
     }
     // A port without a listener: it was free, and is not assigned to others while this socket holds it.

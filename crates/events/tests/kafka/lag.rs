@@ -6,7 +6,8 @@ use events::{Kafka, KafkaSettings, Lag, Provider as _, Start};
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
-use crate::broker::shared;
+use test_kit::kafka::KafkaBroker;
+
 use crate::{
     Admin, PATIENCE, connected, event, eventually, expect_numbers, provider, publish, settings,
     subscribe, wanted,
@@ -22,7 +23,7 @@ fn lag(provider: &Kafka, topic: &str) -> Lag {
 
 #[tokio::test]
 async fn the_lag_of_a_slow_stream_is_known_until_it_has_read_everything() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("lag", 3).await;
     let provider =
         connected(KafkaSettings { queue_events: 16, ..settings(broker.address()) }).await;
@@ -51,7 +52,7 @@ async fn the_lag_of_a_slow_stream_is_known_until_it_has_read_everything() {
 
 #[tokio::test]
 async fn markers_of_transactions_are_not_counted_as_unread_events() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("transactions", 1).await;
     let mut config = ClientConfig::new();

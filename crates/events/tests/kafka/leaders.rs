@@ -6,9 +6,10 @@ use std::time::Duration;
 use events::{KafkaSettings, Provider as _};
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::metadata::MetadataPartition;
+use test_kit::kafka::KafkaBroker;
+use test_kit::programs::kafka_jars;
 use tokio::task::spawn_blocking;
 
-use crate::broker::{Broker, jars};
 use crate::{Admin, PATIENCE, Seen, connected, eventually, publish, settings, subscribe, wanted};
 
 /// The settings by which a silent broker soon counts as dead; by default the others wait for nine seconds.
@@ -35,10 +36,13 @@ impl Admin {
 
 #[tokio::test]
 async fn events_continue_without_loss_or_repetition_when_the_leader_of_a_partition_is_killed() {
-    let Some(jars) = jars() else { return };
-    let pair = spawn_blocking(move || {
-        let first = Broker::start_with(&jars, SOON_DEAD);
-        let second = Broker::start_beside(&first, SOON_DEAD);
+    // Checked here because only this thread has the name of the test.
+    if kafka_jars().is_none() {
+        return;
+    }
+    let pair = spawn_blocking(|| {
+        let first = KafkaBroker::start_with(SOON_DEAD).expect("there are jars");
+        let second = KafkaBroker::start_beside(&first, SOON_DEAD);
         (first, second)
     });
     let (first, mut second) = pair.await.expect("two brokers");

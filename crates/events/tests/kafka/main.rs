@@ -1,6 +1,5 @@
 //! The Kafka provider against a real broker.
 
-mod broker;
 mod check;
 mod lag;
 mod leaders;
@@ -11,7 +10,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
-use broker::{Broker, PASSWORD, USER, jars, shared};
 use events::{
     BrokerTls, ErrorKind, Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch,
     KafkaSettings, KafkaUser, Message, PartitionOffset, Position, Provider, ProviderState,
@@ -21,6 +19,7 @@ use futures_util::future::join_all;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use test_kit::kafka::{KafkaBroker, PASSWORD, USER};
 
 /// The maximum time of one step, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,9 +42,8 @@ fn settings(address: String) -> KafkaSettings {
 }
 
 /// Returns the settings of a user that may be refused something.
-fn as_user(broker: &Broker) -> KafkaSettings {
-    let certificates =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+fn as_user(broker: &KafkaBroker) -> KafkaSettings {
+    let certificates = test_kit::certificates();
     let user = KafkaUser { username: USER.into(), password: PASSWORD.into() };
     KafkaSettings {
         tls: Some(BrokerTls { ca: Some(certificates.join("ca.pem")), ..BrokerTls::default() }),
@@ -61,7 +59,7 @@ async fn connected(settings: KafkaSettings) -> Kafka {
     provider
 }
 
-async fn provider(broker: &Broker) -> Kafka {
+async fn provider(broker: &KafkaBroker) -> Kafka {
     connected(settings(broker.address())).await
 }
 
@@ -84,7 +82,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 struct Admin(AdminClient<DefaultClientContext>);
 
 impl Admin {
-    fn of(broker: &Broker) -> Self {
+    fn of(broker: &KafkaBroker) -> Self {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", broker.address());
         Self(config.create().expect("the settings are right"))
@@ -239,7 +237,7 @@ fn partition_offset(partition: u32, offset: u64) -> PartitionOffset {
 
 #[tokio::test]
 async fn events_published_after_subscribing_arrive_in_the_order_of_each_key() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("live", 4).await;
     let provider = provider(broker).await;
@@ -262,7 +260,7 @@ async fn events_published_after_subscribing_arrive_in_the_order_of_each_key() {
 
 #[tokio::test]
 async fn an_event_keeps_its_key_headers_and_time() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("whole", 2).await;
     let provider = provider(broker).await;
     let mut stream = subscribe(&provider, wanted(&["whole"])).await;
@@ -282,7 +280,7 @@ async fn an_event_keeps_its_key_headers_and_time() {
 
 #[tokio::test]
 async fn a_stream_begins_at_its_configured_start() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("begin-a", 1).await;
     admin.create("begin-b", 1).await;
@@ -344,7 +342,7 @@ async fn a_stream_begins_at_its_configured_start() {
 
 #[tokio::test]
 async fn a_stream_that_joins_the_others_receives_a_whole_burst_of_stored_events() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("burst", 1).await;
     let provider = provider(broker).await;
     publish(&provider, "burst", 0..480).await;
@@ -360,7 +358,7 @@ async fn a_stream_that_joins_the_others_receives_a_whole_burst_of_stored_events(
 
 #[tokio::test]
 async fn a_stream_continues_after_a_position_without_loss_or_repetition() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("resumed", 3).await;
     let provider = provider(broker).await;
@@ -385,7 +383,7 @@ async fn a_stream_continues_after_a_position_without_loss_or_repetition() {
 
 #[tokio::test]
 async fn a_position_before_deleted_events_or_behind_the_end_is_gone() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("forgotten", 1).await;
     let provider = provider(broker).await;
@@ -408,7 +406,7 @@ async fn a_position_before_deleted_events_or_behind_the_end_is_gone() {
 
 #[tokio::test]
 async fn a_slow_stream_gets_everything_and_does_not_delay_others() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("slow", 2).await;
     let provider =
         connected(KafkaSettings { queue_events: 16, ..settings(broker.address()) }).await;
@@ -426,7 +424,7 @@ async fn a_slow_stream_gets_everything_and_does_not_delay_others() {
 
 #[tokio::test]
 async fn a_slow_stream_waits_for_a_free_dedicated_consumer_and_loses_nothing() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("crowded", 1).await;
     let fetch = KafkaFetch { readers: 1, ..settings(String::new()).fetch };
     let few = KafkaSettings { queue_events: 16, fetch, ..settings(broker.address()) };
@@ -455,7 +453,7 @@ async fn a_slow_stream_waits_for_a_free_dedicated_consumer_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_stream_that_waits_for_a_reader_ends_with_its_provider() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("waiting", 1).await;
     let fetch = KafkaFetch { readers: 1, ..settings(String::new()).fetch };
     let few = KafkaSettings { queue_events: 16, fetch, ..settings(broker.address()) };
@@ -478,7 +476,7 @@ async fn a_stream_that_waits_for_a_reader_ends_with_its_provider() {
 
 #[tokio::test]
 async fn a_new_partition_is_noticed_and_read_from_its_start() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("growing", 1).await;
     let provider = provider(broker).await;
@@ -495,7 +493,7 @@ async fn a_new_partition_is_noticed_and_read_from_its_start() {
 
 #[tokio::test]
 async fn streams_of_a_deleted_topic_end_and_others_continue() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("deleted", 2).await;
     admin.create("kept", 1).await;
@@ -515,7 +513,7 @@ async fn streams_of_a_deleted_topic_end_and_others_continue() {
 
 #[tokio::test]
 async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_others_continue() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("hidden", 2).await;
     admin.create("visible", 1).await;
@@ -559,8 +557,7 @@ async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_
 #[tokio::test]
 async fn nothing_is_lost_while_the_broker_restarts_and_a_provider_started_meanwhile_connects_later()
 {
-    let Some(jars) = jars() else { return };
-    let mut broker = Broker::start(&jars);
+    let Some(mut broker) = KafkaBroker::start() else { return };
     Admin::of(&broker).create("restarted", 3).await;
     let provider = provider(&broker).await;
     let mut stream = subscribe(&provider, wanted(&["restarted"])).await;
@@ -581,7 +578,7 @@ async fn nothing_is_lost_while_the_broker_restarts_and_a_provider_started_meanwh
     assert_eq!(later.stats().state(), ProviderState::Connecting);
     assert!(later.stats().errors(ErrorKind::Connection) > 0);
 
-    broker.run();
+    broker.restart();
     eventually("it connects again", || provider.is_connected()).await;
     eventually("the other one connects", || later.is_connected()).await;
     let mut of_later = subscribe(&later, wanted(&["restarted"])).await;
@@ -595,7 +592,7 @@ async fn nothing_is_lost_while_the_broker_restarts_and_a_provider_started_meanwh
 
 #[tokio::test]
 async fn each_of_two_routers_sees_every_event() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("twice", 3).await;
     let (one, two) = tokio::join!(provider(broker), provider(broker));
     let mut of_one = subscribe(&one, wanted(&["twice"])).await;
@@ -614,7 +611,7 @@ async fn each_of_two_routers_sees_every_event() {
 
 #[tokio::test]
 async fn events_deleted_by_the_broker_while_a_stream_waits_are_announced_as_a_gap() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     let admin = Admin::of(broker);
     admin.create("outdated", 1).await;
     let fetch = KafkaFetch { queue_bytes: 4096, response_bytes: 4096, ..settings("".into()).fetch };
@@ -644,7 +641,7 @@ async fn events_deleted_by_the_broker_while_a_stream_waits_are_announced_as_a_ga
 
 #[tokio::test]
 async fn publications_that_the_broker_refuses_fail_with_its_reason() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("publishing", 1).await;
     let provider = provider(broker).await;
     for (message, reason) in [
@@ -677,10 +674,9 @@ fn unsecured_token() -> String {
 
 #[tokio::test]
 async fn every_kind_of_credentials_works_over_tls_and_wrong_ones_are_reported() {
-    let Some(broker) = shared() else { return };
+    let Some(broker) = KafkaBroker::shared() else { return };
     Admin::of(broker).create("secured", 1).await;
-    let certificates =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+    let certificates = test_kit::certificates();
     let tls = |ca: &str| BrokerTls { ca: Some(certificates.join(ca)), ..BrokerTls::default() };
     let user = |password: &str| KafkaUser { username: USER.into(), password: password.into() };
     let file = tempfile::NamedTempFile::new().expect("a file");

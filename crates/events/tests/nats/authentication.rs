@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 use events::{BrokerTls, Message, Nats, NatsAuthentication, NatsSettings, Provider};
 
-use super::server::{Folder, NatsServer, program};
-use super::{next, settings, subscribe};
+use test_kit::nats::NatsServer;
+
+use super::{next, settings, subscribe, write_file};
 
 /// The nkey of a user, made for this test only.
 const NKEY_SEED: &str = "SUADBJPAVQ6EQ5XWO4T64IAS2XS5O5RTVULLXXPMTGBROENIFEUGHPCNY4";
 const NKEY: &str = "UCOUXIIVLAPXBUC7INKCDDMVVNSS76WLTKZ6YAKP3KUIWNQCYPQ5RZOY";
 
 fn certificate(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates").join(name)
+    test_kit::certificates().join(name)
 }
 
 fn with(server: &NatsServer, authentication: NatsAuthentication) -> Nats {
@@ -35,11 +36,10 @@ async fn refused(provider: &Nats) -> String {
 
 #[tokio::test]
 async fn an_nkey_signs_in_and_another_does_not() {
-    let Some(program) = program() else { return };
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().expect("a folder");
     let text = format!("authorization {{ users = [ {{ nkey: {NKEY} }} ] }}");
-    let config = folder.file("nkey.conf", &text);
-    let server = NatsServer::start(&program, -1, &["-c", &config]);
+    let config = write_file(&folder, "nkey.conf", &text);
+    let Some(server) = NatsServer::start_with(-1, &["-c", &config]) else { return };
     works(&with(&server, NatsAuthentication::Nkey(NKEY_SEED.into()))).await;
     // The checksum of this seed is wrong: the library reads the seed and refuses it.
     let other = NKEY_SEED.replacen("SUA", "SUB", 1);
@@ -49,14 +49,14 @@ async fn an_nkey_signs_in_and_another_does_not() {
 
 #[tokio::test]
 async fn a_credentials_file_signs_in_and_an_invalid_one_is_named() {
-    let Some(program) = program() else { return };
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nats/credentials");
     let config = files.join("server.conf");
-    let server = NatsServer::start(&program, -1, &["-c", config.to_str().expect("a plain path")]);
+    let arguments = ["-c", config.to_str().expect("a plain path")];
+    let Some(server) = NatsServer::start_with(-1, &arguments) else { return };
     works(&with(&server, NatsAuthentication::CredentialsFile(files.join("user.creds")))).await;
 
-    let folder = Folder::new();
-    let wrong = folder.file("wrong.creds", "s3cret");
+    let folder = tempfile::tempdir().expect("a folder");
+    let wrong = write_file(&folder, "wrong.creds", "s3cret");
     let reason = refused(&with(&server, NatsAuthentication::CredentialsFile(wrong.into()))).await;
     assert!(reason.ends_with("wrong.creds holds no JWT with the seed of its nkey"), "{reason}");
     let missing = NatsAuthentication::CredentialsFile("/no/such.creds".into());
@@ -69,15 +69,14 @@ async fn a_credentials_file_signs_in_and_an_invalid_one_is_named() {
 
 #[tokio::test]
 async fn both_sides_show_certificates_and_nothing_is_sent_without() {
-    let Some(program) = program() else { return };
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().expect("a folder");
     let [cert, key, ca] = ["localhost.pem", "localhost.key", "client-ca.pem"]
         .map(|name| certificate(name).display().to_string());
     let text = format!(
         "tls {{ cert_file: \"{cert}\", key_file: \"{key}\", ca_file: \"{ca}\", verify: true }}"
     );
-    let config = folder.file("tls.conf", &text);
-    let server = NatsServer::start(&program, -1, &["-c", &config]);
+    let config = write_file(&folder, "tls.conf", &text);
+    let Some(server) = NatsServer::start_with(-1, &["-c", &config]) else { return };
     let own = BrokerTls {
         ca: Some(certificate("ca.pem")),
         certificate: Some(certificate("client.pem")),
@@ -87,14 +86,14 @@ async fn both_sides_show_certificates_and_nothing_is_sent_without() {
         let url = format!("{scheme}://localhost:{port}");
         Nats::start(NatsSettings { tls: Some(tls), ..settings(&url) }).expect("settings")
     };
-    works(&provider("tls", server.port, own.clone())).await;
-    works(&provider("nats", server.port, own.clone())).await;
+    works(&provider("tls", server.port(), own.clone())).await;
+    works(&provider("nats", server.port(), own.clone())).await;
     let unknown = BrokerTls { certificate: None, key: None, ..own.clone() };
-    refused(&provider("tls", server.port, unknown)).await;
+    refused(&provider("tls", server.port(), unknown)).await;
     let mistrusting = BrokerTls { ca: Some(certificate("other.pem")), ..own.clone() };
-    refused(&provider("tls", server.port, mistrusting)).await;
-    let plain = NatsServer::start(&program, -1, &[]);
-    refused(&provider("nats", plain.port, own.clone())).await;
+    refused(&provider("tls", server.port(), mistrusting)).await;
+    let plain = NatsServer::start().expect("it is installed");
+    refused(&provider("nats", plain.port(), own.clone())).await;
 
     let half = NatsSettings { tls: Some(BrokerTls { key: None, ..own }), ..settings("nats://a") };
     let error = Nats::start(half).unwrap_err().to_string();

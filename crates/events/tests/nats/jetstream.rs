@@ -2,7 +2,6 @@
 //! whatever happens to the broker, the connection and the consumer.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
@@ -14,13 +13,14 @@ use events::{
 };
 use futures_util::StreamExt;
 
-use super::server::{Folder, NatsServer, program};
-use super::{PATIENCE, cuttable_proxy, eventually, next, settings};
+use tempfile::TempDir;
+use test_kit::nats::NatsServer;
+
+use super::{PATIENCE, cuttable_proxy, eventually, next, settings, write_file};
 
 /// A broker with a stream `ORDERS` for `orders.>`, and an administrator's client.
 struct Broker {
-    program: PathBuf,
-    folder: Folder,
+    folder: TempDir,
     server: NatsServer,
     admin: Context,
 }
@@ -33,11 +33,10 @@ impl Broker {
     }
 
     async fn without_stream() -> Option<Self> {
-        let program = program()?;
-        let folder = Folder::new();
-        let server = NatsServer::with_jetstream(&program, -1, &folder);
+        let folder = tempfile::tempdir().expect("a folder");
+        let server = NatsServer::start_with_jetstream(-1, folder.path())?;
         let admin = admin(&server).await;
-        Some(Self { program, folder, server, admin })
+        Some(Self { folder, server, admin })
     }
 
     async fn create(&self, config: stream::Config) {
@@ -46,16 +45,11 @@ impl Broker {
 
     /// Restarts the broker at the same port: with SIGKILL if `kill`, otherwise as an administrator would.
     async fn restart(self, kill: bool) -> Self {
-        let Self { program, folder, server, admin: _ } = self;
-        let port = server.port;
-        if kill {
-            drop(server);
-        } else {
-            server.stop();
-        }
-        let server = NatsServer::with_jetstream(&program, port.into(), &folder);
+        let Self { folder, server, admin: _ } = self;
+        let port = if kill { server.kill() } else { server.stop() };
+        let server = restart_with_jetstream(port, &folder);
         let admin = admin(&server).await;
-        Self { program, folder, server, admin }
+        Self { folder, server, admin }
     }
 
     fn provider(&self) -> Nats {
@@ -78,6 +72,10 @@ impl Broker {
         let stream = self.admin.get_stream("ORDERS").await.expect("the stream");
         stream.consumers().map(|info| info.expect("its consumers")).collect().await
     }
+}
+
+fn restart_with_jetstream(port: u16, folder: &TempDir) -> NatsServer {
+    NatsServer::start_with_jetstream(port.into(), folder.path()).expect("it is installed")
 }
 
 async fn admin(server: &NatsServer) -> Context {
@@ -296,8 +294,7 @@ async fn an_invalid_or_ambiguous_stream_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn a_broker_without_jetstream_is_reported() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = super::provider(&server);
     let error = provider.subscribe(wanted(&["orders.1"], Start::New)).await.unwrap_err();
     assert_eq!(
@@ -398,7 +395,7 @@ async fn a_durable_consumer_that_waits_for_acknowledgements_that_it_lost_continu
 #[tokio::test]
 async fn a_connection_that_is_cut_loses_nothing_and_repeats_nothing() {
     let Some(broker) = Broker::start().await else { return };
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], broker.server.port));
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], broker.server.port()));
     let (proxy, cut) = cuttable_proxy(address).await;
     let provider = Nats::start(settings(&format!("nats://{proxy}"))).expect("settings");
     let mut ephemeral = open(&provider, wanted(&["orders.>"], Start::New)).await;
@@ -462,17 +459,16 @@ async fn a_stream_that_is_created_again_while_no_client_is_connected_is_another_
     broker.publish(1..=10).await;
     let mut stream = open(&provider, wanted(&["orders.>"], Start::All)).await;
     expect_all(&mut stream, 1..=10).await;
-    let Broker { program, folder, server, admin: _ } = broker;
-    let port = server.port;
-    drop(server);
+    let Broker { folder, server, admin: _ } = broker;
+    let port = server.kill();
     // Another store: its stream has the same name and other events.
     drop(folder);
-    let folder = Folder::new();
-    let other_port = NatsServer::with_jetstream(&program, -1, &folder);
+    let folder = tempfile::tempdir().expect("a folder");
+    let other_port = NatsServer::start_with_jetstream(-1, folder.path()).expect("it is installed");
     let admin = admin(&other_port).await;
     admin.create_stream(stream_config()).await.expect("a stream");
     other_port.stop();
-    let _server = NatsServer::with_jetstream(&program, port.into(), &folder);
+    let _server = restart_with_jetstream(port, &folder);
     assert_eq!(next(&mut stream).await, r#"stream "ORDERS" of JetStream was deleted"#);
 }
 
@@ -504,7 +500,7 @@ async fn a_suspended_reader_leaves_events_at_the_broker_and_loses_none() {
 async fn events_that_the_broker_dropped_while_no_client_was_connected_are_one_gap() {
     let Some(broker) = Broker::without_stream().await else { return };
     broker.create(stream::Config { max_messages: 100, ..stream_config() }).await;
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], broker.server.port));
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], broker.server.port()));
     let (proxy, cut) = cuttable_proxy(address).await;
     let provider = Nats::start(NatsSettings {
         // This leaves the broker time to drop events.
@@ -763,10 +759,11 @@ async fn a_bucket_is_watched_by_key_and_deletions_are_skipped() {
 
 #[tokio::test]
 async fn a_payload_of_any_form_and_10_mb_passes_unharmed_where_the_broker_takes_it() {
-    let Some(program) = program() else { return };
-    let folder = Folder::new();
-    let config = folder.file("large.conf", "max_payload: 16MB");
-    let server = NatsServer::start(&program, -1, &["-c", &config, "-js", "-sd", folder.path()]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = write_file(&folder, "large.conf", "max_payload: 16MB");
+    let store = folder.path().to_str().expect("a plain path");
+    let arguments = ["-c", &config, "-js", "-sd", store];
+    let Some(server) = NatsServer::start_with(-1, &arguments) else { return };
     let admin = admin(&server).await;
     admin.create_stream(stream_config()).await.expect("a stream");
     let provider = super::provider(&server);

@@ -2,7 +2,6 @@
 
 mod authentication;
 mod jetstream;
-mod server;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,7 +11,9 @@ use events::{
     SourceError, SourceMessage, Start, StreamRequest,
 };
 use futures_util::StreamExt;
-use server::{NatsServer, program};
+use tempfile::TempDir;
+use test_kit::nats::NatsServer;
+use test_kit::programs::NATS_SERVER;
 
 /// The maximum time of one step, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,6 +51,13 @@ async fn next(stream: &mut EventStream) -> String {
     }
 }
 
+/// Writes a file in the folder and returns its path.
+fn write_file(folder: &TempDir, name: &str, text: &str) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).expect("a temporary file");
+    path.to_str().expect("a plain path").to_owned()
+}
+
 /// Repeats a check until it holds, for changes in the other process that cannot be waited for.
 async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let waiting = async {
@@ -62,8 +70,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn an_event_of_any_client_reaches_every_stream_of_its_subject() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = provider(&server);
     let mut exact = subscribe(&provider, &["orders.7", "orders.8"]).await;
     let mut pattern = subscribe(&provider, &["orders.*"]).await;
@@ -86,8 +93,7 @@ async fn an_event_of_any_client_reaches_every_stream_of_its_subject() {
 
 #[tokio::test]
 async fn an_event_that_the_provider_publishes_reaches_any_client() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = provider(&server);
     let client = foreign_client(&server).await;
     let mut subscriber = client.subscribe("orders.>").await.expect("subscribed");
@@ -122,8 +128,7 @@ async fn an_event_that_the_provider_publishes_reaches_any_client() {
 
 #[tokio::test]
 async fn an_event_keeps_its_headers() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = provider(&server);
     let mut stream = subscribe(&provider, &["a"]).await;
     let headers = ["traceparent", "x-tenant"].map(|name| (name.into(), format!("{name} 1").into()));
@@ -146,8 +151,7 @@ async fn an_event_keeps_its_headers() {
 
 #[tokio::test]
 async fn a_request_returns_the_response_of_a_subscriber_or_reports_that_there_is_none() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = provider(&server);
     let nobody = provider.request(Message::new("plane.get", "7"), PATIENCE).await.unwrap_err();
     assert_eq!(
@@ -158,7 +162,7 @@ async fn a_request_returns_the_response_of_a_subscriber_or_reports_that_there_is
     let client = foreign_client(&server).await;
     let mut requests = client.subscribe("plane.*").await.expect("subscribed");
     client.flush().await.expect("flushed");
-    eventually("the service listens", || server.subscriptions() >= 2).await;
+    eventually("the service listens", || server.subscription_count() >= 2).await;
     let answering = tokio::spawn(async move {
         while let Some(request) = requests.next().await {
             // Requests to `plane.silent` get no response.
@@ -186,8 +190,7 @@ async fn a_request_returns_the_response_of_a_subscriber_or_reports_that_there_is
 
 #[tokio::test]
 async fn a_gap_is_counted_once_however_many_events_are_lost() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider =
         Nats::start(NatsSettings { queue_events: 2, ..settings(&server.url()) }).expect("settings");
     let mut slow = subscribe(&provider, &["a"]).await;
@@ -203,17 +206,16 @@ async fn a_gap_is_counted_once_however_many_events_are_lost() {
 
 #[tokio::test]
 async fn streams_share_one_broker_subscription_per_subject_and_the_last_one_ends_it() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = provider(&server);
     let first = subscribe(&provider, &["a", "b"]).await;
     let second = subscribe(&provider, &["a"]).await;
     let inbox = 1;
-    assert_eq!(server.subscriptions(), inbox + 2);
+    assert_eq!(server.subscription_count(), inbox + 2);
     drop(first);
-    eventually("b is unsubscribed", || server.subscriptions() == inbox + 1).await;
+    eventually("b is unsubscribed", || server.subscription_count() == inbox + 1).await;
     drop(second);
-    eventually("a is unsubscribed", || server.subscriptions() == inbox).await;
+    eventually("a is unsubscribed", || server.subscription_count() == inbox).await;
     assert_eq!(provider.stats().streams.load(Relaxed), 0);
 }
 
@@ -222,11 +224,10 @@ async fn a_subject_that_is_dropped_and_requested_again_is_received_even_if_the_b
  {
     const SUBJECTS: u64 = 16;
     const TIMES: u64 = 100;
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = provider(&server);
     drop(subscribe(&provider, &["first"]).await);
-    eventually("nothing but the inbox is left", || server.subscriptions() == 1).await;
+    eventually("nothing but the inbox is left", || server.subscription_count() == 1).await;
     let before = server.subscriptions_made();
     let client = foreign_client(&server).await;
     let again = (0..SUBJECTS).map(|subject| {
@@ -242,15 +243,14 @@ async fn a_subject_that_is_dropped_and_requested_again_is_received_even_if_the_b
     futures_util::future::join_all(again).await;
     let made = server.subscriptions_made() - before;
     assert!((SUBJECTS..=SUBJECTS * TIMES).contains(&made), "{made}");
-    eventually("nothing but the inbox is left again", || server.subscriptions() == 1).await;
+    eventually("nothing but the inbox is left again", || server.subscription_count() == 1).await;
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 }
 
 #[tokio::test]
 async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
-    let port = server.port;
+    let Some(server) = NatsServer::start() else { return };
+    let port = server.port();
     let provider = provider(&server);
     let mut stream = subscribe(&provider, &["a"]).await;
     provider.publish(Message::new("a", "before")).await.expect("published");
@@ -265,10 +265,10 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
     );
     provider.publish(Message::new("a", "lost")).await.expect_err("no broker accepts it");
 
-    let server = NatsServer::start(&program, port.into(), &[]);
+    let server = NatsServer::restart_on(port).expect("it is installed");
     eventually("connected again", || provider.is_connected()).await;
     let inbox = 1;
-    eventually("subscribed again", || server.subscriptions() == inbox + 1).await;
+    eventually("subscribed again", || server.subscription_count() == inbox + 1).await;
     let client = foreign_client(&server).await;
     client.publish("a", "after".into()).await.expect("published");
     client.flush().await.expect("flushed");
@@ -278,9 +278,8 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
 
 #[tokio::test]
 async fn a_connection_that_is_cut_reconnects_with_all_its_subjects() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
-    let broker = std::net::SocketAddr::from(([127, 0, 0, 1], server.port));
+    let Some(server) = NatsServer::start() else { return };
+    let broker = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
     let (proxy, cut) = cuttable_proxy(broker).await;
     let provider = Nats::start(settings(&format!("nats://{proxy}"))).expect("settings");
     let mut streams = vec![
@@ -296,7 +295,7 @@ async fn a_connection_that_is_cut_reconnects_with_all_its_subjects() {
         let inbox = 1;
         eventually("connected again", || {
             provider.stats().reconnects.load(Relaxed) == round
-                && server.subscriptions() == inbox + 2
+                && server.subscription_count() == inbox + 2
         })
         .await;
         let client = foreign_client(&server).await;
@@ -337,8 +336,7 @@ async fn cuttable_proxy(
 
 #[tokio::test]
 async fn a_suspended_process_announces_a_gap_only_where_it_lost_events() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = Nats::start(NatsSettings { queue_events: 100_000, ..settings(&server.url()) })
         .expect("settings");
     let mut quiet = subscribe(&provider, &["quiet"]).await;
@@ -392,18 +390,17 @@ async fn a_suspended_process_announces_a_gap_only_where_it_lost_events() {
 
 #[tokio::test]
 async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connected_later() {
-    let Some(program) = program() else { return };
-    let port = {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        socket.local_addr().expect("bound").port()
-    };
+    if NATS_SERVER.locate_or_skip().is_none() {
+        return;
+    }
+    let port = test_kit::free_address().expect("a free port").port();
     let provider = Nats::start(settings(&format!("nats://127.0.0.1:{port}"))).expect("settings");
     let error =
         provider.subscribe(StreamRequest::new(vec!["a".into()])).await.unwrap_err().to_string();
     assert!(error.starts_with("provider nats/default is not connected: "), "{error}");
     assert_eq!(provider.stats().state(), ProviderState::Connecting);
 
-    let server = NatsServer::start(&program, port.into(), &[]);
+    let server = NatsServer::restart_on(port).expect("it is installed");
     eventually("connected", || provider.is_connected()).await;
     let mut stream = subscribe(&provider, &["a"]).await;
     provider.publish(Message::new("a", "1")).await.expect("published");
@@ -414,9 +411,8 @@ async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connect
 
 #[tokio::test]
 async fn a_token_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &["--auth", "s3cret"]);
-    let in_url = format!("nats://s3cret@127.0.0.1:{}", server.port);
+    let Some(server) = NatsServer::start_with(-1, &["--auth", "s3cret"]) else { return };
+    let in_url = format!("nats://s3cret@127.0.0.1:{}", server.port());
     let mut stream = {
         let provider = Nats::start(settings(&in_url)).expect("settings");
         subscribe(&provider, &["a"]).await
@@ -445,16 +441,16 @@ async fn a_token_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
 
 #[tokio::test]
 async fn a_user_and_password_sign_in() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &["--user", "me", "--pass", "p@ss"]);
-    let url = format!("nats://me:p%40ss@127.0.0.1:{}", server.port);
+    let Some(server) = NatsServer::start_with(-1, &["--user", "me", "--pass", "p@ss"]) else {
+        return;
+    };
+    let url = format!("nats://me:p%40ss@127.0.0.1:{}", server.port());
     subscribe(&Nats::start(settings(&url)).expect("settings"), &["a"]).await;
 }
 
 #[tokio::test]
 async fn a_stream_that_is_not_read_gets_a_gap_and_its_neighbour_everything() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider =
         Nats::start(NatsSettings { queue_events: 4, ..settings(&server.url()) }).expect("settings");
     let mut slow = subscribe(&provider, &["a"]).await;
@@ -473,13 +469,11 @@ async fn a_stream_that_is_not_read_gets_a_gap_and_its_neighbour_everything() {
 
 #[tokio::test]
 async fn a_subject_that_the_user_may_not_read_ends_its_stream_with_the_brokers_words() {
-    let Some(program) = program() else { return };
-    let config = std::env::temp_dir().join(format!("starling-nats-{}.conf", std::process::id()));
+    let folder = tempfile::tempdir().expect("a folder");
     let text = r#"authorization { users = [ { user: me, password: x, permissions: { subscribe: { deny: "secret.>" } } } ] }"#;
-    std::fs::write(&config, text).expect("a temporary file");
-    let server = NatsServer::start(&program, -1, &["-c", config.to_str().expect("a plain path")]);
-    std::fs::remove_file(&config).expect("it was read");
-    let url = format!("nats://me:x@127.0.0.1:{}", server.port);
+    let config = write_file(&folder, "permissions.conf", text);
+    let Some(server) = NatsServer::start_with(-1, &["-c", &config]) else { return };
+    let url = format!("nats://me:x@127.0.0.1:{}", server.port());
     let provider = Nats::start(settings(&url)).expect("settings");
     let mut refused = subscribe(&provider, &["secret.a"]).await;
     let mut allowed = subscribe(&provider, &["a"]).await;
@@ -493,8 +487,7 @@ async fn a_subject_that_the_user_may_not_read_ends_its_stream_with_the_brokers_w
 
 #[tokio::test]
 async fn subjects_with_spaces_or_empty_tokens_never_reach_the_broker() {
-    let Some(program) = program() else { return };
-    let server = NatsServer::start(&program, -1, &[]);
+    let Some(server) = NatsServer::start() else { return };
     let provider = provider(&server);
     for topic in ["a b", "a..b", "", "a\r\nPUB b 0\r\n"] {
         let error = provider.subscribe(StreamRequest::new(vec![topic.into()])).await.unwrap_err();

@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use events::{Message, Position, Provider, Redis, RedisSettings, SourceMessage, Start};
 use redis::aio::MultiplexedConnection;
 
-use super::server::{RedisServer, program};
+use test_kit::programs::REDIS_SERVER;
+use test_kit::redis::RedisServer;
+
 use super::streams::{expect_numbers, open};
 use super::{PATIENCE, eventually, foreign_client, next, settings, subscribe, tell};
 
@@ -20,19 +22,21 @@ struct Cluster {
 }
 
 impl Cluster {
-    async fn start(program: &Path, replicas: usize) -> Self {
+    /// Starts the nodes; `None` if Redis is not installed.
+    async fn start(replicas: usize) -> Option<Self> {
+        let program = REDIS_SERVER.locate_or_skip()?;
         let folder = tempfile::tempdir().expect("a folder");
-        let nodes: Vec<_> = (0..3 + replicas).map(|_| start_node(program, folder.path())).collect();
+        let nodes: Vec<_> = (0..3 + replicas).map(|_| start_node(folder.path())).collect();
         let mut command = Command::new(program.with_file_name("redis-cli"));
         command.args(["--cluster", "create"]);
-        command.args(nodes[..3].iter().map(|node| format!("127.0.0.1:{}", node.port)));
+        command.args(nodes[..3].iter().map(|node| format!("127.0.0.1:{}", node.port())));
         let made = command.arg("--cluster-yes").stdin(Stdio::null()).output().expect("redis-cli");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
         let mut first = foreign_client(&nodes[0]).await;
         let id: String = tell(&mut first, &["CLUSTER", "MYID"]).await;
         for replica in &nodes[3..] {
             let mut client = foreign_client(replica).await;
-            let port = nodes[0].port.to_string();
+            let port = nodes[0].port().to_string();
             let _: String = tell(&mut client, &["CLUSTER", "MEET", "127.0.0.1", &port]).await;
             eventually("it knows the master", async || {
                 let nodes: String = tell(&mut client, &["CLUSTER", "NODES"]).await;
@@ -55,7 +59,7 @@ impl Cluster {
             })
             .await;
         }
-        Self { nodes, _folder: folder }
+        Some(Self { nodes, _folder: folder })
     }
 
     /// Returns a provider that is configured with one node and discovers the others.
@@ -65,7 +69,7 @@ impl Cluster {
     }
 }
 
-fn start_node(program: &Path, folder: &Path) -> RedisServer {
+fn start_node(folder: &Path) -> RedisServer {
     let own = tempfile::Builder::new().tempdir_in(folder).expect("a folder").keep();
     let dir = own.to_str().expect("a plain path");
     let arguments = [
@@ -74,7 +78,7 @@ fn start_node(program: &Path, folder: &Path) -> RedisServer {
         ["--cluster-require-full-coverage", "no"],
         ["--dir", dir],
     ];
-    RedisServer::start(program, arguments.as_flattened())
+    RedisServer::start(arguments.as_flattened()).expect("it is installed")
 }
 
 async fn publish(provider: &Redis, key: &str, number: u64) {
@@ -96,8 +100,7 @@ async fn owner(cluster: &Cluster, key: &str) -> usize {
 
 #[tokio::test]
 async fn streams_at_several_nodes_are_one_subscription_and_continue_at_its_position() {
-    let Some(program) = program() else { return };
-    let cluster = Cluster::start(&program, 0).await;
+    let Some(cluster) = Cluster::start(0).await else { return };
     let mut owners = Vec::new();
     for key in KEYS {
         owners.push(owner(&cluster, key).await);
@@ -154,8 +157,7 @@ async fn streams_at_several_nodes_are_one_subscription_and_continue_at_its_posit
 
 #[tokio::test]
 async fn a_master_that_fails_is_followed_to_its_replica_without_a_loss() {
-    let Some(program) = program() else { return };
-    let mut cluster = Cluster::start(&program, 1).await;
+    let Some(mut cluster) = Cluster::start(1).await else { return };
     let provider = cluster.provider();
     let key = KEYS[0];
     let mut stream = open(&provider, &[key], Start::New).await;
@@ -197,7 +199,7 @@ async fn migrate_slot(cluster: &Cluster, key: &str, from: usize, to: usize) {
     let slot = slot.to_string();
     let _: String = tell(&mut target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
     let _: String = tell(&mut source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
-    let port = cluster.nodes[to].port.to_string();
+    let port = cluster.nodes[to].port().to_string();
     let _: String = tell(&mut source, &["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await;
     for client in [&mut target, &mut source] {
         let _: String = tell(client, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
@@ -206,8 +208,7 @@ async fn migrate_slot(cluster: &Cluster, key: &str, from: usize, to: usize) {
 
 #[tokio::test]
 async fn a_slot_that_moves_is_followed_without_a_loss() {
-    let Some(program) = program() else { return };
-    let cluster = Cluster::start(&program, 0).await;
+    let Some(cluster) = Cluster::start(0).await else { return };
     let provider = cluster.provider();
     let key = KEYS[1];
     let mut stream = open(&provider, &[key], Start::New).await;
@@ -228,8 +229,7 @@ async fn a_slot_that_moves_is_followed_without_a_loss() {
 
 #[tokio::test]
 async fn channels_reach_all_nodes_of_a_cluster() {
-    let Some(program) = program() else { return };
-    let cluster = Cluster::start(&program, 0).await;
+    let Some(cluster) = Cluster::start(0).await else { return };
     let provider = cluster.provider();
     let mut stream = subscribe(&provider, &["orders.*"]).await;
     for (index, node) in cluster.nodes.iter().enumerate() {
@@ -243,8 +243,7 @@ async fn channels_reach_all_nodes_of_a_cluster() {
 
 #[tokio::test]
 async fn more_slots_than_the_limit_are_refused_until_others_are_free() {
-    let Some(program) = program() else { return };
-    let cluster = Cluster::start(&program, 0).await;
+    let Some(cluster) = Cluster::start(0).await else { return };
     let provider = cluster.provider();
     let mut streams = Vec::new();
     let mut refused = None;
@@ -268,8 +267,7 @@ async fn more_slots_than_the_limit_are_refused_until_others_are_free() {
 
 #[tokio::test]
 async fn sharded_channels_go_through_the_node_that_has_their_slot_and_follow_it() {
-    let Some(program) = program() else { return };
-    let cluster = Cluster::start(&program, 0).await;
+    let Some(cluster) = Cluster::start(0).await else { return };
     let seed = cluster.nodes[1].url();
     let sharded = RedisSettings { cluster: true, sharded: true, ..settings(&seed) };
     let provider = Redis::start(sharded).expect("settings");

@@ -2,7 +2,6 @@
 
 mod cluster;
 mod sentinel;
-mod server;
 mod streams;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +14,8 @@ use events::{
 use futures_util::StreamExt;
 use net::{Roots, TlsClient, TlsIdentity};
 use redis::aio::MultiplexedConnection;
-use server::{RedisServer, free_port, program};
+use test_kit::programs::REDIS_SERVER;
+use test_kit::redis::RedisServer;
 
 /// The maximum time of one step, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +34,10 @@ fn provider(server: &RedisServer) -> Redis {
 async fn foreign_client(server: &RedisServer) -> MultiplexedConnection {
     let client = redis::Client::open(server.url()).expect("a URL");
     client.get_multiplexed_async_connection().await.expect("the broker is there")
+}
+
+fn free_port() -> u16 {
+    test_kit::free_address().expect("a free port").port()
 }
 
 /// Sends one command to the broker as another client.
@@ -79,8 +83,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn an_event_of_any_client_reaches_every_stream_of_its_channel() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut exact = subscribe(&provider, &["orders.7", "orders.8", "two words"]).await;
     let mut pattern = subscribe(&provider, &["orders.*"]).await;
@@ -116,8 +119,7 @@ async fn an_event_of_any_client_reaches_every_stream_of_its_channel() {
 
 #[tokio::test]
 async fn an_event_that_the_provider_publishes_reaches_any_client() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let client = redis::Client::open(server.url()).expect("a URL");
     let mut subscriber = client.get_async_pubsub().await.expect("the broker is there");
@@ -143,8 +145,7 @@ async fn an_event_that_the_provider_publishes_reaches_any_client() {
 #[tokio::test]
 async fn thousands_of_events_arrive_in_order_and_all_of_them() {
     const EVENTS: u64 = 20_000;
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let queue_events = EVENTS as usize;
     let provider =
         Redis::start(RedisSettings { queue_events, ..settings(&server.url()) }).expect("settings");
@@ -170,8 +171,7 @@ async fn thousands_of_events_arrive_in_order_and_all_of_them() {
 
 #[tokio::test]
 async fn streams_share_one_broker_subscription_per_channel_and_the_last_one_ends_it() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let first = subscribe(&provider, &["a", "b", "p*"]).await;
     let second = subscribe(&provider, &["a"]).await;
@@ -193,8 +193,7 @@ async fn streams_share_one_broker_subscription_per_channel_and_the_last_one_ends
 
 #[tokio::test]
 async fn thousands_of_channels_come_and_go_on_one_connection() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let names: Vec<String> = (0..5_000).map(|number| format!("orders.{number}")).collect();
     let opening = names.iter().map(async |name| subscribe(&provider, &[name]).await);
@@ -216,9 +215,8 @@ async fn thousands_of_channels_come_and_go_on_one_connection() {
 
 #[tokio::test]
 async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
-    let port = server.port;
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let port = server.port();
     let provider = provider(&server);
     let mut stream = subscribe(&provider, &["a", "p*"]).await;
     provider.publish(Message::new("a", "before")).await.expect("published");
@@ -233,7 +231,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
     );
     provider.publish(Message::new("a", "lost")).await.expect_err("no broker accepts it");
 
-    let server = RedisServer::start_at(&program, port);
+    let server = RedisServer::restart_on(port, &[]).expect("it is installed");
     eventually("connected again", async || provider.is_connected()).await;
     let mut client = foreign_client(&server).await;
     assert_eq!(subscribers(&mut client, "a").await, 1, "connected means subscribed again");
@@ -249,8 +247,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_continue() {
 
 #[tokio::test]
 async fn a_connection_that_the_broker_cuts_reconnects_with_all_its_channels() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut streams = vec![
         subscribe(&provider, &["a"]).await,
@@ -279,8 +276,7 @@ async fn a_connection_that_the_broker_cuts_reconnects_with_all_its_channels() {
 #[tokio::test]
 async fn without_replay_no_event_is_missing_without_a_gap_before_the_next() {
     const CUTS: u64 = 10;
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = Redis::start(RedisSettings { queue_events: 100_000, ..settings(&server.url()) })
         .expect("settings");
     let mut stream = subscribe(&provider, &["a"]).await;
@@ -325,8 +321,7 @@ async fn without_replay_no_event_is_missing_without_a_gap_before_the_next() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_suspended_broker_is_noticed_although_its_connection_stays() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut stream = subscribe(&provider, &["a"]).await;
     server.signal("STOP");
@@ -341,7 +336,9 @@ async fn a_suspended_broker_is_noticed_although_its_connection_stays() {
 
 #[tokio::test]
 async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connected_later() {
-    let Some(program) = program() else { return };
+    if REDIS_SERVER.locate_or_skip().is_none() {
+        return;
+    }
     let port = free_port();
     let provider = Redis::start(settings(&format!("redis://127.0.0.1:{port}"))).expect("settings");
     let error = provider.subscribe(StreamRequest::new(vec!["a".into()])).await.unwrap_err();
@@ -349,7 +346,7 @@ async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connect
     assert_eq!(provider.wait_connected().await, Err("connection refused".into()));
     assert_eq!(provider.stats().state(), ProviderState::Connecting);
 
-    let _server = RedisServer::start_at(&program, port);
+    let _server = RedisServer::restart_on(port, &[]).expect("it is installed");
     eventually("connected", async || provider.is_connected()).await;
     assert_eq!(provider.wait_connected().await, Ok(()));
     let mut stream = subscribe(&provider, &["a"]).await;
@@ -360,8 +357,7 @@ async fn a_broker_that_is_unavailable_at_start_is_named_in_the_error_and_connect
 
 #[tokio::test]
 async fn the_first_of_several_servers_that_responds_is_used() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     let urls = vec![nobody, server.url()];
     let provider = Redis::start(RedisSettings { urls, ..settings("") }).expect("settings");
@@ -370,9 +366,8 @@ async fn the_first_of_several_servers_that_responds_is_used() {
 
 #[tokio::test]
 async fn a_password_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &["--requirepass", "s3cret"]);
-    let in_url = format!("redis://:s3cret@127.0.0.1:{}", server.port);
+    let Some(server) = RedisServer::start(&["--requirepass", "s3cret"]) else { return };
+    let in_url = format!("redis://:s3cret@127.0.0.1:{}", server.port());
     let mut stream = {
         let provider = Redis::start(settings(&in_url)).expect("settings");
         let mut stream = subscribe(&provider, &["a"]).await;
@@ -411,10 +406,9 @@ async fn a_password_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
 
 #[tokio::test]
 async fn a_channel_that_the_user_may_not_read_ends_its_stream_with_the_brokers_words() {
-    let Some(program) = program() else { return };
     let user = ["--user", "me", "on", ">p@ss", "resetchannels", "&open.*", "+@all"];
-    let server = RedisServer::start(&program, &user);
-    let url = format!("redis://me:p%40ss@127.0.0.1:{}", server.port);
+    let Some(server) = RedisServer::start(&user) else { return };
+    let url = format!("redis://me:p%40ss@127.0.0.1:{}", server.port());
     let provider = Redis::start(settings(&url)).expect("settings");
     // Both subscribe at once, so that all channels are requested in one command.
     let (mut refused, mut allowed) = tokio::join!(
@@ -432,8 +426,7 @@ async fn a_channel_that_the_user_may_not_read_ends_its_stream_with_the_brokers_w
 
 #[tokio::test]
 async fn a_stream_that_is_not_read_gets_a_gap_and_its_neighbour_everything() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = Redis::start(RedisSettings { queue_events: 4, ..settings(&server.url()) })
         .expect("settings");
     let mut slow = subscribe(&provider, &["a"]).await;
@@ -453,10 +446,9 @@ async fn a_stream_that_is_not_read_gets_a_gap_and_its_neighbour_everything() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_socket_of_this_machine_works_like_a_port() {
-    let Some(program) = program() else { return };
     let socket = std::env::temp_dir().join(format!("starling-redis-{}.sock", std::process::id()));
     let path = socket.to_str().expect("a plain path");
-    let _server = RedisServer::start(&program, &["--unixsocket", path]);
+    let Some(_server) = RedisServer::start(&["--unixsocket", path]) else { return };
     let provider = Redis::start(settings(&format!("unix://{path}"))).expect("settings");
     let mut stream = subscribe(&provider, &["a"]).await;
     provider.publish(Message::new("a", "1")).await.expect("published");
@@ -466,9 +458,7 @@ async fn a_socket_of_this_machine_works_like_a_port() {
 
 #[tokio::test]
 async fn an_encrypted_connection_is_only_made_to_a_server_that_is_trusted() {
-    let Some(program) = program() else { return };
-    let certificates =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+    let certificates = test_kit::certificates();
     let file = |name: &str| certificates.join(name).to_str().expect("a plain path").to_owned();
     let port = free_port().to_string();
     let (certificate, key, authority) =
@@ -480,7 +470,7 @@ async fn an_encrypted_connection_is_only_made_to_a_server_that_is_trusted() {
         ["--tls-ca-cert-file", &authority],
         ["--tls-auth-clients", "no"],
     ];
-    let _server = RedisServer::start(&program, arguments.as_flattened());
+    let Some(_server) = RedisServer::start(arguments.as_flattened()) else { return };
     let url = format!("rediss://localhost:{port}");
     let tls = TlsClient::with_roots(&std::fs::read(&authority).expect("readable"), &[]);
     let trusting = RedisSettings { tls: Some(tls.expect("an authority")), ..settings(&url) };
@@ -496,9 +486,7 @@ async fn an_encrypted_connection_is_only_made_to_a_server_that_is_trusted() {
 
 #[tokio::test]
 async fn a_server_that_requires_a_client_certificate_gets_one() {
-    let Some(program) = program() else { return };
-    let certificates =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+    let certificates = test_kit::certificates();
     let file = |name: &str| certificates.join(name).to_str().expect("a plain path").to_owned();
     let read = |name: &str| std::fs::read(certificates.join(name)).expect("readable");
     let port = free_port().to_string();
@@ -511,7 +499,7 @@ async fn a_server_that_requires_a_client_certificate_gets_one() {
         ["--tls-ca-cert-file", &clients],
         ["--tls-auth-clients", "yes"],
     ];
-    let _server = RedisServer::start(&program, arguments.as_flattened());
+    let Some(_server) = RedisServer::start(arguments.as_flattened()) else { return };
     let (authority, certificates, key) = (read("ca.pem"), read("client.pem"), read("client.key"));
     let identity = TlsIdentity { certificates: &certificates, key: &key };
     let url = format!("rediss://localhost:{port}");
@@ -525,8 +513,7 @@ async fn a_server_that_requires_a_client_certificate_gets_one() {
 
 #[tokio::test]
 async fn channels_that_break_the_rules_never_reach_the_broker() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     for topic in ["", "a\r\nFLUSHALL\r\n", "a[b"] {
         let error = provider.subscribe(StreamRequest::new(vec![topic.into()])).await.unwrap_err();

@@ -1,17 +1,20 @@
 //! The Redis provider with a real sentinel, a master and a replica.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use events::{Message, Provider, Redis, RedisSentinel, RedisSettings, Start};
 use redis::aio::MultiplexedConnection;
 
-use super::server::{RedisServer, free_port, program};
+use test_kit::ChildProcess;
+use test_kit::programs::REDIS_SERVER;
+use test_kit::redis::RedisServer;
+
 use super::streams::{expect_numbers, open};
-use super::{eventually, foreign_client, next, settings, subscribe, tell};
+use super::{eventually, foreign_client, free_port, next, settings, subscribe, tell};
 
 struct Sentinel {
-    process: Child,
+    _process: ChildProcess,
     port: u16,
 }
 
@@ -27,15 +30,8 @@ impl Sentinel {
              sentinel failover-timeout mymaster 5000\n"
         );
         std::fs::write(&file, text).expect("written");
-        let process = Command::new(program)
-            .arg(&file)
-            .arg("--sentinel")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("a sentinel starts");
-        let sentinel = Self { process, port };
+        let process = ChildProcess::start(Command::new(program).arg(&file).arg("--sentinel"));
+        let sentinel = Self { _process: process, port };
         let mut client = None;
         eventually("it responds", async || {
             client = sentinel.client().await;
@@ -59,27 +55,21 @@ impl Sentinel {
     }
 }
 
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[tokio::test]
 async fn after_a_failover_streams_have_lost_nothing_and_channels_announce_a_gap() {
-    let Some(program) = program() else { return };
+    let Some(program) = REDIS_SERVER.locate_or_skip() else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let master = RedisServer::start(&program, &[]);
-    let port = master.port.to_string();
-    let replica = RedisServer::start(&program, &["--replicaof", "127.0.0.1", &port]);
+    let master = RedisServer::start(&[]).expect("it is installed");
+    let port = master.port().to_string();
+    let replica =
+        RedisServer::start(&["--replicaof", "127.0.0.1", &port]).expect("it is installed");
     let mut client = foreign_client(&replica).await;
     eventually("it follows", async || {
         let info: String = tell(&mut client, &["INFO", "replication"]).await;
         info.contains("master_link_status:up")
     })
     .await;
-    let sentinel = Sentinel::start(&program, folder.path(), master.port).await;
+    let sentinel = Sentinel::start(&program, folder.path(), master.port()).await;
     let watched = RedisSentinel { master: "mymaster".into(), authentication: None };
     let urls = vec![
         format!("redis://127.0.0.1:{}", free_port()),

@@ -11,7 +11,8 @@ use events::{
 };
 use redis::aio::MultiplexedConnection;
 
-use super::server::{RedisServer, program};
+use test_kit::redis::RedisServer;
+
 use super::{PATIENCE, eventually, foreign_client, provider, settings, tell};
 
 pub(crate) fn wanted(keys: &[&str], start: Start) -> StreamRequest {
@@ -112,8 +113,7 @@ pub(crate) async fn expect_numbers(stream: &mut EventStream, first: u64, last: u
 
 #[tokio::test]
 async fn a_stream_begins_at_its_configured_start() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     for (key, id, payload) in [
@@ -158,8 +158,7 @@ async fn a_stream_begins_at_its_configured_start() {
 
 #[tokio::test]
 async fn payload_key_and_headers_are_fields_of_an_entry() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     let mut stream = open(&provider, &["a"], Start::New).await;
@@ -188,8 +187,7 @@ async fn payload_key_and_headers_are_fields_of_an_entry() {
 
 #[tokio::test]
 async fn publishing_trims_the_stream_and_a_position_before_the_remaining_entries_is_gone() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider =
         Redis::start(RedisSettings { stream_entries_max: 100, ..settings(&server.url()) })
             .expect("settings");
@@ -222,8 +220,7 @@ async fn connections(client: &mut MultiplexedConnection, command: &str) -> usize
 
 #[tokio::test]
 async fn all_streams_share_one_blocking_read_and_none_waits_for_it() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     let mut streams = HashMap::new();
@@ -252,8 +249,7 @@ async fn all_streams_share_one_blocking_read_and_none_waits_for_it() {
 #[tokio::test]
 async fn a_stream_that_is_not_read_misses_nothing_and_does_not_delay_others() {
     const EVENTS: u64 = 5000;
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = Redis::start(RedisSettings { queue_events: 16, ..settings(&server.url()) })
         .expect("settings");
     let mut slow = open(&provider, &["a"], Start::New).await;
@@ -304,8 +300,7 @@ async fn publish_until(
 async fn a_stream_that_is_opened_while_events_arrive_skips_none_of_them() {
     const OPENED: u64 = 300;
     const READ_OF_EACH: u64 = 50;
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     add(&mut client, "a", "1-0", "1").await;
@@ -345,8 +340,7 @@ async fn a_stream_that_is_opened_while_events_arrive_skips_none_of_them() {
 
 #[tokio::test]
 async fn entries_trimmed_before_a_slow_stream_has_read_them_are_a_gap() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = Redis::start(RedisSettings { queue_events: 8, ..settings(&server.url()) })
         .expect("settings");
     let mut client = foreign_client(&server).await;
@@ -371,8 +365,7 @@ async fn entries_trimmed_before_a_slow_stream_has_read_them_are_a_gap() {
 
 #[tokio::test]
 async fn trimming_that_overtakes_a_waiting_read_is_a_gap() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     add(&mut client, "a", "1-0", "1").await;
@@ -391,8 +384,7 @@ async fn trimming_that_overtakes_a_waiting_read_is_a_gap() {
 
 #[tokio::test]
 async fn a_deleted_key_is_waited_for_and_a_key_that_is_not_a_stream_is_refused() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     add(&mut client, "a", "5-0", "1").await;
@@ -422,8 +414,7 @@ async fn a_deleted_key_is_waited_for_and_a_key_that_is_not_a_stream_is_refused()
 #[tokio::test]
 async fn connections_that_are_cut_again_and_again_lose_and_repeat_nothing() {
     const EVENTS: u64 = 10_000;
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     // Two routers at one broker: each gets everything.
     let providers = [provider(&server), provider(&server)];
     let mut streams = Vec::new();
@@ -462,11 +453,10 @@ async fn connections_that_are_cut_again_and_again_lose_and_repeat_nothing() {
 #[tokio::test]
 async fn a_server_that_is_restarted_or_killed_loses_nothing_that_it_keeps_on_disk() {
     const EVENTS: u64 = 3000;
-    let Some(program) = program() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_str().expect("a plain path");
     let arguments = ["--dir", path, "--appendonly", "yes", "--appendfsync", "always"];
-    let mut server = RedisServer::start(&program, &arguments);
+    let Some(mut server) = RedisServer::start(&arguments) else { return };
     let provider = provider(&server);
     let mut stream = open(&provider, &["a"], Start::New).await;
     let mut expected = 0;
@@ -476,7 +466,7 @@ async fn a_server_that_is_restarted_or_killed_loses_nothing_that_it_keeps_on_dis
         // The stream has read some entries, and the rest follows.
         assert_eq!(expect_numbers(&mut stream, expected, expected + 99).await, 0);
         let port = server.end(signal);
-        server = RedisServer::start_again(&program, port, &arguments);
+        server = RedisServer::restart_on(port, &arguments).expect("it is installed");
         let client = foreign_client(&server).await;
         let more = expected + EVENTS..expected + 2 * EVENTS;
         publish_numbers(client, "a", more).await.expect("published");
@@ -487,16 +477,15 @@ async fn a_server_that_is_restarted_or_killed_loses_nothing_that_it_keeps_on_dis
 
 #[tokio::test]
 async fn a_server_that_restarts_without_its_streams_is_a_gap() {
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let provider = provider(&server);
     let mut client = foreign_client(&server).await;
     add(&mut client, "a", "7-0", "1").await;
     let mut stream = open(&provider, &["a"], Start::All).await;
     assert_eq!(some(&mut stream, 2).await, ["0#6-18446744073709551615", "a 0#7-0 1"]);
-    let port = server.port;
+    let port = server.port();
     drop(server);
-    let server = RedisServer::start_at(&program, port);
+    let server = RedisServer::restart_on(port, &[]).expect("it is installed");
     assert_eq!(next(&mut stream).await, "gap");
     // The ids may begin again.
     let mut client = foreign_client(&server).await;
@@ -507,8 +496,7 @@ async fn a_server_that_restarts_without_its_streams_is_a_gap() {
 #[tokio::test]
 async fn a_replaced_router_continues_at_its_position() {
     const EVENTS: u64 = 4000;
-    let Some(program) = program() else { return };
-    let server = RedisServer::start(&program, &[]);
+    let Some(server) = RedisServer::start(&[]) else { return };
     let publishing = publish_numbers(foreign_client(&server).await, "a", 0..EVENTS);
     let mut position = Position::default();
     let mut expected = 0;
@@ -535,14 +523,13 @@ async fn a_replaced_router_continues_at_its_position() {
 
 #[tokio::test]
 async fn a_user_without_permission_to_wake_reads_everything_and_is_told_of_refusals() {
-    let Some(program) = program() else { return };
     for wakes in ["", " +client|id", " +client|id +client|unblock"] {
         let commands = "+hello +ping +subscribe +psubscribe +xread +xinfo +xrange";
         let commands = format!("{commands}{wakes}");
         let mut user = vec!["--user", "me", "on", ">p@ss", "resetchannels", "~open.*"];
         user.extend(commands.split(' '));
-        let server = RedisServer::start(&program, &user);
-        let url = format!("redis://me:p%40ss@127.0.0.1:{}", server.port);
+        let Some(server) = RedisServer::start(&user) else { return };
+        let url = format!("redis://me:p%40ss@127.0.0.1:{}", server.port());
         let provider = Redis::start(settings(&url)).expect("settings");
         let mut client = foreign_client(&server).await;
         let mut first = open(&provider, &["open.a"], Start::New).await;

@@ -1,12 +1,9 @@
 // Brokers that store events: starting, killing and restarting each of them, and publishing numbered events in order,
 // each exactly once, while the broker is killed.
-import { spawn } from "node:child_process";
 import { once } from "node:events";
-import path from "node:path";
 import { connect, nanos } from "nats";
 import { createClient } from "redis";
 import { event } from "../board.mjs";
-import { adopt } from "../children.mjs";
 import { startKafka } from "../kafka.mjs";
 import { startNats } from "../nats.mjs";
 import { kafkaJars, natsServer, redisServer } from "../programs.mjs";
@@ -115,17 +112,6 @@ async function startRedisStreams() {
 async function startKafkaBroker() {
   const broker = await startKafka();
   const producers = new Map();
-  /** Kafka's own idempotent producer, which retries for minutes and keeps the order. */
-  const startProducer = (topic) => {
-    const child = spawn("java", [
-      "-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path.join(kafkaJars(), "*"),
-      "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", broker.address, "--topic", topic,
-      "--request-required-acks", "all", "--timeout", "5", "--message-send-max-retries", "2147483647", "--command-property", "delivery.timeout.ms=300000",
-      "--command-property", "enable.idempotence=true", "--command-property", "retry.backoff.max.ms=500",
-    ], { stdio: ["pipe", "ignore", "ignore"] });
-    adopt(child);
-    producers.set(topic, { child, published: 0 });
-  };
   return {
     supergraph: (topic) => storedSupergraph({ providerId: "kafka/default", topic }),
     configuration: {
@@ -133,7 +119,7 @@ async function startKafkaBroker() {
     },
     async createTopic(topic) {
       await broker.topics("--create", "--topic", topic, "--partitions", "1");
-      startProducer(topic);
+      producers.set(topic, { child: broker.startProducer(topic), published: 0 });
     },
     async publish(topic, numbers) {
       const producer = producers.get(topic);

@@ -19,7 +19,7 @@ use serde_json::Value;
 use stage::{JOINED, PLAIN, Stage};
 use test_kit::commands::Failure;
 
-/// The defaults. The seconds of events in one run are those of the published figures.
+/// The defaults of `bench subscriptions`. The seconds of events in one run are those of the published figures.
 pub(crate) const DEFAULTS: Defaults = Defaults { seconds: 15, pairs: 5 };
 
 /// The name of a measurement, and the function that runs it.

@@ -1,9 +1,7 @@
 //! Random interfaces, unions and interface objects over the existing objects.
 
-use super::{
-    FederationGenerator,
-    model::{AbstractModel, FieldModel, JoinField, ObjectModel},
-};
+use super::generator::FederationGenerator;
+use super::model::{AbstractModel, FieldModel, JoinField, ObjectModel};
 
 impl FederationGenerator<'_> {
     /// Adds an interface that one subgraph has as an interface object, without knowing the two entities that implement

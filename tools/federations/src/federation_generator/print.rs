@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{FederationGenerator, SUBGRAPHS, model::FieldModel};
+use super::generator::{FederationGenerator, SUBGRAPHS};
+use super::model::FieldModel;
 
 impl FederationGenerator<'_> {
     pub(super) fn print(&self) -> String {

@@ -1,7 +1,7 @@
 //! Federations of one type that refers to itself, with its fields in many overlapping subgraphs. The planner has a
 //! choice of subgraphs at each of many positions, and searches for the smallest set of requests for all positions.
 
-use super::FederationGenerator;
+use super::generator::FederationGenerator;
 use super::model::{FieldModel, ObjectModel};
 use crate::Random;
 

@@ -65,7 +65,7 @@ struct QueryConnection {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionState {
-    /// Without a connection until this time.
+    /// The client has no connection until this time.
     Pausing(Duration),
     Connecting,
     Idle,

@@ -3,7 +3,8 @@
 //! A closed loop over the same connections measures the server's maximum. From there the rate is bisected until the
 //! result is as exact as runs of some seconds can be.
 
-use super::{Load, QueryError, QuerySettings, RunCondition, run};
+use super::condition::RunCondition;
+use super::run::{Load, QueryError, QuerySettings, run};
 use crate::rate::Rate;
 use crate::report::{QueryInterval, Run};
 

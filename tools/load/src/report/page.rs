@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::plot::{Axes, COLOURS, Line, escape, svg};
-use super::{QueryInterval, Run, table};
+use super::query_run::{QueryInterval, Run};
+use super::table;
 use crate::histogram::Buckets;
 
 /// Colours that most people with colour blindness can distinguish (Okabe and Ito), on light and on dark ground.

@@ -53,36 +53,9 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
     };
     let lines: Vec<(&Line, Vec<(f64, f64)>)> =
         lines.iter().map(|line| (line, thinned(finite(&line.points)))).collect();
-    let all = || lines.iter().flat_map(|(_, points)| points.iter().copied());
-    if all().next().is_none() {
+    let Some(frame) = Frame::around(axes, lines.iter().flat_map(|(_, points)| points)) else {
         return String::new();
-    }
-    let range = |value: fn((f64, f64)) -> f64| {
-        all().map(value).fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)))
     };
-    let (mut x_low, mut x_high) = range(|point| point.0);
-    if let (Some(first), Some(last)) = (axes.x_ticks.first(), axes.x_ticks.last()) {
-        (x_low, x_high) = (x_low.min(first.0), x_high.max(last.0));
-    }
-    let (y_min, y_max) = range(|point| point.1);
-    let (y_low, y_high, y_ticks) = if axes.y_logarithmic {
-        let ticks = round_powers(y_min, y_max, axes.is_sparse);
-        let ends = ticks.first().zip(ticks.last());
-        let (low, high) = ends.map_or((0.0, 1.0), |(low, high)| (low.log10(), high.log10()));
-        (low, high, ticks)
-    } else {
-        let ticks = round_steps(0.0, y_max.max(f64::MIN_POSITIVE));
-        (0.0, ticks.last().copied().unwrap_or(1.0), ticks)
-    };
-    let x_of = |x: f64| {
-        let span = if x_high > x_low { x_high - x_low } else { 1.0 };
-        LEFT + (x - x_low) / span * (WIDTH - LEFT - RIGHT)
-    };
-    let y_of = |y: f64| {
-        let y = if axes.y_logarithmic { y.log10() } else { y };
-        HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
-    };
-
     let mut out = format!("<figure><figcaption>{}</figcaption>", escape(axes.title));
     if axes.is_sparse {
         out.push_str(&legend(lines.iter().filter(|it| !it.1.is_empty()).map(|it| it.0)));
@@ -92,70 +65,131 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
         escape(axes.title)
     );
-    for tick in y_ticks {
-        let y = y_of(tick);
-        let _ = write!(
-            out,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            WIDTH - RIGHT,
-            LEFT - 6.0,
-            y + 4.0,
-            show_tick(tick)
-        );
-    }
-    let round;
-    let x_ticks: &[(f64, String)] = {
-        round = if axes.x_ticks.is_empty() {
-            let steps = round_steps(x_low, x_high).into_iter().filter(|x| *x <= x_high);
-            steps.map(|x| (x, show_tick(x))).collect::<Vec<_>>()
-        } else {
-            axes.x_ticks.iter().map(|(x, name)| (*x, (*name).to_owned())).collect()
-        };
-        &round
-    };
-    for (x, name) in x_ticks {
-        // A label at the right end would stick out.
-        let anchor = if x_of(*x) > WIDTH - 2.0 * RIGHT { "end" } else { "middle" };
-        let _ = write!(
-            out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-            x_of(*x),
-            HEIGHT - BOTTOM + 16.0,
-            escape(name)
-        );
-    }
-    let _ = write!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-         <text transform=\"translate(12 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-        (LEFT + WIDTH - RIGHT) / 2.0,
-        HEIGHT - 6.0,
-        escape(axes.x),
-        (TOP + HEIGHT - BOTTOM) / 2.0,
-        escape(axes.y)
-    );
+    frame.draw_y_axis(&mut out);
+    frame.draw_x_axis(axes, &mut out);
     for (line, points) in &lines {
-        let dash = if line.dashed { " dashed" } else { "" };
-        let _ = write!(out, "<polyline class=\"c{}{dash}\" points=\"", line.colour % COLOURS);
-        for (x, y) in points {
-            let _ = write!(out, "{:.1},{:.1} ", x_of(*x), y_of(*y));
-        }
-        let _ = write!(out, "\"><title>{}</title></polyline>", escape(&line.name));
-        for (x, y) in points.iter().filter(|_| axes.is_sparse) {
-            let _ = write!(
-                out,
-                "<circle class=\"mark c{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}: {}</title></circle>",
-                line.colour % COLOURS,
-                x_of(*x),
-                y_of(*y),
-                escape(&line.name),
-                format_number(*y)
-            );
-        }
+        frame.draw_line(line, points, axes.is_sparse, &mut out);
     }
     out.push_str("</svg></figure>");
     out
+}
+
+/// The ranges of both axes, which map values to positions of the picture.
+struct Frame {
+    x_low: f64,
+    x_high: f64,
+    /// The ends of the y axis: logarithms if it is logarithmic.
+    y_low: f64,
+    y_high: f64,
+    y_ticks: Vec<f64>,
+    y_logarithmic: bool,
+}
+
+impl Frame {
+    /// Returns the frame around all points; `None` without points.
+    fn around<'a>(
+        axes: &Axes<'_>,
+        points: impl Iterator<Item = &'a (f64, f64)> + Clone,
+    ) -> Option<Self> {
+        points.clone().next()?;
+        let range = |value: fn(&(f64, f64)) -> f64| {
+            let values = points.clone().map(value);
+            values.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)))
+        };
+        let (mut x_low, mut x_high) = range(|point| point.0);
+        if let (Some(first), Some(last)) = (axes.x_ticks.first(), axes.x_ticks.last()) {
+            (x_low, x_high) = (x_low.min(first.0), x_high.max(last.0));
+        }
+        let (y_min, y_max) = range(|point| point.1);
+        let y_logarithmic = axes.y_logarithmic;
+        let (y_low, y_high, y_ticks) = if y_logarithmic {
+            let ticks = round_powers(y_min, y_max, axes.is_sparse);
+            let ends = ticks.first().zip(ticks.last());
+            let (low, high) = ends.map_or((0.0, 1.0), |(low, high)| (low.log10(), high.log10()));
+            (low, high, ticks)
+        } else {
+            let ticks = round_steps(0.0, y_max.max(f64::MIN_POSITIVE));
+            (0.0, ticks.last().copied().unwrap_or(1.0), ticks)
+        };
+        Some(Self { x_low, x_high, y_low, y_high, y_ticks, y_logarithmic })
+    }
+
+    fn x_of(&self, x: f64) -> f64 {
+        let span = if self.x_high > self.x_low { self.x_high - self.x_low } else { 1.0 };
+        LEFT + (x - self.x_low) / span * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y_of(&self, y: f64) -> f64 {
+        let y = if self.y_logarithmic { y.log10() } else { y };
+        HEIGHT - BOTTOM - (y - self.y_low) / (self.y_high - self.y_low) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn draw_y_axis(&self, out: &mut String) {
+        for &tick in &self.y_ticks {
+            let y = self.y_of(tick);
+            let _ = write!(
+                out,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                WIDTH - RIGHT,
+                LEFT - 6.0,
+                y + 4.0,
+                show_tick(tick)
+            );
+        }
+    }
+
+    /// Draws the labels of the x axis and the names of both axes.
+    fn draw_x_axis(&self, axes: &Axes<'_>, out: &mut String) {
+        let ticks: Vec<(f64, String)> = if axes.x_ticks.is_empty() {
+            let steps =
+                round_steps(self.x_low, self.x_high).into_iter().filter(|x| *x <= self.x_high);
+            steps.map(|x| (x, show_tick(x))).collect()
+        } else {
+            axes.x_ticks.iter().map(|(x, name)| (*x, (*name).to_owned())).collect()
+        };
+        for (x, name) in ticks {
+            let x = self.x_of(x);
+            // A label at the right end would stick out.
+            let anchor = if x > WIDTH - 2.0 * RIGHT { "end" } else { "middle" };
+            let _ = write!(
+                out,
+                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+                HEIGHT - BOTTOM + 16.0,
+                escape(&name)
+            );
+        }
+        let _ = write!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+             <text transform=\"translate(12 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            HEIGHT - 6.0,
+            escape(axes.x),
+            (TOP + HEIGHT - BOTTOM) / 2.0,
+            escape(axes.y)
+        );
+    }
+
+    /// Draws one line, with its points marked if there are few.
+    fn draw_line(&self, line: &Line, points: &[(f64, f64)], is_sparse: bool, out: &mut String) {
+        let (name, colour) = (escape(&line.name), line.colour % COLOURS);
+        let dash = if line.dashed { " dashed" } else { "" };
+        let _ = write!(out, "<polyline class=\"c{colour}{dash}\" points=\"");
+        for &(x, y) in points {
+            let _ = write!(out, "{:.1},{:.1} ", self.x_of(x), self.y_of(y));
+        }
+        let _ = write!(out, "\"><title>{name}</title></polyline>");
+        for &(x, y) in points.iter().filter(|_| is_sparse) {
+            let _ = write!(
+                out,
+                "<circle class=\"mark c{colour}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{name}: {}</title></circle>",
+                self.x_of(x),
+                self.y_of(y),
+                format_number(y)
+            );
+        }
+    }
 }
 
 /// Formats the names of the lines, each beside a sample of the line.

@@ -1,7 +1,7 @@
 //! Remarks about runs of `bench subscriptions`: problems, and limits of the validity of the figures.
 
-use super::LatencySummary;
 use super::subscriptions::SubscriptionRun;
+use super::summary::LatencySummary;
 use crate::units::format_count;
 
 /// The share of a core above which the load generator is likely to be the limit.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FailureCount, LatencySummary};
+use super::summary::{FailureCount, LatencySummary};
 use crate::histogram::Buckets;
 
 /// One run. Names end with the unit of the value.

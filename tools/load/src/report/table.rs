@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Run;
+use super::query_run::Run;
 use crate::rate::Arrivals;
 use crate::units::{format_count, format_duration, format_number};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
 
-use super::FieldError;
+use super::errors::FieldError;
 use super::input::Argument;
 use super::invention::{FieldRule, FieldRuleKind, Identity, Inventor, RequestedItems};
 use super::model::{FieldIndex, FieldModel, Model, Shape, TypeId};

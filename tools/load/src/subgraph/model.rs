@@ -12,7 +12,7 @@ use apollo_compiler::validation::Valid;
 use apollo_compiler::{Name, Node};
 use serde_json::{Map, Value};
 
-use super::SubgraphError;
+use super::errors::SubgraphError;
 
 /// The maximum nesting of one `@key` field set; real keys have two levels at most.
 const KEY_DEPTH_MAX: usize = 16;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use super::errors::{FieldError, SubgraphError};
 use super::model::{Model, TypeId};
 use super::source::{FieldSource, ObjectSource};
 use super::store::{Store, StoredValue, type_of};
-use super::{FieldError, SubgraphError};
 
 /// A function that computes a field.
 pub(super) type FieldResolver =

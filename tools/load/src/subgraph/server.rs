@@ -23,8 +23,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::fault::{Controls, Fault};
+use super::service::{Subgraph, SubgraphResponse, errors_only};
 use super::weather::{Latency, SimulatedConditions};
-use super::{Subgraph, SubgraphResponse, errors_only};
 
 /// The maximum length of a request body: entity batches of a hundred thousand representations fit.
 const REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::errors::{FieldError, SubgraphError};
 use super::model::{FieldModel, Model, Shape, TypeId};
-use super::{FieldError, SubgraphError};
 
 /// A record of one object.
 pub(super) struct Record {

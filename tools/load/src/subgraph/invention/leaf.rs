@@ -1,6 +1,6 @@
 //! Writes the values of leaves, whose kinds `guess` selects.
 
-use super::Identity;
+use super::identity::Identity;
 use super::words::{
     ADJECTIVES, CITIES, COLOURS, COMPANIES, COUNTRIES, CURRENCIES, FAMILY, GIVEN, LOCALES,
     STATUSES, STREETS, THINGS, WORDS,

@@ -6,10 +6,13 @@
 //! is stored. `leaf` formats the values of leaves.
 
 mod guess;
+mod identity;
 mod leaf;
 mod words;
 
 use serde_json::{Map, Value};
+
+pub(super) use self::identity::Identity;
 
 use self::leaf::Leaf;
 use super::model::{FieldIndex, KeyFields, Model, ObjectType, TypeId};
@@ -42,13 +45,6 @@ impl Default for Invention {
     fn default() -> Self {
         Self { seed: 1, entities: 1000, list: (1, 5), nulls: 0.0 }
     }
-}
-
-/// The identity of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
-    seed: u64,
-    number: u64,
 }
 
 /// The rules to make up every field of a schema.

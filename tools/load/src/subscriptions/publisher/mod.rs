@@ -6,9 +6,10 @@
 //!
 //! - `destination`: the URL of events. `broker`: a connection to it. `event`: the text of events.
 //! - `nats`, `redis`, `kafka`, `http`: the protocols, only the part of each that publishing needs.
-//! - `gate`: the limit of a publisher without a pace of its own.
+//! - `clock`: the time that events carry. `gate`: the limit of a publisher without a pace of its own.
 
 mod broker;
+mod clock;
 mod destination;
 mod event;
 mod gate;
@@ -20,8 +21,9 @@ mod redis;
 use std::io::{self, BufReader};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+pub(super) use clock::now_us;
 pub use destination::Destination;
 pub(super) use gate::Gate;
 
@@ -172,12 +174,6 @@ impl PublishClock {
         self.last = now_us().max(self.last + 1);
         self.last
     }
-}
-
-/// Returns the microseconds since 1970.
-pub(super) fn now_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Publishes a batch and returns the number of its events.

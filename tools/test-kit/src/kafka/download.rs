@@ -1,4 +1,4 @@
-//! The jars of Kafka: fetched from Maven Central once and kept in the target folder. `kafka.rs` starts the broker.
+//! The jars of Kafka: fetched from Maven Central once and kept in the target folder.
 
 use crate::commands::{self, Failure};
 use crate::programs::{KAFKA_FOLDER, KAFKA_VARIABLE};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The Maven project that lists the jars.
-const POM: &str = include_str!("../kafka/pom.xml");
+const POM: &str = include_str!("../../kafka/pom.xml");
 
 /// Returns the folder of the jars, which are fetched if necessary into the target folder that contains `router`.
 ///
 /// # Errors
 /// `java` or Maven is missing, or the jars cannot be fetched.
-pub fn prepare(router: &Path) -> Result<PathBuf, Failure> {
+pub fn fetch_jars(router: &Path) -> Result<PathBuf, Failure> {
     if let Some(given) = std::env::var_os(KAFKA_VARIABLE).filter(|given| !given.is_empty()) {
         return Ok(PathBuf::from(given));
     }

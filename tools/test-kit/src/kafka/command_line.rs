@@ -1,38 +1,21 @@
-//! A Kafka broker (KRaft, one node): its settings and the arguments of the Java virtual machine.
-//!
-//! `cargo xtask test` fetches the jars and passes their folder in `STARLING_TEST_KAFKA`.
+//! The settings of a broker and the arguments of the Java virtual machine.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// The settings of every broker of tests and measurements.
-const SETTINGS: &str = "\
-process.roles=broker,controller
-node.id=1
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAIN
-listener.security.protocol.map=PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.cleaner.dedupe.buffer.size=4194304
-offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
-transaction.state.log.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-auto.create.topics.enable=false
-log.initial.task.delay.ms=100
-file.delete.delay.ms=100
-";
+/// The settings of every broker of tests and measurements. The cleaner would take 128 MB for itself by default.
+const COMMON_SETTINGS: &str = include_str!("../../kafka/common.properties");
 
 /// An arbitrary cluster id; the storage tool requires one.
 const CLUSTER: &str = "MkU3OEVBNTcwNTJENDM2Qg";
 
 /// Returns the settings file of a broker that stores its data in `folder`. `extra` are additional lines, such as limits
-/// of stored data.
+/// of stored data; if a setting occurs twice, the last value counts.
 pub fn settings(address: SocketAddr, controller: SocketAddr, folder: &Path, extra: &str) -> String {
     format!(
-        "{SETTINGS}{extra}controller.quorum.voters=1@{controller}\n\
+        "{COMMON_SETTINGS}controller.quorum.voters=1@{controller}\n\
          listeners=PLAIN://{address},CONTROLLER://{controller}\n\
-         advertised.listeners=PLAIN://{address}\nlog.dirs={}\n",
+         advertised.listeners=PLAIN://{address}\nlog.dirs={}\n{extra}",
         folder.display()
     )
 }
@@ -42,18 +25,18 @@ pub fn format_arguments(jars: &Path, settings: &Path) -> Vec<String> {
     let settings = settings.display().to_string();
     let tool =
         ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER, "--config", &settings];
-    java_arguments(jars, "-Xmx96m").into_iter().chain(tool.map(str::to_owned)).collect()
+    java_arguments(jars, &["-Xmx96m"], &tool)
 }
 
-/// Returns the arguments of `java` that run a broker with this maximum heap size, such as `-Xmx512m`.
-pub fn broker_arguments(jars: &Path, heap: &str, settings: &Path) -> Vec<String> {
-    let broker = ["kafka.Kafka".to_owned(), settings.display().to_string()];
-    java_arguments(jars, heap).into_iter().chain(broker).collect()
+/// Returns the arguments of `java` that run a broker. `flags` are for the virtual machine, such as `-Xmx512m`.
+pub fn broker_arguments(jars: &Path, flags: &[&str], settings: &Path) -> Vec<String> {
+    java_arguments(jars, flags, &["kafka.Kafka", &settings.display().to_string()])
 }
 
-fn java_arguments(jars: &Path, heap: &str) -> [String; 4] {
+pub(super) fn java_arguments(jars: &Path, flags: &[&str], words: &[&str]) -> Vec<String> {
     let jars = jars.join("*").display().to_string();
-    [heap.to_owned(), "-XX:+UseSerialGC".to_owned(), "-cp".to_owned(), jars]
+    let arguments = [flags, &["-XX:+UseSerialGC", "-cp", &jars], words].concat();
+    arguments.into_iter().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

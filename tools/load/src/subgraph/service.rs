@@ -1,0 +1,211 @@
+//! A subgraph that executes requests, and its builder. `server.rs` puts it behind a socket.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::errors::{FieldError, SubgraphError};
+use super::execution::{Execution, FieldFault};
+use super::input;
+use super::invention::{Invention, Inventor};
+use super::model::Model;
+use super::operation::Document;
+use super::resolvers::{Call, EntityResolver, FieldResolver, Resolvers};
+use super::store::Store;
+
+/// The maximum number of compiled operation texts kept. A router sends a few dozen distinct texts; a thousand of them
+/// take some megabytes at most.
+const DOCUMENTS_MAX: usize = 1024;
+
+/// The maximum length of a text in the cache, which bounds the cache to `DOCUMENTS_MAX` times this. Longer texts are
+/// compiled each time.
+const CACHED_TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// A subgraph's schema, data and resolvers, ready to execute requests. Cloning is cheap.
+#[derive(Clone)]
+pub struct Subgraph {
+    inner: Arc<SubgraphParts>,
+}
+
+struct SubgraphParts {
+    model: Model,
+    store: Store,
+    resolvers: Resolvers,
+    inventor: Option<Inventor>,
+    documents: Cache<Box<str>, Arc<Document>>,
+}
+
+/// Collects the parts of a [`Subgraph`]; nothing is checked before [`SubgraphBuilder::build`].
+pub struct SubgraphBuilder {
+    sdl: String,
+    records: Vec<(String, Value)>,
+    fields: Vec<(String, String, FieldResolver)>,
+    entities: Vec<(String, EntityResolver)>,
+    invention: Option<Invention>,
+}
+
+impl Subgraph {
+    /// Returns a builder for a subgraph with this schema. Federation directives (any version, with or without `@link`)
+    /// and unknown directives are tolerated; `_entities`, `_service` and their types are added.
+    pub fn builder(sdl: impl Into<String>) -> SubgraphBuilder {
+        SubgraphBuilder {
+            sdl: sdl.into(),
+            records: Vec::new(),
+            fields: Vec::new(),
+            entities: Vec::new(),
+            invention: None,
+        }
+    }
+
+    /// Returns the schema as given, which is also the value of `_service { sdl }`.
+    pub fn sdl(&self) -> &str {
+        &self.inner.model.sdl
+    }
+
+    /// Executes one GraphQL request, given as the JSON body of a POST.
+    pub fn respond(&self, body: &[u8]) -> SubgraphResponse {
+        self.respond_with_fault(body, None)
+    }
+
+    pub(super) fn respond_with_fault(
+        &self,
+        body: &[u8],
+        fault: Option<&FieldFault>,
+    ) -> SubgraphResponse {
+        match self.try_respond(body, fault) {
+            Ok(bytes) => SubgraphResponse { status: 200, body: bytes },
+            Err(message) => SubgraphResponse { status: 400, body: errors_only(&message) },
+        }
+    }
+
+    fn try_respond(&self, body: &[u8], fault: Option<&FieldFault>) -> Result<Vec<u8>, String> {
+        let request: GraphqlRequest<'_> = serde_json::from_slice(body)
+            .map_err(|error| format!("the request body is not a GraphQL request: {error}"))?;
+        let document = self.document(&request.query)?;
+        let operation = document.operation(request.operation_name.as_deref())?;
+        let variables = input::variables(
+            &self.inner.model,
+            &operation.variables,
+            request.variables.unwrap_or_default(),
+        )?;
+        let SubgraphParts { model, store, resolvers, inventor, .. } = &*self.inner;
+        let inventor = inventor.as_ref();
+        Execution::new(model, store, resolvers, inventor, operation, &variables, fault).run()
+    }
+
+    /// Returns the compiled form of an operation text, from the cache if the text is known.
+    fn document(&self, text: &str) -> Result<Arc<Document>, String> {
+        if let Some(document) = self.inner.documents.get(text) {
+            return Ok(document);
+        }
+        let document = Arc::new(Document::compile(&self.inner.model, text)?);
+        if text.len() <= CACHED_TEXT_BYTES_MAX {
+            self.inner.documents.insert(text.into(), Arc::clone(&document));
+        }
+        Ok(document)
+    }
+
+    pub(super) fn field_fault(
+        &self,
+        type_name: &str,
+        field: &str,
+        message: Option<String>,
+    ) -> Option<FieldFault> {
+        let type_id = self.inner.model.type_id(type_name)?;
+        let field = self.inner.model.object(type_id).field_index(field)?;
+        Some(FieldFault { type_id, field, message })
+    }
+}
+
+impl SubgraphBuilder {
+    /// Adds records: JSON objects whose members are fields of the type.
+    ///
+    /// A member of an object type may be given in full, or as its key alone (`{"id": "1"}`): if a record of that type
+    /// has the same key, members that are not given are taken from that record, so records may refer to each other in
+    /// circles. A member of an interface or union type must have a `__typename`. The values of root fields are the
+    /// members of a single record of the root type (`"Query"`). A field without a member is null.
+    #[must_use]
+    pub fn records(mut self, type_name: &str, records: impl IntoIterator<Item = Value>) -> Self {
+        self.records.extend(records.into_iter().map(|record| (type_name.to_owned(), record)));
+        self
+    }
+
+    /// Computes a field at each request, instead of reading it from the record. The result is interpreted like a
+    /// member of a record: objects may be given as their key alone, which is null if no record of the type has that
+    /// key.
+    #[must_use]
+    pub fn resolver(
+        mut self,
+        type_name: &str,
+        field: &str,
+        resolve: impl Fn(&Call<'_>) -> Result<Value, FieldError> + Send + Sync + 'static,
+    ) -> Self {
+        self.fields.push((type_name.to_owned(), field.to_owned(), Box::new(resolve)));
+        self
+    }
+
+    /// Resolves the entity of a representation of this type for `_entities`: an object (possibly its key alone), null,
+    /// or an error at that entity.
+    ///
+    /// By default, an entity is the record with the same key, or null if there is none; a type without any records
+    /// uses the representation itself.
+    #[must_use]
+    pub fn entity(
+        mut self,
+        type_name: &str,
+        resolve: impl Fn(&Map<String, Value>) -> Result<Value, FieldError> + Send + Sync + 'static,
+    ) -> Self {
+        self.entities.push((type_name.to_owned(), Box::new(resolve)));
+        self
+    }
+
+    /// Makes up all data that records and resolvers do not provide: the same data for the same settings, and the same
+    /// data of an entity in every subgraph. Types with records have no other entities than those.
+    #[must_use]
+    pub fn invent(mut self, invention: Invention) -> Self {
+        self.invention = Some(invention);
+        self
+    }
+
+    /// Checks schema and data against each other and links the records.
+    ///
+    /// # Errors
+    /// [`SubgraphError`] if the schema is not valid or does not have the types or fields of the data.
+    pub fn build(self) -> Result<Subgraph, SubgraphError> {
+        let mut model = Model::read(&self.sdl)?;
+        let resolvers = Resolvers::attach(&mut model, self.fields, self.entities)?;
+        let store = Store::link(&model, self.records)?;
+        let inventor = self.invention.map(|invention| Inventor::new(&model, invention));
+        let documents = Cache::new(DOCUMENTS_MAX);
+        Ok(Subgraph {
+            inner: Arc::new(SubgraphParts { model, store, resolvers, inventor, documents }),
+        })
+    }
+}
+
+/// The response of a subgraph to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubgraphResponse {
+    /// 200 if the operation was executed, 400 if the request was refused.
+    pub status: u16,
+    /// The GraphQL response as JSON text.
+    pub body: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct GraphqlRequest<'a> {
+    #[serde(borrow)]
+    query: Cow<'a, str>,
+    #[serde(borrow, default, rename = "operationName")]
+    operation_name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    variables: Option<Map<String, Value>>,
+}
+
+/// Formats a GraphQL response for a request that was not executed (specification, section 7.1.2, request errors).
+pub(super) fn errors_only(message: &str) -> Vec<u8> {
+    serde_json::json!({ "errors": [{ "message": message }] }).to_string().into_bytes()
+}
