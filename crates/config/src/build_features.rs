@@ -48,6 +48,7 @@ pub(super) fn check(
 /// Returns the advice for a missing feature.
 fn how_to_get(feature: &str) -> String {
     format!(
-        "build the router with `cargo build --release --features {feature}`, or use a package, which has every feature"
+        "build the router with `cargo build --release --features {feature}`, or as packages are built, with \
+         `cargo build --profile dist --features full`"
     )
 }

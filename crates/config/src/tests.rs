@@ -313,7 +313,7 @@ fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_t
         1 | events: {providers: {kafka: [{id: default, brokers: ["kafka:9092"]}]}}
           |                      ^^^^^ needs the feature `kafka`
           |
-          = help: build the router with `cargo build --release --features kafka`, or use a package, which has every feature
+          = help: build the router with `cargo build --release --features kafka`, or as packages are built, with `cargo build --profile dist --features full`
     "#]].assert_eq(&findings(false, true));
     if cfg!(target_os = "linux") {
         expect_test::expect![[r#"
@@ -323,7 +323,7 @@ fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_t
             2 | admin: {profiling: true}
               |         ^^^^^^^^^ needs the feature `profiling`
               |
-              = help: build the router with `cargo build --release --features profiling`, or use a package, which has every feature
+              = help: build the router with `cargo build --release --features profiling`, or as packages are built, with `cargo build --profile dist --features full`
         "#]].assert_eq(&findings(true, false));
     } else {
         assert_eq!(findings(true, false), "");

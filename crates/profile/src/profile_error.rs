@@ -13,8 +13,7 @@ pub enum ProfileError {
     HeapProfilerOff,
     /// The build has no profiler.
     #[error(
-        "this build takes no profiles: build the router with `cargo build --release --features profiling`, or use a \
-         package, which has every feature"
+        "this build takes no profiles: build the router with `cargo build --release --features profiling`"
     )]
     NotBuilt,
     /// The system has no profiling timer that this crate knows.
