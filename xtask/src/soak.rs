@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path, soak: &Soak) -> Result<ExitCode, Failure> {
         Soak::Resume { duration, .. } => ("resume", duration.seconds),
     };
     let js = root.join(JS_FOLDER);
-    let [binary] = build_programs(root, Build::Release, ["starling"])?;
+    let [binary] = build_programs(root, Build::Dist, ["starling"])?;
     install_packages(&js)?;
     let mut node = Command::new("node");
     node.current_dir(&js)

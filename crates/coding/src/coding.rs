@@ -4,6 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Coding {
     /// zstd (RFC 8878), with windows of at most 8 MiB (RFC 9659).
+    #[cfg(feature = "zstd")]
     Zstd,
     /// Brotli (RFC 7932).
     Brotli,
@@ -14,16 +15,29 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All codings, in the router's order of preference. Among codings that a client accepts equally, zstd costs least
-    /// time for the bytes that it saves (`cargo bench -p coding`).
-    pub const ALL: [Self; 4] = [Self::Zstd, Self::Brotli, Self::Gzip, Self::Deflate];
+    /// The number of codings of this build.
+    const COUNT: usize = if cfg!(feature = "zstd") { 4 } else { 3 };
+
+    /// All codings of this build, in the router's order of preference. Among codings that a client accepts equally, zstd
+    /// costs least time for the bytes that it saves (`cargo bench -p coding`).
+    pub const ALL: [Self; Self::COUNT] = [
+        #[cfg(feature = "zstd")]
+        Self::Zstd,
+        Self::Brotli,
+        Self::Gzip,
+        Self::Deflate,
+    ];
 
     /// The names of all codings, as a value of `accept-encoding`.
-    pub const ACCEPT: &'static str = "zstd, br, gzip, deflate";
+    pub const ACCEPT: &'static str = match cfg!(feature = "zstd") {
+        true => "zstd, br, gzip, deflate",
+        false => "br, gzip, deflate",
+    };
 
     /// Returns the name in `content-encoding`.
     pub fn name(self) -> &'static str {
         match self {
+            #[cfg(feature = "zstd")]
             Self::Zstd => "zstd",
             Self::Brotli => "br",
             Self::Gzip => "gzip",

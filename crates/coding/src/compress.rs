@@ -1,6 +1,5 @@
 //! Compression of whole bodies, at levels for responses that are computed anew each time.
 
-use std::cell::RefCell;
 use std::io::Write;
 
 use brotli::enc::BrotliEncoderParams;
@@ -8,26 +7,22 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
 use crate::coding::Coding;
+#[cfg(feature = "zstd")]
+use crate::zstd_format;
 
 // Levels: the bytes that the next level saves must be worth its time. The measurements are for a response of 87 kB, by
-// `cargo bench -p coding`.
-const ZSTD_LEVEL: i32 = 1;
+// `cargo bench -p coding`. That of zstd is in `zstd_format`.
 const BROTLI_QUALITY: i32 = 3;
 const DEFLATE_LEVEL: u32 = 3;
 
 /// Brotli's window, 2^18 bytes. The usual window of 4 MiB would be allocated for every body.
 const BROTLI_WINDOW_BITS: i32 = 18;
 
-thread_local! {
-    /// The zstd compressor of the thread. Its tables take some hundred kilobytes, so it is made once per thread instead
-    /// of once per body.
-    static ZSTD: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
-}
-
 /// Compresses `bytes`. `None` if the library fails or the result is not smaller; the body is then sent uncompressed.
 pub fn compress(coding: Coding, bytes: &[u8]) -> Option<Vec<u8>> {
     let compressed = match coding {
-        Coding::Zstd => zstd(bytes),
+        #[cfg(feature = "zstd")]
+        Coding::Zstd => zstd_format::compress(bytes),
         Coding::Brotli => brotli(bytes),
         Coding::Gzip => {
             let mut encoder = GzEncoder::new(room_for(bytes), Compression::new(DEFLATE_LEVEL));
@@ -44,15 +39,6 @@ pub fn compress(coding: Coding, bytes: &[u8]) -> Option<Vec<u8>> {
 /// Returns an output buffer for the compressed form of `bytes`. JSON usually shrinks to less than a quarter.
 fn room_for(bytes: &[u8]) -> Vec<u8> {
     Vec::with_capacity(bytes.len() / 4)
-}
-
-fn zstd(bytes: &[u8]) -> Option<Vec<u8>> {
-    ZSTD.with_borrow_mut(|kept| {
-        if kept.is_none() {
-            *kept = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
-        }
-        kept.as_mut()?.compress(bytes).ok()
-    })
 }
 
 fn brotli(mut bytes: &[u8]) -> Option<Vec<u8>> {

@@ -3,12 +3,16 @@
 //!
 //! Invariant: bytes in, bytes out. The crate knows no HTTP library, no sockets and no threads; callers move large
 //! bodies to a thread that may block.
+//!
+//! The feature `zstd` adds the coding of that name. Without it, `zstd` is a name like any other unknown one.
 
 mod coding;
 mod compress;
 mod expand;
 mod message;
 mod negotiate;
+#[cfg(feature = "zstd")]
+mod zstd_format;
 
 pub use coding::Coding;
 pub use compress::compress;

@@ -60,6 +60,7 @@ fn quality(parameter: &str) -> Option<u16> {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "zstd")]
     #[test]
     fn the_best_coding_that_both_sides_support_is_chosen() {
         use Coding::{Brotli, Deflate, Gzip, Zstd};
@@ -87,5 +88,15 @@ mod tests {
         }
         assert_eq!(negotiate([]), Preference { coding: None, identity: true });
         assert_eq!(negotiate(["br;q=0.1", "gzip"]).coding, Some(Gzip));
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    #[test]
+    fn a_coding_that_the_build_lacks_is_never_chosen() {
+        let best = |accepted| negotiate([accepted]).coding;
+        assert_eq!(best("gzip, deflate, br, zstd"), Some(Coding::Brotli));
+        assert_eq!(best("zstd"), None);
+        assert_eq!(best("*"), Some(Coding::Brotli));
+        assert_eq!(Coding::from_name("zstd"), None);
     }
 }

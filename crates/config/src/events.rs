@@ -81,7 +81,7 @@ pub struct Providers {
     #[schemars(length(max = 100))]
     pub nats: Vec<NatsProvider>,
 
-    /// Kafka clusters, and other servers with its protocol.
+    /// Kafka clusters, and other servers with its protocol. They need a build with the feature `kafka`.
     #[schemars(length(max = 100))]
     pub kafka: Vec<KafkaProvider>,
 

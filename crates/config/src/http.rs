@@ -130,8 +130,8 @@ impl Default for Http2 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Compression {
-    /// Compresses responses for clients that accept it (`accept-encoding`: zstd, br, gzip or deflate). Event streams
-    /// are never compressed.
+    /// Compresses responses for clients that accept it (`accept-encoding`: zstd, br, gzip or deflate; zstd needs a
+    /// build with the feature `zstd`). Event streams are never compressed.
     #[schemars(example = false)]
     pub enabled: bool,
 

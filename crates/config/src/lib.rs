@@ -18,6 +18,7 @@
 
 mod address;
 mod authentication;
+mod build_features;
 mod check;
 mod client_tls;
 mod consistency;

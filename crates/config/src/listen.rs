@@ -102,7 +102,7 @@ pub struct Admin {
     #[schemars(with = "Vec<HostNameText>", length(max = 32), example = ["starling.internal"])]
     pub allowed_hosts: Vec<String>,
     /// Serves profiles of this process at `/debug/pprof/`: `profile` (CPU), `heap` and `tasks`. Off by default, because
-    /// a profile takes CPU time and reveals details of the program.
+    /// a profile takes CPU time and reveals details of the program. Needs a build with the feature `profiling`.
     #[schemars(example = &true)]
     pub profiling: bool,
 }

@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::build_features::BuildFeatures;
 use super::check::Checked;
 use super::environment::Environment;
 use super::findings::{Findings, KeyPlaces};
 use super::source_tree::Content;
-use super::{Config, Listener, Log, check, consistency, environment, schema, secrecy, yaml};
+use super::{
+    Config, Listener, Log, build_features, check, consistency, environment, schema, secrecy, yaml,
+};
 use crate::diagnostic::{Diagnostic, SourceText};
 
 /// The maximum size of a configuration file, a hundred times more than any file written by hand.
@@ -90,6 +93,18 @@ pub fn parse(
     overrides: &Overrides,
     env: Environment<'_>,
 ) -> Result<LoadedConfig, Vec<Diagnostic>> {
+    parse_for_build(text, name, folder, overrides, env, BuildFeatures::THIS_BUILD)
+}
+
+/// Loads a configuration as [`parse`] does, for a build with these features.
+pub(super) fn parse_for_build(
+    text: &str,
+    name: &str,
+    folder: &Path,
+    overrides: &Overrides,
+    env: Environment<'_>,
+    features: BuildFeatures,
+) -> Result<LoadedConfig, Vec<Diagnostic>> {
     let mut findings = Findings::default();
     let mut root = yaml::read(text, &mut findings);
     let checked = match &mut root {
@@ -131,6 +146,7 @@ pub fn parse(
         }
         apply(overrides, &mut config, &mut places);
         consistency::check(&config, &places, &mut findings);
+        build_features::check(&config, features, &places, &mut findings);
         for provider in &mut config.events.providers.nats {
             provider.separate_credentials();
         }

@@ -13,7 +13,9 @@ use expect_test::expect_file;
 use serde_json::Value;
 
 use super::*;
+use crate::build_features::BuildFeatures;
 use crate::diagnostic::{Diagnostic, Style, render};
+use crate::load::parse_for_build;
 
 /// The value of each secret in the fixtures, which no message may contain.
 const SECRET: &str = "hunter2";
@@ -289,6 +291,43 @@ fn settings_of_unknown_subgraphs_get_a_warning() {
           = help: the supergraph has: products, reviews
     "#]]
     .assert_eq(&render(&loaded.unknown_subgraphs(["products", "reviews"]), Style::Plain));
+}
+
+#[test]
+fn settings_that_need_a_feature_of_another_build_are_reported_with_the_command_that_adds_it() {
+    let text = "events: {providers: {kafka: [{id: default, brokers: [\"kafka:9092\"]}]}}\n\
+                admin: {profiling: true}\n";
+    let findings = |kafka, profiling| {
+        let features = BuildFeatures { kafka, profiling };
+        let flags = Overrides::default();
+        match parse_for_build(text, "config.yaml", Path::new("etc"), &flags, &env, features) {
+            Ok(loaded) => render(&loaded.warnings, Style::Plain),
+            Err(diagnostics) => render(&diagnostics, Style::Plain),
+        }
+    };
+    assert_eq!(findings(true, true), "");
+    expect_test::expect![[r#"
+        error[not-built]: this build of the router has no provider `kafka` for events
+         --> config.yaml:1:22
+          |
+        1 | events: {providers: {kafka: [{id: default, brokers: ["kafka:9092"]}]}}
+          |                      ^^^^^ needs the feature `kafka`
+          |
+          = help: build the router with `cargo build --release --features kafka`, or as packages are built, with `cargo build --profile dist --features full`
+    "#]].assert_eq(&findings(false, true));
+    if cfg!(target_os = "linux") {
+        expect_test::expect![[r#"
+            error[not-built]: this build of the router takes no profiles of CPU and memory
+             --> config.yaml:2:9
+              |
+            2 | admin: {profiling: true}
+              |         ^^^^^^^^^ needs the feature `profiling`
+              |
+              = help: build the router with `cargo build --release --features profiling`, or as packages are built, with `cargo build --profile dist --features full`
+        "#]].assert_eq(&findings(true, false));
+    } else {
+        assert_eq!(findings(true, false), "");
+    }
 }
 
 #[test]

@@ -2,13 +2,19 @@
 //!
 //! Invariant: this crate knows topics, payloads and positions, and nothing of GraphQL execution. A [`Provider`] is one
 //! configured broker. [`Providers`] finds it by the name that directives use.
+//!
+//! The feature `kafka` adds the Kafka client. Without it the settings are still known and checked, so that the error for
+//! a configured Kafka cluster can name the feature.
 
 mod backoff;
 mod connection_state;
 mod event;
 mod event_queue;
 mod event_stream;
+#[cfg(feature = "kafka")]
 mod kafka;
+mod kafka_client;
+mod kafka_settings;
 mod memory;
 mod metrics;
 mod nats;
@@ -28,9 +34,11 @@ pub use event::{Event, Headers, Message};
 pub use event_stream::{
     Durable, EventStream, SourceError, SourceMessage, Start, StreamEnd, StreamRequest,
 };
-pub use kafka::{
-    Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaUser,
-    is_kafka_broker,
+#[cfg(feature = "kafka")]
+pub use kafka::Kafka;
+pub use kafka_client::{HAS_KAFKA, start_kafka};
+pub use kafka_settings::{
+    KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaUser, is_kafka_broker,
 };
 pub use memory::{Memory, MemorySettings};
 pub use metrics::{PROVIDER_METRICS, TOPIC_METRICS};

@@ -198,7 +198,8 @@ impl StreamCounts {
         }
     }
 
-    /// Sets the lag of one topic of the stream.
+    /// Sets the lag of one topic of the stream. Only Kafka reports topics one by one.
+    #[cfg(feature = "kafka")]
     pub(crate) fn set_topic_lag(&self, topic: &str, events: Option<u64>, read: Option<SystemTime>) {
         for counted in self.0.iter().filter(|counted| *counted.topic == *topic) {
             counted.gauge.set(events, read);

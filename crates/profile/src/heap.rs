@@ -13,8 +13,9 @@ use std::time::{Duration, SystemTime};
 use tikv_jemalloc_ctl::{profiling, raw};
 
 use crate::ProfileError;
+use crate::allocator_frames::skip_allocator_frames;
 use crate::encoding::{Function, ProfileEncoder, ValueType};
-use crate::names::{name_function, skip_allocator_frames};
+use crate::names::name_function;
 
 /// One allocation site of a dump.
 #[derive(Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Profiles of a busy process, with the router's allocator.
 
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", feature = "profiling"))]
 #![allow(clippy::unwrap_used)] // a test that gets no profile has failed
 
 use profile::{Allocator, ProfileError};

@@ -11,6 +11,7 @@ use clients::workers::Workers;
 use frontend::response::{self, Response};
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderValue, Method, Request, StatusCode};
+use profile::ProfileError;
 
 /// The common prefix of all paths.
 pub(crate) const PREFIX: &str = "/debug/pprof/";
@@ -43,9 +44,12 @@ pub(crate) async fn handle<B>(
     }
     match request.uri().path().strip_prefix(PREFIX) {
         Some("tasks") => response::text(StatusCode::OK, tasks(workers)),
-        Some("heap") => take("heap", heap).await,
+        Some("heap") => take("heap", profile::heap).await,
         Some("profile") => match seconds(request.uri().query()) {
-            Some(seconds) => take("profile", move || cpu(Duration::from_secs(seconds))).await,
+            Some(seconds) => {
+                let wait = move || std::thread::sleep(Duration::from_secs(seconds));
+                take("profile", move || profile::cpu(wait)).await
+            }
             None => response::text(
                 StatusCode::BAD_REQUEST,
                 format!("`seconds` is a whole number from 1 to {SECONDS_MAX}\n"),
@@ -66,7 +70,7 @@ fn seconds(query: Option<&str>) -> Option<u64> {
 /// Takes a profile on a thread of its own, so that the control runtime is not blocked.
 async fn take(
     name: &'static str,
-    profile: impl FnOnce() -> Result<Vec<u8>, (StatusCode, String)> + Send + 'static,
+    profile: impl FnOnce() -> Result<Vec<u8>, ProfileError> + Send + 'static,
 ) -> Response {
     let refusal = match tokio::task::spawn_blocking(profile).await {
         Ok(Ok(bytes)) => {
@@ -78,40 +82,21 @@ async fn take(
             }
             return answer;
         }
-        Ok(Err(refusal)) => refusal,
+        Ok(Err(error)) => refused(error),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the profile could not be taken".to_owned()),
     };
     response::text(refusal.0, format!("{}\n", refusal.1))
 }
 
-#[cfg(target_os = "linux")]
-fn cpu(duration: Duration) -> Result<Vec<u8>, (StatusCode, String)> {
-    profile::cpu(|| std::thread::sleep(duration)).map_err(refused)
-}
-
-#[cfg(target_os = "linux")]
-fn heap() -> Result<Vec<u8>, (StatusCode, String)> {
-    profile::heap().map_err(refused)
-}
-
-#[cfg(target_os = "linux")]
-fn refused(error: profile::ProfileError) -> (StatusCode, String) {
+/// Returns the status and the text for a profile that was not taken.
+fn refused(error: ProfileError) -> (StatusCode, String) {
     let status = match error {
-        profile::ProfileError::Busy => StatusCode::CONFLICT,
-        profile::ProfileError::HeapProfilerOff => StatusCode::NOT_FOUND,
-        profile::ProfileError::System(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        ProfileError::Busy => StatusCode::CONFLICT,
+        ProfileError::HeapProfilerOff => StatusCode::NOT_FOUND,
+        ProfileError::NotBuilt | ProfileError::NotLinux => StatusCode::NOT_IMPLEMENTED,
+        ProfileError::System(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     (status, error.to_string())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn cpu(_: Duration) -> Result<Vec<u8>, (StatusCode, String)> {
-    Err((StatusCode::NOT_IMPLEMENTED, "profiles are taken on Linux only".to_owned()))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn heap() -> Result<Vec<u8>, (StatusCode, String)> {
-    cpu(Duration::ZERO)
 }
 
 /// Returns the load of each worker, and the threads with the CPU time that they have used.

@@ -9,7 +9,7 @@ use config::{
     ScramMechanism, Secret,
 };
 use events::{
-    Kafka, KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
+    KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
     RedisSettings,
 };
 
@@ -79,8 +79,8 @@ pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
         }
     }
     for kafka in &providers.kafka {
-        match Kafka::start(kafka_settings(kafka, config.events.publish_timeout)) {
-            Ok(provider) => list.push(Arc::new(provider)),
+        match events::start_kafka(kafka_settings(kafka, config.events.publish_timeout)) {
+            Ok(provider) => list.push(provider),
             Err(error) => problems.push(Diagnostic::error(
                 "events",
                 format!("events.providers.kafka `{}`: {error}", kafka.id),

@@ -2,6 +2,7 @@
 //! [`commands`] and calls the crates that do its work.
 
 mod commands;
+mod features;
 mod usage;
 
 use std::process::ExitCode;
@@ -9,14 +10,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 /// See benches/README.md for its cost and benefit compared with other allocators.
-#[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: profile::Allocator = profile::Allocator;
 
 /// The federated GraphQL router for live data: one graph over many services, with
 /// subscriptions driven by broker events.
 #[derive(Parser)]
-#[command(name = "starling", version, max_term_width = 100)]
+#[command(name = "starling", version, long_version = features::long_version(), max_term_width = 100)]
 #[command(after_help = "\
 Start here:\n  \
 starling demo                           a complete example that needs no files\n  \

@@ -157,6 +157,16 @@ fn plan_reports_the_errors_of_an_operation() {
     assert!(complaint.contains("wings"), "{complaint}");
 }
 
+/// The tests need every feature. A program without one would fail in places that do not name it.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_version_names_the_features_of_the_build() {
+    let (code, version, complaint) = run(["--version"]);
+    assert_eq!(code, Some(0), "{complaint}");
+    let features = "\nfeatures: kafka, profiling, zstd\n";
+    assert!(version.ends_with(features), "build the router with `--features full`: {version}");
+}
+
 #[test]
 fn config_schema_prints_a_json_schema_of_every_section() {
     let (code, schema, complaint) = run(["config-schema"]);

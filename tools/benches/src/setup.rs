@@ -64,7 +64,7 @@ impl Bench {
             Some(path) => {
                 [PathBuf::from(&path), PathBuf::from(path).with_file_name("bench-subgraphs")]
             }
-            None => builds::build_programs(&root, Build::Release, ["starling", "bench-subgraphs"])?,
+            None => builds::build_programs(&root, Build::Dist, ["starling", "bench-subgraphs"])?,
         };
         let tool = std::env::var_os(TOOL_VARIABLE).map_or_else(|| starling.clone(), PathBuf::from);
         let release = starling.parent().unwrap_or(Path::new("."));

@@ -5,6 +5,9 @@
 use crate::commands::{self, Failure};
 use std::path::{Path, PathBuf};
 
+/// The feature that adds everything that the router can have. Every build here has the package `starling`.
+const ALL_FEATURES: &str = "starling/full";
+
 /// The purpose of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
@@ -13,8 +16,8 @@ pub enum Build {
     Tests,
     /// A debug build of the named programs only.
     Debug,
-    /// The named programs as users get them, for measurements and soaks.
-    Release,
+    /// The named programs as packages contain them, for measurements and soaks.
+    Dist,
 }
 
 impl Build {
@@ -22,8 +25,8 @@ impl Build {
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Tests => &["--workspace", "--lib", "--bins", "--tests", "--examples"],
-            Self::Debug => &["--profile", "dev"],
-            Self::Release => &["--release"],
+            Self::Debug => &["--profile", "dev", "--features", ALL_FEATURES],
+            Self::Dist => &["--profile", "dist", "--features", ALL_FEATURES],
         }
     }
 
@@ -31,7 +34,7 @@ impl Build {
         match self {
             Self::Tests => "the router and the tests",
             Self::Debug => "the router",
-            Self::Release => "the release",
+            Self::Dist => "the router as packages contain it",
         }
     }
 }

@@ -12,7 +12,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use super::client_callbacks::ClientCallbacks;
-use super::settings::KafkaSettings;
+use crate::kafka_settings::KafkaSettings;
 
 /// The number of topics that are probed at once. Other queries then get their turn.
 pub(super) const TOPICS_AT_ONCE: usize = 64;

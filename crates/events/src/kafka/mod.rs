@@ -12,13 +12,13 @@
 mod acl_probe;
 mod client;
 mod client_callbacks;
+mod client_config;
 mod consumer_loop;
 mod dedicated_consumer;
 mod dispatch;
 mod latest_events;
 mod partition_progress;
 mod producer;
-mod settings;
 mod shared_consumer;
 mod shared_state;
 mod start_offsets;
@@ -32,15 +32,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
 
-pub use settings::{
-    KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaUser, is_kafka_broker,
-};
-
 use crate::connection_state::{ConnectionState, PROVIDER_CLOSED, wait_connected};
 use crate::event_queue::EventSender;
 use crate::{
-    Durable, Event, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, SourceError, Start, StreamRequest, TopicUsage, TopicUse, Verdict,
+    Durable, Event, EventFuture, EventStream, KafkaSettings, KafkaSettingsError, Message, Provider,
+    ProviderState, ProviderStats, PublishError, SourceError, Start, StreamRequest, TopicUsage,
+    TopicUse, Verdict,
 };
 use acl_probe::DeniedTopics;
 use client::{ConsumerClient, QueryError};

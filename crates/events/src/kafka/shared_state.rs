@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 use super::acl_probe::DeniedTopics;
 use super::client::ConsumerClient;
 use super::client_callbacks::{ClientCallbacks, ConnectionHealth};
-use super::settings::{KafkaAuthentication, KafkaSettings};
+use crate::kafka_settings::{KafkaAuthentication, KafkaSettings};
 
 /// The number of messages that a consumer dispatches before it yields to other work.
 pub(super) const MESSAGES_AT_ONCE: usize = 256;

@@ -1,0 +1,54 @@
+//! Settings that need a part which this build of the router lacks: the Kafka client and the profilers are features of the
+//! build, because they would double its time.
+
+use super::Config;
+use super::findings::{Findings, KeyPlaces};
+
+/// The optional parts of a build that a configuration can ask for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BuildFeatures {
+    /// The Kafka client.
+    pub(super) kafka: bool,
+    /// The profilers of CPU and memory.
+    pub(super) profiling: bool,
+}
+
+impl BuildFeatures {
+    /// The features of this build.
+    pub(super) const THIS_BUILD: Self =
+        Self { kafka: ::events::HAS_KAFKA, profiling: profile::HAS_PROFILES };
+}
+
+/// Reports each setting that needs a missing feature.
+pub(super) fn check(
+    config: &Config,
+    features: BuildFeatures,
+    places: &KeyPlaces,
+    findings: &mut Findings,
+) {
+    if !features.kafka && !config.events.providers.kafka.is_empty() {
+        let finding = findings
+            .error("not-built", "this build of the router has no provider `kafka` for events");
+        if let Some(place) = places.get("events.providers.kafka") {
+            finding.at(place.key.clone(), "needs the feature `kafka`");
+        }
+        finding.help(how_to_get("kafka"));
+    }
+    // Other systems have no profiles in any build, and the endpoint says so.
+    if cfg!(target_os = "linux") && !features.profiling && config.admin.profiling {
+        let finding = findings
+            .error("not-built", "this build of the router takes no profiles of CPU and memory");
+        if let Some(place) = places.get("admin.profiling") {
+            finding.at(place.key.clone(), "needs the feature `profiling`");
+        }
+        finding.help(how_to_get("profiling"));
+    }
+}
+
+/// Returns the advice for a missing feature.
+fn how_to_get(feature: &str) -> String {
+    format!(
+        "build the router with `cargo build --release --features {feature}`, or as packages are built, with \
+         `cargo build --profile dist --features full`"
+    )
+}
