@@ -1,0 +1,146 @@
+//! Upgrade of Federation 1 subgraphs to the rules of Federation 2: what was implicit becomes explicit, and what had no
+//! effect is removed.
+
+use std::collections::HashSet;
+
+use apollo_compiler::Name;
+
+use crate::{
+    Code,
+    federation_spec::FederationDirective as D,
+    finding::Findings,
+    subgraph::{
+        model::{SubgraphModel, TypeKind, is_root},
+        usage,
+    },
+};
+
+/// Upgrades all Federation 1 subgraphs among `subgraphs`.
+pub(crate) fn upgrade(subgraphs: &mut [SubgraphModel], findings: &mut Findings<'_>) {
+    if !subgraphs.iter().any(SubgraphModel::is_federation_one) {
+        return;
+    }
+    check_bases(subgraphs, findings);
+    for subgraph in subgraphs.iter_mut().filter(|it| it.is_federation_one()) {
+        remove_from_interfaces(subgraph);
+        remove_useless_provides(subgraph);
+        remove_unused_externals(subgraph, findings);
+    }
+    add_shareable(subgraphs);
+}
+
+/// Reports extensions of types that no subgraph defines.
+fn check_bases(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
+    let is_base = |name: &Name| {
+        subgraphs.iter().any(|other| {
+            // Extensions in Federation 2 count as definitions.
+            other.types.get(name).is_some_and(|ty| !ty.is_extension || !other.is_federation_one())
+        })
+    };
+    for subgraph in subgraphs.iter().filter(|it| it.is_federation_one()) {
+        for ty in subgraph.types.values().filter(|ty| ty.is_extension && !is_root(&ty.name)) {
+            if !is_base(&ty.name) {
+                findings.error(
+                    Code::EXTENSION_WITH_NO_BASE,
+                    [subgraph.spot(&ty.name)],
+                    format!("`{}` is extended, but no subgraph defines it", ty.name),
+                    format!(
+                        "write `type {}` without `extend` in one subgraph, or link Federation 2, where extensions need no base",
+                        ty.name
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// Removes federation directives from interfaces, where Federation 1 ignored them.
+fn remove_from_interfaces(subgraph: &mut SubgraphModel) {
+    for ty in subgraph.types.values_mut().filter(|ty| ty.kind == TypeKind::Interface) {
+        ty.keys.clear();
+        ty.directives.retain(|it| it.known != Some(D::Key));
+        for field in ty.fields.values_mut() {
+            field.is_external = false;
+            field.requires = None;
+            field.provides = None;
+            field
+                .directives
+                .retain(|it| !matches!(it.known, Some(D::External | D::Requires | D::Provides)));
+        }
+    }
+}
+
+/// Removes `@provides` from fields without a selection, where Federation 1 ignored it.
+fn remove_useless_provides(subgraph: &mut SubgraphModel) {
+    let composite: HashSet<Name> = subgraph
+        .types
+        .values()
+        .filter(|ty| ty.kind.is_composite())
+        .map(|ty| ty.name.clone())
+        .collect();
+    for field in subgraph.types.values_mut().flat_map(|ty| ty.fields.values_mut()) {
+        if field.provides.is_some() && !composite.contains(field.ty.inner_named_type()) {
+            field.provides = None;
+        }
+    }
+}
+
+/// Removes external fields without a use, which Federation 1 allowed.
+fn remove_unused_externals(subgraph: &mut SubgraphModel, findings: &mut Findings<'_>) {
+    let mut used = usage::named_in_field_sets(subgraph);
+    used.extend(usage::implementing_fields(subgraph));
+    let id = subgraph.id;
+    let objects = subgraph.types.values_mut().filter(|ty| ty.kind == TypeKind::Object);
+    for ty in objects.filter(|ty| !is_root(&ty.name)) {
+        let count = ty.fields.len();
+        let name = ty.name.clone();
+        ty.fields.retain(|field, definition| {
+            !definition.is_external || used.contains(&(name.clone(), field.clone()))
+        });
+        if ty.fields.is_empty() && count > 0 {
+            findings.error(
+                Code::TYPE_WITH_ONLY_UNUSED_EXTERNAL,
+                [(id, ty.name.location())],
+                format!("all fields of `{}` are external and none has a use", ty.name),
+                "remove the type from this subgraph, or resolve one of its fields there",
+            );
+        }
+        for field in ty.fields.values_mut().filter(|field| field.is_external) {
+            field.directives.retain(|it| it.known != Some(D::Tag));
+        }
+    }
+    subgraph
+        .types
+        .retain(|_, ty| ty.kind != TypeKind::Object || is_root(&ty.name) || !ty.fields.is_empty());
+}
+
+/// Marks what several subgraphs may resolve: Federation 1 had no `@shareable`.
+fn add_shareable(subgraphs: &mut [SubgraphModel]) {
+    let mut shared = Vec::new();
+    for (index, subgraph) in subgraphs.iter().enumerate().filter(|(_, it)| it.is_federation_one()) {
+        let others = || subgraphs.iter().enumerate().filter(move |(other, _)| *other != index);
+        let objects = subgraph.types.values().filter(|ty| ty.kind == TypeKind::Object);
+        for ty in objects.filter(|ty| ty.name != "Subscription") {
+            let is_entity = !ty.keys.is_empty();
+            if !is_entity && !others().any(|(_, other)| other.types.contains_key(&ty.name)) {
+                continue;
+            }
+            for field in ty.fields.values() {
+                let is_resolved_elsewhere = || {
+                    others().any(|(_, other)| {
+                        other.field(&ty.name, &field.name).is_some_and(|it| !it.is_external)
+                    })
+                };
+                if !is_entity || is_resolved_elsewhere() {
+                    shared.push((index, ty.name.clone(), field.name.clone()));
+                }
+            }
+        }
+    }
+    for (index, ty, field) in shared {
+        let ty = subgraphs[index].types.get_mut(&ty);
+        if let Some(field) = ty.and_then(|ty| ty.fields.get_mut(&field)) {
+            field.is_shareable = true;
+        }
+    }
+}

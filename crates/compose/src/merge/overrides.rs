@@ -1,0 +1,172 @@
+//! `@override`: fields that move from one subgraph to another, at once or by a label.
+
+use std::collections::{HashMap, HashSet};
+
+use apollo_compiler::Name;
+
+use crate::{
+    Code, Severity,
+    finding::Findings,
+    subgraph::model::{FieldDefinition, OverrideSource, SubgraphModel, TypeDefinition, TypeKind},
+};
+
+/// A field of a type in one subgraph.
+type FieldKey = (usize, Name, Name);
+
+/// The fields that move.
+#[derive(Debug, Default)]
+pub(super) struct OverridePlan {
+    /// The fields that their subgraph no longer resolves.
+    overridden: HashSet<FieldKey>,
+    /// The labels of fields that move by label, for both subgraphs.
+    labels: HashMap<FieldKey, String>,
+    /// The fields that their subgraph resolves only while a label is off.
+    leaving: HashSet<FieldKey>,
+}
+
+impl OverridePlan {
+    /// True if the subgraph no longer resolves the field.
+    pub(super) fn is_overridden(&self, subgraph: usize, ty: &Name, field: &Name) -> bool {
+        !self.overridden.is_empty()
+            && self.overridden.contains(&(subgraph, ty.clone(), field.clone()))
+    }
+
+    /// True if the subgraph resolves the field only while a label is off.
+    pub(super) fn is_leaving(&self, subgraph: usize, ty: &Name, field: &Name) -> bool {
+        !self.leaving.is_empty() && self.leaving.contains(&(subgraph, ty.clone(), field.clone()))
+    }
+
+    /// Returns the label by which the field moves to or from the subgraph.
+    pub(super) fn label(&self, subgraph: usize, ty: &Name, field: &Name) -> Option<&str> {
+        if self.labels.is_empty() {
+            return None;
+        }
+        self.labels.get(&(subgraph, ty.clone(), field.clone())).map(String::as_str)
+    }
+
+    /// Returns the subgraphs with overridden fields.
+    pub(super) fn subgraphs_with_overridden_fields(&self) -> HashSet<usize> {
+        self.overridden.iter().map(|(subgraph, ..)| *subgraph).collect()
+    }
+}
+
+/// Finds and checks all overrides.
+pub(super) fn find(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) -> OverridePlan {
+    let by_name: HashMap<&str, &SubgraphModel> =
+        subgraphs.iter().map(|it| (it.name.as_str(), it)).collect();
+    let mut plan = OverridePlan::default();
+    for subgraph in subgraphs {
+        for ty in subgraph.types.values().filter(|ty| ty.kind == TypeKind::Object) {
+            for field in ty.fields.values() {
+                if let Some(source) = &field.override_from {
+                    check(subgraph, ty, field, source, &by_name, &mut plan, findings);
+                }
+            }
+        }
+    }
+    plan
+}
+
+fn check(
+    subgraph: &SubgraphModel,
+    ty: &TypeDefinition,
+    field: &FieldDefinition,
+    source: &OverrideSource,
+    by_name: &HashMap<&str, &SubgraphModel>,
+    plan: &mut OverridePlan,
+    findings: &mut Findings<'_>,
+) {
+    let coordinate = format!("{}.{}", ty.name, field.name);
+    let spot = (subgraph.id, source.place);
+    let key = |id| (id, ty.name.clone(), field.name.clone());
+    if source.from == subgraph.name {
+        let message = format!("`{coordinate}` overrides itself: `from` names its own subgraph");
+        findings.error(
+            Code::OVERRIDE_FROM_SELF_ERROR,
+            [spot],
+            message,
+            "name the subgraph that resolves the field now",
+        );
+        return;
+    }
+    if let Some(label) = &source.label
+        && !is_label(label)
+    {
+        findings.error(
+            Code::OVERRIDE_LABEL_INVALID,
+            [spot],
+            format!("\"{label}\" cannot be the label of `{coordinate}`"),
+            "use `percent(0)` to `percent(100)`, or a name that begins with a letter and has letters, digits, `_`, `-`, `:`, `.` and `/`",
+        );
+    }
+    let Some(from) = by_name.get(source.from.as_str()) else {
+        findings.hint(
+            Code::FROM_SUBGRAPH_DOES_NOT_EXIST,
+            Severity::Warning,
+            [spot],
+            format!("`{coordinate}` overrides subgraph `{}`, which does not exist", source.from),
+            "check the name, or remove `@override` if the migration is over",
+        );
+        return;
+    };
+    let Some(original) = from.field(&ty.name, &field.name) else {
+        findings.hint(
+            Code::OVERRIDE_DIRECTIVE_CAN_BE_REMOVED,
+            Severity::Info,
+            [spot],
+            format!(
+                "subgraph `{}` has no field `{coordinate}` that could be overridden",
+                source.from
+            ),
+            "remove `@override`: the migration is over",
+        );
+        return;
+    };
+    if original.override_from.is_some() {
+        findings.error(
+            Code::OVERRIDE_SOURCE_HAS_OVERRIDE,
+            [spot, from.spot(&original.name)],
+            format!(
+                "`{coordinate}` overrides subgraph `{}`, which overrides the field itself",
+                source.from
+            ),
+            "only one of the subgraphs can override the field",
+        );
+        return;
+    }
+    let collision = [
+        (field.is_external, subgraph, &field.name, "external"),
+        (original.is_external, from, &original.name, "external"),
+        (original.requires.is_some(), from, &original.name, "requires"),
+        (original.provides.is_some(), from, &original.name, "provides"),
+    ];
+    if let Some((_, there, name, directive)) = collision.into_iter().find(|it| it.0) {
+        findings.error(
+            Code::OVERRIDE_COLLISION_WITH_ANOTHER_DIRECTIVE,
+            [spot, there.spot(name)],
+            format!(
+                "`{coordinate}` cannot be overridden: it is `@{directive}` in subgraph `{}`",
+                there.name
+            ),
+            format!("remove `@{directive}` there, or `@override`"),
+        );
+        return;
+    }
+    match &source.label {
+        None => _ = plan.overridden.insert(key(from.id)),
+        Some(label) => {
+            plan.labels.insert(key(from.id), label.clone());
+            plan.labels.insert(key(subgraph.id), label.clone());
+            plan.leaving.insert(key(from.id));
+        }
+    }
+}
+
+fn is_label(label: &str) -> bool {
+    if let Some(share) = label.strip_prefix("percent(").and_then(|it| it.strip_suffix(')')) {
+        let is_number = share.bytes().all(|it| it.is_ascii_digit() || it == b'.');
+        return is_number && share.parse::<f64>().is_ok_and(|share| (0.0..=100.0).contains(&share));
+    }
+    label.starts_with(|c: char| c.is_ascii_alphabetic())
+        && label.chars().all(|c| c.is_ascii_alphanumeric() || "_-:./".contains(c))
+}

@@ -1,0 +1,75 @@
+//! Interfaces of the merged graph: implementations have all fields, and keys reach all implementations.
+
+use crate::{
+    Code,
+    finding::Findings,
+    merge::implementations,
+    subgraph::model::{SubgraphModel, TypeKind},
+    supergraph::{MergedType, SupergraphModel},
+};
+
+/// Checks all interfaces.
+pub(super) fn check(
+    subgraphs: &[SubgraphModel],
+    merged: &SupergraphModel,
+    findings: &mut Findings<'_>,
+) {
+    for ty in merged.types.values() {
+        for interface in ty.implements.keys().filter_map(|name| merged.types.get(name)) {
+            check_fields(subgraphs, ty, interface, findings);
+        }
+    }
+    let implementations = implementations(merged);
+    for subgraph in subgraphs {
+        let keyed = subgraph.types.values().filter(|ty| {
+            ty.kind == TypeKind::Interface && ty.keys.iter().any(|key| key.is_resolvable)
+        });
+        for interface in keyed {
+            let all = implementations.get(&interface.name).map_or(&[][..], Vec::as_slice);
+            let missing: Vec<_> =
+                all.iter().filter(|name| !subgraph.types.contains_key(*name)).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let names: Vec<_> = missing.iter().map(|name| format!("`{name}`")).collect();
+            findings.error(
+                Code::INTERFACE_KEY_MISSING_IMPLEMENTATION_TYPE,
+                [subgraph.spot(&interface.name)],
+                format!(
+                    "interface `{}` has a resolvable key in subgraph `{}`, which lacks its implementation {}",
+                    interface.name,
+                    subgraph.name,
+                    names.join(", ")
+                ),
+                "a subgraph that resolves an interface by key must know all its implementations: define them there, or remove the key",
+            );
+        }
+    }
+}
+
+fn check_fields(
+    subgraphs: &[SubgraphModel],
+    ty: &MergedType,
+    interface: &MergedType,
+    findings: &mut Findings<'_>,
+) {
+    for field in interface.fields.values().filter(|it| !ty.fields.contains_key(&it.name)) {
+        let declaring = field.sources.iter().filter_map(|&id| {
+            let own = subgraphs.get(id)?.field(&interface.name, &field.name)?;
+            Some(subgraphs[id].spot(&own.name))
+        });
+        let implementing = subgraphs.iter().filter_map(|subgraph| {
+            let own = subgraph.types.get(&ty.name)?;
+            Some(subgraph.spot(&own.name))
+        });
+        findings.error(
+            Code::INTERFACE_FIELD_NO_IMPLEM,
+            declaring.chain(implementing),
+            format!(
+                "`{}` implements `{}`, but no subgraph gives it the field `{}`, which the interface has in the supergraph",
+                ty.name, interface.name, field.name
+            ),
+            format!("add `{}: {}` to `{}` in a subgraph, or remove the field from the interface", field.name, field.ty, ty.name),
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! Checks of the merged graph as a whole.
+
+mod inaccessible;
+mod interfaces;
+mod roots;
+
+use crate::{finding::Findings, subgraph::model::SubgraphModel, supergraph::SupergraphModel};
+
+/// Checks the merged graph.
+pub(crate) fn check(
+    subgraphs: &[SubgraphModel],
+    merged: &SupergraphModel,
+    findings: &mut Findings<'_>,
+) {
+    roots::check(subgraphs, merged, findings);
+    interfaces::check(subgraphs, merged, findings);
+    if !findings.has_errors() {
+        inaccessible::check(subgraphs, merged, findings);
+    }
+}
