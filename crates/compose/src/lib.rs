@@ -71,6 +71,7 @@ pub use finding::{FINDINGS_MAX, Finding, Place, Severity};
 pub use parsing::SDL_BYTES_MAX;
 
 use finding::Findings;
+use printing::Purposes;
 use source_text::SourceText;
 use subgraph::model::SubgraphModel;
 
@@ -144,9 +145,10 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     if findings.has_errors() {
         return None;
     }
-    let sdl = printing::print(&merged);
-    satisfiability::check(&sdl, &models, findings);
-    Some(sdl)
+    // The router refuses purposes that it does not enforce, which is no matter of composition.
+    let planned = printing::print(&merged, Purposes::Omitted);
+    satisfiability::check(&planned, &models, findings);
+    Some(printing::print(&merged, Purposes::Written))
 }
 
 fn read_subgraph(

@@ -26,8 +26,15 @@ struct UsedFeatures {
     has_contexts: bool,
 }
 
+/// Whether links say that a router must know their feature (`for: SECURITY`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purposes {
+    Written,
+    Omitted,
+}
+
 /// Prints the supergraph.
-pub(crate) fn print(supergraph: &SupergraphModel) -> String {
+pub(crate) fn print(supergraph: &SupergraphModel, purposes: Purposes) -> String {
     let used = find_features(supergraph);
     let mut definitions: Vec<(String, String)> = Vec::new();
     add_machinery(supergraph, &used, &mut definitions);
@@ -41,7 +48,7 @@ pub(crate) fn print(supergraph: &SupergraphModel) -> String {
         }
     }
     definitions.sort();
-    let mut text = print_schema(supergraph, &used);
+    let mut text = print_schema(supergraph, &used, purposes);
     for (_, definition) in definitions {
         text.push('\n');
         text.push_str(&definition);
@@ -95,7 +102,7 @@ const LINKED_DIRECTIVES: [(&str, &str, Option<&str>); 8] = [
     ("listSize", "v0.1", None),
 ];
 
-fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures) -> String {
+fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures, purposes: Purposes) -> String {
     let mut text = "schema\n  @link(url: \"https://specs.apollo.dev/link/v1.0\")\n".to_owned();
     // Writing to a string does not fail, here and below.
     let _ = writeln!(
@@ -107,6 +114,7 @@ fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures) -> String {
         if !used.directives.contains(name) || name == "listSize" {
             continue;
         }
+        let purpose = purpose.filter(|_| purposes == Purposes::Written);
         let purpose = purpose.map(|it| format!(", for: {it}")).unwrap_or_default();
         let import = match name == "cost" && used.directives.contains("listSize") {
             true => ", import: [\"@listSize\"]",
