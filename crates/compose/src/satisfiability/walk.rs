@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use graph::{FieldId, SubgraphSet, Supergraph, TypeId};
+use graph::{FieldId, FieldSet, SubgraphId, SubgraphSet, Supergraph, TypeId};
 
 use super::{
     explanation::{self, PathStep},
-    resolution::{ObjectState, Resolution},
+    resolution::{ObjectState, Provided, Resolution},
 };
 use crate::{finding::Findings, subgraph::model::SubgraphModel};
 
@@ -46,20 +46,24 @@ struct Walk<'r, 'g> {
     resolution: &'r Resolution<'g>,
     visited: Vec<VisitedState>,
     queue: VecDeque<(usize, ObjectState<'g>)>,
-    /// The holders of the visited states without provided fields, by type.
-    known: HashMap<TypeId, Vec<SubgraphSet>>,
+    /// The visited states by type.
+    known: HashMap<TypeId, Vec<(SubgraphSet, Provided<'g>)>>,
     reported: HashSet<FieldId>,
 }
 
 impl<'g> Walk<'_, 'g> {
     fn enqueue(&mut self, parent: Option<usize>, step: PathStep, state: ObjectState<'g>) {
         let known = self.known.entry(state.ty).or_default();
-        if known.iter().any(|holders| holders.is_subset(state.holders)) {
+        let has_less = |(holders, provided): &(SubgraphSet, Provided<'g>)| {
+            let has = |one: &(SubgraphId, &'g FieldSet)| {
+                state.provided.iter().any(|it| it.0 == one.0 && std::ptr::eq(it.1, one.1))
+            };
+            holders.is_subset(state.holders) && provided.iter().all(has)
+        };
+        if known.iter().any(has_less) {
             return;
         }
-        if state.provided.is_empty() {
-            known.push(state.holders);
-        }
+        known.push((state.holders, state.provided.clone()));
         self.visited.push(VisitedState { parent, step });
         self.queue.push_back((self.visited.len() - 1, state));
     }
