@@ -65,9 +65,9 @@ codes! {
     KEY_FIELDS_SELECT_INVALID_TYPE: "A `@key` selects a list, an interface or a union.";
     KEY_FIELDS_HAS_ARGS: "A `@key` selects a field that has arguments.";
     PROVIDES_FIELDS_HAS_ARGS: "A `@provides` selects a field that has arguments.";
-    KEY_HAS_DIRECTIVE_IN_FIELDS_ARG: "A `@key` selection contains a directive.";
-    PROVIDES_HAS_DIRECTIVE_IN_FIELDS_ARG: "A `@provides` selection contains a directive.";
-    REQUIRES_HAS_DIRECTIVE_IN_FIELDS_ARG: "A `@requires` selection contains a directive.";
+    KEY_DIRECTIVE_IN_FIELDS_ARG: "A `@key` selection contains a directive.";
+    PROVIDES_DIRECTIVE_IN_FIELDS_ARG: "A `@provides` selection contains a directive.";
+    REQUIRES_DIRECTIVE_IN_FIELDS_ARG: "A `@requires` selection contains a directive.";
     PROVIDES_FIELDS_MISSING_EXTERNAL: "A `@provides` selects a field that is not `@external`.";
     REQUIRES_FIELDS_MISSING_EXTERNAL: "A `@requires` selects a field that is not `@external`.";
     KEY_UNSUPPORTED_ON_INTERFACE: "A `@key` is on an interface although the federation version does not support it.";
@@ -127,7 +127,6 @@ codes! {
     ONLY_INACCESSIBLE_CHILDREN: "A visible type has only hidden members.";
     // Contexts.
     CONTEXT_NAME_INVALID: "The name of a `@context` is malformed.";
-    CONTEXT_NAME_CONTAINS_UNDERSCORE: "The name of a `@context` contains an underscore.";
     CONTEXT_NOT_SET: "No type sets the context that an argument reads.";
     CONTEXT_INVALID_SELECTION: "The selection of a `@fromContext` does not fit the types that set the context.";
     NO_CONTEXT_IN_SELECTION: "The `field` of a `@fromContext` names no context.";
@@ -140,6 +139,7 @@ codes! {
     LIST_SIZE_INVALID_SLICING_ARGUMENT: "A slicing argument of a `@listSize` is not an integer argument.";
     LIST_SIZE_INVALID_SIZED_FIELD: "A sized field of a `@listSize` is not a list.";
     // Authorization.
+    MISSING_TRANSITIVE_AUTH_REQUIREMENTS: "A field reads a protected field but is not protected like it.";
     AUTH_REQUIREMENTS_APPLIED_ON_INTERFACE: "An authorization directive is on an interface.";
     // Satisfiability.
     SATISFIABILITY_ERROR: "Some query against the supergraph cannot be planned.";
@@ -167,7 +167,7 @@ codes! {
     INCONSISTENT_EXECUTABLE_DIRECTIVE_PRESENCE: "Some subgraphs lack an executable directive, so it is left out.";
     INCONSISTENT_EXECUTABLE_DIRECTIVE_REPEATABLE: "An executable directive is repeatable in some subgraphs only.";
     INCONSISTENT_EXECUTABLE_DIRECTIVE_LOCATIONS: "Subgraphs give an executable directive different locations.";
-    NO_EXECUTABLE_DIRECTIVE_LOCATIONS_INTERSECTION: "No location of an executable directive is common to all subgraphs.";
+    NO_EXECUTABLE_DIRECTIVE_INTERSECTION: "No location of an executable directive is common to all subgraphs.";
     INCONSISTENT_RUNTIME_TYPES_FOR_SHAREABLE_RETURN: "Subgraphs return different object types for a shared field.";
     UNUSED_ENUM_TYPE: "An enum is used by no field or argument.";
     FROM_SUBGRAPH_DOES_NOT_EXIST: "An `@override` names a subgraph that does not exist.";

@@ -10,7 +10,8 @@ use crate::{
     federation_spec::FederationDirective as D,
     finding::Findings,
     subgraph::{
-        model::{SubgraphModel, TypeKind, is_root},
+        field_sets,
+        model::{SubgraphModel, TypeDefinition, TypeKind, is_root},
         usage,
     },
 };
@@ -21,6 +22,7 @@ pub(crate) fn upgrade(subgraphs: &mut [SubgraphModel], findings: &mut Findings<'
         return;
     }
     check_bases(subgraphs, findings);
+    resolve_keys_of_extensions(subgraphs);
     for subgraph in subgraphs.iter_mut().filter(|it| it.is_federation_one()) {
         remove_from_interfaces(subgraph);
         remove_useless_provides(subgraph);
@@ -51,6 +53,35 @@ fn check_bases(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) {
                 );
             }
         }
+    }
+}
+
+/// Makes the members of keys on extensions resolvable. An extension without a key of its own uses those of the base.
+/// Afterwards the keys are ordinary ones.
+fn resolve_keys_of_extensions(subgraphs: &mut [SubgraphModel]) {
+    let mut members = Vec::new();
+    for (index, subgraph) in subgraphs.iter().enumerate().filter(|(_, it)| it.is_federation_one()) {
+        let without_key = |ty: &&TypeDefinition| ty.is_extension && ty.keys.is_empty();
+        for ty in subgraph.types.values().filter(without_key) {
+            let bases = subgraphs.iter().filter_map(|other| other.types.get(&ty.name));
+            for key in bases.filter(|base| !base.is_extension).flat_map(|base| &base.keys) {
+                let Ok(selections) = field_sets::parse(&key.fields) else { continue };
+                field_sets::visit_fields(subgraph, ty, &selections, &mut |on, field| {
+                    members.push((index, on.name.clone(), field.name.clone()));
+                });
+            }
+        }
+    }
+    for (index, ty, field) in members {
+        let ty = subgraphs[index].types.get_mut(&ty);
+        if let Some(field) = ty.and_then(|ty| ty.fields.get_mut(&field)) {
+            field.is_external = false;
+            field.is_shareable = true;
+        }
+    }
+    for subgraph in subgraphs.iter_mut().filter(|it| it.is_federation_one()) {
+        let keys = subgraph.types.values_mut().flat_map(|ty| ty.keys.iter_mut());
+        keys.for_each(|key| key.is_on_extension = false);
     }
 }
 

@@ -151,6 +151,11 @@ impl<'a> Findings<'a> {
         !self.errors.is_empty()
     }
 
+    /// Returns the number of errors.
+    pub(crate) fn error_count(&self) -> usize {
+        self.errors.len()
+    }
+
     /// Returns the errors and the hints.
     pub(crate) fn into_parts(mut self) -> (Vec<Finding>, Vec<Finding>) {
         if self.omitted > 0

@@ -127,13 +127,18 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     let graph_values = subgraph_names::check(inputs, findings);
     let mut models = Vec::new();
     for (id, input) in inputs.iter().enumerate() {
-        models.extend(read_subgraph(id, input, findings));
+        let Some(model) = read_subgraph(id, input, findings) else { continue };
+        // Federation 1 subgraphs are checked after their upgrade.
+        if !model.is_federation_one() {
+            validate::check_model(&model, findings);
+        }
+        models.push(model);
     }
     if findings.has_errors() {
         return None;
     }
     federation_one::upgrade(&mut models, findings);
-    for model in &models {
+    for model in models.iter().filter(|it| it.is_federation_one()) {
         validate::check_model(model, findings);
     }
     if findings.has_errors() {
@@ -141,7 +146,9 @@ fn run_phases(inputs: &[&SubgraphInput], findings: &mut Findings<'_>) -> Option<
     }
     let mut merged = merge::merge(&models, findings);
     merged.graphs = graph_values;
-    post_merge::check(&models, &merged, findings);
+    if !findings.has_errors() || !merged.types.is_empty() {
+        post_merge::check(&models, &merged, findings);
+    }
     if findings.has_errors() {
         return None;
     }
@@ -158,7 +165,7 @@ fn read_subgraph(
 ) -> Option<SubgraphModel> {
     let document = parsing::parse(id, input, findings)?;
     let is_event_subgraph = events::is_event_document(&document);
-    let links = links::Links::read(id, &document, is_event_subgraph, findings);
+    let links = links::Links::read(id, &document, is_event_subgraph, findings)?;
     validate::check_document(id, &document, &links, is_event_subgraph, findings);
     Some(subgraph::reading::read(id, &input.name, &document, links, is_event_subgraph))
 }

@@ -76,13 +76,14 @@ impl LinkedSpec {
 
 impl Links {
     /// Reads the links of `document`. A subgraph that links no federation specification is a Federation 1 subgraph,
-    /// except if it `is_event_subgraph`: the event directives came after Federation 2.
+    /// except if it `is_event_subgraph`: the event directives came after Federation 2. Returns `None` if a link is invalid.
     pub(crate) fn read(
         subgraph: usize,
         document: &ast::Document,
         is_event_subgraph: bool,
         findings: &mut Findings<'_>,
-    ) -> Self {
+    ) -> Option<Self> {
+        let before = findings.error_count();
         let applied: Vec<_> = document.definitions.iter().flat_map(schema_directives).collect();
         let is_link_spec = |it: &&&Node<ast::Directive>| {
             url_argument(it).is_some_and(|url| url.contains("specs.apollo.dev/link/"))
@@ -106,7 +107,8 @@ impl Links {
         links.find_version(subgraph, findings);
         links.check_specs(subgraph, findings);
         links.name_directives(is_event_subgraph);
-        links
+        // Without its links nothing else in the subgraph has a meaning.
+        (findings.error_count() == before).then_some(links)
     }
 
     fn federation(&self) -> Option<&LinkedSpec> {
@@ -152,6 +154,31 @@ impl Links {
                     format!("the schema needs `{}` for {purpose}, which composition does not know", spec.url),
                     "remove the argument `for` if the supergraph is correct without the feature, or remove the link",
                 );
+            }
+        }
+        self.check_conflicts(subgraph, findings);
+    }
+
+    /// Reports specifications that are linked twice, and imports that look like names of another specification.
+    fn check_conflicts(&self, subgraph: usize, findings: &mut Findings<'_>) {
+        for spec in &self.specs {
+            for other in self.specs.iter().filter(|other| other.identity != spec.identity) {
+                let is_confusing = |local: &str| {
+                    let local = local.trim_start_matches('@');
+                    local == other.namespace
+                        || local.split_once("__").is_some_and(|(it, _)| it == other.namespace)
+                };
+                if let Some((_, local)) = spec.imports.iter().find(|(_, it)| is_confusing(it)) {
+                    findings.error(
+                        Code::INVALID_LINK_DIRECTIVE_USAGE,
+                        [(subgraph, spec.place), (subgraph, other.place)],
+                        format!(
+                            "`{local}` is imported from `{}`, but `{}` has the namespace `{}`",
+                            spec.identity, other.identity, other.namespace
+                        ),
+                        "give the namespace or the import another name with `as`",
+                    );
+                }
             }
         }
         for (index, spec) in self.specs.iter().enumerate() {
@@ -308,11 +335,13 @@ fn read_link(
     findings: &mut Findings<'_>,
 ) -> Option<LinkedSpec> {
     let place = directive.location();
-    let mut refuse = |message: String, advice: &str| {
-        findings.error(Code::INVALID_LINK_DIRECTIVE_USAGE, [(subgraph, place)], message, advice);
-    };
     let Some(url) = url_argument(directive) else {
-        refuse("a link has no URL".to_owned(), "give it the argument `url`, a string");
+        findings.error(
+            Code::INVALID_LINK_DIRECTIVE_USAGE,
+            [(subgraph, place)],
+            "a link has no URL",
+            "give it the argument `url`, a string",
+        );
         return None;
     };
     let trimmed = url.trim_end_matches('/');
@@ -321,6 +350,14 @@ fn read_link(
         let (major, minor) = version.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     });
+    if version.is_none() {
+        findings.error(
+            Code::INVALID_LINK_IDENTIFIER,
+            [(subgraph, place)],
+            format!("the URL `{url}` of a link does not end with a version"),
+            "end the URL with a version such as `/v1.0`: it says which directives exist",
+        );
+    }
     let identity = if version.is_some() { parent } else { trimmed };
     let name = identity.rsplit('/').next().unwrap_or_default().to_owned();
     let text = |argument: &str| match directive.specified_argument_by_name(argument).map(|it| &**it)

@@ -9,7 +9,7 @@ use apollo_compiler::{
 };
 
 use crate::{
-    federation_spec::{FederationDirective, LATEST_MINOR},
+    federation_spec::FederationDirective,
     subgraph::model::TypeKind,
     supergraph::{
         JoinField, JoinType, MergedDirective, MergedField, MergedInput, MergedType, SupergraphModel,
@@ -21,7 +21,7 @@ use crate::{
 struct UsedFeatures {
     directives: std::collections::BTreeSet<String>,
     has_carried_directives: bool,
-    carried_cache_tags: Vec<usize>,
+    has_cache_tags: bool,
     has_labels: bool,
     has_contexts: bool,
 }
@@ -47,7 +47,8 @@ pub(crate) fn print(supergraph: &SupergraphModel, purposes: Purposes) -> String 
             definitions.push((ty.name.to_string(), print_type(supergraph, ty)));
         }
     }
-    definitions.sort();
+    // Upper and lower case sort together, as people read lists.
+    definitions.sort_by_cached_key(|(name, _)| (name.to_lowercase(), name.clone()));
     let mut text = print_schema(supergraph, &used, purposes);
     for (_, definition) in definitions {
         text.push('\n');
@@ -60,15 +61,11 @@ fn find_features(supergraph: &SupergraphModel) -> UsedFeatures {
     let mut used = UsedFeatures::default();
     supergraph.visit_directives(&mut |directive| match &directive.graphs {
         None => _ = used.directives.insert(directive.name.clone()),
-        Some(graphs) => {
+        Some(_) => {
             used.has_carried_directives = true;
-            if directive.name == "federation__cacheTag" {
-                used.carried_cache_tags.extend(graphs);
-            }
+            used.has_cache_tags |= directive.name == "federation__cacheTag";
         }
     });
-    used.carried_cache_tags.sort_unstable();
-    used.carried_cache_tags.dedup();
     for field in supergraph.types.values().flat_map(|ty| ty.fields.values()) {
         for join in &field.join_fields {
             used.has_labels |= join.override_label.is_some();
@@ -103,7 +100,9 @@ const LINKED_DIRECTIVES: [(&str, &str, Option<&str>); 8] = [
 ];
 
 fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures, purposes: Purposes) -> String {
-    let mut text = "schema\n  @link(url: \"https://specs.apollo.dev/link/v1.0\")\n".to_owned();
+    let mut text = String::new();
+    print_description(&mut text, supergraph.description.as_deref(), "");
+    text.push_str("schema\n  @link(url: \"https://specs.apollo.dev/link/v1.0\")\n");
     // Writing to a string does not fail, here and below.
     let _ = writeln!(
         text,
@@ -116,9 +115,16 @@ fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures, purposes: Pur
         }
         let purpose = purpose.filter(|_| purposes == Purposes::Written);
         let purpose = purpose.map(|it| format!(", for: {it}")).unwrap_or_default();
-        let import = match name == "cost" && used.directives.contains("listSize") {
-            true => ", import: [\"@listSize\"]",
-            false => "",
+        let mut imports = Vec::new();
+        if let Some(local) = supergraph.directive_names.get(name) {
+            imports.push(format!("{{name: \"@{name}\", as: \"@{local}\"}}"));
+        }
+        if name == "cost" && used.directives.contains("listSize") {
+            imports.push(print_list_size_import(supergraph));
+        }
+        let import = match imports.is_empty() {
+            true => String::new(),
+            false => format!(", import: [{}]", imports.join(", ")),
         };
         let _ = writeln!(
             text,
@@ -126,8 +132,10 @@ fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures, purposes: Pur
         );
     }
     if used.directives.contains("listSize") && !used.directives.contains("cost") {
-        text.push_str(
-            "  @link(url: \"https://specs.apollo.dev/cost/v0.1\", import: [\"@listSize\"])\n",
+        let import = print_list_size_import(supergraph);
+        let _ = writeln!(
+            text,
+            "  @link(url: \"https://specs.apollo.dev/cost/v0.1\", import: [{import}])"
         );
     }
     for link in &supergraph.composed_links {
@@ -141,13 +149,9 @@ fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures, purposes: Pur
             .collect();
         let _ = writeln!(text, "  @link(url: \"{}\", import: [{}])", link.url, imports.join(", "));
     }
-    if !used.carried_cache_tags.is_empty() {
-        let graphs = graph_list(supergraph, &used.carried_cache_tags);
-        let _ = writeln!(
-            text,
-            "  @join__directive(graphs: [{graphs}], name: \"link\", args: {{url: \"https://specs.apollo.dev/federation/v2.{LATEST_MINOR}\", \
-             import: [\"@cacheTag\"]}})"
-        );
+    if used.has_cache_tags {
+        // Without a purpose: a router without caches serves the graph correctly.
+        text.push_str("  @link(url: \"https://specs.apollo.dev/cacheTag/v0.1\")\n");
     }
     for directive in &supergraph.schema_directives {
         let _ = writeln!(text, "  {}", print_directive(supergraph, directive));
@@ -162,6 +166,13 @@ fn print_schema(supergraph: &SupergraphModel, used: &UsedFeatures, purposes: Pur
     }
     text.push_str("}\n");
     text
+}
+
+fn print_list_size_import(supergraph: &SupergraphModel) -> String {
+    match supergraph.directive_names.get("listSize") {
+        Some(local) => format!("{{name: \"@listSize\", as: \"@{local}\"}}"),
+        None => "\"@listSize\"".to_owned(),
+    }
 }
 
 /// Adds the definitions of the join and link specifications and of the federation directives in use.
@@ -238,9 +249,10 @@ fn add_machinery(
             false => format!("({})", arguments.join(", ")),
         };
         let repeatable = if spec.is_repeatable { " repeatable" } else { "" };
+        let local = supergraph.directive_names.get(name).map_or(name, String::as_str);
         add(
-            &format!("@{name}"),
-            format!("directive @{name}{arguments}{repeatable} on {}\n", spec.locations),
+            &format!("@{local}"),
+            format!("directive @{local}{arguments}{repeatable} on {}\n", spec.locations),
         );
         match name {
             "requiresScopes" => {
@@ -482,8 +494,14 @@ fn print_directive(supergraph: &SupergraphModel, directive: &MergedDirective) ->
             graph_list(supergraph, graphs),
             quote(&directive.name)
         ),
-        None if arguments.is_empty() => format!("@{}", directive.name),
-        None => format!("@{}({arguments})", directive.name),
+        None => {
+            let name = supergraph.directive_names.get(directive.name.as_str());
+            let name = name.unwrap_or(&directive.name);
+            match arguments.is_empty() {
+                true => format!("@{name}"),
+                false => format!("@{name}({arguments})"),
+            }
+        }
     }
 }
 

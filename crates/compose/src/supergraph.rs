@@ -16,6 +16,9 @@ pub(crate) struct SupergraphModel {
     pub(crate) directive_definitions: BTreeMap<Name, Node<ast::DirectiveDefinition>>,
     /// The links of composed directives.
     pub(crate) composed_links: Vec<ComposedLink>,
+    pub(crate) description: Option<String>,
+    /// The names of federation directives that the subgraphs import under another name.
+    pub(crate) directive_names: BTreeMap<&'static str, String>,
     /// Directives of the schema itself, such as tags.
     pub(crate) schema_directives: Vec<MergedDirective>,
 }

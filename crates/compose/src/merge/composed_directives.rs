@@ -54,6 +54,10 @@ impl ComposedDirectives {
     }
 }
 
+/// The federation directives that are in every supergraph.
+const REACHING_CLIENTS: [D; 6] =
+    [D::Tag, D::Inaccessible, D::Authenticated, D::RequiresScopes, D::Policy, D::Context];
+
 /// Finds and checks the composed directives of all subgraphs.
 pub(super) fn find(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) -> ComposedDirectives {
     let mut composed = ComposedDirectives::default();
@@ -62,7 +66,36 @@ pub(super) fn find(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) -> 
             add(subgraph, applied, &mut composed, findings);
         }
     }
+    warn_of_other_names(subgraphs, &composed, findings);
     composed
+}
+
+/// Warns of subgraphs that import a composed directive under another name without composing it.
+fn warn_of_other_names(
+    subgraphs: &[SubgraphModel],
+    composed: &ComposedDirectives,
+    findings: &mut Findings<'_>,
+) {
+    for subgraph in subgraphs {
+        for spec in &subgraph.links.specs {
+            let Some(known) = composed.specs.get(&spec.identity) else { continue };
+            for (own, local) in &spec.imports {
+                let other = known
+                    .imports
+                    .iter()
+                    .find(|(name, name_there)| name == own && name_there != local);
+                if let Some((_, name_there)) = other {
+                    findings.hint(
+                        Code::DIRECTIVE_COMPOSITION_WARN,
+                        Severity::Warning,
+                        [(subgraph.id, spec.place)],
+                        format!("subgraph `{}` imports `{own}` as `{local}` and does not compose it, but the supergraph has it as `{name_there}`", subgraph.name),
+                        format!("import it as `{name_there}`"),
+                    );
+                }
+            }
+        }
+    }
 }
 
 fn add(
@@ -93,13 +126,24 @@ fn add(
         // Event directives are composed anyway, in a form that keeps their subgraph.
         return;
     }
-    if subgraph.links.directive_named(name).is_some() {
-        refuse(
-            format!(
-                "`@{name}` belongs to the federation specification and cannot be composed by `@composeDirective`"
-            ),
-            "remove this `@composeDirective`: composition itself knows what to do with the directive",
-        );
+    if let Some(directive) = subgraph.links.directive_named(name) {
+        let is_composed_anyway = REACHING_CLIENTS.contains(&directive);
+        if is_composed_anyway {
+            findings.hint(
+                Code::DIRECTIVE_COMPOSITION_INFO,
+                Severity::Info,
+                spot,
+                format!("`@{name}` reaches the supergraph anyway"),
+                "remove this `@composeDirective`",
+            );
+        } else {
+            refuse(
+                format!(
+                    "`@{name}` belongs to the federation specification and cannot be composed by `@composeDirective`"
+                ),
+                "remove this `@composeDirective`: composition itself knows what to do with the directive",
+            );
+        }
         return;
     }
     let Some((name, definition)) = subgraph.directive_definitions.get_key_value(name) else {
@@ -137,7 +181,7 @@ fn add(
         known.url.clone_from(&spec.url);
     }
     match known.imports.iter().find(|(own, _)| *own == original) {
-        None => known.imports.push((original, local)),
+        None => known.imports.push((original, local.clone())),
         Some((_, other)) if *other == local => {}
         Some((_, other)) => {
             let message = format!(
@@ -153,20 +197,23 @@ fn add(
             return;
         }
     }
+    for argument in &definition.arguments {
+        let is_hidden = argument
+            .directives
+            .iter()
+            .any(|it| subgraph.links.directive_named(&it.name) == Some(D::Inaccessible));
+        if is_hidden {
+            findings.error(
+                Code::DISALLOWED_INACCESSIBLE,
+                [subgraph.spot(&argument.name)],
+                format!("the argument `{}` of `{local}` is `@inaccessible`, but the directive is applied to the schema, which clients cannot do anyway", argument.name),
+                "remove `@inaccessible`",
+            );
+        }
+    }
     composed.composed.insert((subgraph.id, name.clone()));
     if is_newer || !composed.definitions.contains_key(name) {
         composed.definitions.insert(name.clone(), definition.clone());
-    }
-    if definition.locations.iter().all(|it| is_executable(*it)) {
-        findings.hint(
-            Code::DIRECTIVE_COMPOSITION_WARN,
-            Severity::Warning,
-            spot,
-            format!(
-                "`@{name}` is an executable directive, which `@composeDirective` does not concern"
-            ),
-            "remove this `@composeDirective`",
-        );
     }
 }
 

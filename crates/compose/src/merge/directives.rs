@@ -51,6 +51,9 @@ pub(super) fn merge(
     {
         merge_requirements(sources, directive, name, argument, &mut merged);
     }
+    for directive in [D::RequiresScopes, D::Policy, D::Cost, D::ListSize] {
+        hint_merged_arguments(sources, directive, element, findings);
+    }
     merge_cost(sources, &mut merged);
     merge_list_size(sources, &mut merged);
     for source in sources {
@@ -104,6 +107,30 @@ fn report_on_external(
                 "put the directive where the field is resolved",
             );
         }
+    }
+}
+
+/// Reports that the supergraph has arguments which no subgraph has given exactly so.
+fn hint_merged_arguments(
+    sources: &[DirectiveSource<'_>],
+    directive: D,
+    element: &dyn Fn() -> String,
+    findings: &mut Findings<'_>,
+) {
+    let mut all = applications(sources, directive);
+    let Some(first) = all.next() else { return };
+    if all.any(|it| it.node.arguments != first.node.arguments) {
+        findings.hint(
+            Code::MERGED_NON_REPEATABLE_DIRECTIVE_ARGUMENTS,
+            Severity::Info,
+            sources.iter().map(|source| source.spot),
+            format!(
+                "{} has `@{}` with different arguments, which are merged",
+                element(),
+                directive.spec().name
+            ),
+            "",
+        );
     }
 }
 

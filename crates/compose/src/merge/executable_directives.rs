@@ -65,7 +65,7 @@ fn merge_one(
     let locations: Vec<_> = first.locations.iter().filter(is_common).copied().collect();
     if locations.is_empty() {
         findings.hint(
-            Code::NO_EXECUTABLE_DIRECTIVE_LOCATIONS_INTERSECTION,
+            Code::NO_EXECUTABLE_DIRECTIVE_INTERSECTION,
             Severity::Warning,
             spots(),
             format!("the executable directive `@{name}` is left out, because the subgraphs have no location of it in common"),

@@ -115,7 +115,16 @@ fn merge_field(
             format!("`{coordinate}` is `@external` in every subgraph that has it, so no subgraph resolves it"),
             "remove `@external` in the subgraph that resolves the field, or declare the field in that subgraph",
         );
-        return None;
+        // The field stays, so that its absence is not reported as well.
+        return entries.first().map(|first| MergedField {
+            name: name.clone(),
+            description: None,
+            ty: first.field.ty.clone(),
+            arguments: IndexMap::new(),
+            join_fields: Vec::new(),
+            directives: Vec::new(),
+            sources: Vec::new(),
+        });
     }
     let merged_type = merge_output_type(context, &coordinate, entries, &resolving, findings)?;
     let element = || format!("field `{coordinate}`");
@@ -275,15 +284,11 @@ fn hint_overridden(
 fn context_arguments(source: &FieldSource<'_>) -> Vec<MergedContextArgument> {
     let read = |argument: &crate::subgraph::model::InputDefinition| {
         let (context, selection) = split_context(argument.from_context.as_deref()?)?;
-        let selection = match selection.starts_with('{') {
-            true => selection.to_owned(),
-            false => format!("{{ {selection} }}"),
-        };
         Some(MergedContextArgument {
             name: argument.name.to_string(),
             ty: argument.ty.to_string(),
             context: format!("{}__{context}", source.subgraph.name),
-            selection,
+            selection: selection.to_owned(),
         })
     };
     source.field.arguments.values().filter_map(read).collect()

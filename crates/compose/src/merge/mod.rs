@@ -3,6 +3,7 @@
 mod composed_directives;
 mod context;
 mod descriptions;
+mod directive_names;
 mod directives;
 mod enums;
 mod executable_directives;
@@ -22,6 +23,10 @@ use crate::{finding::Findings, subgraph::model::SubgraphModel, supergraph::Super
 /// errors were found.
 pub(crate) fn merge(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) -> SupergraphModel {
     let composed = composed_directives::find(subgraphs, findings);
+    let names = directive_names::find(subgraphs, findings);
+    if findings.has_errors() {
+        return SupergraphModel::default();
+    }
     let overrides = overrides::find(subgraphs, findings);
     let context = context::MergeContext::new(subgraphs, overrides, composed);
     let mut merged = types::merge(&context, findings);
@@ -30,6 +35,16 @@ pub(crate) fn merge(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) ->
     for (name, definition) in &context.composed.definitions {
         merged.directive_definitions.insert(name.clone(), definition.clone());
     }
+    merged.directive_names = names;
+    merged.description = merge_schema_description(subgraphs, findings);
     merged.composed_links = context.composed.links();
     merged
+}
+
+fn merge_schema_description(
+    subgraphs: &[SubgraphModel],
+    findings: &mut Findings<'_>,
+) -> Option<String> {
+    let given = subgraphs.iter().map(|it| (it.description.as_ref(), (it.id, None)));
+    descriptions::merge(given, || "the schema".to_owned(), findings)
 }

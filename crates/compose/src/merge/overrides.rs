@@ -56,15 +56,36 @@ pub(super) fn find(subgraphs: &[SubgraphModel], findings: &mut Findings<'_>) -> 
         subgraphs.iter().map(|it| (it.name.as_str(), it)).collect();
     let mut plan = OverridePlan::default();
     for subgraph in subgraphs {
-        for ty in subgraph.types.values().filter(|ty| ty.kind == TypeKind::Object) {
+        for ty in subgraph.types.values() {
             for field in ty.fields.values() {
-                if let Some(source) = &field.override_from {
+                let Some(source) = &field.override_from else { continue };
+                if ty.kind == TypeKind::Interface {
+                    report_on_interface(subgraph, ty, field, source, findings);
+                } else {
                     check(subgraph, ty, field, source, &by_name, &mut plan, findings);
                 }
             }
         }
     }
     plan
+}
+
+fn report_on_interface(
+    subgraph: &SubgraphModel,
+    ty: &TypeDefinition,
+    field: &FieldDefinition,
+    source: &OverrideSource,
+    findings: &mut Findings<'_>,
+) {
+    findings.error(
+        Code::OVERRIDE_ON_INTERFACE,
+        [(subgraph.id, source.place)],
+        format!(
+            "`{}.{}` is a field of an interface and cannot have `@override`",
+            ty.name, field.name
+        ),
+        "override the field of the object types that implement the interface",
+    );
 }
 
 fn check(
@@ -155,6 +176,16 @@ fn check(
     match &source.label {
         None => _ = plan.overridden.insert(key(from.id)),
         Some(label) => {
+            findings.hint(
+                Code::OVERRIDE_MIGRATION_IN_PROGRESS,
+                Severity::Info,
+                [spot, from.spot(&original.name)],
+                format!(
+                    "`{coordinate}` moves from subgraph `{}` to `{}` by the label \"{label}\"",
+                    from.name, subgraph.name
+                ),
+                "remove the label when the migration is over",
+            );
             plan.labels.insert(key(from.id), label.clone());
             plan.labels.insert(key(subgraph.id), label.clone());
             plan.leaving.insert(key(from.id));

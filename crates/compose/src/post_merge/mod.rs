@@ -1,5 +1,6 @@
 //! Checks of the merged graph as a whole.
 
+mod authorization;
 mod inaccessible;
 mod interfaces;
 mod roots;
@@ -14,6 +15,7 @@ pub(crate) fn check(
 ) {
     roots::check(subgraphs, merged, findings);
     interfaces::check(subgraphs, merged, findings);
+    authorization::check(subgraphs, merged, findings);
     if !findings.has_errors() {
         inaccessible::check(subgraphs, merged, findings);
     }

@@ -19,6 +19,7 @@ pub(crate) struct SubgraphModel {
     pub(crate) types: IndexMap<Name, TypeDefinition>,
     pub(crate) directive_definitions: IndexMap<Name, Node<ast::DirectiveDefinition>>,
     pub(crate) schema_directives: Vec<AppliedDirective>,
+    pub(crate) description: Option<Node<str>>,
     /// True if root fields are bound to topics of a broker.
     pub(crate) is_event_subgraph: bool,
 }

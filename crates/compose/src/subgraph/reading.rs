@@ -37,11 +37,19 @@ pub(crate) fn read(
         types: IndexMap::new(),
         directive_definitions: IndexMap::new(),
         schema_directives: Vec::new(),
+        description: None,
     };
     for definition in &document.definitions {
         reader.read_definition(definition);
     }
-    let DocumentReader { links, mut types, directive_definitions, schema_directives, .. } = reader;
+    let DocumentReader {
+        links,
+        mut types,
+        directive_definitions,
+        schema_directives,
+        description,
+        ..
+    } = reader;
     // Every server of a subgraph has a query root, if only for `_entities`.
     let query = Name::new_unchecked("Query");
     let query = types
@@ -55,6 +63,7 @@ pub(crate) fn read(
         types,
         directive_definitions,
         schema_directives,
+        description,
         is_event_subgraph,
     };
     if is_event_subgraph {
@@ -137,6 +146,7 @@ struct DocumentReader {
     types: IndexMap<Name, TypeDefinition>,
     directive_definitions: IndexMap<Name, Node<ast::DirectiveDefinition>>,
     schema_directives: Vec<AppliedDirective>,
+    description: Option<Node<str>>,
 }
 
 /// The parts that definitions and extensions of all kinds of types have in common.
@@ -175,7 +185,10 @@ impl DocumentReader {
             A::DirectiveDefinition(it) => {
                 self.directive_definitions.entry(it.name.clone()).or_insert_with(|| it.clone());
             }
-            A::SchemaDefinition(it) => self.read_schema_directives(&it.directives),
+            A::SchemaDefinition(it) => {
+                self.description.clone_from(&it.description);
+                self.read_schema_directives(&it.directives);
+            }
             A::SchemaExtension(it) => self.read_schema_directives(&it.directives),
             A::ScalarTypeDefinition(it) => _ = self.read_head(head!(it, Scalar)),
             A::ScalarTypeExtension(it) => _ = self.read_head(head!(it, extended Scalar)),
@@ -326,7 +339,7 @@ impl DocumentReader {
         };
         let override_from = all_of(&directives, D::Override).next().map(|it| OverrideSource {
             from: it.text("from").unwrap_or_default().to_owned(),
-            label: it.text("label").map(str::to_owned),
+            label: it.text("label").filter(|label| !label.is_empty()).map(str::to_owned),
             place: it.node.location(),
         });
         FieldDefinition {

@@ -23,17 +23,12 @@ pub(super) fn check(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
             let spot = [(subgraph.id, applied.node.location())];
             let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic())
                 && name.chars().all(|c| c.is_ascii_alphanumeric());
-            if name.contains('_') {
-                let message = format!("the context \"{name}\" has an underscore in its name");
-                let advice = "use letters and digits only: the supergraph separates parts of names by underscores";
-                findings.error(Code::CONTEXT_NAME_CONTAINS_UNDERSCORE, spot, message, advice);
-            } else if !is_name {
-                let message = format!("\"{name}\" cannot be the name of a context");
+            if !is_name {
                 findings.error(
                     Code::CONTEXT_NAME_INVALID,
                     spot,
-                    message,
-                    "use letters and digits only",
+                    format!("\"{name}\" cannot be the name of a context"),
+                    "begin with a letter and use letters and digits only: the supergraph separates parts of names by underscores",
                 );
             }
         }

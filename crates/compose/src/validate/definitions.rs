@@ -3,7 +3,12 @@
 
 use apollo_compiler::ast::{self, Definition};
 
-use crate::{Code, federation_spec::DirectiveSpec, finding::Findings, links::Links};
+use crate::{
+    Code,
+    federation_spec::{DirectiveSpec, TYPES},
+    finding::Findings,
+    links::Links,
+};
 
 /// Checks all definitions of federation directives.
 pub(super) fn check(
@@ -12,6 +17,8 @@ pub(super) fn check(
     links: &Links,
     findings: &mut Findings<'_>,
 ) {
+    check_types(subgraph, document, links, findings);
+    check_roots(subgraph, document, findings);
     for definition in &document.definitions {
         let Definition::DirectiveDefinition(it) = definition else { continue };
         let Some(directive) = links.directive_named(&it.name) else { continue };
@@ -61,4 +68,58 @@ fn is_compatible(given: &str, wanted: &str) -> bool {
     let named = |text: &str| text.replace(['[', ']', '!'], "");
     let is_same_name = wanted.contains('$') || named(given) == named(wanted);
     is_same_name && shape(given) == shape(wanted)
+}
+
+/// Checks that types of the federation specification are scalars.
+fn check_types(
+    subgraph: usize,
+    document: &ast::Document,
+    links: &Links,
+    findings: &mut Findings<'_>,
+) {
+    for definition in &document.definitions {
+        let Some(name) = definition.name() else { continue };
+        let is_type = !matches!(
+            definition,
+            Definition::DirectiveDefinition(_)
+                | Definition::ScalarTypeDefinition(_)
+                | Definition::ScalarTypeExtension(_)
+        );
+        if is_type && TYPES.iter().any(|it| *name == links.type_name(it)) {
+            findings.error(
+                Code::TYPE_DEFINITION_INVALID,
+                [(subgraph, name.location())],
+                format!("`{name}` is a scalar of the federation specification, but the subgraph defines it differently"),
+                "remove the definition, or import the scalar under another name with `as`",
+            );
+        }
+    }
+}
+
+/// Checks that no type has the usual name of a root type while another type is that root.
+fn check_roots(subgraph: usize, document: &ast::Document, findings: &mut Findings<'_>) {
+    for definition in &document.definitions {
+        let roots = match definition {
+            Definition::SchemaDefinition(it) => &it.root_operations,
+            Definition::SchemaExtension(it) => &it.root_operations,
+            _ => continue,
+        };
+        for root in roots {
+            let (usual, code) = match root.0 {
+                ast::OperationType::Query => ("Query", Code::ROOT_QUERY_USED),
+                ast::OperationType::Mutation => ("Mutation", Code::ROOT_MUTATION_USED),
+                ast::OperationType::Subscription => ("Subscription", Code::ROOT_SUBSCRIPTION_USED),
+            };
+            let taken = document.definitions.iter().filter_map(Definition::name);
+            let taken = taken.into_iter().find(|name| **name == usual);
+            if let Some(taken) = taken.filter(|_| root.1 != usual) {
+                findings.error(
+                    code,
+                    [(subgraph, taken.location()), (subgraph, root.1.location())],
+                    format!("the root type is `{}`, but another type is named `{usual}`", root.1),
+                    format!("rename the type `{usual}`: it is the name of the root type in the supergraph"),
+                );
+            }
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! `@external` fields: each needs a use in its subgraph, and none has a resolver there.
+//! `@external` fields: each needs a use in its subgraph.
 
 use crate::{
     Code,
@@ -35,28 +35,13 @@ pub(super) fn check(subgraph: &SubgraphModel, findings: &mut Findings<'_>) {
                 continue;
             }
             let key = (ty.name.clone(), field.name.clone());
-            let is_marked_itself = has(&field.directives, D::External);
-            if is_marked_itself && !named.contains(&key) && !implementing.contains(&key) {
+            if !named.contains(&key) && !implementing.contains(&key) {
                 findings.error(
                     Code::EXTERNAL_UNUSED,
                     spot,
                     format!("`{coordinate}` is `@external` in subgraph `{}`, but nothing there uses it", subgraph.name),
                     "remove the field from this subgraph, or use it in `@key`, `@requires` or `@provides`, or resolve it \
                      here: then remove `@external`",
-                );
-            }
-            let collisions = [
-                (field.override_from.is_some(), "override"),
-                (field.requires.is_some(), "requires"),
-                (field.provides.is_some(), "provides"),
-            ];
-            // Overriding an external field has a code of its own: see `merge::overrides`.
-            for (_, directive) in collisions.iter().skip(1).filter(|(is_there, _)| *is_there) {
-                findings.error(
-                    Code::EXTERNAL_COLLISION_WITH_ANOTHER_DIRECTIVE,
-                    spot,
-                    format!("`{coordinate}` is `@external`, so `@{directive}` has no effect: this subgraph does not resolve it"),
-                    format!("remove `@external` or `@{directive}`"),
                 );
             }
         }

@@ -9,7 +9,7 @@ use crate::{
     subgraph::{
         field_sets,
         model::{
-            AppliedDirective, FieldDefinition, SubgraphModel, TypeDefinition, TypeKind, all_of,
+            AppliedDirective, FieldDefinition, SubgraphModel, TypeDefinition, TypeKind, all_of, has,
         },
     },
 };
@@ -29,7 +29,7 @@ const KEY: FieldSetKind = FieldSetKind {
     invalid_type: Code::KEY_INVALID_FIELDS_TYPE,
     invalid: Code::KEY_INVALID_FIELDS,
     has_arguments: Some(Code::KEY_FIELDS_HAS_ARGS),
-    has_directive: Code::KEY_HAS_DIRECTIVE_IN_FIELDS_ARG,
+    has_directive: Code::KEY_DIRECTIVE_IN_FIELDS_ARG,
     missing_external: None,
 };
 
@@ -38,7 +38,7 @@ const REQUIRES: FieldSetKind = FieldSetKind {
     invalid_type: Code::REQUIRES_INVALID_FIELDS_TYPE,
     invalid: Code::REQUIRES_INVALID_FIELDS,
     has_arguments: None,
-    has_directive: Code::REQUIRES_HAS_DIRECTIVE_IN_FIELDS_ARG,
+    has_directive: Code::REQUIRES_DIRECTIVE_IN_FIELDS_ARG,
     missing_external: Some(Code::REQUIRES_FIELDS_MISSING_EXTERNAL),
 };
 
@@ -47,7 +47,7 @@ const PROVIDES: FieldSetKind = FieldSetKind {
     invalid_type: Code::PROVIDES_INVALID_FIELDS_TYPE,
     invalid: Code::PROVIDES_INVALID_FIELDS,
     has_arguments: Some(Code::PROVIDES_FIELDS_HAS_ARGS),
-    has_directive: Code::PROVIDES_HAS_DIRECTIVE_IN_FIELDS_ARG,
+    has_directive: Code::PROVIDES_DIRECTIVE_IN_FIELDS_ARG,
     missing_external: Some(Code::PROVIDES_FIELDS_MISSING_EXTERNAL),
 };
 
@@ -278,15 +278,7 @@ impl FieldSetChecker<'_, '_, '_> {
             return;
         };
         let coordinate = format!("{}.{}", on.name, field.name);
-        if let Some(code) = self.kind.has_arguments
-            && !field.arguments.is_empty()
-        {
-            self.report(
-                code,
-                &format!("`{coordinate}` has arguments"),
-                "select fields without arguments",
-            );
-        }
+        self.check_arguments(&coordinate, field, selected);
         let below = self.subgraph.types.get(field.ty.inner_named_type());
         let below = below.filter(|ty| ty.kind.is_composite());
         if self.kind.missing_external.is_none() {
@@ -325,6 +317,39 @@ impl FieldSetChecker<'_, '_, '_> {
         }
     }
 
+    fn check_arguments(
+        &mut self,
+        coordinate: &str,
+        field: &FieldDefinition,
+        selected: &apollo_compiler::ast::Field,
+    ) {
+        let is_given = |name: &str| selected.arguments.iter().any(|it| it.name == name);
+        let unknown = selected.arguments.iter().find(|it| !field.arguments.contains_key(&it.name));
+        let missing = field
+            .arguments
+            .values()
+            .find(|it| it.ty.is_non_null() && it.default.is_none() && !is_given(&it.name));
+        if let Some(unknown) = unknown {
+            let reason = format!("`{coordinate}` has no argument `{}`", unknown.name);
+            self.report(
+                self.kind.invalid,
+                &reason,
+                "give only arguments that the field has in this subgraph",
+            );
+        } else if let Some(missing) = missing {
+            let reason = format!("`{coordinate}` needs the argument `{}`", missing.name);
+            self.report(self.kind.invalid, &reason, "give the argument a value");
+        } else if let Some(code) = self.kind.has_arguments
+            && !field.arguments.is_empty()
+        {
+            self.report(
+                code,
+                &format!("`{coordinate}` has arguments"),
+                "select fields without arguments",
+            );
+        }
+    }
+
     fn check_key_type(
         &mut self,
         coordinate: &str,
@@ -332,7 +357,7 @@ impl FieldSetChecker<'_, '_, '_> {
         below: Option<&TypeDefinition>,
     ) {
         let what = match below.map(|ty| ty.kind) {
-            _ if field.ty.is_list() => "a list",
+            _ if field.ty.is_list() => return,
             Some(TypeKind::Interface) => "an interface",
             Some(TypeKind::Union) => "a union",
             _ => return,
@@ -348,6 +373,7 @@ impl FieldSetChecker<'_, '_, '_> {
     /// implementation has it external, because `@external` is not allowed on the interface.
     fn is_external(&self, on: &TypeDefinition, field: &FieldDefinition) -> bool {
         field.is_external
+            || has(&field.directives, D::External)
             || (on.kind == TypeKind::Interface
                 && self.subgraph.possible_types(on).iter().any(|member| {
                     member.fields.get(&field.name).is_some_and(|own| own.is_external)

@@ -12,7 +12,7 @@ use apollo_compiler::{
 
 use crate::{
     Code, events,
-    federation_spec::{FederationVersion, TYPES},
+    federation_spec::{FederationDirective, FederationVersion, TYPES},
     finding::Findings,
     links::Links,
 };
@@ -58,16 +58,49 @@ pub(super) fn check(
                 findings.subgraph_name(subgraph),
                 diagnostic.error
             ),
-            "",
+            find_advice(&diagnostic.error.to_string(), links),
         );
     }
 }
+
+/// Returns advice on an error of the validator.
+fn find_advice(message: &str, links: &Links) -> String {
+    let name = message.strip_prefix("cannot find directive `@").and_then(|it| it.split('`').next());
+    let Some(directive) = name.and_then(FederationDirective::named) else {
+        return String::new();
+    };
+    let spec = directive.spec();
+    let name = spec.name;
+    match links.version {
+        FederationVersion::One => format!(
+            "this subgraph links no federation version, so it is one of Federation 1; add `extend schema @link(url: \
+             \"https://specs.apollo.dev/federation/v2.{}\", import: [\"@{name}\"])`",
+            spec.since.max(LINKED_MINOR)
+        ),
+        FederationVersion::Two(minor) if minor < spec.since => format!(
+            "`@{name}` exists since version v2.{} of the federation specification, and this subgraph links v2.{minor}",
+            spec.since
+        ),
+        FederationVersion::Two(_) => format!(
+            "add \"@{name}\" to the imports of the federation link, or write `@federation__{name}`"
+        ),
+    }
+}
+
+/// The minor version that advice recommends.
+const LINKED_MINOR: u32 = 7;
 
 /// True if composition uses its own definition instead.
 fn is_replaced(definition: &Definition, links: &Links, is_event_subgraph: bool) -> bool {
     match definition {
         Definition::DirectiveDefinition(it) => {
             links.directive_named(&it.name).is_some() || it.name == links.link_directive.as_str()
+        }
+        _ if definition
+            .name()
+            .is_some_and(|name| TYPES.iter().any(|it| *name == links.type_name(it))) =>
+        {
+            true
         }
         Definition::ScalarTypeDefinition(it) => {
             TYPES.iter().any(|name| it.name == links.type_name(name))

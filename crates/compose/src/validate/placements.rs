@@ -92,14 +92,6 @@ fn check_field(
                 "mark the field of the object types that implement the interface",
             );
         }
-        if let Some(spot) = place(D::Override) {
-            findings.error(
-                Code::OVERRIDE_ON_INTERFACE,
-                [spot],
-                format!("`{coordinate}` is a field of an interface and cannot have `@override`"),
-                "override the field of the object types that implement the interface",
-            );
-        }
         for wanted in [D::Authenticated, D::RequiresScopes, D::Policy] {
             if let Some(applied) = all_of(&field.directives, wanted).next() {
                 report_authorization(subgraph, &coordinate, applied, findings);
