@@ -166,6 +166,10 @@ fn read_subgraph(
     let document = parsing::parse(id, input, findings)?;
     let is_event_subgraph = events::is_event_document(&document);
     let links = links::Links::read(id, &document, is_event_subgraph, findings)?;
+    let before = findings.error_count();
     validate::check_document(id, &document, &links, is_event_subgraph, findings);
+    if findings.error_count() > before {
+        return None;
+    }
     Some(subgraph::reading::read(id, &input.name, &document, links, is_event_subgraph))
 }

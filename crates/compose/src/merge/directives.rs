@@ -35,9 +35,7 @@ pub(super) fn merge(
         return Vec::new();
     }
     let mut merged = Vec::new();
-    for directive in [D::Tag, D::Inaccessible] {
-        report_on_external(sources, directive, element, findings);
-    }
+    report_on_external(sources, element, findings);
     merge_repeatable(sources, D::Tag, "tag", &mut merged);
     for (directive, name) in
         [(D::Inaccessible, "inaccessible"), (D::Authenticated, "authenticated")]
@@ -86,15 +84,18 @@ fn text_argument(name: &str, value: &str) -> (String, Node<Value>) {
     (name.to_owned(), Node::new(Value::String(value.to_owned())))
 }
 
-/// Reports directives of clients on external fields, which belong where the field is resolved.
+/// Reports directives of the supergraph on external fields, which belong where the field is resolved.
 fn report_on_external(
     sources: &[DirectiveSource<'_>],
-    directive: D,
     element: &dyn Fn() -> String,
     findings: &mut Findings<'_>,
 ) {
     for source in sources.iter().filter(|it| it.is_external) {
-        if let Some(applied) = of_kind(source.directives, directive).next() {
+        let is_merged = |it: &&AppliedDirective| match it.known {
+            Some(known) => ON_RESOLVED_FIELDS.contains(&known),
+            None => it.node.name == "deprecated",
+        };
+        for applied in source.directives.iter().filter(is_merged) {
             findings.error(
                 Code::MERGED_DIRECTIVE_APPLICATION_ON_EXTERNAL,
                 [(source.subgraph.id, applied.node.location())],
@@ -109,6 +110,10 @@ fn report_on_external(
         }
     }
 }
+
+/// The federation directives that say something about the value or use of a field.
+const ON_RESOLVED_FIELDS: [D; 7] =
+    [D::Tag, D::Inaccessible, D::Authenticated, D::RequiresScopes, D::Policy, D::Cost, D::ListSize];
 
 /// Reports that the supergraph has arguments which no subgraph has given exactly so.
 fn hint_merged_arguments(

@@ -29,7 +29,7 @@ pub(super) fn check(
                 format!("remove `@external` or `@{directive}`"),
             );
         }
-        if !is_subtype(context, &source.field.ty, &merged.ty) {
+        if source.field.ty != merged.ty {
             findings.error(
                 Code::EXTERNAL_TYPE_MISMATCH,
                 spot,

@@ -77,7 +77,11 @@ fn hint_missing(
     entries: &[FieldSource<'_>],
     findings: &mut Findings<'_>,
 ) {
-    let lacks = |source: &&TypeSource<'_>| !source.ty.fields.contains_key(name);
+    // A type with external fields only refers to that of another subgraph.
+    let lacks = |source: &&TypeSource<'_>| {
+        !source.ty.fields.contains_key(name)
+            && !source.ty.fields.values().all(|field| field.is_external)
+    };
     let missing: Vec<_> = sources.iter().filter(lacks).collect();
     if missing.is_empty() || entries.iter().all(|it| it.is_abstract) {
         return;
@@ -108,6 +112,17 @@ fn merge_field(
     let coordinate = format!("{ty}.{name}");
     let spot = |source: &FieldSource<'_>| source.subgraph.spot(&source.field.name);
     let resolving: Vec<_> = entries.iter().filter(|it| !it.field.is_external).copied().collect();
+    let applied: Vec<_> = entries
+        .iter()
+        .map(|it| DirectiveSource {
+            subgraph: it.subgraph,
+            directives: &it.field.directives,
+            spot: spot(it),
+            is_external: it.field.is_external,
+        })
+        .collect();
+    let element = || format!("field `{coordinate}`");
+    let directives = directives::merge(context, &applied, &element, findings);
     if resolving.is_empty() {
         findings.error(
             Code::EXTERNAL_MISSING_ON_BASE,
@@ -127,25 +142,15 @@ fn merge_field(
         });
     }
     let merged_type = merge_output_type(context, &coordinate, entries, &resolving, findings)?;
-    let element = || format!("field `{coordinate}`");
     let described = resolving.iter().map(|it| (it.field.description.as_ref(), spot(it)));
     let description = descriptions::merge(described, element, findings);
-    let applied: Vec<_> = entries
-        .iter()
-        .map(|it| DirectiveSource {
-            subgraph: it.subgraph,
-            directives: &it.field.directives,
-            spot: spot(it),
-            is_external: it.field.is_external,
-        })
-        .collect();
     let mut merged = MergedField {
         name: name.clone(),
         description,
         ty: merged_type,
         arguments: inputs::merge_arguments(context, &coordinate, &resolving, findings),
         join_fields: Vec::new(),
-        directives: directives::merge(context, &applied, &element, findings),
+        directives,
         sources: entries.iter().map(|it| it.subgraph.id).collect(),
     };
     external_fields::check(context, &coordinate, entries, &merged, findings);

@@ -15,8 +15,8 @@ pub(crate) fn check(
 ) {
     roots::check(subgraphs, merged, findings);
     interfaces::check(subgraphs, merged, findings);
-    authorization::check(subgraphs, merged, findings);
     if !findings.has_errors() {
+        authorization::check(subgraphs, merged, findings);
         inaccessible::check(subgraphs, merged, findings);
     }
 }

@@ -302,8 +302,10 @@ impl FieldSetChecker<'_, '_, '_> {
             }
             (Some(below), false) => self.check(below, &selected.selection_set, is_external),
             (None, true) => {
+                // Federation 1 allowed fields that the subgraph resolves itself.
                 if let Some(code) = self.kind.missing_external
                     && !is_external
+                    && !self.subgraph.is_federation_one()
                 {
                     let reason = format!(
                         "`{coordinate}` is not `@external`: this subgraph resolves it anyway"
